@@ -1,0 +1,1 @@
+"""The adversary: it sees what left the clients, and nothing else."""

@@ -1,0 +1,145 @@
+"""What an attack may see: `Observation`, and nothing of a client besides.
+
+The server is honest but curious, with the strongest knowledge that the federation could give it:
+the client's release, the weights of the bottom that made it, and the public samples. It never
+holds a private sample; only `attacks.audit` does, to score.
+
+| symbol | name |
+|---|---|
+| z | representation, shape (d,); u is z clipped to norm 1 |
+| B_c, S_c | noised sum of u over the client's samples of class c (`moments`, `class_sums`) |
+| n_c | number of the client's samples of class c |
+| mu_c | mean of u over the public samples of class c |
+
+A release of raw rows holds each sample's z and class. The others hold sums, from which only one
+representation a class can be estimated; whoever reconstructs from those gives every sample of a
+class the same image, and is generously told each sample's class. So every attack knows the class,
+reads it beside z, and must beat the same-class mean. (A of `moments`, a mixture over all classes,
+is not used.)
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from panas.data.dataset import Samples
+from panas.errors import BadInput
+from panas.network import Bottom
+from panas.privacy.release import SENSITIVITY, Kind, clip_rows
+from panas.training import represent
+
+Inverter = Callable[[Tensor], Tensor]
+"""Turns features (m, f) into images (m, c, h, w) in [-1, 1]; learnt from public samples."""
+
+MAX_PAIRS = 2000
+"""An inverter learns from at most so many public samples."""
+
+MIN_PUBLIC = 8
+"""With fewer public samples an attack would learn nothing, and its silence would say nothing."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """All that the server knows of one client."""
+
+    client: int
+    kind: Kind
+    arrays: Mapping[str, Tensor]
+    """The release, as `panas.privacy.release` describes it."""
+    noise_multiplier: float | None
+    """m of the release; None where there is no noise."""
+    bottom: Bottom
+    """The network that made the release: its weights count as known."""
+    public: Samples
+
+    def __post_init__(self) -> None:
+        if len(self.public) < MIN_PUBLIC:
+            raise BadInput(
+                f"expected at least {MIN_PUBLIC} public samples to learn an attack from, got "
+                f"{len(self.public)}; raise data.public_fraction"
+            )
+        if not bool(torch.isfinite(self.public_z).all()):
+            raise BadInput(
+                f"expected finite representations from the network of client {self.client}, got "
+                "NaN or infinity; train it again"
+            )
+
+    @property
+    def by_class(self) -> bool:
+        """Whether one representation a class can be had at best, rather than one a sample."""
+        return self.kind != "raw_rows"
+
+    @property
+    def noise_scale(self) -> float:
+        """Standard deviation of the noise on each number of the release's sums."""
+        return (SENSITIVITY[self.kind] or 0.0) * (self.noise_multiplier or 0.0)
+
+    @cached_property
+    def public_z(self) -> Float[Tensor, "p d"]:
+        """Representations of the public samples, clipped as the release clips."""
+        z = represent(self.bottom, self.public)
+        return clip_rows(z) if self.by_class else z
+
+    @cached_property
+    def public_means(self) -> Float[Tensor, "classes d"]:
+        """mu_c, by class; the mean of all public samples where a class has none."""
+        return class_means(self.public_z, self.public)
+
+    def features(self, z: Float[Tensor, "m d"], y: Int[Tensor, "m"]) -> Float[Tensor, "m f"]:
+        """What an inverter reads: z, and the class as an indicator on the scale of public z."""
+        spread = (self.public_z - self.public_z.mean(0)).square().mean().sqrt()
+        return torch.cat([z, spread * torch.eye(self.public.classes)[y]], dim=1)
+
+    def pairs(
+        self, rng: np.random.Generator
+    ) -> tuple[Float[Tensor, "m f"], Float[Tensor, "m c h w"]]:
+        """Features and images of at most `MAX_PAIRS` public samples, in random order."""
+        chosen = rng.permutation(len(self.public))[:MAX_PAIRS]
+        at = torch.from_numpy(chosen)
+        return self.features(self.public_z[at], self.public.y[at]), self.public.inputs(chosen)
+
+    def released(self) -> Float[Tensor, "m f"]:
+        """Features of what there is to invert: one row a sample, or one a class, in order."""
+        if self.by_class:
+            return self.features(self.estimates(), torch.arange(self.public.classes))
+        return self.features(self.arrays["z"], self.arrays["y"])
+
+    def estimates(self) -> Float[Tensor, "classes d"]:
+        """The best guess of the mean of u in each class, from a release of sums."""
+        sums = self.arrays["S" if self.kind == "class_sums" else "B"]
+        return estimate_means(sums, self.arrays.get("counts"), self.public_means)
+
+    def counts(self) -> Float[Tensor, "classes"]:
+        """Estimate of n_c, at least 1: released, or from the length of B_c along mu_c."""
+        if "counts" in self.arrays:
+            return self.arrays["counts"].clamp(min=1.0)
+        mu = self.public_means
+        return ((self.arrays["B"] * mu).sum(1) / mu.square().sum(1).clamp(min=1e-9)).clamp(min=1.0)
+
+
+def class_means(rows: Float[Tensor, "n ..."], samples: Samples) -> Float[Tensor, "classes ..."]:
+    """Mean of `rows` over the samples of each class; over all samples where a class has none."""
+    means = rows.mean(0, keepdim=True).repeat(samples.classes, *[1] * (rows.dim() - 1))
+    for c in samples.y.unique().tolist():
+        means[c] = rows[samples.y == c].mean(0)
+    return means
+
+
+def estimate_means(
+    sums: Float[Tensor, "m d"], counts: Float[Tensor, "m"] | None, mu: Float[Tensor, "m d"]
+) -> Float[Tensor, "m d"]:
+    """A class's mean representation from its noised sum.
+
+    With counts (`class_sums`) it is S_c / n_c, clipped to norm 1. Without (`moments`) only the
+    direction of B_c is known; its length is taken from the public mu_c.
+    """
+    if counts is not None:
+        return clip_rows(sums / counts.clamp(min=1.0)[:, None])
+    lengths = mu.norm(dim=1) / sums.norm(dim=1).clamp(min=math.sqrt(1e-12))
+    return sums * lengths[:, None]

@@ -1,0 +1,1 @@
+"""The federation: many clients and a server, trained by representations (DPRBFT)."""

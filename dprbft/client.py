@@ -1,0 +1,264 @@
+"""One client: its data, its budget, and the state that a round hands to the next.
+
+A client is rebuilt from configuration and state wherever it runs, in this process, in a worker or
+on another machine; its samples are loaded there and never move.
+"""
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dprbft.config import RunConfig
+from dprbft.federation import ClientData, load_federation
+from dprbft.layout import ledger_file, search_file, tune_file
+from panas.data.dataset import Samples
+from panas.errors import BadInput
+from panas.genome import Genome
+from panas.network import Blueprint, Bottom, Head
+from panas.privacy.budget import Budget
+from panas.privacy.ledger import Ledger
+from panas.privacy.plan import Plan, calibrate, release_multiplier
+from panas.search import Schedule
+from panas.seeds import stream
+from panas.store import pack_tensors, read_json, unpack_tensors
+from panas.training import Optimisation
+from panas.tuning import Setting
+
+
+@dataclass(frozen=True)
+class Client:
+    """What a client is, as opposed to where its training stands."""
+
+    id: int
+    config: RunConfig
+    data: ClientData
+    public: Samples
+    blueprint: Blueprint
+    budget: Budget
+    ledger: Ledger
+    device: torch.device
+
+    @property
+    def releases(self) -> bool:
+        """Whether it sends anything to the server."""
+        return self.config.federation.method != "local"
+
+    @property
+    def train_head(self) -> bool:
+        """Whether its head moves during local training."""
+        return self.config.federation.train_head or self.config.federation.method == "local"
+
+    @property
+    def warm(self) -> Optimisation | None:
+        """How it warms up on public samples; None if it does not."""
+        t = self.config.training
+        if self.config.federation.warm_start == "none":
+            return None
+        return Optimisation(
+            learning_rate=t.warm_learning_rate, optimiser="adam", epochs=t.warm_epochs
+        )
+
+    def schedule(self) -> Schedule:
+        """Everything that it will charge to its budget from now on, if it starts from the top."""
+        rounds = sum(self.id in c for c in participants(self.config))
+        return Schedule(
+            samples=len(self.data.train),
+            epochs=self.config.training.epochs,
+            rounds=rounds,
+            releases=rounds if self.releases and self.config.privacy.release != "raw_rows" else 0,
+            release_share=self.config.privacy.release_share,
+            spent=self.ledger.account(self.id).protected(),
+        )
+
+
+def build_client(config: RunConfig, id: int, run: Path, device: str) -> Client:
+    """The client `id` of a run; opens its account in the ledger."""
+    federation = load_federation(config)
+    ledger = Ledger(ledger_file(run))
+    budget = config.budgets()[id]
+    ledger.open_account(id, budget, allow_unprotected=config.privacy.allow_unprotected)
+    blueprint = Blueprint(
+        shape=federation.shape,
+        classes=federation.classes,
+        width=config.network.width,
+        norm=config.norm,
+        unit=config.network.unit,
+        head_init=config.federation.head_init,
+    )
+    return Client(
+        id,
+        config,
+        federation.clients[id],
+        federation.public,
+        blueprint,
+        budget,
+        ledger,
+        torch.device(device),
+    )
+
+
+def participants(config: RunConfig) -> list[list[int]]:
+    """Who takes part in each round, drawn beforehand from the run's seed, and so public."""
+    f = config.federation
+    size = max(1, round(f.participation * f.clients))
+    rng = stream(config.seed, "participation")
+    return [
+        sorted(int(i) for i in rng.choice(f.clients, size, replace=False)) for _ in range(f.rounds)
+    ]
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a client stands after a round: all that is needed to go on.
+
+    Attributes:
+        bottom, head: weights after the last round; `head` is the one that it holds.
+        kept_bottom, kept_head: weights of the round that validation selected.
+        facts: JSON-able facts: genome, setting, plan, round, charges, accuracies.
+
+    """
+
+    bottom: dict[str, Tensor]
+    head: dict[str, Tensor]
+    kept_bottom: dict[str, Tensor]
+    kept_head: dict[str, Tensor]
+    facts: dict[str, Any]
+
+    def to_bytes(self) -> bytes:
+        """The state as safetensors; `from_bytes` reads it back."""
+        groups = ("bottom", "head", "kept_bottom", "kept_head")
+        tensors = {f"{g}.{k}": v for g in groups for k, v in getattr(self, g).items()}
+        return pack_tensors(tensors, {"facts": json.dumps(self.facts)})
+
+    @staticmethod
+    def from_bytes(content: bytes, origin: Path) -> "State":
+        """Read a state; `origin` is named if it is damaged."""
+        tensors, metadata = unpack_tensors(content, origin)
+        groups: dict[str, dict[str, Tensor]] = {
+            g: {} for g in ("bottom", "head", "kept_bottom", "kept_head")
+        }
+        for name, tensor in tensors.items():
+            group, _, key = name.partition(".")
+            groups[group][key] = tensor
+        return State(**groups, facts=json.loads(metadata["facts"]))
+
+    @property
+    def genome(self) -> Genome:
+        """The client's architecture."""
+        return Genome.parse(self.facts["genome"])
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of its remaining rounds; None without DP."""
+        return Plan(**self.facts["plan"]) if self.facts["plan"] else None
+
+    @property
+    def setting(self) -> Setting:
+        """Its training settings."""
+        return Setting(**self.facts["setting"])
+
+    def networks(self, client: Client) -> tuple[Bottom, Head]:
+        """Bottom and head on the client's device, with the state's weights."""
+        return _networks(client, self.genome, self.bottom, self.head)
+
+    def kept(self, client: Client) -> tuple[Bottom, Head]:
+        """The bottom and head that validation selected."""
+        return _networks(client, self.genome, self.kept_bottom, self.kept_head)
+
+
+def _networks(
+    client: Client, genome: Genome, bottom: dict[str, Tensor], head: dict[str, Tensor]
+) -> tuple[Bottom, Head]:
+    b = client.blueprint.bottom(genome)
+    b.load_state_dict(bottom)
+    h = Head(client.blueprint.width, client.blueprint.classes)
+    h.load_state_dict(head)
+    return b.to(client.device), h.to(client.device)
+
+
+def weights(module: torch.nn.Module) -> dict[str, Tensor]:
+    """A copy of a module's weights on the CPU."""
+    return {k: v.detach().cpu().clone() for k, v in module.state_dict().items()}
+
+
+def settings_of(run: Path, client: Client) -> tuple[Genome, Setting, dict[str, Any]]:
+    """What search and tuning left for a client: genome, setting, and the search's record.
+
+    Raises:
+        BadInput: if one of the two stages has not run.
+
+    """
+    found = read_json(search_file(run, client.id))
+    genome = Genome.parse(found["genome"])
+    tuned = read_json(tune_file(run, client.id))
+    return genome, Setting(**tuned["setting"]), found
+
+
+def current_plan(client: Client, state: State) -> Plan:
+    """The plan of a client's remaining rounds, from what its budget has left.
+
+    Before its first round that is the calibrated plan with the tuned noise, or more where the
+    budget needs more; a noise multiplier that the user fixed is taken as it is, and the ledger
+    stops the run when it is spent. Later it is the plan of the round before, unless the ledger
+    holds charges that no finished round accounts for: then a process died, what it charged counts
+    as spent, and the noise of the remaining rounds is solved for again.
+
+    Raises:
+        BudgetExhausted: if the budget cannot pay for the remaining rounds with any noise.
+
+    """
+    schedule, setting = client.schedule(), state.setting
+    fixed = client.config.training.noise_multiplier
+    plan = state.plan
+    if plan is None:
+        if fixed is None:
+            plan = schedule.plan(client.budget, setting.batch_size, setting.clip)
+            noise = max(plan.noise_multiplier, setting.noise_multiplier)
+            return replace(plan, noise_multiplier=noise)
+        m = None
+        if schedule.releases:
+            m = release_multiplier(client.budget, schedule.releases, schedule.release_share)
+        return Plan(
+            samples=schedule.samples,
+            batch_size=setting.batch_size,
+            clip=setting.clip,
+            noise_multiplier=fixed,
+            epochs=schedule.epochs,
+            rounds=schedule.rounds,
+            releases=schedule.releases,
+            release_noise=m,
+        )
+    if fixed is not None or len(schedule.spent) <= state.facts["charges"]:
+        return plan
+    again = calibrate(
+        client.budget,
+        samples=plan.samples,
+        batch_size=plan.batch_size,
+        clip=plan.clip,
+        epochs=plan.epochs,
+        rounds=plan.rounds,
+        releases=plan.releases,
+        release_noise=plan.release_noise,
+        spent=schedule.spent,
+    )
+    return replace(
+        plan, noise_multiplier=max(again.noise_multiplier, plan.noise_multiplier)
+    )
+
+
+def plan_facts(plan: Plan | None) -> dict[str, Any] | None:
+    """A plan as JSON."""
+    return asdict(plan) if plan else None
+
+
+def check_finite(bottom: Bottom, client: int) -> None:
+    """Refuse weights that training has driven to NaN or infinity."""
+    if not all(bool(torch.isfinite(p).all()) for p in bottom.parameters()):
+        raise BadInput(
+            f"expected finite weights after training client {client}, got NaN or infinity; lower "
+            "training.learning_rate"
+        )

@@ -1,0 +1,112 @@
+"""The clients of a run: the data set, shared out, and each client's own disjoint splits.
+
+Loading is a pure function of the configuration, so that every process of a run, and an audit
+afterwards, sees the same clients without passing data around.
+"""
+
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from dprbft.config import RunConfig
+from dprbft.partition import partition
+from panas.data.dataset import Samples
+from panas.data.sources import load
+from panas.data.splits import split
+from panas.errors import BadInput
+from panas.seeds import stream
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """One client's samples; they never leave it. A sample is in exactly one split."""
+
+    id: int
+    search: Samples
+    train: Samples
+    validation: Samples
+    test: Samples
+
+
+@dataclass(frozen=True)
+class Federation:
+    """All clients of a simulated federation, and the public samples that everyone may see."""
+
+    clients: tuple[ClientData, ...]
+    public: Samples
+    class_names: tuple[str, ...]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of an image."""
+        return self.public.shape
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
+
+
+def load_federation(config: RunConfig) -> Federation:
+    """Load and share out the data set of a configuration; cached for the last configuration.
+
+    Raises:
+        BadInput: if the data cannot be read, or a client would be without data.
+
+    """
+    return _load(config.model_dump_json())
+
+
+@lru_cache(maxsize=1)
+def _load(text: str) -> Federation:
+    config = RunConfig.model_validate_json(text)
+    data, f = config.data, config.federation
+    source = load(
+        data.dataset,
+        data_root=Path(data.data_root) if data.data_root else None,
+        public_fraction=data.public_fraction,
+        public_limit=data.public_limit,
+        public_data=data.public_data,
+        limit=data.limit,
+        label=data.label,
+        rng=stream(config.seed, "data"),
+    )
+    pool = source.private
+    shares = partition(
+        pool.y.numpy(),
+        kind=f.partition,
+        clients=f.clients,
+        rng=stream(config.seed, "partition"),
+        alpha=f.alpha,
+        classes_per_client=f.classes_per_client,
+        minimum=f.min_samples,
+    )
+    # Only the paper's way searches on private samples; else they all serve training.
+    search = data.search_fraction if config.privacy.search == "unaccounted" else 0.0
+    clients = []
+    for id, indices in enumerate(shares):
+        mine = pool.take(indices)
+        s = split(
+            mine.y.numpy(),
+            search=search,
+            validation=data.validation_fraction,
+            test=data.test_fraction,
+            rng=stream(config.seed, "client", id, "split"),
+        )
+        client = ClientData(
+            id, mine.take(s.search), mine.take(s.train), mine.take(s.validation), mine.take(s.test)
+        )
+        if not all(len(part) for part in (client.train, client.validation, client.test)):
+            raise BadInput(
+                f"expected samples to train, validate and test client {id}, got {len(mine)} in "
+                "all; use fewer clients or raise federation.min_samples"
+            )
+        if int((mine.histogram() > 0).sum()) == 1:
+            warnings.warn(
+                f"client {id} has samples of one class only; its accuracy says little",
+                stacklevel=2,
+            )
+        config.budgets()[id].check(len(client.train), id)
+        clients.append(client)
+    return Federation(tuple(clients), source.public, source.class_names)

@@ -1,0 +1,53 @@
+"""The names of the files in a run directory: a contract with whoever reads one."""
+
+from pathlib import Path
+
+
+def search_file(run: Path, client: int) -> Path:
+    """A client's architecture: genome, fitness, cost, logbook."""
+    return run / "search" / f"client-{client:03d}" / "best.json"
+
+
+def tune_file(run: Path, client: int) -> Path:
+    """A client's DP-SGD settings, and every trial."""
+    return run / "tune" / f"client-{client:03d}" / "best.json"
+
+
+def ledger_file(run: Path) -> Path:
+    """What every client has spent."""
+    return run / "ledger.jsonl"
+
+
+def rounds_file(run: Path) -> Path:
+    """One line a finished round."""
+    return run / "rounds.jsonl"
+
+
+def summary_file(run: Path) -> Path:
+    """The outcome of the run."""
+    return run / "summary.json"
+
+
+def stages_file(run: Path) -> Path:
+    """Which stages are done, and the seconds each took."""
+    return run / "stages.json"
+
+
+def checkpoint_folder(run: Path) -> Path:
+    """What it takes to resume after the last finished round."""
+    return run / "checkpoint"
+
+
+def release_file(run: Path, client: int) -> Path:
+    """The bytes of a client's last release, as they crossed the wire."""
+    return run / "releases" / f"client-{client:03d}.safetensors"
+
+
+def model_file(run: Path, client: int) -> Path:
+    """The network that a client keeps: the round and head that its validation split selected."""
+    return run / "models" / f"client-{client:03d}.safetensors"
+
+
+def last_model_file(run: Path, client: int) -> Path:
+    """The network of the last round, whose bottom computed the last release."""
+    return run / "models" / f"client-{client:03d}-last.safetensors"

@@ -1,0 +1,141 @@
+"""All that ever crosses the wire: `Broadcast` down, `Release` up.
+
+A message is serialised to safetensors, and its size is the length of those bytes. Decoding checks
+everything before it is used: names, shapes, types, and that every number is finite.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from safetensors.torch import save
+from torch import Tensor
+
+from panas.errors import BadInput
+from panas.privacy.release import Kind, Released
+from panas.store import parse_tensors
+
+MAX_BYTES = 1 << 30
+"""A larger message is refused before it is decoded."""
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """The server's shared head for a round: weights (classes, d) and bias (classes,)."""
+
+    round: int
+    weight: Float[Tensor, "classes d"]
+    bias: Float[Tensor, "classes"]
+
+    def to_bytes(self) -> bytes:
+        """The message as it crosses the wire."""
+        about = {"message": json.dumps({"type": "broadcast", "round": self.round})}
+        return save({"weight": self.weight.contiguous(), "bias": self.bias.contiguous()}, about)
+
+    @staticmethod
+    def from_bytes(content: bytes, *, width: int, classes: int) -> "Broadcast":
+        """Decode and check a broadcast for heads of the given size.
+
+        Raises:
+            BadInput: if it is no valid broadcast.
+
+        """
+        arrays, about = _decode(content, "broadcast")
+        shapes = {"weight": (classes, width), "bias": (classes,)}
+        _check(arrays, shapes, "broadcast")
+        return Broadcast(about["round"], arrays["weight"], arrays["bias"])
+
+
+@dataclass(frozen=True)
+class Release:
+    """What one client sends in a round. Built from a `Released`, which needs a receipt."""
+
+    client: int
+    round: int
+    kind: Kind
+    noise_multiplier: float | None
+    receipt: str
+    arrays: Mapping[str, Tensor]
+
+    @staticmethod
+    def of(released: Released) -> "Release":
+        """The message for something that was released, and hence charged."""
+        r = released.receipt
+        if r.round is None:
+            raise BadInput("expected a receipt of a round, got one without; charge with a round")
+        m = getattr(r.event, "noise_multiplier", None)
+        return Release(r.client, r.round, released.kind, m, r.id, released.arrays)
+
+    def to_bytes(self) -> bytes:
+        """The message as it crosses the wire."""
+        about = {
+            "type": "release",
+            "client": self.client,
+            "round": self.round,
+            "kind": self.kind,
+            "noise_multiplier": self.noise_multiplier,
+            "receipt": self.receipt,
+        }
+        arrays = {k: v.contiguous() for k, v in self.arrays.items()}
+        return save(arrays, {"message": json.dumps(about)})
+
+    @staticmethod
+    def from_bytes(content: bytes, *, width: int, classes: int) -> "Release":
+        """Decode and check a release of representations of the given width.
+
+        Raises:
+            BadInput: if it is no valid release.
+
+        """
+        arrays, about = _decode(content, "release")
+        rows = len(arrays["z"]) if about.get("kind") == "raw_rows" and "z" in arrays else 0
+        shapes: dict[str, dict[str, tuple[int, ...]]] = {
+            "moments": {"A": (width * (width + 1) // 2,), "B": (classes, width)},
+            "class_sums": {"S": (classes, width), "counts": (classes,)},
+            "raw_rows": {"z": (rows, width), "y": (rows,)},
+        }
+        if about.get("kind") not in shapes:
+            raise BadInput(f"expected a release of {', '.join(shapes)}, got {about.get('kind')!r}")
+        _check(arrays, shapes[about["kind"]], "release")
+        if "y" in arrays and rows and not 0 <= int(arrays["y"].min()) <= int(
+            arrays["y"].max()
+        ) < classes:
+            raise BadInput(f"expected labels below {classes} in a release, got others")
+        return Release(
+            about["client"],
+            about["round"],
+            about["kind"],
+            about["noise_multiplier"],
+            about["receipt"],
+            arrays,
+        )
+
+
+def _decode(
+    content: bytes, kind: Literal["broadcast", "release"]
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    if len(content) > MAX_BYTES:
+        raise BadInput(f"expected a {kind} of at most {MAX_BYTES} bytes, got {len(content)}")
+    try:
+        arrays, metadata = parse_tensors(content)
+        about = json.loads(metadata["message"])
+    except (ValueError, KeyError, TypeError) as e:
+        raise BadInput(f"expected a {kind} message, got bytes that do not decode") from e
+    if about.get("type") != kind:
+        raise BadInput(f"expected a {kind} message, got {about.get('type')!r}")
+    return arrays, about
+
+
+def _check(arrays: Mapping[str, Tensor], shapes: dict[str, tuple[int, ...]], kind: str) -> None:
+    got = {k: tuple(v.shape) for k, v in arrays.items()}
+    if got != shapes:
+        raise BadInput(f"expected arrays {shapes} in a {kind}, got {got}")
+    for name, array in arrays.items():
+        wanted = torch.int64 if name == "y" else torch.float32
+        if array.dtype != wanted:
+            raise BadInput(f"expected {wanted} for {name!r} in a {kind}, got {array.dtype}")
+        if array.is_floating_point() and not bool(torch.isfinite(array).all()):
+            raise BadInput(f"expected finite numbers for {name!r} in a {kind}, got others")

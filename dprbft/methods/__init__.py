@@ -1,0 +1,44 @@
+"""One file per federated method, all behind the `Method` protocol."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from dprbft.client import Client, State
+from dprbft.config import RunConfig
+from dprbft.messages import Broadcast, Release
+
+
+class Method(Protocol):
+    """What a method decides; a module with these three functions is one."""
+
+    def client_round(
+        self, client: Client, state: State, broadcast: Broadcast, round: int
+    ) -> tuple[State, Release | None]:
+        """A participant's round: train, then release or not. Charges come before touches."""
+        ...
+
+    def server_round(
+        self,
+        config: RunConfig,
+        releases: Sequence[Release],
+        previous: Broadcast,
+        round: int,
+        rng: np.random.Generator,
+    ) -> Broadcast:
+        """The server's answer to one round's releases."""
+        ...
+
+    def client_finish(
+        self, client: Client, state: State, broadcast: Broadcast, round: int
+    ) -> State:
+        """What a participant makes of the answer."""
+        ...
+
+
+def method_named(name: str) -> Method:
+    """The method of a name that the configuration allows."""
+    from dprbft.methods import dprbft, local
+
+    return {"dprbft": dprbft, "local": local}[name]

@@ -1,0 +1,44 @@
+"""Local training: each client alone, the baseline that joining a federation must beat.
+
+Bottom and head train together by DP-SGD on the client's whole budget; nothing is released, so
+nothing of it pays for releases. Privacy: covers the weights, should they ever be shown.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dprbft.client import Client, State, weights
+from dprbft.config import RunConfig
+from dprbft.messages import Broadcast, Release
+from dprbft.methods.dprbft import keep_best, train_locally
+from panas.training import accuracy
+
+
+def client_round(
+    client: Client, state: State, broadcast: Broadcast, round: int
+) -> tuple[State, Release | None]:
+    """Train bottom and head; release nothing."""
+    bottom, head = state.networks(client)
+    state = train_locally(client, state, bottom, head, round, train_head=True)
+    facts = state.facts | {"local": accuracy(bottom, head, client.data.test)}
+    return replace(state, bottom=weights(bottom), head=weights(head), facts=facts), None
+
+
+def server_round(
+    config: RunConfig,
+    releases: Sequence[Release],
+    previous: Broadcast,
+    round: int,
+    rng: np.random.Generator,
+) -> Broadcast:
+    """There is no server; the broadcast stays as it was and is sent to nobody."""
+    return replace(previous, round=round)
+
+
+def client_finish(client: Client, state: State, broadcast: Broadcast, round: int) -> State:
+    """Keep the own head; there is no other."""
+    bottom, head = state.networks(client)
+    state = replace(state, facts=state.facts | {"global": state.facts["local"]})
+    return keep_best(client, state, bottom, [(1.0, head)], round)

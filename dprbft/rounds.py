@@ -1,0 +1,201 @@
+"""Algorithm 2: the rounds of a federation, resumable after any of them.
+
+After each round every client's state and the broadcast are written to `checkpoint/round-NNN/`,
+then `checkpoint/latest.json` is moved to it: a run that is killed resumes from the last round that
+is whole. `rounds.jsonl` is rewritten from the checkpoint, and so always agrees with it.
+
+Only participants work in a round; the others are sent the broadcast, and meet it when they next
+take part.
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dprbft import work
+from dprbft.client import State, build_client, participants
+from dprbft.config import RunConfig
+from dprbft.engines.inprocess import InProcess
+from dprbft.federation import load_federation
+from dprbft.layout import (
+    checkpoint_folder,
+    last_model_file,
+    model_file,
+    release_file,
+    rounds_file,
+)
+from dprbft.messages import Broadcast, Release
+from dprbft.methods import method_named
+from panas.checkpoint import save_network
+from panas.seeds import stream
+from panas.store import read_bytes, read_json, write_bytes, write_json
+
+Report = Callable[[str], None]
+
+
+def train_federation(
+    run: Path, config: RunConfig, engine: InProcess, device: str, report: Report
+) -> None:
+    """Train from the last whole round to the end, then write the models.
+
+    Raises:
+        BudgetExhausted: if a client's budget cannot pay for the next round; the models of the
+            last whole round are written first.
+
+    """
+    tasks = [
+        work.Task(config.model_dump_json(), run, i, device)
+        for i in range(config.federation.clients)
+    ]
+    if not (checkpoint_folder(run) / "latest.json").exists():
+        _start(run, config, engine, tasks, report)
+    done = _latest(run)
+    schedule = participants(config)
+    try:
+        for round in range(done + 1, config.federation.rounds + 1):
+            _round(run, config, engine, tasks, round, schedule[round - 1], report)
+    finally:
+        # Also when the budget ran out or the user stopped: what is whole is kept.
+        _write_models(run, config, device)
+
+
+def _latest(run: Path) -> int:
+    return int(read_json(checkpoint_folder(run) / "latest.json")["round"])
+
+
+def _folder(run: Path, round: int) -> Path:
+    return checkpoint_folder(run) / f"round-{round:03d}"
+
+
+def _start(
+    run: Path, config: RunConfig, engine: InProcess, tasks: list[work.Task], report: Report
+) -> None:
+    states: list[bytes] = [b""] * len(tasks)
+    for i, state in engine.map(work.start, tasks):
+        states[i] = state
+        kept = State.from_bytes(state, run).facts["kept"]
+        report(f"client {i}: starts at validation accuracy {kept['validation']:.3f}")
+    _save(run, 0, states, work.initial_broadcast(tasks[0]), {}, [])
+
+
+def _round(
+    run: Path,
+    config: RunConfig,
+    engine: InProcess,
+    tasks: list[work.Task],
+    round: int,
+    chosen: list[int],
+    report: Report,
+) -> None:
+    began = time.perf_counter()
+    before = _folder(run, round - 1)
+    broadcast = read_bytes(before / "broadcast.safetensors")
+    states = [read_bytes(before / f"client-{i:03d}.safetensors") for i in range(len(tasks))]
+    lines = read_json(before / "rounds.json")["rounds"]
+    released: dict[int, bytes] = {}
+    jobs = [work.RoundTask(tasks[i], round, states[i], broadcast) for i in chosen]
+    for k, (state, message) in engine.map(work.local_round, jobs):
+        states[chosen[k]] = state
+        if message is not None:
+            released[chosen[k]] = message
+        report(f"round {round}: client {chosen[k]} trained")
+    d, classes = config.network.width, len(load_federation(config).class_names)
+    releases = [
+        Release.from_bytes(released[i], width=d, classes=classes) for i in sorted(released)
+    ]
+    previous = Broadcast.from_bytes(broadcast, width=d, classes=classes)
+    rng = stream(config.seed, "server", round)
+    method = method_named(config.federation.method)
+    answer = method.server_round(config, releases, previous, round, rng).to_bytes()
+    jobs = [work.RoundTask(tasks[i], round, states[i], answer) for i in chosen]
+    for k, state in engine.map(work.finish_round, jobs):
+        states[chosen[k]] = state
+    line = _line(config, round, chosen, states, released, answer, time.perf_counter() - began)
+    _save(run, round, states, answer, released, [*lines, line])
+    shown = line["clients"]
+    mean = sum(c["kept"] for c in shown) / len(shown)
+    report(f"round {round} of {config.federation.rounds}: mean accuracy {mean:.3f}")
+
+
+def _line(
+    config: RunConfig,
+    round: int,
+    chosen: list[int],
+    states: list[bytes],
+    released: dict[int, bytes],
+    answer: bytes,
+    seconds: float,
+) -> dict[str, Any]:
+    """What rounds.jsonl says of a round; accuracies are the simulator's view."""
+    down = 0
+    if config.federation.method != "local":
+        # The simplex head is known to all; a random one is sent once before round 1.
+        first = round == 1 and config.federation.head_init == "random"
+        down = len(answer) * len(states) * (2 if first else 1)
+    facts = {i: State.from_bytes(states[i], Path("state")).facts for i in chosen}
+    return {
+        "round": round,
+        "seconds": seconds,
+        "up_bytes": sum(len(b) for b in released.values()),
+        "down_bytes": down,
+        "clients": [
+            {
+                "id": i,
+                "local": facts[i]["local"],
+                "global": facts[i]["global"],
+                "validation": facts[i]["validation"],
+                "blend": facts[i]["blend"],
+                "kept": facts[i]["kept"]["accuracy"],
+            }
+            for i in chosen
+        ],
+    }
+
+
+def _save(
+    run: Path,
+    round: int,
+    states: list[bytes],
+    broadcast: bytes,
+    released: dict[int, bytes],
+    lines: list[dict[str, Any]],
+) -> None:
+    folder = _folder(run, round)
+    for i, state in enumerate(states):
+        write_bytes(folder / f"client-{i:03d}.safetensors", state)
+    write_bytes(folder / "broadcast.safetensors", broadcast)
+    write_json(folder / "rounds.json", {"rounds": lines})
+    for i, message in released.items():
+        write_bytes(release_file(run, i), message)
+    write_json(checkpoint_folder(run) / "latest.json", {"round": round})
+    write_bytes(rounds_file(run), "".join(json.dumps(r) + "\n" for r in lines).encode())
+    shutil.rmtree(_folder(run, round - 1), ignore_errors=True)
+
+
+def load_states(run: Path, clients: int) -> list[State]:
+    """All clients' states after the last whole round."""
+    folder = _folder(run, _latest(run))
+    paths = [folder / f"client-{i:03d}.safetensors" for i in range(clients)]
+    return [State.from_bytes(read_bytes(p), p) for p in paths]
+
+
+def _write_models(run: Path, config: RunConfig, device: str) -> None:
+    for i, state in enumerate(load_states(run, config.federation.clients)):
+        client = build_client(config, i, run, device)
+        kept = state.facts["kept"]
+        for path, (bottom, head), round in (
+            (model_file(run, i), state.kept(client), kept["round"]),
+            (last_model_file(run, i), state.networks(client), state.facts["round"]),
+        ):
+            save_network(
+                path,
+                bottom,
+                head,
+                genome=state.genome,
+                shape=client.blueprint.shape,
+                norm=client.blueprint.norm,
+                notes={"client": i, "round": round},
+            )

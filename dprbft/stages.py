@@ -1,0 +1,157 @@
+"""The stages of a run, each resumable: search, tune, train. (The audit is `attacks.audit`.)
+
+A stage writes each client's result as it comes and skips the clients that have one, so that a
+killed run loses at most what was in the air. Seconds add up over interruptions.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dprbft import work
+from dprbft.client import build_client
+from dprbft.config import RunConfig, load_config, save_config
+from dprbft.engines.inprocess import InProcess
+from dprbft.federation import load_federation
+from dprbft.layout import checkpoint_folder, search_file, stages_file, summary_file, tune_file
+from dprbft.rounds import Report, train_federation
+from panas.errors import BadInput
+from panas.store import read_json, write_json
+
+
+def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False) -> RunConfig:
+    """Make a run directory, or check that an existing one may be continued.
+
+    Args:
+        run: the directory.
+        config: what the user asks for.
+        resume: continue what is there.
+        shared: several commands fill the directory one after the other (search, tune, train).
+
+    Returns:
+        The configuration of the run.
+
+    Raises:
+        BadInput: if the directory is in use and `resume` was not given, or was made with another
+            configuration; or if the data set cannot be loaded. Nothing is written then.
+
+    """
+    if (run / "config.toml").exists():
+        if not (resume or shared):
+            raise BadInput(
+                f"expected a new run directory, got {run}, which holds a run; give --resume to "
+                "continue it or another --out"
+            )
+        if load_config(run) != config:
+            raise BadInput(
+                f"expected the settings that {run} was made with (see its config.toml), got "
+                "others; give the same settings or another --out"
+            )
+    elif run.exists() and (not run.is_dir() or any(run.iterdir())):
+        raise BadInput(f"expected a new or empty run directory, got {run}; give another --out")
+    load_federation(config)
+    if not (run / "config.toml").exists():
+        save_config(run, config)
+    return config
+
+
+@contextlib.contextmanager
+def timed(run: Path, stage: str) -> Iterator[None]:
+    """Add the seconds of the block to the stage's; mark it done if it ends well."""
+    began = time.perf_counter()
+    done = False
+    try:
+        yield
+        done = True
+    finally:
+        stages = _stages(run)
+        seconds = stages["seconds"].get(stage, 0.0) + time.perf_counter() - began
+        stages["seconds"][stage] = seconds
+        if done and stage not in stages["done"]:
+            stages["done"].append(stage)
+        write_json(stages_file(run), stages)
+
+
+def _stages(run: Path) -> dict:
+    return read_json(stages_file(run)) if stages_file(run).exists() else {"seconds": {}, "done": []}
+
+
+def seconds(run: Path) -> dict[str, float]:
+    """Seconds of each stage so far."""
+    return {s: _stages(run)["seconds"].get(s, 0.0) for s in ("search", "tune", "train", "audit")}
+
+
+def is_done(run: Path, stage: str) -> bool:
+    """Whether a stage ran to its end."""
+    return stage in _stages(run)["done"]
+
+
+def search_stage(
+    run: Path,
+    config: RunConfig,
+    engine: InProcess,
+    device: str,
+    report: Report,
+    clients: Sequence[int] | None = None,
+) -> None:
+    """Search the architecture of the clients that have none yet (all, by default)."""
+    todo = _missing(config, clients, lambda i: search_file(run, i))
+    with timed(run, "search"):
+        tasks = [work.Task(config.model_dump_json(), run, i, device) for i in todo]
+        for k, found in engine.map(work.search, tasks):
+            write_json(search_file(run, todo[k]), found)
+            report(f"client {todo[k]}: {found['genome']}, fitness {found['fitness']:.3f}")
+
+
+def tune_stage(
+    run: Path,
+    config: RunConfig,
+    engine: InProcess,
+    device: str,
+    report: Report,
+    clients: Sequence[int] | None = None,
+) -> None:
+    """Tune the DP-SGD settings of the clients that have none yet (all, by default)."""
+    todo = _missing(config, clients, lambda i: tune_file(run, i))
+    for i in todo:
+        read_json(search_file(run, i))
+    with timed(run, "tune"):
+        tasks = [work.Task(config.model_dump_json(), run, i, device) for i in todo]
+        for k, found in engine.map(work.tune, tasks):
+            write_json(tune_file(run, todo[k]), found)
+            s = found["setting"]
+            report(
+                f"client {todo[k]}: lr {s['learning_rate']:.3g}, sigma "
+                f"{s['noise_multiplier']:.3g}, C {s['clip']:.3g}, B {s['batch_size']}"
+            )
+
+
+def _missing(config: RunConfig, clients: Sequence[int] | None, file) -> list[int]:  # noqa: ANN001
+    everyone = range(config.federation.clients)
+    for i in clients or ():
+        if i not in everyone:
+            raise BadInput(f"expected a client of 0 to {len(everyone) - 1}, got {i}")
+    return [i for i in (clients if clients is not None else everyone) if not file(i).exists()]
+
+
+def train_stage(
+    run: Path, config: RunConfig, engine: InProcess, device: str, report: Report
+) -> None:
+    """Train the federation from what search and tuning left."""
+    for i in range(config.federation.clients):
+        read_json(search_file(run, i))
+        read_json(tune_file(run, i))
+    with timed(run, "train"):
+        train_federation(run, config, engine, device, report)
+
+
+def started(run: Path) -> bool:
+    """Whether training has begun in a run directory."""
+    return checkpoint_folder(run).exists() or summary_file(run).exists()
+
+
+def open_accounts(run: Path, config: RunConfig, device: str) -> None:
+    """Open every client's account before anything is charged."""
+    for i in range(config.federation.clients):
+        build_client(config, i, run, device)

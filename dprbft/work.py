@@ -1,0 +1,267 @@
+"""The tasks that an engine runs for one client: pure functions of small, serialisable inputs.
+
+A task names its client; the worker loads that client's samples itself. What comes back is JSON
+or bytes. The engine's processes import this module and nothing above it.
+"""
+
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dprbft.client import (
+    Client,
+    State,
+    build_client,
+    settings_of,
+    weights,
+)
+from dprbft.config import RunConfig
+from dprbft.layout import checkpoint_folder, search_file
+from dprbft.messages import Broadcast
+from dprbft.methods import method_named
+from dprbft.methods.dprbft import first_broadcast, keep_best
+from panas.cost import cost
+from panas.evolution import EvolutionConfig
+from panas.genome import Genome
+from panas.privacy.accounting import Gaussian, Unprotected
+from panas.privacy.plan import release_multiplier
+from panas.privacy.randomness import SystemNoise
+from panas.privacy.release import label_histogram
+from panas.search import (
+    SearchData,
+    deployable,
+    private_data,
+    proxy_data,
+    search_architecture,
+    tune_settings,
+)
+from panas.seeds import stream, torch_generator
+from panas.space import SearchSpace
+from panas.store import read_json
+from panas.training import Optimisation
+from panas.tuning import Setting, TuningConfig, TuningSpace
+
+
+@dataclass(frozen=True)
+class Task:
+    """Which client, of which run, and where to compute."""
+
+    config: str
+    run: Path
+    client: int
+    device: str
+
+    def load(self) -> Client:
+        """The client."""
+        return build_client(_parse(self.config), self.client, self.run, self.device)
+
+
+@lru_cache(maxsize=2)
+def _parse(text: str) -> RunConfig:
+    return RunConfig.model_validate_json(text)
+
+
+def search(task: Task) -> dict[str, Any]:
+    """A client's architecture search; charges the ledger first. Returns what best.json holds."""
+    client = task.load()
+    c = client.config
+    s = c.search
+    histogram = _pay_for_search(client)
+    result = search_architecture(
+        _search_data(client, histogram),
+        blueprint=client.blueprint,
+        space=_space(client),
+        config=EvolutionConfig(
+            population=s.population,
+            generations=s.generations,
+            crossover=s.crossover,
+            mutation=s.mutation,
+        ),
+        how=Optimisation(
+            learning_rate=s.learning_rate,
+            optimiser=s.optimiser,
+            batch_size=s.batch_size,
+            epochs=s.epochs,
+        ),
+        seed=c.seed,
+        client=client.id,
+        device=client.device,
+    )
+    b = client.blueprint
+    price = cost(result.best, shape=b.shape, width=b.width, classes=b.classes, norm=b.norm)
+    return {
+        "client": client.id,
+        "genome": str(result.best),
+        "blocks": result.best.to_json(),
+        "fitness": result.fitness,
+        "cost": asdict(price),
+        "evaluations": result.evaluations,
+        "privacy": c.privacy.search,
+        "histogram": histogram,
+        "logbook": result.logbook,
+        "history": [asdict(e) for e in result.history],
+    }
+
+
+def _space(client: Client) -> SearchSpace:
+    s = client.config.search
+    return SearchSpace(
+        shape=client.blueprint.shape,
+        min_blocks=s.min_blocks,
+        max_blocks=s.max_blocks,
+        widths=s.widths,
+        kernels=s.kernels,
+    )
+
+
+def _pay_for_search(client: Client) -> list[float] | None:
+    """Charge what the search will look at; returns the noised histogram that a proxy needs."""
+    p = client.config.privacy
+    if p.search == "unaccounted":
+        client.ledger.charge(
+            client.id,
+            Unprotected(),
+            phase="search",
+            mechanism="search on private samples",
+            recipient="whoever sees the architecture or the settings",
+            sensitivity=None,
+            subset="search",
+        )
+        return None
+    # Without a budget there is nothing to be sparing of, and still no reason to be exact.
+    event: Gaussian | Unprotected = Unprotected()
+    if client.budget.private:
+        event = Gaussian(release_multiplier(client.budget, 1, p.histogram_share))
+    noised = label_histogram(
+        lambda: client.data.train.y,
+        classes=client.blueprint.classes,
+        event=event,
+        ledger=client.ledger,
+        client=client.id,
+        noise=SystemNoise(),
+    )
+    return [float(x) for x in noised]
+
+
+def _search_data(client: Client, histogram: list[float] | None) -> SearchData:
+    rng = stream(client.config.seed, "client", client.id, "search-data")
+    if histogram is None:
+        warm = client.config.federation.warm_start == "public"
+        public = client.public if warm else client.public.take([])
+        return private_data(client.data.search, public, rng)
+    return proxy_data(
+        client.public, torch.tensor(histogram), samples=len(client.data.train), rng=rng
+    )
+
+
+def tune(task: Task) -> dict[str, Any]:
+    """A client's DP-SGD settings. Returns what best.json holds."""
+    client = task.load()
+    c, t = client.config, client.config.tuning
+    found = read_json(search_file(task.run, client.id))
+    fixed = Setting(
+        learning_rate=c.training.learning_rate,
+        noise_multiplier=c.training.noise_multiplier or 1e-6,
+        clip=c.training.clip,
+        batch_size=c.training.batch_size,
+    )
+    skip = not t.trials or not client.budget.private or c.training.noise_multiplier
+    if skip or not client.schedule().rounds:
+        return {"client": client.id, "setting": fixed.as_dict(), "predicted": None, "trials": []}
+    result = tune_settings(
+        _search_data(client, found["histogram"]),
+        Genome.parse(found["genome"]),
+        blueprint=client.blueprint,
+        space=TuningSpace(
+            learning_rate=t.learning_rate,
+            clip=t.clip,
+            noise_factor=t.noise_factor,
+            batch_sizes=t.batch_sizes,
+        ),
+        config=TuningConfig(initial=min(t.initial, t.trials), trials=t.trials),
+        budget=client.budget,
+        schedule=client.schedule(),
+        warm=client.warm,
+        momentum=c.training.momentum,
+        train_head=client.train_head,
+        seed=c.seed,
+        client=client.id,
+        device=client.device,
+    )
+    return {
+        "client": client.id,
+        "setting": result.best.as_dict(),
+        "predicted": result.predicted,
+        "trials": [asdict(r) for r in result.trials],
+    }
+
+
+def start(task: Task) -> bytes:
+    """A client's state before round 1: warm-started on public samples, plan calibrated."""
+    client = task.load()
+    genome, setting, found = settings_of(task.run, client)
+    bottom, head = deployable(
+        genome,
+        blueprint=client.blueprint,
+        public=client.public,
+        warm=client.warm,
+        train_head=client.train_head,
+        seed=client.config.seed,
+        client=client.id,
+        device=client.device,
+    )
+    facts = {
+        "genome": str(genome),
+        "setting": setting.as_dict(),
+        "histogram": found["histogram"],
+        "plan": None,
+        "round": 0,
+        "charges": 0,
+        "local": None,
+        "global": None,
+    }
+    b, h = weights(bottom), weights(head)
+    state = State(b, h, b, h, facts)
+    return keep_best(client, state, bottom, [(0.0, head)], 0).to_bytes()
+
+
+@dataclass(frozen=True)
+class RoundTask:
+    """A client's task in one round, with what it needs as bytes."""
+
+    task: Task
+    round: int
+    state: bytes
+    broadcast: bytes
+
+    def load(self) -> tuple[Client, State, Broadcast]:
+        """Client, state and broadcast."""
+        client = self.task.load()
+        state = State.from_bytes(self.state, checkpoint_folder(self.task.run))
+        b = client.blueprint
+        return client, state, Broadcast.from_bytes(self.broadcast, width=b.width, classes=b.classes)
+
+
+def local_round(work: RoundTask) -> tuple[bytes, bytes | None]:
+    """A participant's half of a round: its new state, and the bytes of its release, if any."""
+    client, state, broadcast = work.load()
+    method = method_named(client.config.federation.method)
+    state, message = method.client_round(client, state, broadcast, work.round)
+    return state.to_bytes(), message.to_bytes() if message else None
+
+
+def finish_round(work: RoundTask) -> bytes:
+    """What a participant makes of the server's answer: its new state."""
+    client, state, broadcast = work.load()
+    method = method_named(client.config.federation.method)
+    return method.client_finish(client, state, broadcast, work.round).to_bytes()
+
+
+def initial_broadcast(task: Task) -> bytes:
+    """The head before round 1, which all clients can also compute by themselves."""
+    client = task.load()
+    head = client.blueprint.head(torch_generator(stream(client.config.seed, "head")))
+    return first_broadcast(head).to_bytes()

@@ -1,0 +1,1 @@
+"""One client alone: data, architecture search, hyperparameter search, training and privacy."""

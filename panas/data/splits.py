@@ -1,0 +1,155 @@
+"""Splits of one client's samples, and draws that follow a label histogram.
+
+Source: DPFNAS, section IV: architecture search sees 500 train / 100 validation / 100 test samples,
+disjoint from the training data. Here every sample falls into exactly one of search, train,
+validation and test, each stratified: a class has the same share of every part, up to one sample.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int64, Real
+from torch import Tensor
+
+from panas.data.dataset import Labels
+from panas.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Sorted indices of one client's samples; disjoint, and together all of them."""
+
+    search: Int64[np.ndarray, "a"]
+    train: Int64[np.ndarray, "b"]
+    validation: Int64[np.ndarray, "c"]
+    test: Int64[np.ndarray, "d"]
+
+
+def split(
+    y: Labels, *, search: float, validation: float, test: float, rng: np.random.Generator
+) -> Splits:
+    """Split n samples by class; what the three fractions leave is for training.
+
+    Args:
+        y: (n,) classes, >= 0.
+        search: share for architecture and hyperparameter search, in [0, 1).
+        validation: share for choosing a round and a head, in [0, 1).
+        test: share for the reported accuracy, in [0, 1).
+        rng: decides which samples go where.
+
+    Returns:
+        Disjoint parts that cover all samples. `train` holds at least one sample if n >= 1; from
+        n = 4 on, `validation` and `test` do too where their share is above 0.
+
+    Raises:
+        BadInput: if a fraction is outside [0, 1), or together they reach 1.
+
+    """
+    fractions = np.array([search, validation, test], dtype=float)
+    if not (np.all(fractions >= 0) and fractions.sum() < 1):  # also refuses NaN
+        raise BadInput(
+            "expected search, validation and test fractions in [0, 1) with a sum below 1, "
+            f"got {search}, {validation} and {test}; leave a share for training"
+        )
+    labels = np.asarray(y)
+    n = len(labels)
+    sizes = np.round(fractions * n).astype(int)
+    if n >= 4:
+        sizes[1:] = np.where(fractions[1:] > 0, np.maximum(sizes[1:], 1), 0)
+    while sizes.sum() > max(n - 1, 0):
+        sizes[sizes.argmax()] -= 1
+    left, parts = np.arange(n), []
+    for size in sizes:
+        at = stratified(labels[left], int(size), rng)
+        parts.append(left[at])
+        left = np.delete(left, at)
+    return Splits(search=parts[0], train=left, validation=parts[1], test=parts[2])
+
+
+def stratified(y: Labels, size: int, rng: np.random.Generator) -> Int64[np.ndarray, "m"]:
+    """Draw `size` of the samples without replacement, each class in proportion to its count.
+
+    Returns:
+        Sorted distinct indices; a class's count is within one of its exact share.
+
+    Raises:
+        BadInput: if `size` is negative or above n.
+
+    """
+    labels = np.asarray(y)
+    if not 0 <= size <= len(labels):
+        raise BadInput(f"expected a draw of 0 to {len(labels)} samples, got {size}")
+    values, counts = np.unique(labels, return_counts=True)
+    chosen = [
+        rng.permutation(np.flatnonzero(labels == value))[:share]
+        for value, share in zip(values, apportion(counts, size, rng), strict=True)
+    ]
+    return np.sort(np.concatenate([*chosen, np.empty(0, np.int64)]))
+
+
+def resample_to(
+    y: Labels,
+    histogram: Real[np.ndarray, "classes"] | Real[Tensor, "classes"],
+    size: int,
+    rng: np.random.Generator,
+) -> Int64[np.ndarray, "m"]:
+    """Draw samples with replacement so that their class frequencies follow a histogram.
+
+    Args:
+        y: (n,) classes of the samples to draw from, 0..C-1.
+        histogram: (C,) weights, say a client's noised label counts; negative ones count as 0. The
+            weight of a class without samples is spread over the present ones, in proportion.
+            Weights that leave nothing are replaced by equal ones.
+        size: number of draws, >= 0.
+        rng: decides which samples are drawn.
+
+    Returns:
+        (size,) shuffled indices; each class's count is within one of its exact share.
+
+    Raises:
+        BadInput: if the histogram is shorter than the classes or not finite, or nothing can be
+            drawn.
+
+    Privacy: touches nothing but its arguments; public samples and a noised histogram cost nothing
+    more than the noised histogram did.
+
+    """
+    labels, weights = np.asarray(y), np.asarray(histogram, dtype=float)
+    if size < 0 or (size > 0 and not len(labels)):
+        raise BadInput(f"expected samples to draw from, got {len(labels)} for {size} draws")
+    if len(labels) and labels.max() >= len(weights):
+        raise BadInput(f"expected a weight for class {labels.max()}, got {len(weights)} weights")
+    if not np.isfinite(weights).all():
+        raise BadInput("expected finite class weights, got NaN or infinity; check the histogram")
+    if size == 0:
+        return np.empty(0, np.int64)
+    present = np.unique(labels)
+    weights = np.clip(weights[present], 0, None)
+    if not weights.any():
+        weights = np.ones(len(present))
+    drawn = [
+        rng.choice(np.flatnonzero(labels == value), share)
+        for value, share in zip(present, apportion(weights, size, rng), strict=True)
+    ]
+    return rng.permutation(np.concatenate(drawn))
+
+
+def apportion(
+    weights: Real[np.ndarray, "k"], size: int, rng: np.random.Generator
+) -> Int64[np.ndarray, "k"]:
+    """Share `size` out in proportion to `weights` by largest remainder, ties at random.
+
+    Returns:
+        Counts that sum to `size`, each within one of its exact share; where the weights are counts
+        and `size` at most their sum, no count is above its weight.
+
+    """
+    if not len(weights):
+        return np.zeros(0, np.int64)
+    # First to a largest weight of 1: sums of huge weights would overflow, of tiny ones vanish.
+    scaled = weights / max(float(weights.max()), np.finfo(float).tiny)
+    exact = scaled * (size / max(scaled.sum(), np.finfo(float).tiny))
+    counts = np.floor(exact + 1e-9).astype(np.int64)
+    order = np.lexsort((rng.random(len(weights)), counts - exact))
+    counts[order[: size - counts.sum()]] += 1
+    return counts

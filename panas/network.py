@@ -1,0 +1,222 @@
+"""From a genome to a network: bottom (blocks and adaptation layer) and head.
+
+Source: DPFNAS, section III-A1. A convolutional block is a depthwise separable convolution
+(depthwise k x k, then pointwise 1 x 1), a norm and a ReLU, with a shortcut around all of it; where
+the width changes the shortcut is a 1 x 1 projection. The adaptation layer gives every bottom the
+same output width, so that one head fits all: global average pooling, `Linear(C_last, d)`, ReLU.
+
+| symbol | name |
+|---|---|
+| d | `width`, the width of a representation |
+| z = bottom(x) | representation, shape (n, d) |
+| u = z / max(norm(z), tiny) | unit representation, what a sound release reads |
+
+The paper's BatchNorm couples the samples of a batch, so that clipping each sample's gradient no
+longer bounds what one sample can do; whenever DP is on, the norm is "group".
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from panas.errors import BadInput
+from panas.genome import ConvBlock, Genome
+
+Norm = Literal["group", "batch"]
+
+
+class SeparableBlock(nn.Module):
+    """Depthwise k x k, pointwise 1 x 1, norm, ReLU, and a shortcut."""
+
+    def __init__(self, inputs: int, block: ConvBlock, norm: Norm) -> None:
+        super().__init__()
+        k, outputs = block.kernel_size, block.out_channels
+        self.depthwise = nn.Conv2d(inputs, inputs, k, padding=k // 2, groups=inputs, bias=False)
+        self.pointwise = nn.Conv2d(inputs, outputs, 1, bias=False)
+        self.norm: nn.Module
+        if norm == "group":
+            self.norm = nn.GroupNorm(math.gcd(outputs, 8), outputs)
+        else:
+            self.norm = nn.BatchNorm2d(outputs)
+        self.shortcut = (
+            nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1, bias=False)
+        )
+
+    def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n k h w"]:
+        """Map a feature map to one of the same size with the block's channels."""
+        return F.relu(self.norm(self.pointwise(self.depthwise(x)))) + self.shortcut(x)
+
+
+class Bottom(nn.Module):
+    """Blocks and adaptation layer: images (n, c, h, w) to representations (n, d).
+
+    With `unit`, representations have Euclidean norm at most 1: what a sound release needs.
+    """
+
+    def __init__(self, blocks: list[nn.Module], last: int, width: int, unit: bool) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(*blocks)
+        self.adapt = nn.Linear(last, width)
+        self.unit = unit
+
+    def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:
+        """Representations of a batch of images."""
+        z = F.relu(self.adapt(self.blocks(x).mean(dim=(2, 3))))
+        return F.normalize(z, dim=1) if self.unit else z
+
+
+class Head(nn.Module):
+    """The shared top model: `Linear(d, classes)`."""
+
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, classes)
+
+    def forward(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n classes"]:
+        """Logits of a batch of representations."""
+        return self.linear(z)
+
+
+def build_bottom(
+    genome: Genome,
+    *,
+    shape: tuple[int, int, int],
+    width: int,
+    norm: Norm = "group",
+    unit: bool = False,
+    generator: torch.Generator | None = None,
+) -> Bottom:
+    """Build the bottom of a genome.
+
+    Args:
+        genome: the architecture.
+        shape: (channels, height, width) of one image.
+        width: d, the width of the representation, at least 1.
+        norm: "group" (allowed under DP) or "batch".
+        unit: scale each representation to norm 1.
+        generator: source of the initial weights; None takes torch's global one.
+
+    Raises:
+        BadInput: if the map shrinks to nothing.
+
+    """
+    channels, side = shape[0], min(shape[1:])
+    blocks: list[nn.Module] = []
+    for block in genome.blocks:
+        if isinstance(block, ConvBlock):
+            blocks.append(SeparableBlock(channels, block, norm))
+            channels = block.out_channels
+            continue
+        if side < 2:
+            raise BadInput(
+                f"expected maps of at least 2 x 2 before each pool, got {genome} on {shape}; "
+                "use fewer pools"
+            )
+        blocks.append(nn.MaxPool2d(2) if block.kind == "max" else nn.AvgPool2d(2))
+        side //= 2
+    bottom = Bottom(blocks, channels, width, unit)
+    if generator is not None:
+        initialise(bottom, generator)
+    return bottom
+
+
+def build_head(
+    width: int, classes: int, *, init: Literal["etf", "random"], generator: torch.Generator
+) -> Head:
+    """Build a head: "random" (torch's default distribution) or the public simplex ETF."""
+    head = Head(width, classes)
+    initialise(head, generator)
+    if init == "etf":
+        with torch.no_grad():
+            head.linear.weight.copy_(simplex_etf(width, classes))
+            head.linear.bias.zero_()
+    return head
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blueprint:
+    """What the networks of all clients share, whatever their genomes.
+
+    Attributes:
+        shape: (channels, height, width) of an image.
+        classes: number of classes.
+        width: d, width of a representation.
+        norm: "group" or "batch".
+        unit: whether representations have norm 1.
+        head_init: "etf" or "random".
+
+    """
+
+    shape: tuple[int, int, int]
+    classes: int
+    width: int
+    norm: Norm = "group"
+    unit: bool = True
+    head_init: Literal["etf", "random"] = "etf"
+
+    def bottom(self, genome: Genome, generator: torch.Generator | None = None) -> Bottom:
+        """The bottom of a genome, with weights drawn from `generator`."""
+        return build_bottom(
+            genome,
+            shape=self.shape,
+            width=self.width,
+            norm=self.norm,
+            unit=self.unit,
+            generator=generator,
+        )
+
+    def head(self, generator: torch.Generator) -> Head:
+        """The head that everyone starts from."""
+        return build_head(self.width, self.classes, init=self.head_init, generator=generator)
+
+
+ETF_SCALE = 10.0
+"""Norm scale of the simplex head's logits on unit representations (an inverse temperature)."""
+
+
+def simplex_etf(width: int, classes: int) -> Float[Tensor, "classes d"]:
+    """Weights of a fixed simplex equiangular tight frame, the same for everyone, at no cost.
+
+    Class c owns its own block of floor(d / classes) coordinates, so that the ideal representation
+    of each class is non-negative and can leave a ReLU. All pairs of rows have the same angle.
+
+    Raises:
+        BadInput: if the representation is narrower than the number of classes.
+
+    Source: Papyan, Han and Donoho 2020 (neural collapse).
+
+    """
+    if width < classes:
+        raise BadInput(
+            f"expected a representation at least as wide as the {classes} classes, got {width}; "
+            "raise network.width or use --head-init random"
+        )
+    share = width // classes
+    U = torch.zeros(width, classes)
+    for c in range(classes):
+        U[c * share : (c + 1) * share, c] = share**-0.5
+    if classes == 1:
+        return ETF_SCALE * U.T
+    centre = torch.eye(classes) - 1 / classes
+    return ETF_SCALE * math.sqrt(classes / (classes - 1)) * (U @ centre).T
+
+
+def initialise(module: nn.Module, generator: torch.Generator) -> None:
+    """Draw all weights anew from `generator`, with torch's default distributions."""
+    for m in module.modules():
+        if isinstance(m, nn.Conv2d | nn.Linear):
+            bound = 1 / math.sqrt(m.weight[0].numel())
+            for p in m.parameters(recurse=False):
+                nn.init.uniform_(p, -bound, bound, generator=generator)
+        elif isinstance(m, nn.GroupNorm | nn.BatchNorm2d):
+            m.reset_parameters()
+
+
+def parameter_count(module: nn.Module) -> int:
+    """Number of trainable parameters."""
+    return sum(p.numel() for p in module.parameters())

@@ -1,0 +1,1 @@
+"""What may leave a client, at what price, and the record of it."""

@@ -1,0 +1,197 @@
+"""A client's whole privacy plan: sampling, clip, noise and accounting events, as one fact.
+
+`calibrate` solves for the noise that makes everything a client will do (the label histogram, all
+training rounds, all releases) cost no more than its budget. Sigma is written here and nowhere
+else: training, release and ledger read it from the plan.
+
+| symbol | name |
+|---|---|
+| n | `samples`, training samples of the client (treated as public) |
+| B | `batch_size`, the *expected* size of a Poisson batch |
+| q = B / n | `rate` |
+| sigma | `noise_multiplier` of DP-SGD |
+| C | `clip`, norm to which each sample's gradient is clipped |
+| m | `release_noise`, noise multiplier of one release |
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from panas.errors import BadInput, BudgetExhausted
+from panas.privacy.accounting import Event, Gaussian, SampledGaussian, epsilon
+from panas.privacy.budget import Budget
+
+MAX_NOISE = 1000.0
+"""Largest noise multiplier worth running; a budget that needs more is too small."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What one client will do with its training samples, and with how much noise.
+
+    Attributes:
+        samples: n, at least 1.
+        batch_size: expected Poisson batch B; a value above n means the full batch.
+        clip: C, above 0.
+        noise_multiplier: sigma, above 0.
+        epochs: passes over the data a round, at least 1.
+        rounds: rounds in which the client trains.
+        releases: how many of them end with a release, 0 or more.
+        release_noise: m, above 0; None if nothing is released under noise.
+
+    """
+
+    samples: int
+    batch_size: int
+    clip: float
+    noise_multiplier: float
+    epochs: int
+    rounds: int
+    releases: int = 0
+    release_noise: float | None = None
+
+    @property
+    def rate(self) -> float:
+        """Sampling rate q in (0, 1]."""
+        return min(1.0, self.batch_size / self.samples)
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps of one round."""
+        return max(1, math.ceil(self.epochs / self.rate - 1e-9))
+
+    @property
+    def training_event(self) -> SampledGaussian:
+        """What one round of DP-SGD costs."""
+        return SampledGaussian(self.rate, self.noise_multiplier, self.steps)
+
+    @property
+    def release_event(self) -> Gaussian:
+        """What one release costs."""
+        if self.release_noise is None:
+            raise BadInput("expected a plan with releases, got one without; set release_noise")
+        return Gaussian(self.release_noise)
+
+    def events(self) -> tuple[Event, ...]:
+        """Everything the plan will charge."""
+        rounds = (replace(self.training_event, steps=self.steps * self.rounds),)
+        if not self.rounds:
+            rounds = ()
+        if self.release_noise is None:
+            return rounds
+        return rounds + (self.release_event,) * self.releases
+
+
+def gate_interval(budget: Budget) -> float:
+    """Grid of the privacy loss for decisions: coarse enough to be quick, and always pessimistic."""
+    return min(1e-3, budget.epsilon / 2000)
+
+
+def cost(events: Sequence[Event], budget: Budget) -> float:
+    """Epsilon of `events` at the budget's delta, as every decision about the budget sees it."""
+    return epsilon(events, budget.delta, interval=gate_interval(budget))
+
+
+def least_noise(
+    affordable: Callable[[float], bool], *, low: float = 0.05, high: float = MAX_NOISE
+) -> float | None:
+    """Smallest noise multiplier in [low, high] that is affordable, to 0.1 %, rounded up.
+
+    Returns:
+        The multiplier, or None if even `high` is not affordable.
+
+    """
+    if not affordable(high):
+        return None
+    if affordable(low):
+        return low
+    a, b = math.log(low), math.log(high)
+    while b - a > 1e-3:
+        middle = (a + b) / 2
+        a, b = (a, middle) if affordable(math.exp(middle)) else (middle, b)
+    return math.exp(b)
+
+
+def release_multiplier(budget: Budget, releases: int, share: float) -> float:
+    """Noise multiplier m at which `releases` releases alone cost `share` of the budget.
+
+    Raises:
+        BudgetExhausted: if no multiplier up to `MAX_NOISE` is enough.
+
+    """
+    part = Budget(share * budget.epsilon, budget.delta)
+    m = least_noise(lambda s: cost([Gaussian(s)] * releases, part) <= part.epsilon)
+    if m is None:
+        raise _too_small(budget, f"{releases} releases")
+    return m
+
+
+def calibrate(
+    budget: Budget,
+    *,
+    samples: int,
+    batch_size: int,
+    clip: float,
+    epochs: int,
+    rounds: int,
+    releases: int = 0,
+    release_share: float = 0.3,
+    release_noise: float | None = None,
+    spent: Sequence[Event] = (),
+) -> Plan:
+    """The plan with the least training noise whose total, with what is spent, fits the budget.
+
+    Args:
+        budget: finite; see `Budget`.
+        samples: n, at least 1.
+        batch_size: expected batch B, at least 1.
+        clip: C, above 0.
+        epochs: passes a round, at least 1.
+        rounds: rounds still to train, 0 or more.
+        releases: releases still to make.
+        release_share: share of epsilon that sizes the noise of the releases, in (0, 1).
+        release_noise: m, if it is decided already.
+        spent: events that were charged before.
+
+    Returns:
+        A plan that lands within 1 % under the budget, never over it.
+
+    Raises:
+        BudgetExhausted: if no noise is large enough.
+
+    """
+    if samples < 1 or batch_size < 1 or epochs < 1 or rounds < 0 or not clip > 0:
+        raise BadInput(
+            "expected samples, batch_size, epochs >= 1, rounds >= 0 and clip > 0, got "
+            f"{samples}, {batch_size}, {epochs}, {rounds} and {clip}"
+        )
+    if releases and release_noise is None:
+        release_noise = release_multiplier(budget, releases, release_share)
+    draft = Plan(
+        samples=samples,
+        batch_size=batch_size,
+        clip=clip,
+        noise_multiplier=1.0,
+        epochs=epochs,
+        rounds=rounds,
+        releases=releases,
+        release_noise=release_noise if releases else None,
+    )
+
+    def affordable(sigma: float) -> bool:
+        events = (*spent, *replace(draft, noise_multiplier=sigma).events())
+        return cost(events, budget) <= budget.epsilon
+
+    sigma = least_noise(affordable)
+    if sigma is None:
+        raise _too_small(budget, f"{rounds} rounds of {draft.steps} steps at q = {draft.rate:.3g}")
+    return replace(draft, noise_multiplier=sigma)
+
+
+def _too_small(budget: Budget, what: str) -> BudgetExhausted:
+    return BudgetExhausted(
+        f"expected a budget that affords {what}, got epsilon {budget.epsilon:g} at delta "
+        f"{budget.delta:g}, which needs noise above {MAX_NOISE:g} times the signal; raise "
+        "--epsilon, or plan fewer rounds, epochs or releases"
+    )

@@ -1,0 +1,64 @@
+"""Where privacy noise and Poisson sampling come from.
+
+`SystemNoise`, the default everywhere, reads the operating system's cryptographic entropy for every
+single number, so that nobody can predict or repeat a draw. Torch's own CPU generator is not used
+for this: it keeps only 32 bits of its seed, few enough to try them all.
+
+`ReproducibleNoise` repeats itself from a seed. It protects nobody, and is for tests and for
+training on public data, where the ledger claims no protection.
+"""
+
+import math
+import os
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class NoiseSource(Protocol):
+    """Gaussian noise and uniform numbers for privacy mechanisms."""
+
+    def normal(self, *shape: int) -> Tensor:
+        """Independent standard normal numbers, float64, of the given shape."""
+        ...
+
+    def uniform(self, size: int) -> Tensor:
+        """Independent numbers, uniform on [0, 1), float64, shape (size,)."""
+        ...
+
+
+class SystemNoise:
+    """Noise from `os.urandom`, eight bytes a uniform number, by the Box-Muller transform."""
+
+    def uniform(self, size: int) -> Tensor:
+        """Uniform on [0, 1) with 53 random bits each, float64, shape (size,)."""
+        words = np.frombuffer(bytearray(os.urandom(8 * size)), dtype=np.uint64)
+        return torch.from_numpy((words >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+    def normal(self, *shape: int) -> Tensor:
+        """Standard normal, float64, of the given shape."""
+        size = math.prod(shape)
+        half = (size + 1) // 2
+        u = self.uniform(2 * half)
+        # 1 - u lies in (0, 1], so the logarithm is finite.
+        radius = torch.sqrt(-2.0 * torch.log1p(-u[:half]))
+        angle = 2.0 * math.pi * u[half:]
+        pair = torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)])
+        return pair[:size].reshape(shape)
+
+
+class ReproducibleNoise:
+    """Noise that repeats from a generator: for tests and public data, never for private data."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+
+    def uniform(self, size: int) -> Tensor:
+        """Uniform on [0, 1), float64, shape (size,)."""
+        return torch.from_numpy(self._rng.random(size))
+
+    def normal(self, *shape: int) -> Tensor:
+        """Standard normal, float64, of the given shape."""
+        return torch.from_numpy(self._rng.standard_normal(shape))

@@ -1,0 +1,20 @@
+"""Shape checks for every test, and the folder of real data where there is one."""
+
+import os
+from pathlib import Path
+
+import pytest
+from jaxtyping import install_import_hook
+
+install_import_hook(["panas", "dprbft", "attacks"], "beartype.beartype")
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data (environment variable PANAS_DATA, or ../shared/data)."""
+    folder = Path(os.environ.get("PANAS_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no real data at {folder}: set PANAS_DATA to its folder")
+    return folder

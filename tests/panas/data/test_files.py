@@ -1,0 +1,175 @@
+import contextlib
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from panas.data.files import read_csv, read_folder, read_npz
+from panas.errors import BadInput
+
+GREY = np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5)
+
+
+def save(folder: Path, **arrays: np.ndarray) -> Path:
+    np.savez(folder / "set.npz", **arrays)
+    return folder / "set.npz"
+
+
+def table(folder: Path, text: str) -> Path:
+    (folder / "set.csv").write_text(text, encoding="utf-8")
+    return folder / "set.csv"
+
+
+def refused(reader, *args: object) -> str:
+    with pytest.raises(BadInput) as caught:
+        reader(*args)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert re.match("expected .*, got", text)
+    return text
+
+
+@pytest.mark.parametrize(("a", "b"), [("x", "y"), ("images", "labels")])
+def test_plain_npz(tmp_path, a, b) -> None:
+    raw = read_npz(save(tmp_path, **{a: GREY, b: np.array([[7], [3], [7]])}))
+    assert np.array_equal(raw.x[:, 0], GREY)
+    assert raw.y.tolist() == [1, 0, 1]
+    assert raw.class_names == ("3", "7")
+
+
+def test_medmnist_parts_are_pooled_in_order(tmp_path) -> None:
+    raw = read_npz(
+        save(
+            tmp_path,
+            train_images=GREY[:2],
+            train_labels=np.array([[0], [1]]),
+            test_images=GREY[2:],
+            test_labels=np.array([[1]]),
+        )
+    )
+    assert np.array_equal(raw.x[:, 0], GREY)
+    assert raw.y.tolist() == [0, 1, 1]
+
+
+def test_colour_comes_out_channels_first_and_floats_in_the_unit_interval(tmp_path) -> None:
+    colour = np.random.default_rng(0).random((3, 4, 5, 3))
+    raw = read_npz(save(tmp_path, x=colour, y=np.arange(3.0)))
+    assert raw.x.dtype == np.float32
+    assert np.allclose(raw.x, 2 * colour.transpose(0, 3, 1, 2) - 1, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"x": GREY}, "keys"),
+        ({"train_images": GREY}, "keys"),
+        ({"x": GREY, "y": np.arange(2)}, "a label for each"),
+        ({"x": GREY.astype(np.int32), "y": np.arange(3)}, "int32"),
+        ({"x": GREY * 1.5, "y": np.arange(3)}, "outside that range"),
+        ({"x": GREY * np.nan, "y": np.arange(3)}, "outside that range"),
+        ({"x": GREY[0], "y": np.arange(4)}, "shape"),
+        ({"x": GREY[..., None].repeat(5, 3), "y": np.arange(3)}, "shape"),
+        ({"x": GREY, "y": np.array([0, 1, 0.5])}, "whole numbers"),
+        ({"x": GREY, "y": np.array([0, 1, np.nan])}, "whole numbers"),
+        ({"x": GREY, "y": np.array([0, 1, np.inf])}, "whole numbers"),
+        ({"x": GREY, "y": np.array([0, -1, 1])}, "whole numbers"),
+        ({"x": GREY, "y": np.eye(3)}, "whole numbers"),
+        ({"x": GREY, "y": np.array(["a", "b", "c"])}, "whole numbers"),
+        ({"x": GREY, "y": np.array([{}, {}, {}])}, "pickle"),
+        ({"x": np.zeros((1200, 1, 1), np.uint8), "y": np.arange(1200)}, "1200 different"),
+        (
+            {
+                "train_images": GREY,
+                "train_labels": np.arange(3),
+                "val_images": GREY[:, :2],
+                "val_labels": np.arange(3),
+            },
+            "one shape",
+        ),
+    ],
+)
+def test_npz_that_is_no_set_of_labelled_images(tmp_path, arrays, says) -> None:
+    assert says in refused(read_npz, save(tmp_path, **arrays))
+
+
+@given(cut=st.integers(0, 400), flip=st.integers(0, 400))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_damaged_npz_is_bad_input_or_still_reads(tmp_path, cut, flip) -> None:
+    data = bytearray(save(tmp_path, x=GREY, y=np.arange(3)).read_bytes())
+    data[flip] ^= 0xFF
+    broken = tmp_path / "broken.npz"
+    broken.write_bytes(data[: len(data) - cut])
+    with contextlib.suppress(BadInput):
+        read_npz(broken)
+
+
+def test_folder_of_pictures(tmp_path) -> None:
+    for name, value in (("dog", 200), ("cat", 10), (".cache", 0)):
+        (tmp_path / name / "more").mkdir(parents=True)
+        Image.new("L", (9, 4), value).save(tmp_path / name / "a.png")
+        Image.new("RGB", (3, 7), (value, 0, 0)).save(tmp_path / name / "more" / "b.BMP")
+        (tmp_path / name / "notes.txt").write_text("no picture")
+    raw = read_folder(tmp_path, 6)
+    assert raw.x.shape == (4, 3, 6, 6)
+    assert raw.class_names == ("cat", "dog")
+    assert raw.y.tolist() == [0, 0, 1, 1]
+    assert raw.x[:, :, 0, 0].tolist() == [[10] * 3, [10, 0, 0], [200] * 3, [200, 0, 0]]
+
+
+def test_folders_that_are_no_set(tmp_path) -> None:
+    assert "no subfolder" in refused(read_folder, tmp_path, 8)
+    (tmp_path / "cat").mkdir()
+    assert "no picture in 'cat'" in refused(read_folder, tmp_path, 8)
+    (tmp_path / "cat" / "a.png").write_bytes(b"not a picture")
+    assert "a.png" in refused(read_folder, tmp_path, 8)
+
+
+def test_csv(tmp_path) -> None:
+    text = "\ufeff,a,Class,b\n0,1.5,yes,-2\n1,0,no,1e3\n\n2,7,yes,0\n"
+    raw = read_csv(table(tmp_path, text), None)
+    assert raw.x.tolist() == [[1.5, -2], [0, 1000], [7, 0]]
+    assert (raw.y.tolist(), raw.class_names) == ([1, 0, 1], ("no", "yes"))
+    assert raw.columns == ("a", "b")
+
+
+def test_csv_classes_that_are_numbers_sort_as_numbers(tmp_path) -> None:
+    raw = read_csv(table(tmp_path, "a,t\n0,10\n0,9.0\n0,-1\n0,9\n"), "t")
+    assert (raw.y.tolist(), raw.class_names) == ([2, 1, 0, 1], ("-1", "9", "10"))
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "says"),
+    [
+        ("", None, "empty file"),
+        ("a,b\n1,2\n", None, "one of label"),
+        ("a,class,target\n1,2,3\n", None, "class, target"),
+        ("a,y\n1,2\n", "z", "a column 'z'"),
+        ("a,y\n1,2\nx,3\n", None, "column 'a', row 3"),
+        ("a,y\n\n1,2\nnan,3\n", None, "column 'a', row 4"),
+        ("a,b,y\n1,1,2\n-inf,inf,3\n", None, "column 'a', row 3"),
+        ("a,b,y\n1e200,-1e200,2\n", None, "column 'a', row 2"),
+        ("a,y\n,2\n", None, "column 'a', row 2"),
+        ("a,y\n1,2\n1\n", None, "2 cells in row 3"),
+        ("a,y\n1,2\n1,2,3\n", None, "2 cells in row 3"),
+        ("a,y\n1,\n", None, "a class in row 2"),
+        ("a,y\n1,0\n1,NaN\n", None, "a class in row 3"),
+        ("a,y\n1,0.5\n", None, "fractions"),
+        ("a,y\n1,inf\n", None, "fractions"),
+        ("y\n1\n", None, "a feature"),
+        ("a,a,y\n1,1,1\n", None, "distinct columns"),
+        ("a,y\n" + "".join(f"0,{i}\n" for i in range(1100)), None, "1100 different labels"),
+        ('a,y\n1,"' + "x" * 200_000 + '"\n', None, "UTF-8 table"),
+    ],
+)
+def test_csv_that_is_no_table_of_numbers_and_classes(tmp_path, text, label, says) -> None:
+    assert says in refused(read_csv, table(tmp_path, text), label)
+
+
+def test_csv_in_another_encoding(tmp_path) -> None:
+    path = tmp_path / "set.csv"
+    path.write_bytes("ä,y\n1,2\n".encode("latin-1"))
+    assert "UTF-8" in refused(read_csv, path, None)
