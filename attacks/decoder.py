@@ -19,7 +19,7 @@ from panas.network import initialise
 from panas.seeds import torch_generator
 
 CHANNELS = 32
-BATCH = 64
+BATCH = 32
 LEARNING_RATE = 4e-3
 
 

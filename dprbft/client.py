@@ -245,9 +245,7 @@ def current_plan(client: Client, state: State) -> Plan:
         release_noise=plan.release_noise,
         spent=schedule.spent,
     )
-    return replace(
-        plan, noise_multiplier=max(again.noise_multiplier, plan.noise_multiplier)
-    )
+    return replace(plan, noise_multiplier=max(again.noise_multiplier, plan.noise_multiplier))
 
 
 def plan_facts(plan: Plan | None) -> dict[str, Any] | None:

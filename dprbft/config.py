@@ -42,7 +42,9 @@ class Data(Section):
     public_fraction: Share = 0.25  # share of the data set that is set aside as public
     public_limit: Count = 2000  # at most so many public samples
     limit: Count | None = None  # at most so many private samples, all clients together
-    search_fraction: Share = 0.2  # share of a client's samples; used only by privacy.search = "unaccounted"
+    search_fraction: Share = (
+        0.2  # share of a client's samples; used only by privacy.search = "unaccounted"
+    )
     validation_fraction: Share = 0.15
     test_fraction: Share = 0.2
 
@@ -212,8 +214,13 @@ PRESETS: dict[Preset, dict[str, Any]] = {
             "optimiser": "sgd",
             "batch_size": 64,
         },
-        "tuning": {"trials": 30, "initial": 5, "batch_sizes": [64, 128, 256, 512],
-                   "learning_rate": [0.0001, 0.1], "clip": [0.1, 10.0]},
+        "tuning": {
+            "trials": 30,
+            "initial": 5,
+            "batch_sizes": [64, 128, 256, 512],
+            "learning_rate": [0.0001, 0.1],
+            "clip": [0.1, 10.0],
+        },
         "training": {"epochs": 30, "learning_rate": 0.01, "batch_size": 64},
         "federation": {
             "clients": 10,

@@ -100,9 +100,11 @@ class Release:
         if about.get("kind") not in shapes:
             raise BadInput(f"expected a release of {', '.join(shapes)}, got {about.get('kind')!r}")
         _check(arrays, shapes[about["kind"]], "release")
-        if "y" in arrays and rows and not 0 <= int(arrays["y"].min()) <= int(
-            arrays["y"].max()
-        ) < classes:
+        if (
+            "y" in arrays
+            and rows
+            and not 0 <= int(arrays["y"].min()) <= int(arrays["y"].max()) < classes
+        ):
             raise BadInput(f"expected labels below {classes} in a release, got others")
         return Release(
             about["client"],

@@ -103,9 +103,7 @@ def _round(
             released[chosen[k]] = message
         report(f"round {round}: client {chosen[k]} trained")
     d, classes = config.network.width, len(load_federation(config).class_names)
-    releases = [
-        Release.from_bytes(released[i], width=d, classes=classes) for i in sorted(released)
-    ]
+    releases = [Release.from_bytes(released[i], width=d, classes=classes) for i in sorted(released)]
     previous = Broadcast.from_bytes(broadcast, width=d, classes=classes)
     rng = stream(config.seed, "server", round)
     method = method_named(config.federation.method)

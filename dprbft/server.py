@@ -88,9 +88,8 @@ def targets(classes: int) -> Float[Tensor, "classes classes"]:
 def ridge_head(releases: Sequence[Release], previous: Broadcast) -> Head:
     """Ridge regression around the previous head, from noised moments."""
     classes, d = previous.weight.shape
-    A = sum(unpack_symmetric(r.arrays["A"].double(), d) for r in releases)
-    B = sum(r.arrays["B"].double() for r in releases)
-    assert isinstance(A, Tensor) and isinstance(B, Tensor)
+    A = torch.stack([unpack_symmetric(r.arrays["A"].double(), d) for r in releases]).sum(0)
+    B = torch.stack([r.arrays["B"].double() for r in releases]).sum(0)
     ridge = max(2 * math.sqrt(d * sum(_noise(r) ** 2 for r in releases)), 1e-3)
     # Noise can push eigenvalues of A below zero, where it has none.
     values, vectors = torch.linalg.eigh(A)
@@ -135,9 +134,7 @@ def blend(own: Head, shared: Head, share: float) -> Head:
     """The head whose weights are `share` of the own and the rest of the shared head's."""
     mixed = Head(own.linear.in_features, own.linear.out_features)
     with torch.no_grad():
-        for m, a, b in zip(
-            mixed.parameters(), own.parameters(), shared.parameters(), strict=True
-        ):
+        for m, a, b in zip(mixed.parameters(), own.parameters(), shared.parameters(), strict=True):
             m.copy_(share * a.cpu() + (1 - share) * b.cpu())
     return mixed
 
@@ -149,4 +146,3 @@ def with_prior(head: Head, histogram: Float[Tensor, "classes"]) -> Head:
     with torch.no_grad():
         prior.linear.bias += torch.log(counts / counts.sum())
     return prior
-

@@ -6,15 +6,15 @@ killed run loses at most what was in the air. Seconds add up over interruptions.
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from dprbft import work
-from dprbft.client import build_client
+from dprbft.client import participants
 from dprbft.config import RunConfig, load_config, save_config
 from dprbft.engines.inprocess import InProcess
 from dprbft.federation import load_federation
-from dprbft.layout import checkpoint_folder, search_file, stages_file, summary_file, tune_file
+from dprbft.layout import search_file, stages_file, tune_file
 from dprbft.rounds import Report, train_federation
 from panas.errors import BadInput
 from panas.store import read_json, write_json
@@ -127,7 +127,9 @@ def tune_stage(
             )
 
 
-def _missing(config: RunConfig, clients: Sequence[int] | None, file) -> list[int]:  # noqa: ANN001
+def _missing(
+    config: RunConfig, clients: Sequence[int] | None, file: Callable[[int], Path]
+) -> list[int]:
     everyone = range(config.federation.clients)
     for i in clients or ():
         if i not in everyone:
@@ -146,12 +148,11 @@ def train_stage(
         train_federation(run, config, engine, device, report)
 
 
-def started(run: Path) -> bool:
-    """Whether training has begun in a run directory."""
-    return checkpoint_folder(run).exists() or summary_file(run).exists()
-
-
-def open_accounts(run: Path, config: RunConfig, device: str) -> None:
-    """Open every client's account before anything is charged."""
-    for i in range(config.federation.clients):
-        build_client(config, i, run, device)
+def reports(config: RunConfig, clients: int) -> dict[str, int]:
+    """How many reports each stage makes for so many clients, for a progress bar."""
+    rounds = participants(config)
+    return {
+        "search": clients,
+        "tune": clients,
+        "train": config.federation.clients + sum(len(c) + 1 for c in rounds),
+    }

@@ -24,6 +24,7 @@ from dprbft.messages import Broadcast
 from dprbft.methods import method_named
 from dprbft.methods.dprbft import first_broadcast, keep_best
 from panas.cost import cost
+from panas.errors import BudgetExhausted
 from panas.evolution import EvolutionConfig
 from panas.genome import Genome
 from panas.privacy.accounting import Gaussian, Unprotected
@@ -42,7 +43,7 @@ from panas.seeds import stream, torch_generator
 from panas.space import SearchSpace
 from panas.store import read_json
 from panas.training import Optimisation
-from panas.tuning import Setting, TuningConfig, TuningSpace
+from panas.tuning import Setting, TuningConfig, TuningResult, TuningSpace
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,11 @@ def _pay_for_search(client: Client) -> list[float] | None:
     # Without a budget there is nothing to be sparing of, and still no reason to be exact.
     event: Gaussian | Unprotected = Unprotected()
     if client.budget.private:
-        event = Gaussian(release_multiplier(client.budget, 1, p.histogram_share))
+        try:
+            event = Gaussian(release_multiplier(client.budget, 1, p.histogram_share))
+        except BudgetExhausted:
+            # Nothing can be learnt of the labels for so little; the search treats all alike.
+            return [1.0] * client.blueprint.classes
     noised = label_histogram(
         lambda: client.data.train.y,
         classes=client.blueprint.classes,
@@ -160,7 +165,7 @@ def _search_data(client: Client, histogram: list[float] | None) -> SearchData:
 def tune(task: Task) -> dict[str, Any]:
     """A client's DP-SGD settings. Returns what best.json holds."""
     client = task.load()
-    c, t = client.config, client.config.tuning
+    c = client.config
     found = read_json(search_file(task.run, client.id))
     fixed = Setting(
         learning_rate=c.training.learning_rate,
@@ -168,10 +173,26 @@ def tune(task: Task) -> dict[str, Any]:
         clip=c.training.clip,
         batch_size=c.training.batch_size,
     )
-    skip = not t.trials or not client.budget.private or c.training.noise_multiplier
+    skip = not c.tuning.trials or not client.budget.private or c.training.noise_multiplier
     if skip or not client.schedule().rounds:
         return {"client": client.id, "setting": fixed.as_dict(), "predicted": None, "trials": []}
-    result = tune_settings(
+    try:
+        result = _tune(client, found)
+    except BudgetExhausted as e:
+        # Training says so again and stops there, with the warm-started network kept.
+        kept = {"client": client.id, "setting": fixed.as_dict(), "predicted": None, "trials": []}
+        return kept | {"refused": str(e)}
+    return {
+        "client": client.id,
+        "setting": result.best.as_dict(),
+        "predicted": result.predicted,
+        "trials": [asdict(r) for r in result.trials],
+    }
+
+
+def _tune(client: Client, found: dict[str, Any]) -> TuningResult:
+    c, t = client.config, client.config.tuning
+    return tune_settings(
         _search_data(client, found["histogram"]),
         Genome.parse(found["genome"]),
         blueprint=client.blueprint,
@@ -191,12 +212,6 @@ def tune(task: Task) -> dict[str, Any]:
         client=client.id,
         device=client.device,
     )
-    return {
-        "client": client.id,
-        "setting": result.best.as_dict(),
-        "predicted": result.predicted,
-        "trials": [asdict(r) for r in result.trials],
-    }
 
 
 def start(task: Task) -> bytes:

@@ -224,9 +224,7 @@ def tune_settings(
         plan = replace(plan_of(setting), samples=len(data.train))
         how = Optimisation(learning_rate=setting.learning_rate, momentum=momentum)
         for _ in range(schedule.rounds):
-            fit_private(
-                *trial, data.train, plan=plan, how=how, noise=noise, train_head=train_head
-            )
+            fit_private(*trial, data.train, plan=plan, how=how, noise=noise, train_head=train_head)
         return accuracy(*trial, data.validation)
 
     try:

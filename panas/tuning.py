@@ -273,7 +273,7 @@ def _fit(trials: list[TrialRecord], bounds: Bounds) -> Any:
     try:
         botorch.fit_gpytorch_mll(mlls.ExactMarginalLogLikelihood(surrogate.likelihood, surrogate))
         surrogate.posterior(surrogate.train_inputs[0])
-    except (botorch.exceptions.BotorchError, NotPSDError, NanError, torch.linalg.LinAlgError):
+    except (botorch.exceptions.ModelFittingError, NotPSDError, NanError, torch.linalg.LinAlgError):
         return None
     return surrogate
 

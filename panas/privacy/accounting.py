@@ -166,9 +166,7 @@ def _composed(merged: Merged) -> dpa.DpEvent:
 
 def _gdp(merged: Merged, delta: float) -> float:
     """Central-limit approximation: mu^2 adds up; each sampled step adds q^2 (e^(1/sigma^2) - 1)."""
-    mu2 = sum(
-        t * (s**-2 if q >= 1 else q**2 * math.expm1(min(s**-2, 700.0))) for q, s, t in merged
-    )
+    mu2 = sum(t * (s**-2 if q >= 1 else q**2 * math.expm1(min(s**-2, 700.0))) for q, s, t in merged)
     mu = math.sqrt(mu2)
 
     def excess(e: float) -> float:

@@ -21,9 +21,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         if not self.epsilon > 0:
-            raise BadInput(
-                f"expected epsilon above 0, got {self.epsilon}; give a larger --epsilon"
-            )
+            raise BadInput(f"expected epsilon above 0, got {self.epsilon}; give a larger --epsilon")
         if not 0 < self.delta < 1:
             raise BadInput(f"expected delta in (0, 1), got {self.delta}; give another --delta")
 

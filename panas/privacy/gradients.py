@@ -58,11 +58,11 @@ class PrivateGradient:
                 # Opacus's hooks fire on the first layer, whose input needs no gradient; that is so.
                 warnings.filterwarnings("ignore", message="Full backward hook is firing")
                 F.cross_entropy(self._model(x[part]), y[part], reduction="sum").backward()
-            grads = [p.grad_sample for p in self._parameters]
-            square = sum(g.flatten(1).square().sum(1) for g in grads)
-            factor = (clip / (square.sqrt() + 1e-12)).clamp(max=1.0)
+            grads: list[Tensor] = [getattr(p, "grad_sample") for p in self._parameters]  # noqa: B009
+            norms = torch.stack([g.flatten(1).square().sum(1) for g in grads]).sum(0).sqrt()
+            factor = (clip / norms.clamp(min=1e-12)).clamp(max=1.0)
             # A sample whose gradient is not finite is left out, as if it had been clipped to 0.
-            factor = torch.where(torch.isfinite(square), factor, 0.0)
+            factor = torch.where(torch.isfinite(norms), factor, 0.0)
             for t, g in zip(total, grads, strict=True):
                 t += torch.einsum("b,b...->...", factor, torch.nan_to_num(g))
         self._model.zero_grad(set_to_none=True)

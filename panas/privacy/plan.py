@@ -75,12 +75,9 @@ class Plan:
 
     def events(self) -> tuple[Event, ...]:
         """Everything the plan will charge."""
-        rounds = (replace(self.training_event, steps=self.steps * self.rounds),)
-        if not self.rounds:
-            rounds = ()
-        if self.release_noise is None:
-            return rounds
-        return rounds + (self.release_event,) * self.releases
+        training = replace(self.training_event, steps=self.steps * self.rounds)
+        releases = (self.release_event,) * self.releases if self.release_noise else ()
+        return (training, *releases) if self.rounds else releases
 
 
 def gate_interval(budget: Budget) -> float:

@@ -1,0 +1,64 @@
+"""The command `panas`: its subcommands, and what each error becomes.
+
+Exit codes: 0 done, 2 bad input (one line), 3 budget exhausted, 130 interrupted (resumable).
+"""
+
+import sys
+import warnings
+
+import typer
+
+from panas.errors import PanasError
+from panas_cli.audit import audit
+from panas_cli.ledger import ledger
+from panas_cli.report import report
+from panas_cli.run import run
+from panas_cli.search import search
+from panas_cli.train import train
+from panas_cli.tune import tune
+
+app = typer.Typer(
+    name="panas",
+    help="Per-client architecture search, private federated training, and audits.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (run, search, tune, train, audit, ledger, report):
+    app.command()(command)
+
+# The class of all usage errors, wherever this version of typer keeps it.
+_Usage = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+
+def main() -> None:
+    """Run the command line, and turn errors into one line and an exit code."""
+    warnings.showwarning = _warn
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    warnings.filterwarnings("ignore", category=DeprecationWarning)
+    try:
+        code = app(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except PanasError as e:
+        _say(f"error: {e}")
+        sys.exit(e.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        _say("interrupted: the same command with --resume goes on from here")
+        sys.exit(130)
+    except _Usage as e:
+        message = e.format_message() if hasattr(e, "format_message") else str(e)
+        _say(f"error: {message}" if message else "error: no command; see panas --help")
+        sys.exit(2)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(" ".join(line.split("\n")) + "\n")
+
+
+def _warn(message: Warning | str, category: type[Warning], *where: object) -> None:
+    if issubclass(category, UserWarning):
+        _say(f"warning: {message}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""`panas run`: search, tune, train, audit, report."""
+
+from attacks.audit import audit_run
+from dprbft.engines.inprocess import InProcess
+from dprbft.stages import is_done, reports, search_stage, timed, train_stage, tune_stage
+from dprbft.summary import summarise
+from panas.errors import BudgetExhausted
+from panas_cli.display import Display
+from panas_cli.options import Job, Request, start, with_common
+from panas_cli.report import show
+
+
+@with_common
+def run(request: Request) -> None:
+    """Search, tune, train, audit and report, in one go."""
+    job = start(request)
+    try:
+        _stages(job)
+    except BudgetExhausted:
+        show(job.run, summarise(job.run, job.config), job.json)
+        raise
+    show(job.run, summarise(job.run, job.config), job.json)
+
+
+def _stages(job: Job) -> None:
+    config, clients = job.config, job.config.federation.clients
+    totals = reports(config, clients)
+    with Display() as display:
+        with InProcess(job.workers) as engine:
+            for name, stage in (
+                ("search", search_stage),
+                ("tune", tune_stage),
+                ("train", train_stage),
+            ):
+                if not is_done(job.run, name):
+                    display.stage(name, totals[name])
+                    stage(job.run, config, engine, job.device, display.report)
+        if not is_done(job.run, "audit"):
+            display.stage("audit", clients)
+            with timed(job.run, "audit"):
+                audit_run(job.run, on_progress=display.report)

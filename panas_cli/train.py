@@ -1,0 +1,28 @@
+"""`panas train`: the federation, from what search and tune left in the run directory."""
+
+from dprbft.engines.inprocess import InProcess
+from dprbft.layout import checkpoint_folder
+from dprbft.stages import reports, train_stage
+from dprbft.summary import summarise
+from panas.errors import BadInput, BudgetExhausted
+from panas_cli.display import Display
+from panas_cli.options import Request, start, with_common
+from panas_cli.report import show
+
+
+@with_common
+def train(request: Request) -> None:
+    """Train the federation with the architectures and settings found before."""
+    if request.out is None:
+        raise BadInput("expected --out DIR, the directory of search and tune, got none")
+    if not request.resume and checkpoint_folder(request.out).exists():
+        raise BadInput(f"expected a run to train, got {request.out}, trained before; give --resume")
+    job = start(request, shared=True)
+    try:
+        with Display() as display, InProcess(job.workers) as engine:
+            display.stage("train", reports(job.config, 0)["train"])
+            train_stage(job.run, job.config, engine, job.device, display.report)
+    except BudgetExhausted:
+        show(job.run, summarise(job.run, job.config), job.json)
+        raise
+    show(job.run, summarise(job.run, job.config), job.json)

@@ -1,0 +1,203 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from attacks.audit import audit_run, judge, run_attacks
+from attacks.metrics import Score
+from attacks.observation import Observation
+from dprbft.config import RunConfig, build_config, save_config
+from dprbft.federation import load_federation
+from dprbft.messages import Release
+from panas.checkpoint import save_network
+from panas.errors import BadInput
+from panas.genome import Genome
+from panas.network import Bottom, build_bottom, build_head
+from panas.privacy.accounting import Gaussian, Unprotected
+from panas.privacy.budget import Budget
+from panas.privacy.ledger import Ledger
+from panas.privacy.randomness import ReproducibleNoise
+from panas.privacy.release import Kind, release
+from panas.store import read_json, write_bytes
+from panas.training import represent
+
+WIDTH = 48
+GENOME = Genome.parse("c32k3-max-c64k3")
+
+
+def _config(kind: Kind, method: str = "dprbft") -> RunConfig:
+    return build_config(
+        {
+            "data": {"limit": 500, "public_limit": 400},
+            "network": {"width": WIDTH},
+            "federation": {"clients": 2, "method": method, "partition": "iid"},
+            "privacy": {"release": kind, "allow_unprotected": True},
+            "audit": {"samples": 80, "decoder_epochs": 2},
+        }
+    )
+
+
+def _bottom(shape: tuple[int, int, int], client: int) -> Bottom:
+    g = torch.Generator().manual_seed(client)
+    return build_bottom(GENOME, shape=shape, width=WIDTH, unit=True, generator=g)
+
+
+def _fabricate(run: Path, config: RunConfig, clients: tuple[int, ...] = (0, 1)) -> None:
+    """Write what training leaves behind, with untrained bottoms."""
+    federation = load_federation(config)
+    kind = config.privacy.release
+    event = Unprotected() if kind == "raw_rows" else Gaussian(2.5)
+    ledger = Ledger(run / "ledger.jsonl")
+    save_config(run, config)
+    for id in clients:
+        client, bottom = federation.clients[id], _bottom(federation.shape, id)
+        head = build_head(
+            WIDTH, federation.classes, init="etf", generator=torch.Generator().manual_seed(9)
+        )
+        ledger.open_account(id, Budget(8.0, 1e-5), allow_unprotected=True)
+        released = release(
+            kind,
+            lambda b=bottom, s=client.train: (represent(b, s), s.y),
+            classes=federation.classes,
+            event=event,
+            ledger=ledger,
+            client=id,
+            round=3,
+            noise=ReproducibleNoise(np.random.default_rng(id)),
+        )
+        _write(run, id, Release.of(released).to_bytes())
+        save_network(
+            run / "models" / f"client-{id:03d}-last.safetensors",
+            bottom,
+            head,
+            genome=GENOME,
+            shape=federation.shape,
+            norm="group",
+            notes={},
+        )
+
+
+def _write(run: Path, client: int, content: bytes) -> None:
+    write_bytes(run / "releases" / f"client-{client:03d}.safetensors", content)
+
+
+def _tampered(run: Path, arrays: dict[str, Tensor], client: int = 0) -> None:
+    kind: Kind = "raw_rows" if "z" in arrays else "moments"
+    _write(run, 0, Release(client, 3, kind, None, "none", arrays).to_bytes())
+
+
+def test_raw_rows_leak_and_the_record_says_so(tmp_path: Path) -> None:
+    _fabricate(tmp_path, _config("raw_rows"))
+    told: list[str] = []
+    record = audit_run(tmp_path, on_progress=told.append)
+    assert read_json(tmp_path / "audit.json") == json.loads(json.dumps(record))
+    assert told
+    assert record["scale"] == "[-1, 1]"
+    assert record["summary"]["verdicts"] == {"leaks": 2}
+    assert record["summary"]["best_attack_r2"] == record["summary"]["ceiling_r2"]
+    for id, client in enumerate(record["clients"]):
+        assert (client["id"], client["release"], client["round"]) == (id, "raw_rows", 3)
+        assert (client["noise_multiplier"], client["epsilon"]) == (None, "infinity")
+        assert [a["name"] for a in client["attacks"]] == ["ridge", "decoder"]
+        r2 = {s["name"]: s["r2"] for s in client["controls"]}
+        assert r2["mean image"] == 0.0
+        assert r2["shuffled"] <= 0
+        assert r2["unrelated image"] <= 0
+        assert r2["random extractor"] > r2["same-class mean"]
+        keys = {"name", "mse", "r2", "r2_interval", "psnr", "ssim"}
+        assert all(set(s) == keys for s in client["attacks"] + client["controls"])
+
+
+def test_moments_at_the_demo_s_noise_are_no_better_than_blind(tmp_path: Path) -> None:
+    _fabricate(tmp_path, _config("moments"), clients=(1,))
+    record = audit_run(tmp_path)
+    silent, attacked = record["clients"]
+    assert (silent["verdict"], silent["release"], silent["attacks"]) == ("nothing left", None, [])
+    assert attacked["verdict"] == "no better than blind", attacked["evidence"]
+    assert attacked["noise_multiplier"] == 2.5
+    assert 0 < attacked["epsilon"] < 8
+    assert "ridge on noise" in [a["name"] for a in attacked["attacks"]]
+    assert record["summary"]["ceiling_r2"] > record["summary"]["best_attack_r2"]
+
+
+def test_the_audit_repeats_from_the_seed(tmp_path: Path) -> None:
+    _fabricate(tmp_path, _config("class_sums"), clients=(0,))
+    first, second = audit_run(tmp_path), audit_run(tmp_path)
+    assert first["clients"] == second["clients"]
+    assert first["clients"][0]["verdict"] == "no better than blind"
+
+
+def _scores(z: Tensor, seed: int) -> tuple[list[Score], list[Score]]:
+    federation = load_federation(_config("raw_rows"))
+    private = federation.clients[0].train.take(range(len(z)))
+    arrays = {"z": z, "y": private.y}
+    bottom = _bottom(federation.shape, 0)
+    seen = Observation(0, "raw_rows", arrays, None, bottom, federation.public)
+    return run_attacks(seen, private, 2, np.random.default_rng(seed))
+
+
+def test_rows_of_independent_noise_are_no_leak_whatever_their_scale() -> None:
+    for seed, scale in enumerate((0.01, 0.1, 1.0)):
+        z = scale * torch.randn(80, WIDTH, generator=torch.Generator().manual_seed(seed))
+        attacks, beside = _scores(z, seed)
+        verdict, evidence = judge(attacks, beside, rng=np.random.default_rng(0))
+        assert verdict == "no better than blind", evidence
+
+
+def test_another_client_s_rows_are_no_leak_of_this_one() -> None:
+    federation = load_federation(_config("raw_rows"))
+    bottom = _bottom(federation.shape, 0)
+    own = represent(bottom, federation.clients[0].train.take(range(80)))
+    other = represent(bottom, federation.clients[1].train.take(range(80)))
+    verdicts = [judge(*_scores(z, 0), rng=np.random.default_rng(0))[0] for z in (own, other)]
+    assert verdicts == ["leaks", "no better than blind"]
+
+
+def test_few_samples_give_no_verdict() -> None:
+    federation = load_federation(_config("raw_rows"))
+    z = represent(_bottom(federation.shape, 0), federation.clients[0].train.take(range(5)))
+    assert judge(*_scores(z, 0), rng=np.random.default_rng(0))[0] == "inconclusive"
+
+
+def test_a_run_of_the_local_method_released_nothing(tmp_path: Path) -> None:
+    save_config(tmp_path, _config("moments", method="local"))
+    record = audit_run(tmp_path)
+    assert record["summary"]["verdicts"] == {"nothing left": 2}
+    assert record["summary"]["best_attack_r2"] is None
+    assert record["clients"][0]["epsilon"] is None
+
+
+def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
+    config = _config("raw_rows")
+    federation = load_federation(config)
+    y = federation.clients[0].train.y
+    z = torch.rand(len(y), WIDTH)
+
+    def refused(match: str) -> None:
+        with pytest.raises(BadInput, match=match) as error:
+            audit_run(tmp_path)
+        assert "\n" not in str(error.value)
+        assert not (tmp_path / "audit.json").exists()
+
+    refused("run directory")
+    save_config(tmp_path, config)
+    refused("expected releases")
+    _fabricate(tmp_path, config)
+    _tampered(tmp_path, {"z": z[:-1], "y": y[:-1]})
+    refused("raw rows of the")
+    _tampered(tmp_path, {"z": z, "y": (y + 1) % federation.classes})
+    refused("other labels")
+    _tampered(tmp_path, {"z": z / 0, "y": y})
+    refused("finite")
+    _tampered(tmp_path, {"z": z[:, 1:].contiguous(), "y": y})
+    refused("expected arrays")
+    _tampered(tmp_path, {"z": z, "y": y}, client=1)
+    refused("one of client 1")
+    _write(tmp_path, 0, b"not a message")
+    refused("do not decode")
+    _tampered(tmp_path, {"z": z, "y": y})
+    (tmp_path / "models" / "client-000-last.safetensors").unlink()
+    refused("found no such file")
