@@ -1,0 +1,45 @@
+# Every target sets up what it needs: a virtual environment in $(VENV), from pyproject.toml.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.PHONY: run test slow lint types notebooks check clean
+
+run: $(VENV)/.installed  ## the main job on the embedded data set: search, tune, train, audit
+	$(BIN)/panas run --dataset digits --clients 4 --partition dirichlet --epsilon 8 $(ARGS)
+
+test: $(VENV)/.installed-dev  ## the quick tests
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+slow: $(VENV)/.installed-dev  ## the tests that the quick ones leave out
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+lint: $(VENV)/.installed-dev  ## style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-dev  ## static types
+	$(BIN)/mypy
+
+notebooks: $(VENV)/.installed-dev  ## pair and execute the notebooks
+	$(BIN)/jupytext --test --to ipynb notebooks/*.py
+	$(BIN)/jupytext --sync notebooks/*.ipynb
+	$(BIN)/python -m pytest --nbmake --nbmake-timeout=600 notebooks
+
+check: lint types test slow notebooks  ## all of it
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit("panas needs Python >= 3.11, this is " + sys.version) if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet -e .
+	touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet -e ".[dev,notebooks]"
+	touch $@ $(VENV)/.installed
+
+clean:  ## remove the environment and the caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
