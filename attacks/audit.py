@@ -100,7 +100,8 @@ def _audit_client(
     run: Path, config: RunConfig, federation: Federation, client: ClientData, tell: Tell
 ) -> dict[str, Any]:
     record: dict[str, Any] = {"id": client.id, "release": None, "round": None}
-    record |= {"noise_multiplier": None, "epsilon": None, "attacks": [], "controls": []}
+    record |= {"noise_multiplier": None, "epsilon": None, "samples": 0}
+    record |= {"attacks": [], "controls": []}
     path = _release_path(run, client.id)
     if not path.is_file():
         evidence = f"client {client.id} released nothing: there is nothing to attack"

@@ -1,9 +1,9 @@
 """A convolutional decoder: learns to turn features (representation and class) into images.
 
-`Linear(f, 32 h0 w0)`, then twice: upsample (nearest), 3 x 3 convolution, ReLU; a last convolution
-and tanh, so that images lie in [-1, 1]. (h0, w0) is a quarter of the image, rounded up, and the
-upsampling goes by size, so that any c, h, w will do. It learns on public samples with Adam, mean
-squared error and a cosine schedule.
+`Linear(f, 32 h0 w0)`, then twice: upsample (nearest), 3 x 3 convolution (to 32, then 16 channels),
+ReLU; a last convolution and tanh, so that images lie in [-1, 1]. (h0, w0) is a quarter of the
+image, rounded up, and the upsampling goes by size, so that any c, h, w will do. It learns on public
+samples with Adam, mean squared error and a cosine schedule.
 
 Source: the feature-inversion evaluation of DPFNAS, section IV; a small decoder of that kind.
 """
@@ -36,12 +36,9 @@ class Decoder(nn.Module):
         self.register_buffer("scale", torch.ones(()))
         self.spread = nn.Linear(width, CHANNELS * self.sizes[0][0] * self.sizes[0][1])
         self.convolutions = nn.ModuleList(
-            [
-                nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1),
-                nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1),
-            ]
+            [nn.Conv2d(CHANNELS, k, 3, padding=1) for k in (CHANNELS, CHANNELS // 2)]
         )
-        self.last = nn.Conv2d(CHANNELS, c, 3, padding=1)
+        self.last = nn.Conv2d(CHANNELS // 2, c, 3, padding=1)
 
     def standardise(self, z: Float[Tensor, "n f"]) -> None:
         """Centre inputs as `z` is, and scale them (all features alike) to its spread."""

@@ -18,7 +18,6 @@ reads it beside z, and must beat the same-class mean. (A of `moments`, a mixture
 is not used.)
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -116,11 +115,12 @@ class Observation:
         return estimate_means(sums, self.arrays.get("counts"), self.public_means)
 
     def counts(self) -> Float[Tensor, "classes"]:
-        """Estimate of n_c, at least 1: released, or from the length of B_c along mu_c."""
-        if "counts" in self.arrays:
-            return self.arrays["counts"].clamp(min=1.0)
-        mu = self.public_means
-        return ((self.arrays["B"] * mu).sum(1) / mu.square().sum(1).clamp(min=1e-9)).clamp(min=1.0)
+        """Estimate of n_c in [1, 1e6]: released, or from the length of B_c along mu_c."""
+        counts = self.arrays.get("counts")
+        if counts is None:
+            mu = self.public_means
+            counts = (self.arrays["B"] * mu).sum(1) / mu.square().sum(1).clamp(min=1e-9)
+        return counts.clamp(1.0, 1e6)
 
 
 def class_means(rows: Float[Tensor, "n ..."], samples: Samples) -> Float[Tensor, "classes ..."]:
@@ -141,5 +141,5 @@ def estimate_means(
     """
     if counts is not None:
         return clip_rows(sums / counts.clamp(min=1.0)[:, None])
-    lengths = mu.norm(dim=1) / sums.norm(dim=1).clamp(min=math.sqrt(1e-12))
+    lengths = mu.norm(dim=1) / sums.norm(dim=1).clamp(min=1e-6)
     return sums * lengths[:, None]

@@ -21,7 +21,7 @@ from panas.genome import Genome
 from panas.network import Blueprint, Bottom, Head
 from panas.privacy.budget import Budget
 from panas.privacy.ledger import Ledger
-from panas.privacy.plan import Plan, calibrate, release_multiplier
+from panas.privacy.plan import Plan, release_multiplier, sharpen_releases, stretch
 from panas.search import Schedule
 from panas.seeds import stream
 from panas.store import pack_tensors, read_json, unpack_tensors
@@ -202,10 +202,10 @@ def current_plan(client: Client, state: State) -> Plan:
     """The plan of a client's remaining rounds, from what its budget has left.
 
     Before its first round that is the calibrated plan with the tuned noise, or more where the
-    budget needs more; a noise multiplier that the user fixed is taken as it is, and the ledger
-    stops the run when it is spent. Later it is the plan of the round before, unless the ledger
-    holds charges that no finished round accounts for: then a process died, what it charged counts
-    as spent, and the noise of the remaining rounds is solved for again.
+    budget needs more, and what that leaves goes to sharper releases; a noise multiplier that the
+    user fixed is taken as it is, and the ledger stops the run when it is spent. Later it is the
+    plan of the round before, unless the ledger holds charges that no finished round accounts for:
+    then a process died, what it charged counts as spent, and all remaining noise is raised.
 
     Raises:
         BudgetExhausted: if the budget cannot pay for the remaining rounds with any noise.
@@ -218,7 +218,8 @@ def current_plan(client: Client, state: State) -> Plan:
         if fixed is None:
             plan = schedule.plan(client.budget, setting.batch_size, setting.clip)
             noise = max(plan.noise_multiplier, setting.noise_multiplier)
-            return replace(plan, noise_multiplier=noise)
+            plan = replace(plan, noise_multiplier=noise)
+            return sharpen_releases(plan, client.budget, schedule.spent)
         m = None
         if schedule.releases:
             m = release_multiplier(client.budget, schedule.releases, schedule.release_share)
@@ -234,18 +235,7 @@ def current_plan(client: Client, state: State) -> Plan:
         )
     if fixed is not None or len(schedule.spent) <= state.facts["charges"]:
         return plan
-    again = calibrate(
-        client.budget,
-        samples=plan.samples,
-        batch_size=plan.batch_size,
-        clip=plan.clip,
-        epochs=plan.epochs,
-        rounds=plan.rounds,
-        releases=plan.releases,
-        release_noise=plan.release_noise,
-        spent=schedule.spent,
-    )
-    return replace(plan, noise_multiplier=max(again.noise_multiplier, plan.noise_multiplier))
+    return stretch(plan, client.budget, schedule.spent)
 
 
 def plan_facts(plan: Plan | None) -> dict[str, Any] | None:

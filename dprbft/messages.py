@@ -46,6 +46,7 @@ class Broadcast:
         arrays, about = _decode(content, "broadcast")
         shapes = {"weight": (classes, width), "bias": (classes,)}
         _check(arrays, shapes, "broadcast")
+        _check_facts(about, {"round": int}, "broadcast")
         return Broadcast(about["round"], arrays["weight"], arrays["bias"])
 
 
@@ -91,14 +92,19 @@ class Release:
 
         """
         arrays, about = _decode(content, "release")
-        rows = len(arrays["z"]) if about.get("kind") == "raw_rows" and "z" in arrays else 0
+        rows = len(arrays["z"]) if "z" in arrays and arrays["z"].dim() else 0
         shapes: dict[str, dict[str, tuple[int, ...]]] = {
             "moments": {"A": (width * (width + 1) // 2,), "B": (classes, width)},
             "class_sums": {"S": (classes, width), "counts": (classes,)},
             "raw_rows": {"z": (rows, width), "y": (rows,)},
         }
-        if about.get("kind") not in shapes:
-            raise BadInput(f"expected a release of {', '.join(shapes)}, got {about.get('kind')!r}")
+        facts = {"client": int, "round": int, "kind": str, "receipt": str}
+        _check_facts(about, facts, "release")
+        m = about.get("noise_multiplier")
+        if m is not None and not (type(m) in (int, float) and 0 < m < 1e9):
+            raise BadInput(f"expected a noise multiplier above 0 in a release, got {m!r:.40}")
+        if about["kind"] not in shapes:
+            raise BadInput(f"expected a release of {', '.join(shapes)}, got {about['kind']!r:.40}")
         _check(arrays, shapes[about["kind"]], "release")
         if (
             "y" in arrays
@@ -110,7 +116,7 @@ class Release:
             about["client"],
             about["round"],
             about["kind"],
-            about["noise_multiplier"],
+            m,
             about["receipt"],
             arrays,
         )
@@ -124,11 +130,19 @@ def _decode(
     try:
         arrays, metadata = parse_tensors(content)
         about = json.loads(metadata["message"])
-    except (ValueError, KeyError, TypeError) as e:
+    except (ValueError, KeyError, TypeError, RecursionError) as e:
         raise BadInput(f"expected a {kind} message, got bytes that do not decode") from e
-    if about.get("type") != kind:
-        raise BadInput(f"expected a {kind} message, got {about.get('type')!r}")
+    if not isinstance(about, dict) or about.get("type") != kind:
+        raise BadInput(f"expected a {kind} message, got {about!r:.80}")
     return arrays, about
+
+
+def _check_facts(about: Mapping[str, Any], types: Mapping[str, type], kind: str) -> None:
+    for name, wanted in types.items():
+        if type(about.get(name)) is not wanted:
+            raise BadInput(
+                f"expected {name} as {wanted.__name__} in a {kind}, got {about.get(name)!r:.40}"
+            )
 
 
 def _check(arrays: Mapping[str, Tensor], shapes: dict[str, tuple[int, ...]], kind: str) -> None:

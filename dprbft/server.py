@@ -144,5 +144,5 @@ def with_prior(head: Head, histogram: Float[Tensor, "classes"]) -> Head:
     counts = histogram.clamp(min=0) + 1
     prior = to_head(to_broadcast(head, 0))
     with torch.no_grad():
-        prior.linear.bias += torch.log(counts / counts.sum())
+        prior.linear.bias.add_(torch.log(counts / counts.sum()))
     return prior

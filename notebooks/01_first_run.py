@@ -72,7 +72,12 @@ search_stage(run, config, engine, "cpu", print)
 figure, axis = plt.subplots(figsize=(7, 2.5))
 for client in federation.clients:
     book = read_json(search_file(run, client.id))["logbook"]
-    axis.plot([g["generation"] for g in book], [g["best"] for g in book], "o-", label=f"client {client.id}")
+    axis.plot(
+        [g["generation"] for g in book],
+        [g["best"] for g in book],
+        "o-",
+        label=f"client {client.id}",
+    )
 axis.set(xlabel="generation", ylabel="best fitness", xticks=range(len(book)))
 axis.legend()
 figure.tight_layout()

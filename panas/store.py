@@ -44,8 +44,9 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
     """Write a JSON object with its checksum as last key; not-finite numbers are refused."""
-    body = dict(record)
-    body[CHECKSUM] = _json_digest(record)
+    # Read back once, so that what is hashed is what a reader will see: all keys are text.
+    body = json.loads(json.dumps(record, allow_nan=False))
+    body[CHECKSUM] = _json_digest(body)
     write_bytes(path, (json.dumps(body, indent=1, allow_nan=False) + "\n").encode())
 
 
@@ -61,7 +62,7 @@ def read_json(path: Path) -> dict[str, Any]:
         digest = body.pop(CHECKSUM)
     except BadInput:
         raise
-    except (ValueError, KeyError, AttributeError) as e:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise _damaged(path) from e
     if digest != _json_digest(body):
         raise _damaged(path)

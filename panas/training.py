@@ -84,7 +84,7 @@ def fit(
     for epoch in range(how.epochs):
         order = torch.from_numpy(rng.permutation(len(y)))
         for batch in order.split(how.batch_size):
-            if len(batch) == 1 and len(y) > 1:
+            if len(batch) == 1 and len(y) > 1 and how.batch_size > 1:
                 continue
             optimiser.zero_grad(set_to_none=True)
             x = samples.inputs(batch).to(device)
@@ -150,13 +150,14 @@ def represent(bottom: Bottom, samples: Samples) -> Float[Tensor, "n d"]:
 @torch.no_grad()
 def accuracy(bottom: Bottom, head: Head, samples: Samples) -> float:
     """Share of samples whose class has the largest logit; NaN if there are no samples."""
-    return head_accuracy(represent(bottom, samples), samples, head)
+    return head_scores(represent(bottom, samples), samples, head)[0]
 
 
 @torch.no_grad()
-def head_accuracy(z: Float[Tensor, "n d"], samples: Samples, head: Head) -> float:
-    """Accuracy of a head on representations that are computed already."""
+def head_scores(z: Float[Tensor, "n d"], samples: Samples, head: Head) -> tuple[float, float]:
+    """Accuracy and mean cross-entropy of a head on representations that are computed already."""
     if not len(samples):
-        return float("nan")
+        return float("nan"), float("nan")
     logits = head(z.to(head.linear.weight.device)).cpu()
-    return float((logits.argmax(1) == samples.y).double().mean())
+    right = (logits.argmax(1) == samples.y).double().mean()
+    return float(right), float(F.cross_entropy(logits, samples.y))

@@ -211,10 +211,10 @@ def _setting(logs: Float[np.ndarray, " 4"], size: int, bounds: Bounds) -> Settin
 
 def _improve(trials: list[TrialRecord], bounds: Bounds, rng: np.random.Generator) -> Setting | None:
     """The setting of highest expected improvement, or None if no surrogate can be fitted."""
-    import botorch
-
     low, span = _cube(bounds)
     with _quiet(rng):
+        import botorch
+
         surrogate = _fit(trials, bounds)
         if surrogate is None:
             return None

@@ -28,12 +28,14 @@ for command in (run, search, tune, train, audit, ledger, report):
     app.command()(command)
 
 # The class of all usage errors, wherever this version of typer keeps it.
-_Usage = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+_Usage: type[Exception] = next(
+    c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException"
+)
 
 
 def main() -> None:
     """Run the command line, and turn errors into one line and an exit code."""
-    warnings.showwarning = _warn
+    warnings.showwarning = _warn  # type: ignore[assignment]
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     try:

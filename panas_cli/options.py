@@ -117,7 +117,7 @@ def common(
 def with_common(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the common options; it receives them as its first argument, a `Request`."""
     shared = inspect.signature(common).parameters
-    first, *own = inspect.signature(command).parameters.values()
+    _, *own = inspect.signature(command).parameters.values()
 
     def wrapped(**values: Any) -> None:
         request = common(**{k: v for k, v in values.items() if k in shared})

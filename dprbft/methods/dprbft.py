@@ -38,7 +38,7 @@ from panas.training import (
     accuracy,
     fit,
     fit_private,
-    head_accuracy,
+    head_scores,
     represent,
 )
 
@@ -184,24 +184,25 @@ def keep_best(
 ) -> State:
     """Keep the choice with the best validation accuracy, if no earlier round did better.
 
-    Ties go to the later round, and within a round to the first choice. Test accuracies are
+    Ties go to the lower validation cross-entropy: small splits tie often. Test accuracies are
     recorded for the report; nothing is chosen by them, except "best", which says so.
     """
     z = represent(bottom, client.data.validation)
-    scores = [head_accuracy(z, client.data.validation, h.to(client.device)) for _, h in choices]
-    top = int(np.argmax(scores))
-    share, head = choices[top]
+    scores = [head_scores(z, client.data.validation, h.to(client.device)) for _, h in choices]
+    top = max(range(len(choices)), key=lambda k: (scores[k][0], -scores[k][1]))
+    (share, head), (right, loss) = choices[top], scores[top]
     test = accuracy(bottom, head, client.data.test)
     facts = dict(state.facts)
     facts["best"] = max(test, facts.get("best", 0.0))
-    facts |= {"validation": scores[top], "blend": share}
+    facts |= {"validation": right, "blend": share}
     kept = facts.get("kept")
-    if kept and scores[top] < kept["validation"]:
+    if kept and (right, -loss) < (kept["validation"], -kept["loss"]):
         return replace(state, facts=facts)
     facts["kept"] = {
         "round": round,
         "blend": share,
-        "validation": scores[top],
+        "validation": right,
+        "loss": loss,
         "accuracy": test,
     }
     return replace(state, kept_bottom=weights(bottom), kept_head=weights(head), facts=facts)

@@ -91,7 +91,8 @@ def epsilon(
             tighter one.
 
     Returns:
-        Epsilon >= 0; infinity if any event is unprotected; 0 for no events.
+        Epsilon >= 0; infinity if any event is unprotected, or is no mechanism (noise or rate that
+        is no number, or below 0); 0 for no events.
 
     """
     merged = _merge(events)
@@ -102,8 +103,10 @@ def epsilon(
     if method == "gdp":
         return _gdp(merged, delta)
     if method == "pld":
-        bound = _renyi(merged, delta, SCREEN)
-        return bound if bound > LARGE else _loss_distribution(merged, delta, interval)
+        # Without fractional orders the bound can be many times too large, where sigma is small.
+        large = _renyi(merged, delta, SCREEN) > LARGE and _renyi(merged, delta, None) > LARGE
+        if not large:
+            return _loss_distribution(merged, delta, interval)
     return _renyi(merged, delta, None)
 
 
@@ -117,10 +120,13 @@ def _merge(events: Iterable[Event]) -> Merged | None:
     """
     precision, sampled = 0.0, defaultdict[tuple[float, float], int](int)
     for event in events:
-        if isinstance(event, Unprotected) or event.noise_multiplier <= 0:
+        # Written so that NaN, too, counts as no protection.
+        if isinstance(event, Unprotected) or not event.noise_multiplier > 0:
             return None
         if isinstance(event, Gaussian):
             precision += event.noise_multiplier**-2
+        elif not (event.rate >= 0 and event.steps >= 0):
+            return None
         elif event.rate >= 1:
             precision += event.steps * event.noise_multiplier**-2
         elif event.steps > 0 and event.rate > 0:
@@ -130,7 +136,7 @@ def _merge(events: Iterable[Event]) -> Merged | None:
 
 
 SCREEN = tuple(range(2, 33))
-"""Renyi orders whose bound is quick, and good enough to tell whether epsilon is above LARGE."""
+"""Renyi orders whose bound is quick; where it is below LARGE, the bound of all orders is too."""
 
 _RELATION = dpa.NeighboringRelation.ADD_OR_REMOVE_ONE
 

@@ -123,8 +123,9 @@ class Ledger:
         if (known.budget, known.allow_unprotected) != (budget, allow_unprotected):
             raise BadInput(
                 f"expected client {client} to keep its budget of epsilon {known.budget.epsilon:g}, "
-                f"delta {known.budget.delta:g}, got epsilon {budget.epsilon:g}, delta "
-                f"{budget.delta:g}; start a new run"
+                f"delta {known.budget.delta:g}, allow_unprotected {known.allow_unprotected}, got "
+                f"epsilon {budget.epsilon:g}, delta {budget.delta:g}, {allow_unprotected}; start a "
+                "new run"
             )
         return known
 
@@ -168,7 +169,7 @@ class Ledger:
                     )
             else:
                 total = cost([*account.protected(), event], account.budget)
-                if total > account.budget.epsilon:
+                if not total <= account.budget.epsilon:
                     raise BudgetExhausted(
                         f"expected client {client} to stay within epsilon "
                         f"{account.budget.epsilon:g}, got {total:.3f} with the next {mechanism}; "
@@ -223,6 +224,8 @@ class Ledger:
             try:
                 client = int(r["client"])
                 if r["kind"] == "account":
+                    if client in opened:
+                        raise ValueError("a second account would hide the charges of the first")
                     budget = Budget(float(r["epsilon"]), r["delta"])
                     opened[client] = (budget, r["allow_unprotected"])
                     entries[client] = []

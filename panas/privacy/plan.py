@@ -93,7 +93,7 @@ def cost(events: Sequence[Event], budget: Budget) -> float:
 def least_noise(
     affordable: Callable[[float], bool], *, low: float = 0.05, high: float = MAX_NOISE
 ) -> float | None:
-    """Smallest noise multiplier in [low, high] that is affordable, to 0.1 %, rounded up.
+    """Smallest noise multiplier in [low, high] that is affordable, to 0.2 %, rounded up.
 
     Returns:
         The multiplier, or None if even `high` is not affordable.
@@ -104,10 +104,33 @@ def least_noise(
     if affordable(low):
         return low
     a, b = math.log(low), math.log(high)
-    while b - a > 1e-3:
+    while b - a > 2e-3:
         middle = (a + b) / 2
         a, b = (a, middle) if affordable(math.exp(middle)) else (middle, b)
     return math.exp(b)
+
+
+def _solve(
+    events_of: Callable[[float], Sequence[Event]], budget: Budget, *, high: float = MAX_NOISE
+) -> float | None:
+    """Least multiplier whose events fit the budget; None if even `high` does not fit.
+
+    A coarse grid, which overstates the price and hence the noise, first finds the neighbourhood.
+    """
+    coarse = 20 * gate_interval(budget)
+
+    def roughly(sigma: float) -> bool:
+        return epsilon(events_of(sigma), budget.delta, interval=coarse) <= budget.epsilon
+
+    def exactly(sigma: float) -> bool:
+        return cost(events_of(sigma), budget) <= budget.epsilon
+
+    near = least_noise(roughly, high=high)
+    if near is None:
+        return least_noise(exactly, high=high)
+    low = max(near / 1.03, 0.05)
+    found = least_noise(exactly, low=low, high=near)
+    return least_noise(exactly, high=high) if found == low > 0.05 else found
 
 
 def release_multiplier(budget: Budget, releases: int, share: float) -> float:
@@ -118,7 +141,7 @@ def release_multiplier(budget: Budget, releases: int, share: float) -> float:
 
     """
     part = Budget(share * budget.epsilon, budget.delta)
-    m = least_noise(lambda s: cost([Gaussian(s)] * releases, part) <= part.epsilon)
+    m = _solve(lambda s: [Gaussian(s)] * releases, part)
     if m is None:
         raise _too_small(budget, f"{releases} releases")
     return m
@@ -176,14 +199,49 @@ def calibrate(
         release_noise=release_noise if releases else None,
     )
 
-    def affordable(sigma: float) -> bool:
-        events = (*spent, *replace(draft, noise_multiplier=sigma).events())
-        return cost(events, budget) <= budget.epsilon
-
-    sigma = least_noise(affordable)
+    sigma = _solve(lambda s: (*spent, *replace(draft, noise_multiplier=s).events()), budget)
     if sigma is None:
         raise _too_small(budget, f"{rounds} rounds of {draft.steps} steps at q = {draft.rate:.3g}")
     return replace(draft, noise_multiplier=sigma)
+
+
+def sharpen_releases(plan: Plan, budget: Budget, spent: Sequence[Event] = ()) -> Plan:
+    """The plan with as little release noise as the budget has left for, at its training noise.
+
+    A tuned training noise may cost less than its share; what it leaves goes to the releases.
+    """
+    if plan.release_noise is None or not plan.releases:
+        return plan
+    m = _solve(
+        lambda m: (*spent, *replace(plan, release_noise=m).events()),
+        budget,
+        high=plan.release_noise,
+    )
+    return plan if m is None else replace(plan, release_noise=m)
+
+
+def stretch(plan: Plan, budget: Budget, spent: Sequence[Event]) -> Plan:
+    """The plan with all its noise raised by one factor, the least that fits what is left.
+
+    Raises:
+        BudgetExhausted: if no factor is large enough.
+
+    """
+
+    def scaled(factor: float) -> Plan:
+        m = plan.release_noise
+        return replace(
+            plan,
+            noise_multiplier=factor * plan.noise_multiplier,
+            release_noise=None if m is None else factor * m,
+        )
+
+    factor = least_noise(
+        lambda f: cost((*spent, *scaled(f).events()), budget) <= budget.epsilon, low=1.0
+    )
+    if factor is None:
+        raise _too_small(budget, f"{plan.rounds} more rounds after what is spent")
+    return scaled(factor)
 
 
 def _too_small(budget: Budget, what: str) -> BudgetExhausted:

