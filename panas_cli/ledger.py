@@ -68,11 +68,10 @@ def _line(account: Account, phase: str, entries: list[Entry]) -> str:
 
 
 def _noise(entries: list[Entry]) -> str:
-    events = [e.event for e in entries]
-    sampled = [e for e in events if isinstance(e, SampledGaussian)]
-    plain = [e for e in events if isinstance(e, Gaussian)]
-    sigmas = sorted({round(e.noise_multiplier, 3) for e in (*sampled, *plain)})
-    text = "noise multiplier " + ", ".join(f"{s:g}" for s in sigmas)
+    sampled = [e.event for e in entries if isinstance(e.event, SampledGaussian)]
+    plain = [e.event for e in entries if isinstance(e.event, Gaussian)]
+    sigmas = {e.noise_multiplier for e in sampled} | {e.noise_multiplier for e in plain}
+    text = "noise multiplier " + ", ".join(f"{s:.4g}" for s in sorted(sigmas))
     if sampled:
         text += f", {sum(e.steps for e in sampled)} steps at q = {sampled[0].rate:.3g}"
     return text

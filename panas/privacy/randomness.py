@@ -10,13 +10,14 @@ training on public data, where the ledger claims no protection.
 
 import math
 import os
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
 
+@runtime_checkable
 class NoiseSource(Protocol):
     """Gaussian noise and uniform numbers for privacy mechanisms."""
 

@@ -82,7 +82,7 @@ def test_system_noise_does_not_repeat_whatever_is_seeded() -> None:
     draws = []
     for _ in range(2):
         torch.manual_seed(0)
-        np.random.seed(0)  # noqa: NPY002
+        np.random.seed(0)
         draws.append((SystemNoise().normal(8), SystemNoise().uniform(8)))
     assert not torch.equal(draws[0][0], draws[1][0])
     assert not torch.equal(draws[0][1], draws[1][1])
@@ -96,9 +96,9 @@ def test_reproducible_noise_repeats() -> None:
 
 
 def test_global_random_state_is_left_alone() -> None:
-    before, numpy_before = torch.random.get_rng_state(), np.random.get_state()[1]  # noqa: NPY002
+    before, numpy_before = torch.random.get_rng_state(), np.random.get_state()[1]
     for source in (SystemNoise(), ReproducibleNoise(np.random.default_rng(0))):
         source.normal(10)
         source.uniform(10)
     assert torch.equal(torch.random.get_rng_state(), before)
-    assert np.array_equal(np.random.get_state()[1], numpy_before)  # noqa: NPY002
+    assert np.array_equal(np.random.get_state()[1], numpy_before)
