@@ -1,0 +1,1 @@
+"""Figures for the documents: each module is one command that anyone can run."""
