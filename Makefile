@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: run test slow lint types notebooks check clean
+.PHONY: run test slow lint types notebooks pair check clean
 
 run: $(VENV)/.installed  ## the main job on the embedded data set: search, tune, train, audit
 	$(BIN)/panas run --dataset digits --clients 4 --partition dirichlet --epsilon 8 $(ARGS)
@@ -22,10 +22,12 @@ lint: $(VENV)/.installed-dev  ## style
 types: $(VENV)/.installed-dev  ## static types
 	$(BIN)/mypy
 
-notebooks: $(VENV)/.installed-dev  ## pair and execute the notebooks
-	$(BIN)/jupytext --test --to ipynb notebooks/*.py
-	$(BIN)/jupytext --sync notebooks/*.ipynb
-	$(BIN)/python -m pytest --nbmake --nbmake-timeout=600 notebooks
+notebooks: $(VENV)/.installed-dev  ## execute the notebooks
+	$(BIN)/python -m pytest --nbmake --nbmake-timeout=600 --timeout=900 notebooks
+
+pair: $(VENV)/.installed-dev  ## after editing a notebook's script: make and execute the notebook
+	$(BIN)/jupytext --to ipynb --set-kernel python3 notebooks/*.py
+	$(BIN)/python -m pytest --nbmake --overwrite --nbmake-timeout=600 --timeout=900 notebooks
 
 check: lint types test slow notebooks  ## all of it
 

@@ -19,7 +19,7 @@ def audit(
     """Attack what a run released, beside blind controls; writes audit.json."""
     config = load_config(run)
     with Display() as display, timed(run, "audit"):
-        display.stage("audit", config.federation.clients)
+        display.stage("audit", 2 * config.federation.clients)
         found = audit_run(run, on_progress=display.report)
     if json:
         print_json(found)

@@ -36,6 +36,6 @@ def _stages(job: Job) -> None:
                     display.stage(name, totals[name])
                     stage(job.run, config, engine, job.device, display.report)
         if not is_done(job.run, "audit"):
-            display.stage("audit", clients)
+            display.stage("audit", 2 * clients)
             with timed(job.run, "audit"):
                 audit_run(job.run, on_progress=display.report)

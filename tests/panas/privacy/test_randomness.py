@@ -21,11 +21,11 @@ class HalfNoise(SystemNoise):
 
 
 class OneAngle(SystemNoise):
-    """The planted bug: cosine and sine of the pair are swapped for one another's copy."""
+    """The planted bug: both numbers of a pair are the same one."""
 
     def normal(self, *shape: int) -> Tensor:
-        half = super().normal(shape[0] // 2 + 1)
-        return torch.cat([half, half])[: shape[0]]
+        half = super().normal(shape[0] // 2)
+        return torch.cat([half, half])
 
 
 def normal_p(source: NoiseSource) -> float:
