@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dprbft.config import RunConfig
-from dprbft.federation import ClientData, load_federation
+from dprbft.federation import ClientData, Federation, load_federation
 from dprbft.layout import ledger_file, search_file, tune_file
 from panas.data.dataset import Samples
 from panas.errors import BadInput
@@ -59,7 +59,11 @@ class Client:
         if self.config.federation.warm_start == "none":
             return None
         return Optimisation(
-            learning_rate=t.warm_learning_rate, optimiser="adam", epochs=t.warm_epochs
+            learning_rate=t.warm_learning_rate,
+            optimiser="adam",
+            decay="cosine",
+            batch_size=t.warm_batch_size,
+            epochs=t.warm_epochs,
         )
 
     def schedule(self) -> Schedule:
@@ -75,13 +79,9 @@ class Client:
         )
 
 
-def build_client(config: RunConfig, id: int, run: Path, device: str) -> Client:
-    """The client `id` of a run; opens its account in the ledger."""
-    federation = load_federation(config)
-    ledger = Ledger(ledger_file(run))
-    budget = config.budgets()[id]
-    ledger.open_account(id, budget, allow_unprotected=config.privacy.allow_unprotected)
-    blueprint = Blueprint(
+def blueprint_of(config: RunConfig, federation: Federation) -> Blueprint:
+    """What all clients' networks share."""
+    return Blueprint(
         shape=federation.shape,
         classes=federation.classes,
         width=config.network.width,
@@ -89,12 +89,20 @@ def build_client(config: RunConfig, id: int, run: Path, device: str) -> Client:
         unit=config.network.unit,
         head_init=config.federation.head_init,
     )
+
+
+def build_client(config: RunConfig, id: int, run: Path, device: str) -> Client:
+    """The client `id` of a run; opens its account in the ledger."""
+    federation = load_federation(config)
+    ledger = Ledger(ledger_file(run))
+    budget = config.budgets()[id]
+    ledger.open_account(id, budget, allow_unprotected=config.privacy.allow_unprotected)
     return Client(
         id,
         config,
         federation.clients[id],
         federation.public,
-        blueprint,
+        blueprint_of(config, federation),
         budget,
         ledger,
         torch.device(device),

@@ -22,7 +22,8 @@ from panas.store import write_bytes
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Epsilon = Annotated[float, Field(gt=0)]
 Preset = Literal["sound", "demo", "paper"]
 
 
@@ -71,6 +72,7 @@ class Search(Section):
     epochs: Count = 8  # of the short training that gives a genome's fitness
     learning_rate: Positive = 0.005
     optimiser: Literal["sgd", "adam"] = "adam"
+    decay: Literal["none", "cosine"] = "cosine"  # of the learning rate
     batch_size: Count = 32
 
 
@@ -94,8 +96,9 @@ class Training(Section):
     batch_size: Count = 64  # expected size of a Poisson batch
     clip: Positive = 1.0  # norm of a sample's gradient
     noise_multiplier: Positive | None = None  # sigma; None: the least that the budget allows
-    warm_epochs: Count = 40  # passes over the public part before round 1
+    warm_epochs: Count = 30  # passes over the public part before round 1
     warm_learning_rate: Positive = 0.005
+    warm_batch_size: Count = 32
 
 
 class Federation(Section):
@@ -121,9 +124,9 @@ class Federation(Section):
 class Privacy(Section):
     """Budget and what it is spent on."""
 
-    epsilon: Positive = 8.0  # inf: train without DP
+    epsilon: Epsilon = 8.0  # inf: train without DP
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5  # below 1/n of every client
-    epsilons: tuple[Positive, ...] = ()  # one a client, instead of `epsilon`
+    epsilons: tuple[Epsilon, ...] = ()  # one a client, instead of `epsilon`
     search: Literal["proxy", "unaccounted"] = "proxy"
     release: Literal["moments", "class_sums", "raw_rows"] = "moments"
     release_share: Annotated[float, Field(gt=0, lt=1)] = 0.3  # of epsilon, sizes release noise
@@ -158,25 +161,42 @@ class RunConfig(Section):
         if not p.allow_unprotected and (p.release == "raw_rows" or p.search == "unaccounted"):
             what = "release = raw_rows" if p.release == "raw_rows" else "search = unaccounted"
             raise ValueError(
-                f"privacy.{what} has epsilon infinity; use --preset paper, or set "
-                "privacy.allow_unprotected=true"
+                f"protected search and releases, got privacy.{what}, which has epsilon infinity; "
+                "use --preset paper, or set privacy.allow_unprotected=true"
             )
         if not p.allow_unprotected and not all(math.isfinite(e) for e in (p.epsilon, *p.epsilons)):
             raise ValueError(
-                "an infinite epsilon trains without privacy; set privacy.allow_unprotected=true"
+                "a finite epsilon, got infinity, which trains without privacy; set "
+                "privacy.allow_unprotected=true if that is meant"
             )
         if p.epsilons and len(p.epsilons) != f.clients:
-            raise ValueError(f"privacy.epsilons needs {f.clients} values, has {len(p.epsilons)}")
+            raise ValueError(
+                f"{f.clients} privacy.epsilons, one a client, got {len(p.epsilons)}; give as many"
+            )
         if p.search == "proxy" and self.data.public_data is None and not self.data.public_fraction:
-            raise ValueError("privacy.search = proxy needs public data: data.public_fraction > 0")
+            raise ValueError(
+                "public data for privacy.search = proxy, got none; give --public-data, or "
+                "data.public_fraction above 0"
+            )
         if self.data.validation_fraction <= 0 or self.data.test_fraction <= 0:
-            raise ValueError("data.validation_fraction and data.test_fraction must be above 0")
+            raise ValueError(
+                "data.validation_fraction and data.test_fraction above 0, got "
+                f"{self.data.validation_fraction} and {self.data.test_fraction}; raise them"
+            )
         if self.network.norm == "batch" and any(b.private for b in self.budgets()):
-            raise ValueError('network.norm = "batch" mixes samples; under DP it must be "group"')
+            raise ValueError(
+                'network.norm = "group" or "auto" under DP, got "batch", which mixes samples; '
+                "change it"
+            )
         if self.search.generations and self.search.population < 2:
-            raise ValueError("search.population must be at least 2 to breed")
+            raise ValueError(
+                f"a search.population of at least 2 to breed, got {self.search.population}; raise "
+                "it, or set search.generations=0"
+            )
         if f.method == "dprbft" and p.release != "raw_rows" and not self.network.unit:
-            raise ValueError(f"network.unit must be true for the release {p.release}")
+            raise ValueError(
+                f"network.unit = true for the release {p.release}, got false; change it"
+            )
         return self
 
     def budgets(self) -> list[Budget]:
@@ -212,6 +232,7 @@ PRESETS: dict[Preset, dict[str, Any]] = {
             "widths": [16, 32, 64, 128, 256],
             "learning_rate": 0.01,
             "optimiser": "sgd",
+            "decay": "none",
             "batch_size": 64,
         },
         "tuning": {
@@ -274,9 +295,14 @@ def _first_error(e: ValidationError) -> str:
     error = e.errors()[0]
     key = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
-        return f"expected a known configuration key, got {key!r}; see `panas run --help`"
-    message = error["msg"].removeprefix("Value error, ")
-    return f"expected {key}: {message}, got {error['input']!r}" if key else f"expected {message}"
+        return (
+            f"expected a known configuration key, got {key!r}; the config.toml of any run lists "
+            "them all"
+        )
+    message = error["msg"].removeprefix("Value error, ").replace("Input should be", "to be")
+    if not key:
+        return f"expected {message}"
+    return f"expected {key} {message}, got {error['input']!r:.100}; change it"
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -34,7 +34,8 @@ def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False)
 
     Raises:
         BadInput: if the directory is in use and `resume` was not given, or was made with another
-            configuration; or if the data set cannot be loaded. Nothing is written then.
+            configuration; or if the data set cannot be loaded, or a stage would refuse the
+            settings. Nothing is written then.
 
     """
     if (run / "config.toml").exists():
@@ -50,20 +51,20 @@ def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False)
             )
     elif run.exists() and (not run.is_dir() or any(run.iterdir())):
         raise BadInput(f"expected a new or empty run directory, got {run}; give another --out")
-    load_federation(config)
+    work.check(config, load_federation(config))
     if not (run / "config.toml").exists():
         save_config(run, config)
     return config
 
 
 @contextlib.contextmanager
-def timed(run: Path, stage: str) -> Iterator[None]:
-    """Add the seconds of the block to the stage's; mark it done if it ends well."""
+def timed(run: Path, stage: str, whole: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """Add the seconds of the block to the stage's; mark it done if it ends well and is whole."""
     began = time.perf_counter()
     done = False
     try:
         yield
-        done = True
+        done = whole()
     finally:
         stages = _stages(run)
         seconds = stages["seconds"].get(stage, 0.0) + time.perf_counter() - began
@@ -97,7 +98,7 @@ def search_stage(
 ) -> None:
     """Search the architecture of the clients that have none yet (all, by default)."""
     todo = _missing(config, clients, lambda i: search_file(run, i))
-    with timed(run, "search"):
+    with timed(run, "search", lambda: not _missing(config, None, lambda i: search_file(run, i))):
         tasks = [work.Task(config.model_dump_json(), run, i, device) for i in todo]
         for k, found in engine.map(work.search, tasks):
             write_json(search_file(run, todo[k]), found)
@@ -116,7 +117,7 @@ def tune_stage(
     todo = _missing(config, clients, lambda i: tune_file(run, i))
     for i in todo:
         read_json(search_file(run, i))
-    with timed(run, "tune"):
+    with timed(run, "tune", lambda: not _missing(config, None, lambda i: tune_file(run, i))):
         tasks = [work.Task(config.model_dump_json(), run, i, device) for i in todo]
         for k, found in engine.map(work.tune, tasks):
             write_json(tune_file(run, todo[k]), found)

@@ -11,14 +11,9 @@ from typing import Any
 
 import torch
 
-from dprbft.client import (
-    Client,
-    State,
-    build_client,
-    settings_of,
-    weights,
-)
+from dprbft.client import Client, State, blueprint_of, build_client, settings_of, weights
 from dprbft.config import RunConfig
+from dprbft.federation import Federation
 from dprbft.layout import checkpoint_folder, search_file
 from dprbft.messages import Broadcast
 from dprbft.methods import method_named
@@ -40,7 +35,7 @@ from panas.search import (
     tune_settings,
 )
 from panas.seeds import stream, torch_generator
-from panas.space import SearchSpace
+from panas.space import SearchSpace, random_genome
 from panas.store import read_json
 from panas.training import Optimisation
 from panas.tuning import Setting, TuningConfig, TuningResult, TuningSpace
@@ -65,6 +60,23 @@ def _parse(text: str) -> RunConfig:
     return RunConfig.model_validate_json(text)
 
 
+def check(config: RunConfig, federation: Federation) -> None:
+    """Refuse settings that a later stage would refuse, before anything is written or charged.
+
+    Raises:
+        BadInput: what that stage would say.
+
+    """
+    blueprint = blueprint_of(config, federation)
+    blueprint.head(torch_generator(stream(config.seed, "head")))
+    space = _space(config, blueprint.shape)
+    random_genome(space, stream(config.seed, "check"))
+    _tuning_space(config)
+    if config.privacy.search == "proxy":
+        alike, rng = torch.ones(federation.classes), stream(config.seed, "check")
+        proxy_data(federation.public, alike, samples=1, rng=rng)
+
+
 def search(task: Task) -> dict[str, Any]:
     """A client's architecture search; charges the ledger first. Returns what best.json holds."""
     client = task.load()
@@ -74,7 +86,7 @@ def search(task: Task) -> dict[str, Any]:
     result = search_architecture(
         _search_data(client, histogram),
         blueprint=client.blueprint,
-        space=_space(client),
+        space=_space(c, client.blueprint.shape),
         config=EvolutionConfig(
             population=s.population,
             generations=s.generations,
@@ -84,6 +96,7 @@ def search(task: Task) -> dict[str, Any]:
         how=Optimisation(
             learning_rate=s.learning_rate,
             optimiser=s.optimiser,
+            decay=s.decay,
             batch_size=s.batch_size,
             epochs=s.epochs,
         ),
@@ -107,14 +120,24 @@ def search(task: Task) -> dict[str, Any]:
     }
 
 
-def _space(client: Client) -> SearchSpace:
-    s = client.config.search
+def _space(config: RunConfig, shape: tuple[int, int, int]) -> SearchSpace:
+    s = config.search
     return SearchSpace(
-        shape=client.blueprint.shape,
+        shape=shape,
         min_blocks=s.min_blocks,
         max_blocks=s.max_blocks,
         widths=s.widths,
         kernels=s.kernels,
+    )
+
+
+def _tuning_space(config: RunConfig) -> TuningSpace:
+    t = config.tuning
+    return TuningSpace(
+        learning_rate=t.learning_rate,
+        clip=t.clip,
+        noise_factor=t.noise_factor,
+        batch_sizes=t.batch_sizes,
     )
 
 
@@ -134,20 +157,21 @@ def _pay_for_search(client: Client) -> list[float] | None:
         return None
     # Without a budget there is nothing to be sparing of, and still no reason to be exact.
     event: Gaussian | Unprotected = Unprotected()
-    if client.budget.private:
-        try:
+    try:
+        if client.budget.private:
             event = Gaussian(release_multiplier(client.budget, 1, p.histogram_share))
-        except BudgetExhausted:
-            # Nothing can be learnt of the labels for so little; the search treats all alike.
-            return [1.0] * client.blueprint.classes
-    noised = label_histogram(
-        lambda: client.data.train.y,
-        classes=client.blueprint.classes,
-        event=event,
-        ledger=client.ledger,
-        client=client.id,
-        noise=SystemNoise(),
-    )
+        noised = label_histogram(
+            lambda: client.data.train.y,
+            classes=client.blueprint.classes,
+            event=event,
+            ledger=client.ledger,
+            client=client.id,
+            noise=SystemNoise(),
+        )
+    except BudgetExhausted:
+        # Nothing can be learnt of the labels for so little, or searches that died have spent it;
+        # the search treats all alike.
+        return [1.0] * client.blueprint.classes
     return [float(x) for x in noised]
 
 
@@ -196,12 +220,7 @@ def _tune(client: Client, found: dict[str, Any]) -> TuningResult:
         _search_data(client, found["histogram"]),
         Genome.parse(found["genome"]),
         blueprint=client.blueprint,
-        space=TuningSpace(
-            learning_rate=t.learning_rate,
-            clip=t.clip,
-            noise_factor=t.noise_factor,
-            batch_sizes=t.batch_sizes,
-        ),
+        space=_tuning_space(c),
         config=TuningConfig(initial=min(t.initial, t.trials), trials=t.trials),
         budget=client.budget,
         schedule=client.schedule(),

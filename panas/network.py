@@ -122,6 +122,9 @@ def build_bottom(
     bottom = Bottom(blocks, channels, width, unit)
     if generator is not None:
         initialise(bottom, generator)
+    if unit:
+        # A class owns few coordinates of the simplex head; none may start dead behind the ReLU.
+        nn.init.constant_(bottom.adapt.bias, 0.5)
     return bottom
 
 

@@ -4,6 +4,7 @@ Here a network is a bottom and a head. `train_head=False` holds the head fixed, 
 preset does during a round, so that all clients' representations point the same way.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -35,6 +36,7 @@ class Optimisation:
         momentum: of SGD, in [0, 1).
         batch_size: samples a step, at least 1 (without DP; a `Plan` has its own).
         epochs: passes over the data, 0 or more.
+        decay: "cosine" lowers the learning rate to 0 over all steps of a `fit`.
 
     """
 
@@ -43,6 +45,7 @@ class Optimisation:
     momentum: float = 0.0
     batch_size: int = 64
     epochs: int = 1
+    decay: Literal["none", "cosine"] = "none"
 
 
 def _optimiser(parameters: list[nn.Parameter], how: Optimisation) -> torch.optim.Optimizer:
@@ -81,6 +84,11 @@ def fit(
     model, parameters = _trainable(bottom, head, train_head)
     optimiser = _optimiser(parameters, how)
     y, device = samples.y, parameters[0].device
+    steps = max(1, how.epochs * math.ceil(len(y) / how.batch_size))
+    decay = torch.optim.lr_scheduler.LambdaLR(
+        optimiser,
+        lambda k: (1 + math.cos(math.pi * k / steps)) / 2 if how.decay == "cosine" else 1.0,
+    )
     for epoch in range(how.epochs):
         order = torch.from_numpy(rng.permutation(len(y)))
         for batch in order.split(how.batch_size):
@@ -90,6 +98,7 @@ def fit(
             x = samples.inputs(batch).to(device)
             F.cross_entropy(model(x), y[batch].to(device)).backward()
             optimiser.step()
+            decay.step()
         if on_epoch:
             on_epoch(epoch)
 

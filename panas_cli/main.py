@@ -44,6 +44,9 @@ def main() -> None:
     except PanasError as e:
         _say(f"error: {e}")
         sys.exit(e.exit_code)
+    except OSError as e:
+        _say(f"error: {e.strerror or e}: {e.filename or 'a file'}; check --out and the disk")
+        sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
         _say("interrupted: the same command with --resume goes on from here")
         sys.exit(130)

@@ -2,7 +2,7 @@
 
 import inspect
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -128,12 +128,25 @@ def with_common(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def start(request: Request, *, shared: bool = False) -> Job:
+def start(
+    request: Request,
+    *,
+    shared: bool = False,
+    after: str | None = None,
+    clients: Sequence[int] = (),
+) -> Job:
     """Check everything, and make or reopen the run directory.
 
-    With `shared`, several commands fill one directory, and reopening it needs no --resume.
+    With `shared`, several commands fill one directory, and reopening it needs no --resume. With
+    `after`, the directory must be there, from the command of that name. `clients` are those that
+    the user names.
     """
     run = request.out or _new_folder(request)
+    if after and (request.out is None or not (run / "config.toml").is_file()):
+        raise BadInput(
+            f"expected --out DIR, a directory that `panas {after}` has filled, got "
+            f"{request.out or 'none'}; run `panas {after}` first"
+        )
     layers = [read_toml(request.config)] if request.config else []
     if (run / "config.toml").is_file() and (request.resume or shared):
         layers.insert(0, read_toml(run / "config.toml"))
@@ -143,9 +156,12 @@ def start(request: Request, *, shared: bool = False) -> Job:
     device = _device(request.device)
     if request.workers is not None and request.workers < 1:
         raise BadInput(f"expected --workers of at least 1, got {request.workers}")
-    clients = config.federation.clients
+    everyone = config.federation.clients
+    for client in clients:
+        if not 0 <= client < everyone:
+            raise BadInput(f"expected a --client of 0 to {everyone - 1}, got {client}")
     # Several processes on one GPU only get into each other's way.
-    workers = request.workers or (1 if device == "cuda" else default_workers(clients))
+    workers = request.workers or (1 if device == "cuda" else default_workers(everyone))
     prepare(run, config, resume=request.resume, shared=shared)
     return Job(config, run, device, workers, request.json)
 
@@ -169,7 +185,7 @@ def _device(name: str) -> str:
 def _absolute(dataset: str | None) -> str | None:
     """A path as an absolute one, so that the run can be read from anywhere; a name as it is."""
     if dataset and (Path(dataset).suffix or "/" in dataset):
-        return str(Path(dataset).resolve())
+        return str(Path(dataset).expanduser().resolve())
     return dataset
 
 

@@ -21,8 +21,8 @@ def search(
     ] = None,
 ) -> None:
     """Search one client's architecture; writes search/client-000/best.json."""
-    job = start(request, shared=True)
     ids = client or [0]
+    job = start(request, shared=True, clients=ids)
     with Display() as display, InProcess(min(job.workers, len(ids))) as engine:
         display.stage("search", len(ids))
         search_stage(job.run, job.config, engine, job.device, display.report, ids)

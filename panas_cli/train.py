@@ -13,11 +13,9 @@ from panas_cli.report import show
 @with_common
 def train(request: Request) -> None:
     """Train the federation with the architectures and settings found before."""
-    if request.out is None:
-        raise BadInput("expected --out DIR, the directory of search and tune, got none")
-    if not request.resume and checkpoint_folder(request.out).exists():
+    if request.out and not request.resume and checkpoint_folder(request.out).exists():
         raise BadInput(f"expected a run to train, got {request.out}, trained before; give --resume")
-    job = start(request, shared=True)
+    job = start(request, shared=True, after="tune")
     try:
         with Display() as display, InProcess(job.workers) as engine:
             display.stage("train", reports(job.config, 0)["train"])

@@ -21,8 +21,8 @@ def tune(
     ] = None,
 ) -> None:
     """Tune one client's DP-SGD settings; writes tune/client-000/best.json."""
-    job = start(request, shared=True)
     ids = client or [0]
+    job = start(request, shared=True, after="search", clients=ids)
     with Display() as display, InProcess(min(job.workers, len(ids))) as engine:
         display.stage("tune", len(ids))
         tune_stage(job.run, job.config, engine, job.device, display.report, ids)

@@ -8,6 +8,8 @@ where threads are running. A script that uses more than one worker needs the usu
 
 import multiprocessing
 import os
+import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -33,7 +35,7 @@ class InProcess:
             context.set_forkserver_preload(["dprbft.work"])
             cores = len(os.sched_getaffinity(0))
             self._pool = ProcessPoolExecutor(
-                workers, context, initializer=_use_threads, initargs=(max(1, cores // workers),)
+                workers, context, initializer=_start_worker, initargs=(max(1, cores // workers),)
             )
 
     def map(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
@@ -79,5 +81,16 @@ class InProcess:
                 process.terminate()
 
 
-def _use_threads(threads: int) -> None:
+def _start_worker(threads: int) -> None:
     torch.set_num_threads(threads)
+    # The calling process has loaded the same data and warned already.
+    warnings.simplefilter("ignore")
+    threading.Thread(target=_follow_parent, daemon=True).start()
+
+
+def _follow_parent() -> None:
+    """End with the calling process, so that nothing charges the ledger after it was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -130,7 +130,7 @@ def _solve(
         return least_noise(exactly, high=high)
     low = max(near / 1.03, 0.05)
     found = least_noise(exactly, low=low, high=near)
-    return least_noise(exactly, high=high) if found == low > 0.05 else found
+    return least_noise(exactly, high=high) if found is None or found == low > 0.05 else found
 
 
 def release_multiplier(budget: Budget, releases: int, share: float) -> float:

@@ -67,7 +67,7 @@ def test_anchors(event: Event, delta: float, method: Method, anchor: str) -> Non
 
 @pytest.mark.parametrize(
     ("rounds", "release", "sigma"),
-    [(1, None, "1.03"), (10, None, "2.47"), (300, None, "13.0"), (1, 1.5, "1.080")],
+    [(1, None, "1.03"), (10, None, "2.47"), (300, None, "13.0"), (1, 1.5, "1.08")],
 )
 def test_noise_that_epsilon_8_needs(rounds: int, release: float | None, sigma: str) -> None:
     plan = calibrate(
@@ -82,8 +82,17 @@ def test_noise_that_epsilon_8_needs(rounds: int, release: float | None, sigma: s
     )
     digits = len(sigma.partition(".")[2])
     assert f"{plan.noise_multiplier:.{digits}f}" == sigma
-    if rounds == 1 and release is None:
-        assert f"{plan.noise_multiplier:.3f}" == "1.026"
+
+
+@pytest.mark.parametrize(("sigma", "releases"), [(1.026, []), (1.080, [Gaussian(1.5)])])
+def test_noise_that_epsilon_8_needs_to_three_digits(sigma: float, releases: list[Event]) -> None:
+    q = 256 / 5000
+    steps = math.ceil(30 / q)
+    below, above = (
+        epsilon([SampledGaussian(q, s, steps), *releases], 1e-5)
+        for s in (sigma - 1.5e-3, sigma + 1.5e-3)
+    )
+    assert above < 8 < below
 
 
 @pytest.mark.parametrize(("q", "sigma", "steps"), GRID)

@@ -1,0 +1,83 @@
+"""The command line in this process, and settings that make a run take a second or two."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from panas_cli.main import main
+
+
+class Outcome(NamedTuple):
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def errors(self) -> list[str]:
+        """Lines on stderr that are no progress."""
+        return [x for x in self.err.splitlines() if x.strip() and not x.lstrip().startswith("[")]
+
+
+Cli = Callable[..., Outcome]
+
+TINY = {
+    "data.limit": "200",
+    "search.population": "2",
+    "search.generations": "0",
+    "search.epochs": "1",
+    "search.max_blocks": "3",
+    "search.widths": "[16]",
+    "tuning.trials": "0",
+    "training.epochs": "1",
+    "training.warm_epochs": "2",
+    "federation.clients": "2",
+    "federation.rounds": "1",
+    "audit.decoder_epochs": "1",
+}
+
+
+def tiny_options(**changes: object) -> list[str]:
+    """`--set` options of a tiny run; `changes` name a key as section__key."""
+    settings = TINY | {k.replace("__", "."): str(v) for k, v in changes.items()}
+    return ["--workers", "1", *(x for k, v in settings.items() for x in ("--set", f"{k}={v}"))]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Cli:
+    """Run `panas ARGS` in this process."""
+
+    def call(*args: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["panas", *(str(a) for a in args)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main()
+        streams = capsys.readouterr()
+        assert isinstance(stop.value.code, int)
+        return Outcome(stop.value.code, streams.out, streams.err)
+
+    return call
+
+
+@pytest.fixture
+def tiny() -> Callable[..., list[str]]:
+    """Options of a tiny run."""
+    return tiny_options
+
+
+@pytest.fixture
+def files() -> Callable[[Path], dict[str, bytes]]:
+    """Everything under a folder, to see that a command left it alone."""
+
+    def read(folder: Path) -> dict[str, bytes]:
+        return {
+            str(p.relative_to(folder)): p.read_bytes()
+            for p in sorted(folder.rglob("*"))
+            if p.is_file()
+        }
+
+    return read
