@@ -139,7 +139,8 @@ class State:
     def to_bytes(self) -> bytes:
         """The state as safetensors; `from_bytes` reads it back."""
         groups = ("bottom", "head", "kept_bottom", "kept_head")
-        tensors = {f"{g}.{k}": v for g in groups for k, v in getattr(self, g).items()}
+        # Copies, because safetensors refuses tensors that share memory.
+        tensors = {f"{g}.{k}": v.clone() for g in groups for k, v in getattr(self, g).items()}
         return pack_tensors(tensors, {"facts": json.dumps(self.facts)})
 
     @staticmethod

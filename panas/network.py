@@ -40,7 +40,9 @@ class SeparableBlock(nn.Module):
         self.pointwise = nn.Conv2d(inputs, outputs, 1, bias=False)
         self.norm: nn.Module
         if norm == "group":
-            self.norm = nn.GroupNorm(math.gcd(outputs, 8), outputs)
+            # A group of one channel on a 1 x 1 map would be a single number, whose variance is 0.
+            groups = math.gcd(outputs, 8)
+            self.norm = nn.GroupNorm(groups if outputs > groups else 1, outputs)
         else:
             self.norm = nn.BatchNorm2d(outputs)
         self.shortcut = (

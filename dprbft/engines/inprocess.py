@@ -8,6 +8,7 @@ where threads are running. A script that uses more than one worker needs the usu
 
 import multiprocessing
 import os
+import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -83,6 +84,8 @@ class InProcess:
 
 def _start_worker(threads: int) -> None:
     torch.set_num_threads(threads)
+    # Ctrl-C is for the calling process, which ends its workers itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The calling process has loaded the same data and warned already.
     warnings.simplefilter("ignore")
     threading.Thread(target=_follow_parent, daemon=True).start()

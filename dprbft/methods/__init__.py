@@ -1,7 +1,7 @@
 """One file per federated method, all behind the `Method` protocol."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from dprbft.config import RunConfig
 from dprbft.messages import Broadcast, Release
 
 
+@runtime_checkable
 class Method(Protocol):
     """What a method decides; a module with these three functions is one."""
 

@@ -57,9 +57,9 @@ def answer(releases: list[Release], before: Broadcast) -> Broadcast:
 
 def test_targets_are_the_logits_of_the_perfect_simplex_head() -> None:
     for classes in (1, 2, 5):
-        weight = simplex_etf(3 * classes + 1, classes).double()
+        weight = simplex_etf(3 * classes, classes).double()
         # The ideal representation of a class: uniform on the coordinates that it owns.
-        ideal = torch.zeros(classes, 3 * classes + 1, dtype=torch.float64)
+        ideal = torch.zeros(classes, 3 * classes, dtype=torch.float64)
         for c in range(classes):
             ideal[c, 3 * c : 3 * c + 3] = 3**-0.5
         torch.testing.assert_close(ideal @ weight.T, targets(classes), rtol=1e-6, atol=1e-5)
@@ -97,7 +97,7 @@ def test_ridge_with_huge_noise_stays_near_the_previous_head() -> None:
     head = ridge_head([Release(0, 1, "moments", 1e6, "", zero.arrays)], before)
     torch.testing.assert_close(head.linear.weight, before.weight, rtol=1e-3, atol=1e-3)
     drowned = [release_of("moments", 5, seed, m=300.0) for seed in range(4)]
-    weight = ridge_head(drowned, before).linear.weight
+    weight = ridge_head(drowned, before).linear.weight.detach()
     # Noise over ridge: the head moves by the scale of its targets, it does not explode.
     assert bool(torch.isfinite(weight).all())
     assert float((weight - before.weight).norm()) < 5 * ETF_SCALE
@@ -123,6 +123,8 @@ def test_mean_head_is_the_nearest_class_mean() -> None:
     head = mean_head([release_of("class_sums", 60, 0)], previous())
     assert torch.equal(head(u.float()).argmax(1), nearest)
     torch.testing.assert_close(head.linear.weight.double(), ETF_SCALE * means, rtol=1e-4, atol=1e-4)
+    bias = -ETF_SCALE / 2 * means.square().sum(1)
+    torch.testing.assert_close(head.linear.bias.double(), bias, rtol=1e-4, atol=1e-4)
 
 
 def test_a_class_that_the_noise_drowns_keeps_its_old_row() -> None:

@@ -136,7 +136,7 @@ def test_one_gaussian_is_the_analytic_mechanism(sigma: float) -> None:
         assert pld == pytest.approx(truth, rel=2e-3, abs=2e-4)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(multipliers=st.lists(st.floats(1.0, 30.0), min_size=1, max_size=5))
 def test_gaussians_compose_in_closed_form(multipliers: list[float]) -> None:
     together = sum(m**-2 for m in multipliers) ** -0.5
@@ -222,7 +222,7 @@ def test_a_coarser_grid_is_never_below_a_finer_one() -> None:
     assert all(c >= fine - 1e-6 for c in coarse)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     q=st.floats(0.001, 1.0),
     sigma=st.floats(0.8, 20.0),

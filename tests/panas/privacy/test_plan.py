@@ -60,7 +60,7 @@ def solve(budget: Budget, draft: Plan, share: float, spent: tuple[Event, ...] = 
     )
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(case=cases())
 def test_a_plan_lands_within_one_percent_under_its_budget(case: tuple[Budget, Plan, float]) -> None:
     budget, draft, share = case

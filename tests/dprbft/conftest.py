@@ -1,0 +1,64 @@
+"""Small runs of the federation, in this process."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dprbft.config import RunConfig, build_config
+from dprbft.engines.inprocess import InProcess
+from dprbft.stages import prepare, search_stage, train_stage, tune_stage
+
+TINY: dict[str, Any] = {
+    "data": {"limit": 200},
+    "network": {"width": 16},
+    "search": {
+        "population": 2,
+        "generations": 0,
+        "epochs": 1,
+        "max_blocks": 3,
+        "widths": [16],
+    },
+    "tuning": {"trials": 0},
+    "training": {"epochs": 1, "warm_epochs": 2},
+    "federation": {"clients": 2, "rounds": 1},
+    "audit": {"decoder_epochs": 1},
+}
+
+
+def tiny_config(**changes: Any) -> RunConfig:
+    """A configuration whose run takes about a second; `changes` name a key as section__key."""
+    nested: dict[str, Any] = {}
+    for key, value in changes.items():
+        section, _, name = key.partition("__")
+        if name:
+            nested.setdefault(section, {})[name] = value
+        else:
+            nested[section] = value
+    return build_config(TINY, nested)
+
+
+def quiet(text: str) -> None:
+    """Nobody listens to the progress."""
+
+
+def carry_out(run: Path, config: RunConfig, *, workers: int = 1, stages: str = "stt") -> None:
+    """Search, tune and train, as `panas run` does."""
+    prepare(run, config, resume=(run / "config.toml").exists())
+    todo = (search_stage, tune_stage, train_stage)[: len(stages)]
+    with InProcess(workers) as engine:
+        for stage in todo:
+            stage(run, config, engine, "cpu", quiet)
+
+
+@pytest.fixture
+def tiny() -> Callable[..., RunConfig]:
+    """`tiny_config`."""
+    return tiny_config
+
+
+@pytest.fixture
+def carry() -> Callable[..., None]:
+    """`carry_out`."""
+    return carry_out
