@@ -49,6 +49,10 @@ class Display:
         else:
             self._line(text)
 
+    def say(self, text: str) -> None:
+        """Show a line that is no part of a stage."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
     def _line(self, text: str) -> None:
         seconds = time.perf_counter() - self._began
         line = f"[{seconds:7.1f} s] {self._stage}: {text}"

@@ -32,6 +32,8 @@ _Usage: type[Exception] = next(
     c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException"
 )
 
+INTERRUPTED = 130
+
 
 def main() -> None:
     """Run the command line, and turn errors into one line and an exit code."""
@@ -40,6 +42,8 @@ def main() -> None:
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     try:
         code = app(standalone_mode=False)
+        if code == INTERRUPTED:  # what typer makes of Ctrl-C
+            raise KeyboardInterrupt
         sys.exit(code if isinstance(code, int) else 0)
     except PanasError as e:
         _say(f"error: {e}")
@@ -48,8 +52,8 @@ def main() -> None:
         _say(f"error: {e.strerror or e}: {e.filename or 'a file'}; check --out and the disk")
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
-        _say("interrupted: the same command with --resume goes on from here")
-        sys.exit(130)
+        _say("interrupted: the same command with --resume and the same --out goes on from here")
+        sys.exit(INTERRUPTED)
     except _Usage as e:
         message = e.format_message() if hasattr(e, "format_message") else str(e)
         _say(f"error: {message}" if message else "error: no command; see panas --help")

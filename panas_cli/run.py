@@ -26,6 +26,7 @@ def _stages(job: Job) -> None:
     config, clients = job.config, job.config.federation.clients
     totals = reports(config, clients)
     with Display() as display:
+        display.say(f"run directory: {job.run}")
         with InProcess(job.workers) as engine:
             for name, stage in (
                 ("search", search_stage),

@@ -1,0 +1,221 @@
+"""Bad input: one line on stderr, exit 2, nothing half-written."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from panas.store import write_json
+
+
+def npz(path: Path, labels: np.ndarray, n: int = 300) -> Path:
+    x = np.random.default_rng(0).integers(0, 255, (n, 8, 8)).astype(np.uint8)
+    np.savez(path, train_images=x, train_labels=labels, test_images=x[:5], test_labels=labels[:5])
+    return path
+
+
+def corrupt(folder: Path) -> Path:
+    path = npz(folder / "corrupt.npz", np.zeros((300, 1), int))
+    content = bytearray(path.read_bytes())
+    path.write_bytes(bytes(content[: len(content) // 2]))
+    return path
+
+
+def no_classes(folder: Path) -> Path:
+    return npz(folder / "labels.npz", np.linspace(0, 1, 300)[:, None])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--dataset", "mnits"], "mnist"),
+        (["--dataset", "cifar10"], "--data-root"),
+        (["--dataset", "cifar10", "--data-root", "{here}/nowhere"], "nowhere"),
+        (["--dataset", "{here}/none.npz"], "none.npz"),
+        (["--dataset", "{corrupt}"], "corrupt.npz"),
+        (["--dataset", "{no_classes}"], "label"),
+        (["--set", "data.limit=4", "--partition", "iid"], "use fewer clients"),
+        (["--set", "federation.clients=500", "--partition", "iid"], "500"),
+        (["--set", "federation.clients=0"], "federation.clients"),
+        (["--epsilon", "0"], "privacy.epsilon"),
+        (["--epsilon", "-3"], "privacy.epsilon"),
+        (["--epsilon", "nan"], "privacy.epsilon"),
+        (["--epsilon", "much"], "--epsilon"),
+        (["--delta", "0.1"], "1/n"),
+        (["--delta", "1.5"], "privacy.delta"),
+        (["--set", "search.popluation=3"], "search.popluation"),
+        (["--set", "sarch.population=3"], "sarch"),
+        (["--set", "search.population"], "section.key=value"),
+        (["--set", "search.kernels=[4]"], "kernel"),
+        (["--preset", "best"], "sound"),
+        (["--partition", "fair"], "partition"),
+        (["--device", "tpu"], "--device"),
+        (["--workers", "0"], "--workers"),
+        (["--frobnicate"], "--frobnicate"),
+        (["{here}/none.toml"], "none.toml"),
+        (["{here}/unknown.toml"], "search.popluation"),
+        (["{here}/broken.toml"], "TOML"),
+        (["--resume"], "resume"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_one_line_and_nothing_written(
+    arguments: list[str], says: str, cli: Callable, tiny: Callable, tmp_path: Path
+):
+    places = {"here": str(tmp_path)}
+    (tmp_path / "unknown.toml").write_text("[search]\npopluation = 3\n")
+    (tmp_path / "broken.toml").write_text("[search\n")
+    if "{corrupt}" in arguments:
+        places["corrupt"] = str(corrupt(tmp_path))
+    if "{no_classes}" in arguments:
+        places["no_classes"] = str(no_classes(tmp_path))
+    out = tmp_path / "run"
+    outcome = cli("run", "--out", out, *tiny(), *(a.format(**places) for a in arguments))
+    assert (outcome.code, outcome.out) == (2, "")
+    (line,) = outcome.err.splitlines()
+    assert line.startswith("error: ")
+    assert says in line
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("command", ["audit", "ledger", "report"])
+def test_a_folder_that_is_no_run(command: str, cli: Callable, tmp_path: Path):
+    (tmp_path / "notes.txt").write_text("x")
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        outcome = cli(command, folder)
+        assert (outcome.code, outcome.out, len(outcome.err.splitlines())) == (2, "", 1)
+    assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("command", ["train", "tune"])
+def test_a_stage_without_the_one_before(
+    command: str, cli: Callable, tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    for where in (["--out", tmp_path / "r"], []):
+        outcome = cli(command, *where, *tiny())
+        assert (outcome.code, outcome.out, len(outcome.err.splitlines())) == (2, "", 1)
+        assert "first" in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["search", "tune"])
+def test_a_client_that_is_none(command: str, cli: Callable, tiny: Callable, tmp_path: Path):
+    out = tmp_path / "r"
+    if command == "tune":
+        assert cli("search", "--out", out, *tiny()).code == 0
+    before = sorted(out.rglob("*")) if out.exists() else []
+    for client in ("2", "-1"):
+        outcome = cli(command, "--out", out, "--client", client, *tiny())
+        assert (outcome.code, len(outcome.err.splitlines())) == (2, 1)
+        assert "0 to 1" in outcome.err
+    assert (sorted(out.rglob("*")) if out.exists() else []) == before
+
+
+def test_an_out_that_cannot_be_made(cli: Callable, tiny: Callable, tmp_path: Path):
+    (tmp_path / "file").write_text("mine")
+    for out in (tmp_path / "file", tmp_path / "file" / "run"):
+        outcome = cli("run", "--out", out, *tiny())
+        assert (outcome.code, len(outcome.err.splitlines())) == (2, 1)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_no_command_or_a_wrong_one(cli: Callable):
+    for arguments in (["fly"], ["audit"]):
+        outcome = cli(*arguments)
+        assert (outcome.code, outcome.out, len(outcome.err.splitlines())) == (2, "", 1)
+
+
+def test_what_holds_a_run_is_not_touched_by_another(
+    cli: Callable, tiny: Callable, files: Callable, tmp_path: Path
+):
+    out = tmp_path / "r"
+    assert cli("run", "--out", out, *tiny()).code == 0
+    before = files(out)
+    for arguments, says in (
+        (["run", "--out", out, *tiny()], "--resume"),
+        (["run", "--out", out, "--resume", "--epsilon", "4"], "settings"),
+        (["run", "--out", out, "--resume", "--seed", "1"], "settings"),
+        (["search", "--out", out, "--seed", "1"], "settings"),
+        (["train", "--out", out], "--resume"),
+    ):
+        outcome = cli(*arguments)
+        assert (outcome.code, outcome.out) == (2, "")
+        (line,) = outcome.err.splitlines()
+        assert says in line
+    assert files(out) == before
+
+
+@pytest.mark.parametrize(
+    "victim",
+    [
+        "search/client-001/best.json",
+        "tune/client-000/best.json",
+        "checkpoint/latest.json",
+        "checkpoint/round-001/client-000.safetensors",
+        "checkpoint/round-001/broadcast.safetensors",
+        "config.toml",
+        "ledger.jsonl",
+    ],
+)
+def test_a_damaged_file_is_named_and_stops_the_run(
+    victim: str, cli: Callable, tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    out = tmp_path / "r"
+    stop_in_round_two(monkeypatch)
+    assert cli("run", "--out", out, *tiny(federation__rounds=2)).code == 130
+    monkeypatch.undo()
+    path = out / victim
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(bytes(content))
+    ledger = (out / "ledger.jsonl").read_bytes()
+    outcome = cli("run", "--out", out, "--resume", "--workers", 1)
+    assert outcome.code == 2
+    (line,) = outcome.errors
+    assert str(path.name if "broadcast" not in victim else "broadcast") in line or victim in line
+    # Nothing may be lost of what was spent.
+    assert (out / "ledger.jsonl").read_bytes().startswith(ledger)
+
+
+def stop_in_round_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dprbft import rounds
+
+    real = rounds._round
+
+    def stopping(*args: object) -> None:
+        if args[4] == 2:
+            raise KeyboardInterrupt
+        real(*args)
+
+    monkeypatch.setattr(rounds, "_round", stopping)
+
+
+def test_a_json_of_nan_is_no_best(cli: Callable, tiny: Callable, tmp_path: Path):
+    out = tmp_path / "r"
+    assert cli("search", "--out", out, "--client", 0, "--client", 1, *tiny()).code == 0
+    best = out / "search" / "client-000" / "best.json"
+    best.write_text('{"genome": NaN}')
+    outcome = cli("tune", "--out", out, "--workers", 1)
+    assert outcome.code == 2
+    assert "best.json" in outcome.errors[0]
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write_json(best, {"genome": float("nan")})
+
+
+def test_one_class_only_works_with_a_warning(cli: Callable, tiny: Callable, tmp_path: Path):
+    data = npz(tmp_path / "one.npz", np.zeros((300, 1), int))
+    outcome = cli("run", "--out", tmp_path / "r", "--dataset", data, *tiny())
+    assert outcome.code == 0
+    assert outcome.errors
+    assert all(x.startswith("warning: ") and "one class" in x for x in outcome.errors)
+
+
+def test_a_client_of_one_class_works_with_a_warning(
+    cli: Callable, tiny: Callable, tmp_path: Path
+):
+    options = tiny(federation__partition="classes", federation__classes_per_client=1, seed=23)
+    outcome = cli("run", "--out", tmp_path / "r", *options)
+    assert outcome.code == 0
+    assert any("client 0 has samples of one class only" in x for x in outcome.errors)

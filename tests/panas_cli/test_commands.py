@@ -1,0 +1,241 @@
+"""The commands as a user types them: what they print, write and return."""
+
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from panas.checkpoint import load_network
+from panas.store import read_json, read_lines
+
+NAMES = {
+    "config.toml",
+    "summary.json",
+    "ledger.jsonl",
+    "rounds.jsonl",
+    "search",
+    "tune",
+    "models",
+    "releases",
+    "audit.json",
+}
+
+
+def one_object(text: str) -> dict:
+    """Exactly one JSON object on one line, without tokens that are no JSON."""
+
+    def refuse(token: str) -> None:
+        raise AssertionError(f"{token} is no JSON")
+
+    assert text.endswith("\n")
+    assert text.count("\n") == 1
+    found = json.loads(text, parse_constant=refuse)
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("commands")
+
+
+@pytest.fixture
+def run(folder: Path, cli: Callable, tiny: Callable) -> Path:
+    """A finished run, made once."""
+    out = folder / "run"
+    if not out.exists():
+        outcome = cli("run", "--out", out, *tiny())
+        assert outcome.code == 0
+        (folder / "stdout").write_text(outcome.out)
+        (folder / "stderr").write_text(outcome.err)
+    return out
+
+
+def test_a_run_leaves_the_files_of_the_contract(run: Path):
+    assert {p.name for p in run.iterdir()} >= NAMES
+    for i in range(2):
+        assert read_json(run / "search" / f"client-{i:03d}" / "best.json")["genome"]
+        assert read_json(run / "tune" / f"client-{i:03d}" / "best.json")["setting"]
+        load_network(run / "models" / f"client-{i:03d}.safetensors")
+        assert (run / "releases" / f"client-{i:03d}.safetensors").is_file()
+    assert not list(run.rglob("*.pt")) + list(run.rglob("*.pkl")) + list(run.rglob(".*.tmp*"))
+    assert read_lines(run / "ledger.jsonl")
+    assert tomllib.loads((run / "config.toml").read_text())["preset"] == "sound"
+
+
+def test_a_run_ends_with_its_table_the_audit_and_where_it_is(run: Path, folder: Path):
+    shown = (folder / "stdout").read_text()
+    summary = read_json(run / "summary.json")
+    for c in summary["clients"]:
+        assert c["genome"] in shown
+        assert f"{c['parameters']:,}" in shown
+    for word in ("before", "after", "8.00", "mean", "std", "up", "down", "search", "audit"):
+        assert word in shown
+    for control in ("mean image", "ceiling", "verdict"):
+        assert control in shown
+    assert shown.rstrip().endswith(f"run directory: {run}")
+
+
+def test_progress_is_plain_timed_lines_where_there_is_no_terminal(run: Path, folder: Path):
+    lines = (folder / "stderr").read_text().splitlines()
+    assert all(re.match(r"\[ *\d+\.\d s\] (search|tune|train|audit): \S", x) for x in lines)
+    assert {x.split("] ")[1].split(":")[0] for x in lines} == {"search", "tune", "train", "audit"}
+
+
+def test_a_report_shows_the_same_again(run: Path, folder: Path, cli: Callable):
+    outcome = cli("report", run)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out == (folder / "stdout").read_text()
+
+
+def test_json_is_one_strict_object_for_every_command(run: Path, cli: Callable):
+    for command in ("report", "ledger", "audit"):
+        outcome = cli(command, run, "--json")
+        assert outcome.code == 0
+        one_object(outcome.out)
+    outcome = cli("run", "--out", run, "--resume", "--json", "--workers", 1)
+    found = one_object(outcome.out)
+    assert found["finished"] is True
+    assert found["audit"]["verdicts"]
+    assert found["run"] == str(run)
+
+
+def test_a_finished_run_resumes_to_itself(run: Path, cli: Callable):
+    before = (run / "ledger.jsonl").read_bytes(), (run / "rounds.jsonl").read_bytes()
+    outcome = cli("run", "--out", run, "--resume", "--workers", 1)
+    assert outcome.code == 0
+    assert ((run / "ledger.jsonl").read_bytes(), (run / "rounds.jsonl").read_bytes()) == before
+
+
+def test_the_ledger_says_who_spent_what_on_what(run: Path, cli: Callable):
+    shown = cli("ledger", run).out
+    for i in range(2):
+        assert re.search(rf"^client {i}: epsilon = \d\.\d+ of 8\.000 at delta = 1e-05", shown, re.M)
+    for what in ("label-histogram", "dp-sgd", "moments", "noise multiplier", "not covered"):
+        assert what in shown
+    assert "infinity" not in shown
+
+
+def test_a_written_configuration_can_be_given_back(
+    run: Path, cli: Callable, folder: Path, tiny: Callable
+):
+    out = folder / "again"
+    outcome = cli("run", run / "config.toml", "--out", out, "--workers", 1, "--json")
+    assert outcome.code == 0
+    assert (out / "config.toml").read_text() == (run / "config.toml").read_text()
+
+
+def test_options_go_over_the_file_and_set_over_options(
+    cli: Callable, tiny: Callable, tmp_path: Path
+):
+    file = tmp_path / "c.toml"
+    file.write_text("seed = 5\n[federation]\nrounds = 7\nclients = 3\n")
+    pairs = list(zip(tiny()[::2], tiny()[1::2], strict=True))
+    kept = [x for pair in pairs if not pair[1].startswith("federation") for x in pair]
+    outcome = cli("search", file, "--out", tmp_path / "r", "--rounds", 2, *kept)
+    assert outcome.code == 0
+    written = tomllib.loads((tmp_path / "r" / "config.toml").read_text())
+    assert (written["seed"], written["federation"]["rounds"]) == (5, 2)
+    assert written["federation"]["clients"] == 3
+
+
+def test_stages_one_by_one_find_what_a_run_finds(
+    run: Path, cli: Callable, tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from dprbft import work
+    from panas.privacy.randomness import ReproducibleNoise
+    from panas.seeds import stream
+
+    monkeypatch.setattr(work, "SystemNoise", lambda: ReproducibleNoise(stream(0, "histogram")))
+    both = ["--client", "0", "--client", "1"]
+    one, whole = tmp_path / "one", tmp_path / "whole"
+    found = one_object(cli("search", "--out", one, *both, *tiny(), "--json").out)
+    assert [c["client"] for c in found["clients"]] == [0, 1]
+    tuned = one_object(cli("tune", "--out", one, *both, "--workers", 1, "--json").out)
+    assert [c["client"] for c in tuned["clients"]] == [0, 1]
+    summary = one_object(cli("train", "--out", one, "--workers", 1, "--json").out)
+    assert cli("run", "--out", whole, *tiny()).code == 0
+    other = read_json(whole / "summary.json")
+    for mine, theirs in zip(summary["clients"], other["clients"], strict=True):
+        for key in ("genome", "parameters", "setting", "samples"):
+            assert mine[key] == theirs[key]
+        assert mine["epsilon"]["budget"] == theirs["epsilon"]["budget"]
+    # And they leave a run that `run --resume` can finish.
+    outcome = cli("run", "--out", one, "--resume", "--workers", 1)
+    assert outcome.code == 0
+    assert (one / "audit.json").is_file()
+
+
+def test_one_clients_stages_then_a_run(cli: Callable, tiny: Callable, tmp_path: Path):
+    out = tmp_path / "r"
+    outcome = cli("search", "--out", out, "--client", 1, *tiny())
+    assert outcome.code == 0
+    assert outcome.out.startswith("client 1: ")
+    first = (out / "search" / "client-001" / "best.json").read_bytes()
+    assert cli("run", "--out", out, "--resume", "--workers", 1).code == 0
+    assert (out / "search" / "client-001" / "best.json").read_bytes() == first
+
+
+def test_the_papers_preset_says_infinity_in_words(cli: Callable, tiny: Callable, tmp_path: Path):
+    out = tmp_path / "r"
+    options = tiny(
+        data__limit=300,
+        network__width=16,
+        search__min_blocks=3,
+        federation__classes_per_client=5,
+        federation__partition="dirichlet",
+    )
+    outcome = cli("run", "--preset", "paper", "--out", out, *options)
+    assert outcome.code == 0
+    card = cli("ledger", out).out
+    for phase, words in (
+        ("release: raw_rows", "reconstruct the sample"),
+        ("search: search on private samples", "without bound"),
+    ):
+        (line,) = {x for x in card.splitlines() if phase in x}
+        assert "epsilon = infinity" in line
+        assert words in line
+    for c in read_json(out / "summary.json")["clients"]:
+        assert c["epsilon"]["release"] == c["epsilon"]["search"] == "infinity"
+    assert "infinity" in outcome.out
+    rows = one_object(cli("ledger", out, "--json").out)["clients"]
+    assert {r["spent"] for r in rows} == {"infinity"}
+    assert all(r["training"] <= 50 for r in rows)
+
+
+@pytest.mark.parametrize("method", ["dprbft", "local"])
+def test_without_privacy_if_that_is_said(
+    method: str, cli: Callable, tiny: Callable, tmp_path: Path
+):
+    out = tmp_path / "r"
+    options = tiny(privacy__allow_unprotected="true", privacy__epsilon="inf")
+    outcome = cli("run", "--method", method, "--out", out, *options, "--json")
+    assert outcome.code == 0
+    assert one_object(outcome.out)["clients"][0]["epsilon"]["budget"] == "infinity"
+    card = cli("ledger", out).out
+    assert "trained without noise" in card
+    assert tomllib.loads((out / "config.toml").read_text())["privacy"]["epsilon"] == float("inf")
+    (_, _, about) = load_network(out / "models" / "client-000.safetensors")
+    assert about["norm"] == "batch"
+
+
+def test_help_names_every_command(cli: Callable):
+    outcome = cli("--help")
+    assert outcome.code == 0
+    for command in ("run", "search", "tune", "train", "audit", "ledger", "report"):
+        assert command in outcome.out
+        assert cli(command, "--help").code == 0
+
+
+@pytest.mark.slow
+def test_workers_warn_once_and_change_nothing(cli: Callable, tiny: Callable, tmp_path: Path):
+    options = [x.replace("1", "2") if k == 1 else x for k, x in enumerate(tiny())]
+    options += ["--set", "federation.partition=classes"]
+    options += ["--set", "federation.classes_per_client=1", "--seed", "77"]
+    outcome = cli("run", "--out", tmp_path / "r", *options)
+    assert outcome.code == 0
+    assert len(outcome.errors) == len(set(outcome.errors))
+    assert all(x.startswith("warning: ") for x in outcome.errors)
