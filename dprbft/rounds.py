@@ -8,6 +8,7 @@ Only participants work in a round; the others are sent the broadcast, and meet i
 take part.
 """
 
+import hashlib
 import json
 import shutil
 import time
@@ -30,6 +31,7 @@ from dprbft.layout import (
 from dprbft.messages import Broadcast, Release
 from dprbft.methods import method_named
 from panas.checkpoint import save_network
+from panas.errors import BadInput
 from panas.seeds import stream
 from panas.store import read_bytes, read_json, write_bytes, write_json
 
@@ -92,9 +94,8 @@ def _round(
 ) -> None:
     began = time.perf_counter()
     before = _folder(run, round - 1)
-    broadcast = read_bytes(before / "broadcast.safetensors")
+    lines, broadcast = _before(before)
     states = [read_bytes(before / f"client-{i:03d}.safetensors") for i in range(len(tasks))]
-    lines = read_json(before / "rounds.json")["rounds"]
     released: dict[int, bytes] = {}
     jobs = [work.RoundTask(tasks[i], round, states[i], broadcast) for i in chosen]
     for k, (state, message) in engine.map(work.local_round, jobs):
@@ -116,6 +117,15 @@ def _round(
     shown = line["clients"]
     mean = sum(c["kept"] for c in shown) / len(shown)
     report(f"round {round} of {config.federation.rounds}: mean accuracy {mean:.3f}")
+
+
+def _before(folder: Path) -> tuple[list[dict[str, Any]], bytes]:
+    """The lines of all rounds so far, and the broadcast, which carries no checksum of its own."""
+    known, path = read_json(folder / "rounds.json"), folder / "broadcast.safetensors"
+    broadcast = read_bytes(path)
+    if hashlib.sha256(broadcast).hexdigest() != known["broadcast"]:
+        raise BadInput(f"expected {path} as it was written, got a damaged file; start a new run")
+    return known["rounds"], broadcast
 
 
 def _line(
@@ -165,7 +175,8 @@ def _save(
     for i, state in enumerate(states):
         write_bytes(folder / f"client-{i:03d}.safetensors", state)
     write_bytes(folder / "broadcast.safetensors", broadcast)
-    write_json(folder / "rounds.json", {"rounds": lines})
+    digest = hashlib.sha256(broadcast).hexdigest()
+    write_json(folder / "rounds.json", {"rounds": lines, "broadcast": digest})
     for i, message in released.items():
         write_bytes(release_file(run, i), message)
     write_json(checkpoint_folder(run) / "latest.json", {"round": round})

@@ -12,6 +12,8 @@ Everything here is post-processing of releases; no private sample is read.
 
     W = (T B + lambda W0) (A + lambda I)^-1,   lambda = 2 s sqrt(d clients),
 
+where the columns of T are t_y less the bias, which stays as it was,
+
 so that with much noise the head stays where it was, and with none it is least squares.
 `class_sums`: nearest noised class mean. `raw_rows`: the paper's SGD on cross-entropy.
 """
@@ -94,7 +96,8 @@ def ridge_head(releases: Sequence[Release], previous: Broadcast) -> Head:
     # Noise can push eigenvalues of A below zero, where it has none.
     values, vectors = torch.linalg.eigh(A)
     inverse = vectors @ torch.diag(1 / (values.clamp(min=0) + ridge)) @ vectors.T
-    W = (targets(classes) @ B + ridge * previous.weight.double()) @ inverse
+    T = targets(classes) - previous.bias.double()[:, None]
+    W = (T @ B + ridge * previous.weight.double()) @ inverse
     return to_head(Broadcast(previous.round, W.float(), previous.bias))
 
 

@@ -37,7 +37,7 @@ _ISSUER = object()
 class Receipt:
     """Proof that the ledger was charged; only `Ledger.charge` makes one."""
 
-    __slots__ = ("client", "event", "id", "mechanism", "round")
+    __slots__ = ("_used", "client", "event", "id", "mechanism", "round")
 
     def __init__(
         self, issuer: object, id: str, client: int, mechanism: str, event: Event, round: int | None
@@ -46,6 +46,18 @@ class Receipt:
             raise BadInput("expected a receipt from Ledger.charge, got a forged one; charge first")
         self.id, self.client, self.mechanism = id, client, mechanism
         self.event, self.round = event, round
+        self._used = False
+
+    def use(self) -> None:
+        """Note that something was released for this charge; it pays for one release only.
+
+        Raises:
+            BadInput: at the second time.
+
+        """
+        if self._used:
+            raise BadInput("expected a fresh receipt, got one that paid for a release already")
+        self._used = True
 
 
 @dataclass(frozen=True)

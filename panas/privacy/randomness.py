@@ -4,6 +4,9 @@
 single number, so that nobody can predict or repeat a draw. Torch's own CPU generator is not used
 for this: it keeps only 32 bits of its seed, few enough to try them all.
 
+Noise is drawn in float64 and added before rounding to float32. Attacks on the gaps between
+floating-point numbers (Mironov 2012) are not defended against.
+
 `ReproducibleNoise` repeats itself from a seed. It protects nobody, and is for tests and for
 training on public data, where the ledger claims no protection.
 """

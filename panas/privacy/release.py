@@ -55,6 +55,7 @@ class Released:
                 f"expected the receipt of a charge for {self.kind!r}, got {self.receipt!r}; "
                 "charge the ledger first"
             )
+        self.receipt.use()
 
 
 def clip_rows(z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
@@ -98,8 +99,13 @@ def release(
     `Unprotected()`.
 
     """
-    if kind == "raw_rows" and not isinstance(event, Unprotected):
-        raise BadInput(f"expected raw_rows to be charged as unprotected, got {event}")
+    if not isinstance(event, Unprotected) and (
+        kind == "raw_rows" or not isinstance(event, Gaussian)
+    ):
+        raise BadInput(
+            f"expected {kind} to be charged as what it is, got {event}; give Gaussian(m) for "
+            "noised sums, Unprotected() for rows"
+        )
     receipt = ledger.charge(
         client,
         event,

@@ -171,7 +171,9 @@ def test_the_own_head_reads_only_the_release_and_the_noised_histogram(
     assert torch.equal(seen.linear.weight, trained.head["linear.weight"])
     # It does follow both of its sources.
     skewed = replace(trained, facts=trained.facts | {"histogram": [50.0, *[0.0] * 9]})
-    assert not torch.equal(seen.linear.bias, own_head(client, skewed, message, broadcast).linear.bias)
+    assert not torch.equal(
+        seen.linear.bias, own_head(client, skewed, message, broadcast).linear.bias
+    )
     other = replace(message, arrays={k: -v for k, v in message.arrays.items()})
     assert not torch.equal(
         seen.linear.weight, own_head(client, trained, other, broadcast).linear.weight
@@ -218,9 +220,7 @@ def test_validation_chooses_and_ties_go_to_the_lower_loss(
     assert less.facts["kept"]["round"] == 3
 
 
-def test_nothing_is_chosen_by_the_test_split(
-    tiny: Callable[..., RunConfig], tmp_path: Path
-):
+def test_nothing_is_chosen_by_the_test_split(tiny: Callable[..., RunConfig], tmp_path: Path):
     client = built(tiny(), tmp_path)
     state, broadcast = fresh(client)
     y = (client.data.test.y + 1) % client.blueprint.classes

@@ -157,12 +157,13 @@ def test_a_search_leaves_all_that_its_contract_names(
     assert event.noise_multiplier > 0
 
 
-def blinded(federation: Federation, *, labels: bool) -> Federation:
+def blinded(federation: Federation, *, labels: bool, nan: bool = True) -> Federation:
     """The same clients, whose images (and labels, unless `labels`) tell nothing."""
 
     def blind(samples: Samples) -> Samples:
         y = samples.y if labels else samples.y * 0
-        return Samples(torch.full(samples.x.shape, torch.nan), y, samples.classes)
+        x = torch.full(samples.x.shape, torch.nan) if nan else samples.x * 0
+        return Samples(x, y, samples.classes)
 
     hidden = [
         dataclasses.replace(
@@ -206,8 +207,8 @@ def test_a_search_on_private_samples_would_be_noticed(
     config = tiny(privacy__search="unaccounted", privacy__allow_unprotected=True)
     task = work.Task(config.model_dump_json(), tmp_path, 0, "cpu")
     histories = [work.search(task)["history"]]
-    federation = load_federation(config)
-    monkeypatch.setattr(clients, "load_federation", lambda _: blinded(federation, labels=False))
+    hidden = blinded(load_federation(config), labels=False, nan=False)
+    monkeypatch.setattr(clients, "load_federation", lambda _: hidden)
     histories.append(work.search(task)["history"])
     assert histories[0] != histories[1]
 

@@ -117,7 +117,7 @@ def test_a_search_repeats_and_differs_between_clients():
     first = found()
     assert (first.best, first.fitness) == (found().best, found().fitness)
     torch.manual_seed(99)
-    np.random.seed(99)  # noqa: NPY002 - nothing may depend on it
+    np.random.seed(99)
     assert found().history == first.history
     assert found(client=1).history != first.history
     assert found(seed=1).history != first.history

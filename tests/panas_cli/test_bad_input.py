@@ -212,9 +212,7 @@ def test_one_class_only_works_with_a_warning(cli: Callable, tiny: Callable, tmp_
     assert all(x.startswith("warning: ") and "one class" in x for x in outcome.errors)
 
 
-def test_a_client_of_one_class_works_with_a_warning(
-    cli: Callable, tiny: Callable, tmp_path: Path
-):
+def test_a_client_of_one_class_works_with_a_warning(cli: Callable, tiny: Callable, tmp_path: Path):
     options = tiny(federation__partition="classes", federation__classes_per_client=1, seed=23)
     outcome = cli("run", "--out", tmp_path / "r", *options)
     assert outcome.code == 0

@@ -155,6 +155,8 @@ def test_what_a_dead_process_spent_is_planned_around() -> None:
     assert longer.release_noise / plan.release_noise == pytest.approx(factor)
     assert 0.99 * budget.epsilon <= cost([*spent, *longer.events()], budget) <= budget.epsilon
     assert stretch(plan, budget, ()) == plan
+    again = solve(budget, draft, 0.3, spent)
+    assert 0.99 * budget.epsilon <= cost([*spent, *again.events()], budget) <= budget.epsilon
 
 
 @settings(max_examples=3, deadline=None)

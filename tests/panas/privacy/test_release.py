@@ -249,7 +249,7 @@ def test_nothing_is_released_without_the_receipt_of_its_kind(ledger: Ledger) -> 
 
 def test_raw_rows_are_exact_and_demand_an_unprotected_charge(ledger: Ledger) -> None:
     z, y = rows(5, 4, 3, seed=0)
-    with pytest.raises(BadInput, match="charged as unprotected"):
+    with pytest.raises(BadInput, match="charged as what it is"):
         let_go(ledger, "raw_rows", lambda: (z, y), Gaussian(2.0))
     assert not ledger.account(0).entries
     out = let_go(ledger, "raw_rows", lambda: (z, y), Unprotected())
@@ -301,3 +301,12 @@ def test_a_subsampled_event_does_not_pay_for_a_release_of_everything(ledger: Led
     with pytest.raises((BadInput, TypeError)):
         let_go(ledger, "moments", lambda: rows(5, 4, 3, 0), SampledGaussian(0.01, 2.0, 1))  # type: ignore[arg-type]
     assert not ledger.account(0).entries
+
+
+def test_a_receipt_pays_for_one_release_only(ledger: Ledger) -> None:
+    receipt = ledger.charge(
+        0, Gaussian(2.0), phase="release", mechanism="moments", recipient="server", sensitivity=1.0
+    )
+    Released("moments", {}, receipt)
+    with pytest.raises(BadInput, match="fresh receipt"):
+        Released("moments", {}, receipt)

@@ -1,0 +1,229 @@
+"""A run that is stopped, killed or out of budget: it goes on, and nothing that was spent is lost.
+
+A killed run is a process of its own that kills itself with SIGKILL at a chosen call, so that the
+moment is exact: no handler, no `finally` and no buffer gets its chance.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from panas.checkpoint import load_network
+from panas.privacy.ledger import Account, Ledger
+from panas.store import read_json, read_lines
+
+ROOT = Path(__file__).parents[2]
+
+DRIVER = """
+import importlib, os, signal, sys
+module, name, call, when = sys.argv[1:5]
+sys.argv = ["panas", *sys.argv[5:]]
+from panas_cli.main import main
+owner = importlib.import_module(module)
+real, count = getattr(owner, name), 0
+
+def deadly(*args, **named):
+    global count
+    count += 1
+    if count == int(call) and when == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    result = real(*args, **named)
+    if count == int(call):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return result
+
+setattr(owner, name, deadly)
+main()
+"""
+
+DEATHS = {
+    # The histogram of client 1 is charged, its architecture is not found.
+    "search": ("dprbft.work", "search_architecture", 2, "before"),
+    "tune": ("dprbft.work", "_tune", 1, "after"),
+    # DP-SGD is charged, and not a step of it taken.
+    "train, after the charge": ("dprbft.methods.dprbft", "fit_private", 2, "before"),
+    # All of round 2 is charged and computed; its checkpoint is half written.
+    "train, after the release": ("dprbft.rounds", "write_bytes", 9, "after"),
+    "train, before the checkpoint": ("dprbft.rounds", "_save", 3, "before"),
+    "audit": ("attacks.audit", "run_attacks", 2, "before"),
+}
+
+
+def accounts(run: Path) -> list[Account]:
+    return Ledger(run / "ledger.jsonl").accounts()
+
+
+def lines(run: Path) -> list[bytes]:
+    return (run / "ledger.jsonl").read_bytes().splitlines()
+
+
+def killed(death: tuple[str, str, int, str], *arguments: object) -> None:
+    """Run `panas ARGS` in a process that dies as told."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, *(str(a) for a in (*death, *arguments))],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def check_finished(run: Path) -> None:
+    summary = read_json(run / "summary.json")
+    assert summary["finished"] is True
+    assert (run / "audit.json").is_file()
+    for account in accounts(run):
+        assert account.spent() <= account.budget.epsilon
+        load_network(run / "models" / f"client-{account.client:03d}.safetensors")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", DEATHS)
+def test_a_killed_run_resumes_and_keeps_what_it_spent(
+    where: str, cli: Callable, tiny: Callable, tmp_path: Path
+):
+    run = tmp_path / "r"
+    options = tiny(federation__rounds=2, tuning__trials=1, tuning__initial=1)
+    killed(DEATHS[where], "run", "--out", run, *options)
+    before, spent = lines(run), [a.spent() for a in accounts(run)]
+    assert any(json.loads(x)["kind"] == "charge" for x in before)
+    outcome = cli("run", "--out", run, "--resume", "--workers", 1)
+    assert outcome.code == 0, outcome.err
+    assert lines(run)[: len(before)] == before
+    for account, least in zip(accounts(run), spent, strict=True):
+        assert account.spent() >= least
+    check_finished(run)
+    extra = len(lines(run)) - 2 * (1 + 1 + 2 * 2)  # account, histogram, training and release x 2
+    repeated = {"search": 1, "train, after the charge": 3, "train, after the release": 4}
+    assert extra == (repeated | {"train, before the checkpoint": 4}).get(where, 0)
+
+
+@pytest.mark.slow
+def test_one_run_killed_in_every_stage_still_keeps_its_budget(
+    cli: Callable, tiny: Callable, tmp_path: Path
+):
+    run = tmp_path / "r"
+    arguments = ["run", "--out", run, *tiny(federation__rounds=2)]
+    before: list[bytes] = []
+    for where in ("search", "train, after the charge", "train, before the checkpoint", "audit"):
+        death = DEATHS[where]
+        if where == "train, before the checkpoint":
+            death = (*death[:2], 2, death[3])  # round 0 was saved by the process before
+        killed(death, *arguments)
+        arguments = ["run", "--out", run, "--resume", "--workers", 1]
+        now = lines(run)
+        assert now[: len(before)] == before
+        before = now
+        assert all(a.spent() <= a.budget.epsilon for a in accounts(run))
+    assert cli(*arguments).code == 0
+    assert lines(run)[: len(before)] == before
+    check_finished(run)
+
+
+@pytest.mark.slow
+def test_noise_grows_after_a_death_between_release_and_checkpoint(
+    cli: Callable, tiny: Callable, tmp_path: Path
+):
+    run = tmp_path / "r"
+    options = tiny(federation__rounds=3)
+    killed(DEATHS["train, before the checkpoint"], "run", "--out", run, *options)
+    assert cli("run", "--out", run, "--resume", "--workers", 1).code == 0
+    for account in accounts(run):
+        for phase in ("training", "release"):
+            first, died, again, last = (e.noise_multiplier for e in account.events(phase))
+            assert first == died
+            assert again == last > 1.02 * died
+    check_finished(run)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("dprbft.work", "search_architecture"),
+        ("dprbft.work", "_tune"),
+        ("dprbft.methods.dprbft", "fit_private"),
+        ("attacks.audit", "run_attacks"),
+    ],
+)
+def test_an_interrupt_says_how_to_go_on(
+    module: str,
+    name: str,
+    cli: Callable,
+    tiny: Callable,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    run = tmp_path / "r"
+
+    def interrupt(*args: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as m:
+        m.setattr(f"{module}.{name}", interrupt)
+        outcome = cli("run", "--out", run, *tiny(tuning__trials=1, tuning__initial=1))
+    assert (outcome.code, outcome.out) == (130, "")
+    (line,) = outcome.errors
+    assert "--resume" in line
+    before = lines(run)
+    assert cli("run", "--out", run, "--resume", "--workers", 1).code == 0
+    assert lines(run)[: len(before)] == before
+    check_finished(run)
+
+
+def test_a_budget_too_small_for_anything_keeps_the_public_networks(
+    cli: Callable, tiny: Callable, tmp_path: Path
+):
+    run = tmp_path / "r"
+    outcome = cli("run", "--out", run, "--epsilon", "0.001", *tiny(), "--json")
+    assert outcome.code == 3
+    (line,) = outcome.errors
+    assert line.startswith("error: ")
+    assert "raise --epsilon" in line
+    summary = json.loads(outcome.out)
+    assert summary["finished"] is False
+    assert summary["rounds"] == 0
+    assert read_json(run / "summary.json")["finished"] is False
+    for account in accounts(run):
+        assert account.spent() == 0
+        load_network(run / "models" / f"client-{account.client:03d}.safetensors")
+    assert not (run / "audit.json").exists()
+
+
+def test_a_budget_that_runs_out_in_a_later_round_keeps_the_round_before(
+    cli: Callable, tiny: Callable, tmp_path: Path
+):
+    run = tmp_path / "r"
+    options = tiny(training__noise_multiplier=0.8, training__batch_size=16, federation__rounds=100)
+    outcome = cli("run", "--out", run, *options)
+    assert outcome.code == 3
+    (line,) = outcome.errors
+    assert "the last valid model is kept" in line
+    summary = read_json(run / "summary.json")
+    assert summary["finished"] is False
+    whole = len(read_lines(run / "rounds.jsonl"))
+    assert 1 <= whole == summary["rounds"] < 100
+    for account in accounts(run):
+        assert account.spent() <= account.budget.epsilon
+        _, _, about = load_network(run / "models" / f"client-{account.client:03d}-last.safetensors")
+        assert about["notes"]["round"] == whole
+    before = lines(run)
+    again = cli("run", "--out", run, "--resume", "--workers", 1)
+    assert again.code == 3
+    assert lines(run)[: len(before)] == before
+
+
+def test_train_alone_ends_with_the_same_code(cli: Callable, tiny: Callable, tmp_path: Path):
+    run = tmp_path / "r"
+    both = ["--client", 0, "--client", 1]
+    assert cli("search", "--out", run, *both, *tiny(), "--epsilon", "0.001").code == 0
+    assert cli("tune", "--out", run, *both, "--workers", 1).code == 0
+    outcome = cli("train", "--out", run, "--workers", 1)
+    assert (outcome.code, len(outcome.errors)) == (3, 1)
+    assert (run / "models" / "client-001.safetensors").is_file()
