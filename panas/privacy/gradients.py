@@ -21,8 +21,14 @@ from panas.errors import BadInput
 from panas.privacy.plan import Plan
 from panas.privacy.randomness import NoiseSource
 
-CHUNK = 256
-"""Most samples whose gradients are in memory at once."""
+CHUNK = 128
+"""Most samples whose gradients are in memory at once; a multiple of STEP."""
+
+STEP = 16
+"""Batches are padded to a multiple of this.
+
+Torch keeps its CPU kernels for every shape they meet; one a Poisson batch would fill the memory.
+"""
 
 
 def poisson_batch(samples: int, rate: float, noise: NoiseSource) -> Int[Tensor, "b"]:
@@ -53,15 +59,19 @@ class PrivateGradient:
         total = [torch.zeros_like(p) for p in self._parameters]
         for start in range(0, len(y), CHUNK):
             part = slice(start, start + CHUNK)
+            size = len(y[part])
+            padding = -size % STEP
             self._model.zero_grad(set_to_none=True)
             with warnings.catch_warnings():
                 # Opacus's hooks fire on the first layer, whose input needs no gradient; that is so.
                 warnings.filterwarnings("ignore", message="Full backward hook is firing")
-                F.cross_entropy(self._model(x[part]), y[part], reduction="sum").backward()
+                logits = self._model(F.pad(x[part], (0,) * 7 + (padding,)))
+                F.cross_entropy(logits, F.pad(y[part], (0, padding)), reduction="sum").backward()
             grads: list[Tensor] = [getattr(p, "grad_sample") for p in self._parameters]  # noqa: B009
             norms = torch.stack([g.flatten(1).square().sum(1) for g in grads]).sum(0).sqrt()
             factor = (clip / norms.clamp(min=1e-12)).clamp(max=1.0)
-            # A sample whose gradient is not finite is left out, as if it had been clipped to 0.
+            # Padding is left out, and so is a sample whose gradient is not finite.
+            factor[size:] = 0.0
             factor = torch.where(torch.isfinite(norms), factor, 0.0)
             for t, g in zip(total, grads, strict=True):
                 t += torch.einsum("b,b...->...", factor, torch.nan_to_num(g))

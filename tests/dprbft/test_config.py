@@ -126,7 +126,7 @@ def test_norm_is_group_as_soon_as_one_client_is_private():
 
 
 def test_toml_that_is_missing_or_broken_is_refused(tmp_path: Path):
-    with pytest.raises(BadInput, match="found none|got none"):
+    with pytest.raises(BadInput, match=r"found none|got none"):
         read_toml(tmp_path / "none.toml")
     broken = tmp_path / "broken.toml"
     for content in (b"search = {", b"\xff\xfe\x00"):

@@ -144,13 +144,13 @@ def interrupt(
 @pytest.mark.parametrize(
     ("owner", "name", "call", "after"),
     [
-        (work, "start", 2, False),
         (work, "local_round", 1, True),
-        (work, "finish_round", 3, False),
-        (rounds, "_save", 2, False),
         (rounds, "_save", 3, False),
-        (rounds, "write_json", 4, False),
-        (rounds, "write_json", 3, True),
+        pytest.param(work, "start", 2, False, marks=pytest.mark.slow),
+        pytest.param(work, "finish_round", 3, False, marks=pytest.mark.slow),
+        pytest.param(rounds, "_save", 2, False, marks=pytest.mark.slow),
+        pytest.param(rounds, "write_json", 4, False, marks=pytest.mark.slow),
+        pytest.param(rounds, "write_json", 3, True, marks=pytest.mark.slow),
     ],
 )
 def test_a_death_anywhere_is_resumed_and_stays_paid_for(
@@ -204,7 +204,7 @@ def test_a_budget_that_runs_out_keeps_the_models_of_the_last_whole_round(
     tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
 ):
     run = tmp_path / "r"
-    config = tiny(training__noise_multiplier=0.7, training__batch_size=16, federation__rounds=200)
+    config = tiny(training__noise_multiplier=0.9, training__batch_size=16, federation__rounds=200)
     with pytest.raises(BudgetExhausted, match="last valid model"):
         carry(run, config)
     lines = read_lines(rounds_file(run))

@@ -1,4 +1,4 @@
-"""The stages: what they write, skip and refuse, and that search and tuning see no private sample."""
+"""The stages: what they write, skip and refuse; search and tuning see no private sample."""
 
 import dataclasses
 from collections.abc import Callable

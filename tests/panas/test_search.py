@@ -166,6 +166,7 @@ def test_every_trial_would_fit_the_budget_after_what_is_spent():
         assert trial.status == "done"
 
 
+@pytest.mark.slow
 def test_tuning_repeats_although_it_rehearses_with_noise():
     assert tuned(trials=2).trials == tuned(trials=2).trials
     assert tuned(trials=2).trials != tuned(trials=2, client=1).trials

@@ -20,7 +20,8 @@ class Outcome(NamedTuple):
     @property
     def errors(self) -> list[str]:
         """Lines on stderr that are no progress."""
-        return [x for x in self.err.splitlines() if x.strip() and not x.lstrip().startswith("[")]
+        progress = ("[", "run directory: ")
+        return [x for x in self.err.splitlines() if x.strip() and not x.startswith(progress)]
 
 
 Cli = Callable[..., Outcome]

@@ -151,8 +151,8 @@ def test_what_holds_a_run_is_not_touched_by_another(
     "victim",
     [
         "search/client-001/best.json",
-        "tune/client-000/best.json",
-        "checkpoint/latest.json",
+        pytest.param("tune/client-000/best.json", marks=pytest.mark.slow),
+        pytest.param("checkpoint/latest.json", marks=pytest.mark.slow),
         "checkpoint/round-001/client-000.safetensors",
         "checkpoint/round-001/broadcast.safetensors",
         "config.toml",

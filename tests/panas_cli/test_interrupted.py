@@ -147,9 +147,9 @@ def test_noise_grows_after_a_death_between_release_and_checkpoint(
     ("module", "name"),
     [
         ("dprbft.work", "search_architecture"),
-        ("dprbft.work", "_tune"),
+        pytest.param("dprbft.work", "_tune", marks=pytest.mark.slow),
         ("dprbft.methods.dprbft", "fit_private"),
-        ("attacks.audit", "run_attacks"),
+        pytest.param("attacks.audit", "run_attacks", marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupt_says_how_to_go_on(
