@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -44,11 +45,13 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
     console.print(
         f"accuracy: mean {a['mean']:.3f}, std {a['std']:.3f} over clients (on their own test "
         f"splits: the simulator's view); last round {_share(a['local_last'])} before and "
-        f"{_share(a['global_last'])} after the head's replacement"
+        f"{_share(a['global_last'])} after the head's replacement",
+        soft_wrap=True,
     )
     console.print(
         f"communication: {_bytes(bytes_['up_bytes'])} up, {_bytes(bytes_['down_bytes'])} down in "
-        f"{summary['rounds']} rounds; the search sent nothing"
+        f"{summary['rounds']} rounds; the search sent nothing",
+        soft_wrap=True,
     )
     console.print("seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in s.items()))
     if audit:
@@ -64,7 +67,11 @@ def _console() -> Console:
 
 
 def _clients(summary: dict[str, Any]) -> Table:
-    table = Table(title=f"{summary['dataset']}, preset {summary['preset']}", title_justify="left")
+    table = Table(
+        title=f"{summary['dataset']}, preset {summary['preset']}",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+    )
     for name, justify in (
         ("client", "right"),
         ("genome", "left"),
@@ -99,11 +106,15 @@ def show_audit(audit: dict[str, Any]) -> None:
     table = Table(
         title="audit: R^2 of reconstructed training images (1: perfect, 0: the mean public image)",
         title_justify="left",
+        box=SIMPLE_HEAD,
     )
     rows = [c for c in audit["clients"] if c["attacks"]]
     names = list(dict.fromkeys(x["name"] for c in rows for x in (*c["attacks"], *c["controls"])))
-    for name in ("client", "release", *names, "verdict"):
-        table.add_column(name.replace("_", " "), overflow="fold")
+    table.add_column("client", justify="right")
+    table.add_column("release")
+    for name in names:
+        table.add_column(name.replace(" ", "\n"), justify="right")
+    table.add_column("verdict")
     for c in rows:
         values = {x["name"]: x["r2"] for x in (*c["attacks"], *c["controls"])}
         cells = [_r2(values.get(n)) for n in names]
