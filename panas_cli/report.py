@@ -14,6 +14,15 @@ from dprbft.config import load_config
 from dprbft.summary import summarise
 from panas.store import read_json
 
+HEADERS = {
+    "ridge on noise": "ridge\non noise",
+    "mean image": "mean\nimage",
+    "same-class mean": "class\nmean",
+    "unrelated image": "other\nimage",
+    "random extractor": "untrained\nbottom",
+}
+"""Column headers of attacks and controls whose names are long."""
+
 
 def report(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
@@ -71,6 +80,7 @@ def _clients(summary: dict[str, Any]) -> Table:
         title=f"{summary['dataset']}, preset {summary['preset']}",
         title_justify="left",
         box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
     )
     for name, justify in (
         ("client", "right"),
@@ -107,14 +117,15 @@ def show_audit(audit: dict[str, Any]) -> None:
         title="audit: R^2 of reconstructed training images (1: perfect, 0: the mean public image)",
         title_justify="left",
         box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
     )
     rows = [c for c in audit["clients"] if c["attacks"]]
     names = list(dict.fromkeys(x["name"] for c in rows for x in (*c["attacks"], *c["controls"])))
     table.add_column("client", justify="right")
     table.add_column("release")
     for name in names:
-        table.add_column(name.replace(" ", "\n"), justify="right")
-    table.add_column("verdict")
+        table.add_column(HEADERS.get(name, name), justify="right")
+    table.add_column("verdict", min_width=10)
     for c in rows:
         values = {x["name"]: x["r2"] for x in (*c["attacks"], *c["controls"])}
         cells = [_r2(values.get(n)) for n in names]
