@@ -68,6 +68,7 @@ def test_a_limit_bounds_the_private_samples(numbered: str, tiny: Callable[..., R
     assert len(federation.public) == N // 4
 
 
+@pytest.mark.slow
 def test_another_process_sees_the_same_clients(tiny: Callable[..., RunConfig]):
     config = tiny(seed=3)
     code = (

@@ -105,6 +105,7 @@ def test_more_than_twenty_clients(
     check_whole(tmp_path / "r", config)
 
 
+@pytest.mark.slow
 def test_bytes_are_those_of_the_messages(
     tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
 ):

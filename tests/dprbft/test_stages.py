@@ -124,6 +124,7 @@ def test_one_clients_search_does_not_finish_the_stage(
     assert len(said) == 2
 
 
+@pytest.mark.slow
 def test_every_stage_makes_the_reports_that_it_announces(
     tiny: Callable[..., RunConfig], tmp_path: Path
 ):
