@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# One thread a process, one process a core: the tests are many and small.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 .PHONY: run test slow lint types notebooks pair check clean
 
@@ -10,10 +12,10 @@ run: $(VENV)/.installed  ## the main job on the embedded data set: search, tune,
 	$(BIN)/panas run --dataset digits --clients 4 --partition dirichlet --epsilon 8 $(ARGS)
 
 test: $(VENV)/.installed-dev  ## the quick tests
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow" $(ARGS)
 
 slow: $(VENV)/.installed-dev  ## the tests that the quick ones leave out
-	$(BIN)/python -m pytest -m slow $(ARGS)
+	$(PYTEST) -m slow $(ARGS)
 
 lint: $(VENV)/.installed-dev  ## style
 	$(BIN)/ruff check .

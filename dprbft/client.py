@@ -16,7 +16,7 @@ from dprbft.config import RunConfig
 from dprbft.federation import ClientData, Federation, load_federation
 from dprbft.layout import ledger_file, search_file, tune_file
 from panas.data.dataset import Samples
-from panas.errors import BadInput
+from panas.errors import BadInput, BudgetExhausted
 from panas.genome import Genome
 from panas.network import Blueprint, Bottom, Head
 from panas.privacy.budget import Budget
@@ -207,7 +207,7 @@ def settings_of(run: Path, client: Client) -> tuple[Genome, Setting, dict[str, A
     return genome, Setting(**tuned["setting"]), found
 
 
-def current_plan(client: Client, state: State) -> Plan:
+def current_plan(client: Client, state: State) -> Plan | None:
     """The plan of a client's remaining rounds, from what its budget has left.
 
     Before its first round that is the calibrated plan with the tuned noise, or more where the
@@ -215,6 +215,9 @@ def current_plan(client: Client, state: State) -> Plan:
     user fixed is taken as it is, and the ledger stops the run when it is spent. Later it is the
     plan of the round before, unless the ledger holds charges that no finished round accounts for:
     then a process died, what it charged counts as spent, and all remaining noise is raised.
+
+    Returns:
+        The plan; None if what died has spent so much that its round cannot be repeated.
 
     Raises:
         BudgetExhausted: if the budget cannot pay for the remaining rounds with any noise.
@@ -244,7 +247,10 @@ def current_plan(client: Client, state: State) -> Plan:
         )
     if fixed is not None or len(schedule.spent) <= state.facts["charges"]:
         return plan
-    return stretch(plan, client.budget, schedule.spent)
+    try:
+        return stretch(plan, client.budget, schedule.spent)
+    except BudgetExhausted:
+        return None
 
 
 def plan_facts(plan: Plan | None) -> dict[str, Any] | None:

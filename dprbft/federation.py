@@ -102,7 +102,7 @@ def _load(text: str) -> Federation:
                 f"expected samples to train, validate and test client {id}, got {len(mine)} in "
                 "all; use fewer clients or raise federation.min_samples"
             )
-        if int((mine.histogram() > 0).sum()) == 1:
+        if source.private.classes > 1 and int((mine.histogram() > 0).sum()) == 1:
             warnings.warn(
                 f"client {id} has samples of one class only; its accuracy says little",
                 stacklevel=2,

@@ -65,11 +65,17 @@ def train_federation(
 
 
 def _latest(run: Path) -> int:
+    if not (checkpoint_folder(run) / "latest.json").exists():
+        raise BadInput(f"expected a trained run at {run}, got one without training; train it first")
     return int(read_json(checkpoint_folder(run) / "latest.json")["round"])
 
 
 def _folder(run: Path, round: int) -> Path:
     return checkpoint_folder(run) / f"round-{round:03d}"
+
+
+def _release(folder: Path, client: int) -> Path:
+    return folder / f"release-{client:03d}.safetensors"
 
 
 def _start(
@@ -177,8 +183,12 @@ def _save(
     write_bytes(folder / "broadcast.safetensors", broadcast)
     digest = hashlib.sha256(broadcast).hexdigest()
     write_json(folder / "rounds.json", {"rounds": lines, "broadcast": digest})
-    for i, message in released.items():
-        write_bytes(release_file(run, i), message)
+    for i in range(len(states)):
+        # A client that sat this round out keeps the release that its network last computed.
+        earlier = _release(_folder(run, round - 1), i)
+        message = released.get(i) or (earlier.read_bytes() if earlier.exists() else None)
+        if message is not None:
+            write_bytes(_release(folder, i), message)
     write_json(checkpoint_folder(run) / "latest.json", {"round": round})
     write_bytes(rounds_file(run), "".join(json.dumps(r) + "\n" for r in lines).encode())
     shutil.rmtree(_folder(run, round - 1), ignore_errors=True)
@@ -192,9 +202,13 @@ def load_states(run: Path, clients: int) -> list[State]:
 
 
 def _write_models(run: Path, config: RunConfig, device: str) -> None:
+    """Write each client's networks and last release, which belong together."""
     for i, state in enumerate(load_states(run, config.federation.clients)):
         client = build_client(config, i, run, device)
         kept = state.facts["kept"]
+        message = _release(_folder(run, _latest(run)), i)
+        if message.exists():
+            write_bytes(release_file(run, i), message.read_bytes())
         for path, (bottom, head), round in (
             (model_file(run, i), state.kept(client), kept["round"]),
             (last_model_file(run, i), state.networks(client), state.facts["round"]),

@@ -7,6 +7,7 @@ killed run loses at most what was in the air. Seconds add up over interruptions.
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from dprbft import work
@@ -17,7 +18,7 @@ from dprbft.federation import load_federation
 from dprbft.layout import search_file, stages_file, tune_file
 from dprbft.rounds import Report, train_federation
 from panas.errors import BadInput
-from panas.store import read_json, write_json
+from panas.store import exclusive, read_json, write_json
 
 
 def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False) -> RunConfig:
@@ -66,12 +67,18 @@ def timed(run: Path, stage: str, whole: Callable[[], bool] = lambda: True) -> It
         yield
         done = whole()
     finally:
-        stages = _stages(run)
-        seconds = stages["seconds"].get(stage, 0.0) + time.perf_counter() - began
-        stages["seconds"][stage] = seconds
-        if done and stage not in stages["done"]:
-            stages["done"].append(stage)
-        write_json(stages_file(run), stages)
+        with exclusive(stages_file(run)):
+            stages = _stages(run)
+            before = 0.0 if stage in stages["done"] else stages["seconds"].get(stage, 0.0)
+            stages["seconds"][stage] = before + time.perf_counter() - began
+            if done and stage not in stages["done"]:
+                stages["done"].append(stage)
+            write_json(stages_file(run), stages)
+
+
+def hold(run: Path) -> AbstractContextManager[None]:
+    """Keep other processes from training in the same run directory; refuses at once."""
+    return exclusive(run / "run", wait=False)
 
 
 def _stages(run: Path) -> dict:
@@ -122,9 +129,11 @@ def tune_stage(
         for k, found in engine.map(work.tune, tasks):
             write_json(tune_file(run, todo[k]), found)
             s = found["setting"]
+            sigma = f"sigma {s['noise_multiplier']:.3g}" if found["trials"] else "least sigma"
+            kept = "" if found["trials"] else "not tuned: "
             report(
-                f"client {todo[k]}: lr {s['learning_rate']:.3g}, sigma "
-                f"{s['noise_multiplier']:.3g}, C {s['clip']:.3g}, B {s['batch_size']}"
+                f"client {todo[k]}: {kept}lr {s['learning_rate']:.3g}, {sigma}, "
+                f"C {s['clip']:.3g}, B {s['batch_size']}"
             )
 
 

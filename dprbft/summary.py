@@ -46,7 +46,7 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
                     part: len(getattr(data, part))
                     for part in ("search", "train", "validation", "test")
                 },
-                "setting": state.facts["setting"],
+                "setting": _setting(state),
                 "accuracy": _accuracy(state),
                 "selected_round": state.facts["kept"]["round"],
                 "blend": state.facts["kept"]["blend"],
@@ -83,6 +83,15 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
     }
     write_json(summary_file(run), summary)
     return summary
+
+
+def _setting(state: State) -> dict[str, Any]:
+    """The settings that it trained with; the noise is that of its plan, None without DP."""
+    plan = state.plan
+    return state.facts["setting"] | {
+        "noise_multiplier": plan.noise_multiplier if plan else None,
+        "release_noise": plan.release_noise if plan else None,
+    }
 
 
 def _accuracy(state: State) -> dict[str, float | None]:

@@ -135,11 +135,22 @@ def read_bytes(path: Path) -> bytes:
 
 
 @contextlib.contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock of `path` among all processes of this machine (a file beside it)."""
+def exclusive(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the lock of `path` among all processes of this machine (a file beside it).
+
+    Raises:
+        BadInput: if another process holds it and `wait` is False.
+
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f".{path.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError as e:
+            raise BadInput(
+                f"expected {path.parent} for this process alone, got one that another process is "
+                "working on; wait for it, or give another --out"
+            ) from e
         yield
 
 

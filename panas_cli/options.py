@@ -110,7 +110,12 @@ def common(
         key, equals, text = item.partition("=")
         if not equals:
             raise BadInput(f"expected --set section.key=value, got {item!r}")
-        _put(settings, key.strip(), _value(text.strip()))
+        key, value = key.strip(), _value(text.strip())
+        if given.get(key, value) not in (None, value):
+            raise BadInput(
+                f"expected {key} once, got {given[key]} by its option and {value} by --set"
+            )
+        _put(settings, key, value)
     return Request(config, settings, device, out, resume, workers, json)
 
 
@@ -152,7 +157,7 @@ def start(
         layers.insert(0, read_toml(run / "config.toml"))
     elif request.resume:
         raise BadInput(f"expected a run to resume at {run}, found none; leave --resume out")
-    config = build_config(*layers, request.settings)
+    config = build_config(*(_with_paths(layer) for layer in (*layers, request.settings)))
     device = _device(request.device)
     if request.workers is not None and request.workers < 1:
         raise BadInput(f"expected --workers of at least 1, got {request.workers}")
@@ -187,6 +192,19 @@ def _absolute(dataset: str | None) -> str | None:
     if dataset and (Path(dataset).suffix or "/" in dataset):
         return str(Path(dataset).expanduser().resolve())
     return dataset
+
+
+def _with_paths(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings with all paths absolute."""
+    data = settings.get("data")
+    if not isinstance(data, dict):
+        return settings
+    for key in ("dataset", "public_data"):
+        if isinstance(data.get(key), str):
+            data = data | {key: _absolute(data[key])}
+    if isinstance(data.get("data_root"), str):
+        data = data | {"data_root": str(Path(data["data_root"]).expanduser().resolve())}
+    return settings | {"data": data}
 
 
 def _put(settings: dict[str, Any], key: str, value: Any) -> None:

@@ -59,7 +59,7 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
     )
     console.print(
         f"communication: {_bytes(bytes_['up_bytes'])} up, {_bytes(bytes_['down_bytes'])} down in "
-        f"{summary['rounds']} rounds; the search sent nothing",
+        f"{_count(summary['rounds'], 'round')}; the search sent nothing",
         soft_wrap=True,
     )
     console.print("seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in s.items()))
@@ -136,6 +136,10 @@ def show_audit(audit: dict[str, Any]) -> None:
         console.print(f"client {c['id']}: {c['evidence']}", soft_wrap=True)
 
 
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
 def _share(x: float | None) -> str:
     return "-" if x is None else f"{x:.3f}"
 
@@ -145,7 +149,7 @@ def _r2(x: float | None) -> str:
 
 
 def _epsilon(x: float | str) -> str:
-    return x if isinstance(x, str) else f"{x:.2f}"
+    return x if isinstance(x, str) else f"{x:.3g}"
 
 
 def _bytes(n: int) -> str:

@@ -2,7 +2,7 @@
 
 from attacks.audit import audit_run
 from dprbft.engines.inprocess import InProcess
-from dprbft.stages import is_done, reports, search_stage, timed, train_stage, tune_stage
+from dprbft.stages import hold, is_done, reports, search_stage, timed, train_stage, tune_stage
 from dprbft.summary import summarise
 from panas.errors import BudgetExhausted
 from panas_cli.display import Display
@@ -15,7 +15,8 @@ def run(request: Request) -> None:
     """Search, tune, train, audit and report, in one go."""
     job = start(request)
     try:
-        _stages(job)
+        with hold(job.run):
+            _stages(job)
     except BudgetExhausted:
         show(job.run, summarise(job.run, job.config), job.json)
         raise

@@ -2,7 +2,7 @@
 
 from dprbft.engines.inprocess import InProcess
 from dprbft.layout import checkpoint_folder
-from dprbft.stages import reports, train_stage
+from dprbft.stages import hold, reports, train_stage
 from dprbft.summary import summarise
 from panas.errors import BadInput, BudgetExhausted
 from panas_cli.display import Display
@@ -17,7 +17,7 @@ def train(request: Request) -> None:
         raise BadInput(f"expected a run to train, got {request.out}, trained before; give --resume")
     job = start(request, shared=True, after="tune")
     try:
-        with Display() as display, InProcess(job.workers) as engine:
+        with hold(job.run), Display() as display, InProcess(job.workers) as engine:
             display.stage("train", reports(job.config, 0)["train"])
             train_stage(job.run, job.config, engine, job.device, display.report)
     except BudgetExhausted:

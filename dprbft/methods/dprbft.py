@@ -53,8 +53,10 @@ def client_round(
     f = client.config.federation
     bottom, _ = state.networks(client)
     head = to_head(broadcast).to(client.device)
-    state = train_locally(client, state, bottom, head, round, train_head=f.train_head)
-    message = None
+    trained = train_locally(client, state, bottom, head, round, train_head=f.train_head)
+    if trained is None:
+        return state, None
+    state, message = trained, None
     own = head
     if client.releases:
         kind = client.config.privacy.release
@@ -91,8 +93,11 @@ def own_head(client: Client, state: State, message: Release, broadcast: Broadcas
 
 def train_locally(
     client: Client, state: State, bottom: Bottom, head: Head, round: int, *, train_head: bool
-) -> State:
-    """One round of local training in place, charged first; returns the state with its plan."""
+) -> State | None:
+    """One round of local training in place, charged first; returns the state with its plan.
+
+    None if the round died before and the budget cannot pay for it again: it is skipped.
+    """
     setting = state.setting
     how = Optimisation(
         learning_rate=setting.learning_rate,
@@ -115,6 +120,8 @@ def train_locally(
         fit(bottom, head, client.data.train, how=how, rng=rng, train_head=train_head)
     else:
         plan = current_plan(client, state)
+        if plan is None:
+            return None
         client.ledger.charge(
             client.id,
             plan.training_event,

@@ -21,9 +21,11 @@ def client_round(
 ) -> tuple[State, Release | None]:
     """Train bottom and head; release nothing."""
     bottom, head = state.networks(client)
-    state = train_locally(client, state, bottom, head, round, train_head=True)
-    facts = state.facts | {"local": accuracy(bottom, head, client.data.test)}
-    return replace(state, bottom=weights(bottom), head=weights(head), facts=facts), None
+    trained = train_locally(client, state, bottom, head, round, train_head=True)
+    if trained is None:
+        return state, None
+    facts = trained.facts | {"local": accuracy(bottom, head, client.data.test)}
+    return replace(trained, bottom=weights(bottom), head=weights(head), facts=facts), None
 
 
 def server_round(

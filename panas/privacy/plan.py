@@ -22,7 +22,7 @@ from panas.errors import BadInput, BudgetExhausted
 from panas.privacy.accounting import Event, Gaussian, SampledGaussian, epsilon
 from panas.privacy.budget import Budget
 
-MAX_NOISE = 1000.0
+MAX_NOISE = 100.0
 """Largest noise multiplier worth running; a budget that needs more is too small."""
 
 
@@ -236,8 +236,11 @@ def stretch(plan: Plan, budget: Budget, spent: Sequence[Event]) -> Plan:
             release_noise=None if m is None else factor * m,
         )
 
+    most = MAX_NOISE / max(plan.noise_multiplier, plan.release_noise or 0.0)
     factor = least_noise(
-        lambda f: cost((*spent, *scaled(f).events()), budget) <= budget.epsilon, low=1.0
+        lambda f: cost((*spent, *scaled(f).events()), budget) <= budget.epsilon,
+        low=1.0,
+        high=max(1.0, most),
     )
     if factor is None:
         raise _too_small(budget, f"{plan.rounds} more rounds after what is spent")

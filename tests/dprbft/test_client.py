@@ -119,10 +119,13 @@ def test_a_plan_goes_on_while_every_charge_is_accounted_for(client: Client):
     assert current_plan(client, state) == rest
 
 
-def test_a_charge_that_no_round_accounts_for_raises_all_noise_that_is_left(client: Client):
+def test_a_charge_that_no_round_accounts_for_raises_all_noise_that_is_left(
+    tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    client = build_client(tiny(federation__rounds=3), 0, tmp_path, "cpu")
     plan = current_plan(client, state_of(client))
-    rest = dataclasses.replace(plan, rounds=1, releases=1)
-    for event in (*rest.events(), *rest.events()):
+    one, rest = (dataclasses.replace(plan, rounds=k, releases=k) for k in (1, 2))
+    for event in (*one.events(), *one.events()):
         charge(client, event)
     stretched = current_plan(client, state_of(client, plan=plan_facts(rest), charges=2))
     factor = stretched.noise_multiplier / rest.noise_multiplier
@@ -130,6 +133,14 @@ def test_a_charge_that_no_round_accounts_for_raises_all_noise_that_is_left(clien
     assert stretched.release_noise / rest.release_noise == pytest.approx(factor)
     spent = client.ledger.account(0).protected()
     assert cost([*spent, *stretched.events()], client.budget) <= client.budget.epsilon
+
+
+def test_a_last_round_that_died_when_all_was_spent_is_skipped(client: Client):
+    plan = current_plan(client, state_of(client))
+    for event in plan.events():
+        charge(client, event)
+    last = dataclasses.replace(plan, rounds=1, releases=1)
+    assert current_plan(client, state_of(client, plan=plan_facts(last), charges=2)) is None
 
 
 def test_a_budget_with_nothing_left_is_refused(tiny: Callable[..., RunConfig], tmp_path: Path):

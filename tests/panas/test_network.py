@@ -96,6 +96,7 @@ def test_unit_representations_have_norm_at_most_one_and_survive_zero() -> None:
 
 def test_unit_is_the_plain_representation_scaled() -> None:
     plain = build_bottom(GENOME, shape=(1, 8, 8), width=6, generator=generator())
+    nn.init.constant_(plain.adapt.bias, 0.5)  # where a unit bottom starts
     unit = build_bottom(GENOME, shape=(1, 8, 8), width=6, unit=True, generator=generator())
     x = images(5, (1, 8, 8))
     z = plain(x)
