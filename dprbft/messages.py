@@ -116,7 +116,7 @@ class Release:
             about["client"],
             about["round"],
             about["kind"],
-            m,
+            None if m is None else float(m),
             about["receipt"],
             arrays,
         )

@@ -72,7 +72,7 @@ def test_a_run_ends_with_its_table_the_audit_and_where_it_is(run: Path, folder: 
     for c in summary["clients"]:
         assert c["genome"] in shown
         assert f"{c['parameters']:,}" in shown
-    for word in ("before", "after", "8.00", "mean", "std", "up", "down", "search", "audit"):
+    for word in ("before", "after", "of 8", "mean", "std", "up", "down", "search", "audit"):
         assert word in shown
     for i, c in enumerate(read_json(run / "audit.json")["clients"]):
         assert f"client {i}: {c['evidence']}" in shown
