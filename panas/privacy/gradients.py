@@ -21,7 +21,7 @@ from panas.errors import BadInput
 from panas.privacy.plan import Plan
 from panas.privacy.randomness import NoiseSource
 
-CHUNK = 128
+CHUNK = 64
 """Most samples whose gradients are in memory at once; a multiple of STEP."""
 
 STEP = 16
