@@ -15,6 +15,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic import model_validator as validator
 
+from dprbft.presets import PRESETS
 from panas.errors import BadInput
 from panas.privacy.budget import Budget
 from panas.store import write_bytes
@@ -210,57 +211,6 @@ class RunConfig(Section):
         if self.network.norm != "auto":
             return self.network.norm
         return "group" if any(b.private for b in self.budgets()) else "batch"
-
-
-PRESETS: dict[Preset, dict[str, Any]] = {
-    "sound": {},
-    "demo": {
-        "search": {"population": 4, "generations": 1, "epochs": 4, "max_blocks": 4},
-        "tuning": {"trials": 4, "initial": 3},
-        "training": {"warm_epochs": 20},
-        "federation": {"rounds": 2},
-        "audit": {"decoder_epochs": 10},
-    },
-    "paper": {
-        "data": {"public_fraction": 0.1, "public_limit": 1000},
-        "network": {"width": 500, "unit": False},
-        "search": {
-            "population": 10,
-            "generations": 20,
-            "min_blocks": 3,
-            "max_blocks": 10,
-            "widths": [16, 32, 64, 128, 256],
-            "learning_rate": 0.01,
-            "optimiser": "sgd",
-            "decay": "none",
-            "batch_size": 64,
-        },
-        "tuning": {
-            "trials": 30,
-            "initial": 5,
-            "batch_sizes": [64, 128, 256, 512],
-            "learning_rate": [0.0001, 0.1],
-            "clip": [0.1, 10.0],
-        },
-        "training": {"epochs": 30, "learning_rate": 0.01, "batch_size": 64},
-        "federation": {
-            "clients": 10,
-            "partition": "classes",
-            "rounds": 300,
-            "warm_start": "none",
-            "head": "shared",
-            "head_init": "random",
-            "train_head": True,
-        },
-        "privacy": {
-            "epsilon": 50.0,
-            "search": "unaccounted",
-            "release": "raw_rows",
-            "allow_unprotected": True,
-        },
-    },
-}
-"""What each preset changes of the defaults. `paper` follows section IV-A of the publication."""
 
 
 def build_config(*layers: dict[str, Any]) -> RunConfig:

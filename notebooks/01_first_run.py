@@ -52,7 +52,7 @@ for client in federation.clients:
     counts = client.train.histogram().numpy()
     axis.bar(np.arange(10) + 0.2 * client.id - 0.3, counts, width=0.2, label=f"client {client.id}")
 axis.set(xlabel="class", ylabel="training samples", xticks=range(10))
-axis.legend(ncols=2)
+axis.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 figure.tight_layout()
 
 # %% [markdown]
