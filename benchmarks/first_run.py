@@ -1,6 +1,6 @@
 """Does the whole path pay? Searched, tuned and federated clients against plain local training.
 
-    python -m benchmarks.first_run [--seeds 5] [--workers 2] [--dataset digits ...] [--json]
+    python -m benchmarks.first_run [--seeds 5] [--workers 2] [--json]
 
 Every arm sees the same clients, splits, public samples and budget; only what a client does with
 them differs. "first genome" is the first random genome of the search, trained without any search.

@@ -19,6 +19,7 @@ from panas.data.dataset import Samples
 from panas.errors import BadInput, BudgetExhausted
 from panas.genome import Genome
 from panas.network import Blueprint, Bottom, Head
+from panas.privacy.accounting import Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger import Ledger
 from panas.privacy.plan import Plan, release_multiplier, sharpen_releases, stretch
@@ -194,6 +195,10 @@ def weights(module: torch.nn.Module) -> dict[str, Tensor]:
     return {k: v.detach().cpu().clone() for k, v in module.state_dict().items()}
 
 
+LEAST_NOISE = 1e-6
+"""Stands for a noise multiplier that is left to the plan; it is never used as one."""
+
+
 def settings_of(run: Path, client: Client) -> tuple[Genome, Setting, dict[str, Any]]:
     """What search and tuning left for a client: genome, setting, and the search's record.
 
@@ -204,7 +209,10 @@ def settings_of(run: Path, client: Client) -> tuple[Genome, Setting, dict[str, A
     found = read_json(search_file(run, client.id))
     genome = Genome.parse(found["genome"])
     tuned = read_json(tune_file(run, client.id))
-    return genome, Setting(**tuned["setting"]), found
+    setting = tuned["setting"]
+    # Without tuning the noise is the least that the budget needs, which the plan will find.
+    noise = setting["noise_multiplier"] or LEAST_NOISE
+    return genome, Setting(**(setting | {"noise_multiplier": noise})), found
 
 
 def current_plan(client: Client, state: State) -> Plan | None:
@@ -226,12 +234,16 @@ def current_plan(client: Client, state: State) -> Plan | None:
     schedule, setting = client.schedule(), state.setting
     fixed = client.config.training.noise_multiplier
     plan = state.plan
+    accounted = state.facts["charges"]
+    if plan is None and fixed is None:
+        searched = client.ledger.account(client.id).events("search")
+        before = [e for e in searched if not isinstance(e, Unprotected)]
+        fresh = replace(schedule, spent=before)
+        plan = fresh.plan(client.budget, setting.batch_size, setting.clip)
+        noise = max(plan.noise_multiplier, setting.noise_multiplier)
+        plan = sharpen_releases(replace(plan, noise_multiplier=noise), client.budget, before)
+        accounted = len(before)
     if plan is None:
-        if fixed is None:
-            plan = schedule.plan(client.budget, setting.batch_size, setting.clip)
-            noise = max(plan.noise_multiplier, setting.noise_multiplier)
-            plan = replace(plan, noise_multiplier=noise)
-            return sharpen_releases(plan, client.budget, schedule.spent)
         m = None
         if schedule.releases:
             m = release_multiplier(client.budget, schedule.releases, schedule.release_share)
@@ -239,13 +251,13 @@ def current_plan(client: Client, state: State) -> Plan | None:
             samples=schedule.samples,
             batch_size=setting.batch_size,
             clip=setting.clip,
-            noise_multiplier=fixed,
+            noise_multiplier=fixed or 0.0,
             epochs=schedule.epochs,
             rounds=schedule.rounds,
             releases=schedule.releases,
             release_noise=m,
         )
-    if fixed is not None or len(schedule.spent) <= state.facts["charges"]:
+    if fixed is not None or len(schedule.spent) <= accounted:
         return plan
     try:
         return stretch(plan, client.budget, schedule.spent)

@@ -27,11 +27,12 @@ from dprbft.layout import (
     model_file,
     release_file,
     rounds_file,
+    tune_file,
 )
 from dprbft.messages import Broadcast, Release
 from dprbft.methods import method_named
 from panas.checkpoint import save_network
-from panas.errors import BadInput
+from panas.errors import BadInput, BudgetExhausted
 from panas.seeds import stream
 from panas.store import read_bytes, read_json, write_bytes, write_json
 
@@ -56,12 +57,27 @@ def train_federation(
         _start(run, config, engine, tasks, report)
     done = _latest(run)
     schedule = participants(config)
+    # A process that died right after its last checkpoint has not written this yet.
+    _write_lines(run, _before(_folder(run, done))[0])
     try:
+        _check_budgets(run, config)
         for round in range(done + 1, config.federation.rounds + 1):
             _round(run, config, engine, tasks, round, schedule[round - 1], report)
     finally:
         # Also when the budget ran out or the user stopped: what is whole is kept.
         _write_models(run, config, device)
+
+
+def _check_budgets(run: Path, config: RunConfig) -> None:
+    """Stop before anyone is charged if tuning has found that a budget is too small."""
+    for i in range(config.federation.clients):
+        refused = read_json(tune_file(run, i)).get("refused")
+        if refused:
+            raise BudgetExhausted(f"client {i}: {refused}")
+
+
+def _write_lines(run: Path, lines: list[dict[str, Any]]) -> None:
+    write_bytes(rounds_file(run), "".join(json.dumps(r) + "\n" for r in lines).encode())
 
 
 def _latest(run: Path) -> int:
@@ -190,7 +206,7 @@ def _save(
         if message is not None:
             write_bytes(_release(folder, i), message)
     write_json(checkpoint_folder(run) / "latest.json", {"round": round})
-    write_bytes(rounds_file(run), "".join(json.dumps(r) + "\n" for r in lines).encode())
+    _write_lines(run, lines)
     shutil.rmtree(_folder(run, round - 1), ignore_errors=True)
 
 

@@ -59,8 +59,13 @@ def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False)
 
 
 @contextlib.contextmanager
-def timed(run: Path, stage: str, whole: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """Add the seconds of the block to the stage's; mark it done if it ends well and is whole."""
+def timed(
+    run: Path, stage: str, whole: Callable[[], bool] = lambda: True, *, anew: bool = False
+) -> Iterator[None]:
+    """Add the seconds of the block to the stage's; mark it done if it ends well and is whole.
+
+    With `anew` the stage starts from the top, and so do its seconds.
+    """
     began = time.perf_counter()
     done = False
     try:
@@ -69,7 +74,7 @@ def timed(run: Path, stage: str, whole: Callable[[], bool] = lambda: True) -> It
     finally:
         with exclusive(stages_file(run)):
             stages = _stages(run)
-            before = 0.0 if stage in stages["done"] else stages["seconds"].get(stage, 0.0)
+            before = 0.0 if anew else stages["seconds"].get(stage, 0.0)
             stages["seconds"][stage] = before + time.perf_counter() - began
             if done and stage not in stages["done"]:
                 stages["done"].append(stage)
@@ -129,7 +134,7 @@ def tune_stage(
         for k, found in engine.map(work.tune, tasks):
             write_json(tune_file(run, todo[k]), found)
             s = found["setting"]
-            sigma = f"sigma {s['noise_multiplier']:.3g}" if found["trials"] else "least sigma"
+            sigma = f"sigma {s['noise_multiplier']:.3g}" if s["noise_multiplier"] else "least sigma"
             kept = "" if found["trials"] else "not tuned: "
             report(
                 f"client {todo[k]}: {kept}lr {s['learning_rate']:.3g}, {sigma}, "

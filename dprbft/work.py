@@ -11,7 +11,15 @@ from typing import Any
 
 import torch
 
-from dprbft.client import Client, State, blueprint_of, build_client, settings_of, weights
+from dprbft.client import (
+    LEAST_NOISE,
+    Client,
+    State,
+    blueprint_of,
+    build_client,
+    settings_of,
+    weights,
+)
 from dprbft.config import RunConfig
 from dprbft.federation import Federation
 from dprbft.layout import checkpoint_folder, search_file
@@ -19,7 +27,7 @@ from dprbft.messages import Broadcast
 from dprbft.methods import method_named
 from dprbft.methods.dprbft import first_broadcast, keep_best
 from panas.cost import cost
-from panas.errors import BudgetExhausted
+from panas.errors import BadInput, BudgetExhausted
 from panas.evolution import EvolutionConfig
 from panas.genome import Genome
 from panas.privacy.accounting import Gaussian, Unprotected
@@ -72,6 +80,12 @@ def check(config: RunConfig, federation: Federation) -> None:
     space = _space(config, blueprint.shape)
     random_genome(space, stream(config.seed, "check"))
     _tuning_space(config)
+    for client in federation.clients if config.privacy.search == "unaccounted" else ():
+        if len(client.search) < 4:
+            raise BadInput(
+                f"expected at least 4 search samples for client {client.id}, got "
+                f"{len(client.search)}; raise data.search_fraction"
+            )
     if config.privacy.search == "proxy":
         alike, rng = torch.ones(federation.classes), stream(config.seed, "check")
         proxy_data(federation.public, alike, samples=1, rng=rng)
@@ -193,18 +207,23 @@ def tune(task: Task) -> dict[str, Any]:
     found = read_json(search_file(task.run, client.id))
     fixed = Setting(
         learning_rate=c.training.learning_rate,
-        noise_multiplier=c.training.noise_multiplier or 1e-6,
+        noise_multiplier=c.training.noise_multiplier or LEAST_NOISE,
         clip=c.training.clip,
         batch_size=c.training.batch_size,
     )
+    kept: dict[str, Any] = {
+        "client": client.id,
+        "setting": fixed.as_dict() | {"noise_multiplier": c.training.noise_multiplier},
+        "predicted": None,
+        "trials": [],
+    }
     skip = not c.tuning.trials or not client.budget.private or c.training.noise_multiplier
     if skip or not client.schedule().rounds:
-        return {"client": client.id, "setting": fixed.as_dict(), "predicted": None, "trials": []}
+        return kept
     try:
         result = _tune(client, found)
     except BudgetExhausted as e:
         # Training says so again and stops there, with the warm-started network kept.
-        kept = {"client": client.id, "setting": fixed.as_dict(), "predicted": None, "trials": []}
         return kept | {"refused": str(e)}
     return {
         "client": client.id,

@@ -220,8 +220,9 @@ def tune_settings(
     def objective(setting: Setting) -> float:
         trial = copy.deepcopy(bottom), copy.deepcopy(head)
         noise = ReproducibleNoise(stream(seed, "client", client, "trial", repr(setting)))
-        # A rehearsal sees data.train; its noise and rate are those of the client's n samples.
-        plan = replace(plan_of(setting), samples=len(data.train))
+        # A rehearsal sees data.train, at the rate, steps and noise of the client's n samples.
+        plan, n = plan_of(setting), len(data.train)
+        plan = replace(plan, samples=n, batch_size=max(1, round(plan.rate * n)))
         how = Optimisation(learning_rate=setting.learning_rate, momentum=momentum)
         for _ in range(schedule.rounds):
             fit_private(*trial, data.train, plan=plan, how=how, noise=noise, train_head=train_head)

@@ -18,7 +18,7 @@ def audit(
 ) -> None:
     """Attack what a run released, beside blind controls; writes audit.json."""
     config = load_config(run)
-    with Display() as display, timed(run, "audit"):
+    with Display() as display, timed(run, "audit", anew=True):
         display.stage("audit", 2 * config.federation.clients)
         found = audit_run(run, on_progress=display.report)
     if json:

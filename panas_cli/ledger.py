@@ -38,7 +38,8 @@ def ledger(
     for account, row in zip(accounts, rows, strict=True):
         print_text(
             f"client {account.client}: epsilon = {_figure(row['spent'])} of "
-            f"{_figure(row['budget'])} at delta = {row['delta']:g}, for one sample added or removed"
+            f"{_figure(row['budget'])} at delta = {row['delta']:g}, for one training sample "
+            "added or removed"
         )
         for line in _lines(account):
             print_text(f"  {line}")

@@ -13,6 +13,7 @@ import typer
 
 from dprbft.config import RunConfig, build_config, default_workers, read_toml
 from dprbft.stages import prepare
+from panas.data.named import NAMES
 from panas.errors import BadInput
 
 
@@ -189,7 +190,8 @@ def _device(name: str) -> str:
 
 def _absolute(dataset: str | None) -> str | None:
     """A path as an absolute one, so that the run can be read from anywhere; a name as it is."""
-    if dataset and (Path(dataset).suffix or "/" in dataset):
+    folder = dataset is not None and dataset not in NAMES and Path(dataset).is_dir()
+    if dataset and (Path(dataset).suffix or "/" in dataset or folder):
         return str(Path(dataset).expanduser().resolve())
     return dataset
 

@@ -37,7 +37,8 @@ def _stages(job: Job) -> None:
                 if not is_done(job.run, name):
                     display.stage(name, totals[name])
                     stage(job.run, config, engine, job.device, display.report)
+        summarise(job.run, config)
         if not is_done(job.run, "audit"):
             display.stage("audit", 2 * clients)
-            with timed(job.run, "audit"):
+            with timed(job.run, "audit", anew=True):
                 audit_run(job.run, on_progress=display.report)

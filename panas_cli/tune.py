@@ -34,6 +34,10 @@ def tune(
         s = f["setting"]
         print_text(
             f"client {f['client']}: learning rate {s['learning_rate']:.4g}, noise multiplier "
-            f"{s['noise_multiplier']:.4g}, clip {s['clip']:.4g}, batch {s['batch_size']} -> "
+            f"{_noise(s['noise_multiplier'])}, clip {s['clip']:.4g}, batch {s['batch_size']} -> "
             f"{tune_file(job.run, f['client'])}"
         )
+
+
+def _noise(multiplier: float | None) -> str:
+    return "the least that the budget needs" if multiplier is None else f"{multiplier:.4g}"

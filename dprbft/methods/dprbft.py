@@ -55,7 +55,7 @@ def client_round(
     head = to_head(broadcast).to(client.device)
     trained = train_locally(client, state, bottom, head, round, train_head=f.train_head)
     if trained is None:
-        return state, None
+        return skip_round(state), None
     state, message = trained, None
     own = head
     if client.releases:
@@ -80,6 +80,16 @@ def client_round(
     facts["charges"] = len(client.ledger.account(client.id).protected())
     facts["local"] = accuracy(bottom, own, client.data.test)
     return replace(state, bottom=weights(bottom), head=weights(own), facts=facts), message
+
+
+def skip_round(state: State) -> State:
+    """The state after a round that the budget could not pay for again."""
+    facts = state.facts | {"local": None}
+    if state.plan:
+        releases = max(0, state.plan.releases - 1)
+        rest = replace(state.plan, rounds=state.plan.rounds - 1, releases=releases)
+        facts["plan"] = plan_facts(rest)
+    return replace(state, facts=facts)
 
 
 def own_head(client: Client, state: State, message: Release, broadcast: Broadcast) -> Head:

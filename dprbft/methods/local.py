@@ -12,7 +12,7 @@ import numpy as np
 from dprbft.client import Client, State, weights
 from dprbft.config import RunConfig
 from dprbft.messages import Broadcast, Release
-from dprbft.methods.dprbft import keep_best, train_locally
+from dprbft.methods.dprbft import keep_best, skip_round, train_locally
 from panas.training import accuracy
 
 
@@ -23,7 +23,7 @@ def client_round(
     bottom, head = state.networks(client)
     trained = train_locally(client, state, bottom, head, round, train_head=True)
     if trained is None:
-        return state, None
+        return skip_round(state), None
     facts = trained.facts | {"local": accuracy(bottom, head, client.data.test)}
     return replace(trained, bottom=weights(bottom), head=weights(head), facts=facts), None
 

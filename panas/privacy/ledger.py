@@ -128,7 +128,7 @@ class Ledger:
                         "epsilon": _number(budget.epsilon),
                         "delta": budget.delta,
                         "allow_unprotected": allow_unprotected,
-                        "unit": "one sample",
+                        "unit": "one training sample",
                         "relation": "add-or-remove-one",
                     },
                 )
