@@ -135,6 +135,15 @@ def test_a_charge_that_no_round_accounts_for_raises_all_noise_that_is_left(
     assert cost([*spent, *stretched.events()], client.budget) <= client.budget.epsilon
 
 
+def test_a_death_in_the_first_round_raises_all_noise_alike(client: Client):
+    plan = current_plan(client, state_of(client))
+    charge(client, plan.training_event)
+    again = current_plan(client, state_of(client))
+    factor = again.noise_multiplier / plan.noise_multiplier
+    assert 1.02 < factor < 3
+    assert again.release_noise / plan.release_noise == pytest.approx(factor)
+
+
 def test_a_last_round_that_died_when_all_was_spent_is_skipped(client: Client):
     plan = current_plan(client, state_of(client))
     for event in plan.events():
