@@ -114,7 +114,7 @@ def test_a_release_arrives_as_it_was_released(tmp_path: Path, kind: Kind) -> Non
 
 @pytest.mark.parametrize("kind", [*KINDS, "broadcast"])
 def test_the_hand_made_message_is_accepted(kind: str) -> None:
-    parse(kind, packed(arrays_of(kind), about_of(kind)))
+    assert parse(kind, packed(arrays_of(kind), about_of(kind))) is not None
 
 
 def test_no_rows_are_a_release_too() -> None:

@@ -104,7 +104,7 @@ def test_a_damaged_npz_is_bad_input_or_still_reads(tmp_path, cut, flip) -> None:
     broken = tmp_path / "broken.npz"
     broken.write_bytes(data[: len(data) - cut])
     with contextlib.suppress(BadInput):
-        read_npz(broken)
+        assert len(read_npz(broken).y) == 3
 
 
 def test_folder_of_pictures(tmp_path) -> None:
