@@ -1,0 +1,132 @@
+"""Mechanisms as facts: what the ledger writes down and the accountant prices.
+
+An event says nothing of which datasets count as neighbours: that is the account's relation. A
+noise multiplier is the standard deviation of the noise over the L2 sensitivity *under that
+relation*, with one exception, DP-SGD, which is known by its clip (see `SampledGaussian`).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Relation = Literal["add-or-remove-one", "replace-one"]
+"""When two datasets are neighbours: one sample more or less, or one sample exchanged."""
+
+ADD_OR_REMOVE: Relation = "add-or-remove-one"
+REPLACE: Relation = "replace-one"
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """A Gaussian mechanism on the whole subset: noise_multiplier = std / sensitivity, above 0."""
+
+    noise_multiplier: float
+
+
+@dataclass(frozen=True)
+class SampledGaussian:
+    """DP-SGD: `steps` Gaussian mechanisms, each on a Poisson sample of rate q in (0, 1].
+
+    The noise has std noise_multiplier * C, where each sample's part is clipped to C. So adding or
+    removing a sample moves a step by up to C, and replacing one by up to 2 C.
+    """
+
+    rate: float
+    noise_multiplier: float
+    steps: int
+
+
+@dataclass(frozen=True)
+class RandomizedResponse:
+    """A label that is replaced, with probability `flip`, by a uniform one of all `classes`.
+
+    Priced under replace-one only: a record that is there or not there is no label's business.
+    """
+
+    flip: float
+    classes: int
+
+
+@dataclass(frozen=True)
+class NoisyRows:
+    """Each record's row under Gaussian noise and its label by randomised response, together.
+
+    Priced under replace-one only: the number of rows shows whether a record is there.
+    """
+
+    noise_multiplier: float
+    flip: float
+    classes: int
+
+
+@dataclass(frozen=True)
+class PostProcessing:
+    """Something computed from public samples and from what was charged already: costs nothing."""
+
+
+@dataclass(frozen=True)
+class PrivateSelection:
+    """The best of a random number of candidates, drawn independently of one another.
+
+    Each candidate, its score included, costs `count` times `event`. The number of candidates has
+    the given mean (at least 1) and shape: truncated negative binomial for a finite shape >= 0
+    (0 logarithmic, 1 geometric), Poisson for infinity. Only the winner may be seen by anyone.
+    Papernot and Steinke 2022.
+    """
+
+    event: Gaussian | SampledGaussian
+    count: int
+    mean: float
+    shape: float
+
+
+@dataclass(frozen=True)
+class Unprotected:
+    """Something that leaves, or is chosen, without protection: epsilon is infinity."""
+
+
+Event = (
+    Gaussian
+    | SampledGaussian
+    | RandomizedResponse
+    | NoisyRows
+    | PostProcessing
+    | PrivateSelection
+    | Unprotected
+)
+
+_KINDS: dict[str, type[Event]] = {
+    "gaussian": Gaussian,
+    "sampled-gaussian": SampledGaussian,
+    "randomized-response": RandomizedResponse,
+    "noisy-rows": NoisyRows,
+    "post-processing": PostProcessing,
+    "private-selection": PrivateSelection,
+    "unprotected": Unprotected,
+}
+
+
+def event_to_json(event: Event) -> dict[str, Any]:
+    """A JSON-able description of an event; `event_from_json` reads it back."""
+    kind = next(k for k, t in _KINDS.items() if isinstance(event, t))
+    record = {"kind": kind, **asdict(event)}
+    if isinstance(event, PrivateSelection):
+        # JSON has no infinity; `float` reads the word back.
+        shape = event.shape if math.isfinite(event.shape) else "infinity"
+        record |= {"event": event_to_json(event.event), "shape": shape}
+    return record
+
+
+def event_from_json(record: Mapping[str, Any]) -> Event:
+    """The event that `event_to_json` described.
+
+    Raises:
+        KeyError, TypeError, ValueError: if it describes none.
+
+    """
+    fields = {k: v for k, v in record.items() if k != "kind"}
+    kind = _KINDS[record["kind"]]
+    if kind is PrivateSelection:
+        fields |= {"event": event_from_json(fields["event"]), "shape": float(fields["shape"])}
+    return kind(**fields)
