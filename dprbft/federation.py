@@ -48,6 +48,16 @@ class Federation:
         return len(self.class_names)
 
 
+def search_parts(config: RunConfig, public: Samples) -> tuple[str, ...]:
+    """Parts of a client's data, besides "train", that its ledger has to know of beforehand.
+
+    Without public samples a dp search divides its split: one part trains candidates, one scores.
+    """
+    if config.privacy.search == "dp" and not len(public):
+        return ("search/train", "search/validation")
+    return ("search",) if config.privacy.search in ("dp", "unaccounted") else ()
+
+
 def load_federation(config: RunConfig) -> Federation:
     """Load and share out the data set of a configuration; cached for the last configuration.
 
@@ -82,8 +92,9 @@ def _load(text: str) -> Federation:
         classes_per_client=f.classes_per_client,
         minimum=f.min_samples,
     )
-    # Only the paper's way searches on private samples; else they all serve training.
-    search = data.search_fraction if config.privacy.search == "unaccounted" else 0.0
+    # Where a search looks at no private samples, they all serve training.
+    looks = config.privacy.search in ("dp", "unaccounted")
+    search = data.search_fraction if looks else 0.0
     clients = []
     for id, indices in enumerate(shares):
         mine = pool.take(indices)
@@ -107,6 +118,7 @@ def _load(text: str) -> Federation:
                 f"client {id} has samples of one class only; its accuracy says little",
                 stacklevel=2,
             )
-        config.budgets()[id].check(len(client.train), id)
+        # Search and training samples are parts of their own; delta must suit the larger one.
+        config.budgets()[id].check(max(len(client.train), len(client.search)), id)
         clients.append(client)
     return Federation(tuple(clients), source.public, source.class_names)
