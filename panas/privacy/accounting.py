@@ -128,6 +128,9 @@ def epsilon(
         return _gdp(merged, delta, relation, group)
     if method == "prv":
         return _prv(merged, delta, relation, group)[2]
+    if method == "pld" and merged == Merged(merged.precision):
+        # Rounded up by more than the root is off.
+        return _gaussian(math.sqrt(merged.precision), delta) + 1e-9
     if method == "pld" and not merged.selections:
         # Without fractional orders the bound can be many times too large, where sigma is small.
         large = all(_by_renyi(merged, delta, relation, group, o) > LARGE for o in (SCREEN, ORDERS))
@@ -437,7 +440,15 @@ def _gdp(merged: Merged, delta: float, relation: Relation, group: int) -> float:
         power = np.minimum(np.outer(counts, counts) / sigma**2, 700.0)
         moved = np.sinh(power) * 4 if relation == REPLACE else np.expm1(power)
         mu2 += steps * float(weights @ moved @ weights)
-    mu = math.sqrt(mu2)
+    return _gaussian(math.sqrt(mu2), delta)
+
+
+@lru_cache(maxsize=4096)
+def _gaussian(mu: float, delta: float) -> float:
+    """Epsilon of one Gaussian mechanism of multiplier 1 / mu, in closed form.
+
+    Balle and Wang 2018, theorem 8.
+    """
 
     def excess(e: float) -> float:
         log_tail = e + float(norm.logcdf(-e / mu - mu / 2))
@@ -448,4 +459,4 @@ def _gdp(merged: Merged, delta: float, relation: Relation, group: int) -> float:
     high = 1.0
     while excess(high) > 0:
         high *= 2
-    return float(brentq(excess, 0.0, high))
+    return float(brentq(excess, 0.0, high, xtol=1e-12))

@@ -1,6 +1,7 @@
-"""A client's privacy budget: (epsilon, delta), for one sample added or removed."""
+"""A client's privacy budget: (epsilon, delta), for one sample of its data."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from panas.errors import BadInput
@@ -29,6 +30,31 @@ class Budget:
     def private(self) -> bool:
         """Whether the budget is finite."""
         return math.isfinite(self.epsilon)
+
+    def split(self, weights: Mapping[str, float]) -> dict[str, "Budget"]:
+        """Parts of the budget, in proportion to the weights: what they pay for composes to it.
+
+        Basic composition: epsilons and deltas add up. It is sound whatever the parts are spent
+        on; one ledger that composes all events is tighter, and what a run uses.
+
+        Args:
+            weights: one a part, above 0; they need not add up to 1.
+
+        Raises:
+            BadInput: if there is none, or one is not above 0 and finite.
+
+        """
+        if not weights or not all(0 < w < math.inf for w in weights.values()):
+            raise BadInput(
+                f"expected weights above 0 to split a budget by, got {dict(weights)}; give one a "
+                "part"
+            )
+        # Rounded down by more than all the sums of floats can be off.
+        whole = math.fsum(weights.values()) * (1 + 1e-12)
+        return {
+            name: Budget(self.epsilon * (w / whole), self.delta * (w / whole))
+            for name, w in weights.items()
+        }
 
     def check(self, samples: int, client: int) -> None:
         """Refuse a delta that would allow a whole record to be published.

@@ -12,6 +12,9 @@ else: training, release and ledger read it from the plan.
 | sigma | `noise_multiplier` of DP-SGD |
 | C | `clip`, norm to which each sample's gradient is clipped |
 | m | `release_noise`, noise multiplier of one release |
+| f | `flip`, probability that a released row's label is replaced by a uniform one |
+
+A plan with `flip` releases noisy rows, and everything in it is priced under replace-one.
 """
 
 import math
@@ -19,7 +22,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from panas.errors import BadInput, BudgetExhausted
-from panas.privacy.accounting import Event, Gaussian, SampledGaussian, epsilon
+from panas.privacy.accounting import (
+    ADD_OR_REMOVE,
+    REPLACE,
+    Event,
+    Gaussian,
+    NoisyRows,
+    Relation,
+    SampledGaussian,
+    epsilon,
+)
 from panas.privacy.budget import Budget
 
 MAX_NOISE = 100.0
@@ -37,8 +49,10 @@ class Plan:
         noise_multiplier: sigma, above 0.
         epochs: passes over the data a round, at least 1.
         rounds: rounds in which the client trains.
-        releases: how many of them end with a release, 0 or more.
+        releases: how many of them end with a release of the same record, 0 or more.
         release_noise: m, above 0; None if nothing is released under noise.
+        flip: f in (0, 1], if what is released is noisy rows; else None.
+        classes: number of labels, 1 or more, if `flip` is given.
 
     """
 
@@ -50,6 +64,13 @@ class Plan:
     rounds: int
     releases: int = 0
     release_noise: float | None = None
+    flip: float | None = None
+    classes: int = 0
+
+    @property
+    def relation(self) -> Relation:
+        """Which datasets are neighbours for all that the plan charges."""
+        return ADD_OR_REMOVE if self.flip is None else REPLACE
 
     @property
     def rate(self) -> float:
@@ -67,11 +88,11 @@ class Plan:
         return SampledGaussian(self.rate, self.noise_multiplier, self.steps)
 
     @property
-    def release_event(self) -> Gaussian:
+    def release_event(self) -> Gaussian | NoisyRows:
         """What one release costs."""
         if self.release_noise is None:
             raise BadInput("expected a plan with releases, got one without; set release_noise")
-        return Gaussian(self.release_noise)
+        return _release_event(self.release_noise, self.flip, self.classes)
 
     def events(self) -> tuple[Event, ...]:
         """Everything the plan will charge."""
@@ -80,14 +101,20 @@ class Plan:
         return (training, *releases) if self.rounds else releases
 
 
+def _release_event(m: float, flip: float | None, classes: int) -> Gaussian | NoisyRows:
+    return Gaussian(m) if flip is None else NoisyRows(m, flip, classes)
+
+
 def gate_interval(budget: Budget) -> float:
     """Grid of the privacy loss for decisions: coarse enough to be quick, and always pessimistic."""
     return min(1e-3, budget.epsilon / 2000)
 
 
-def cost(events: Sequence[Event], budget: Budget) -> float:
+def cost(
+    events: Sequence[Event], budget: Budget, *, relation: Relation = "add-or-remove-one"
+) -> float:
     """Epsilon of `events` at the budget's delta, as every decision about the budget sees it."""
-    return epsilon(events, budget.delta, interval=gate_interval(budget))
+    return epsilon(events, budget.delta, relation=relation, interval=gate_interval(budget))
 
 
 def least_noise(
@@ -111,7 +138,11 @@ def least_noise(
 
 
 def _solve(
-    events_of: Callable[[float], Sequence[Event]], budget: Budget, *, high: float = MAX_NOISE
+    events_of: Callable[[float], Sequence[Event]],
+    budget: Budget,
+    relation: Relation,
+    *,
+    high: float = MAX_NOISE,
 ) -> float | None:
     """Least multiplier whose events fit the budget; None if even `high` does not fit.
 
@@ -120,10 +151,11 @@ def _solve(
     coarse = 20 * gate_interval(budget)
 
     def roughly(sigma: float) -> bool:
-        return epsilon(events_of(sigma), budget.delta, interval=coarse) <= budget.epsilon
+        events = events_of(sigma)
+        return epsilon(events, budget.delta, relation=relation, interval=coarse) <= budget.epsilon
 
     def exactly(sigma: float) -> bool:
-        return cost(events_of(sigma), budget) <= budget.epsilon
+        return cost(events_of(sigma), budget, relation=relation) <= budget.epsilon
 
     near = least_noise(roughly, high=high)
     if near is None:
@@ -133,15 +165,25 @@ def _solve(
     return least_noise(exactly, high=high) if found is None or found == low > 0.05 else found
 
 
-def release_multiplier(budget: Budget, releases: int, share: float) -> float:
+def release_multiplier(
+    budget: Budget, releases: int, share: float, *, flip: float | None = None, classes: int = 0
+) -> float:
     """Noise multiplier m at which `releases` releases alone cost `share` of the budget.
+
+    Args:
+        budget: finite; see `Budget`.
+        releases: releases of the same record.
+        share: of epsilon, in (0, 1).
+        flip: f of noisy rows, which counts in their share; None for other releases.
+        classes: number of labels, if `flip` is given.
 
     Raises:
         BudgetExhausted: if no multiplier up to `MAX_NOISE` is enough.
 
     """
     part = Budget(share * budget.epsilon, budget.delta)
-    m = _solve(lambda s: [Gaussian(s)] * releases, part)
+    relation = ADD_OR_REMOVE if flip is None else REPLACE
+    m = _solve(lambda s: [_release_event(s, flip, classes)] * releases, part, relation)
     if m is None:
         raise _too_small(budget, f"{releases} releases")
     return m
@@ -158,6 +200,8 @@ def calibrate(
     releases: int = 0,
     release_share: float = 0.3,
     release_noise: float | None = None,
+    flip: float | None = None,
+    classes: int = 0,
     spent: Sequence[Event] = (),
 ) -> Plan:
     """The plan with the least training noise whose total, with what is spent, fits the budget.
@@ -169,10 +213,12 @@ def calibrate(
         clip: C, above 0.
         epochs: passes a round, at least 1.
         rounds: rounds still to train, 0 or more.
-        releases: releases still to make.
+        releases: releases still to make of the same record.
         release_share: share of epsilon that sizes the noise of the releases, in (0, 1).
         release_noise: m, if it is decided already.
-        spent: events that were charged before.
+        flip: f, if what is released is noisy rows: then replace-one prices everything.
+        classes: number of labels, if `flip` is given.
+        spent: events that were charged before, under the plan's relation.
 
     Returns:
         A plan that lands within 1 % under the budget, never over it.
@@ -186,8 +232,14 @@ def calibrate(
             "expected samples, batch_size, epochs >= 1, rounds >= 0 and clip > 0, got "
             f"{samples}, {batch_size}, {epochs}, {rounds} and {clip}"
         )
+    if flip is not None and not (0 < flip <= 1 and classes >= 1):
+        raise BadInput(
+            f"expected a flip in (0, 1] and classes of 1 or more, got {flip} and {classes}"
+        )
     if releases and release_noise is None:
-        release_noise = release_multiplier(budget, releases, release_share)
+        release_noise = release_multiplier(
+            budget, releases, release_share, flip=flip, classes=classes
+        )
     draft = Plan(
         samples=samples,
         batch_size=batch_size,
@@ -197,9 +249,14 @@ def calibrate(
         rounds=rounds,
         releases=releases,
         release_noise=release_noise if releases else None,
+        flip=flip,
+        classes=classes,
     )
 
-    sigma = _solve(lambda s: (*spent, *replace(draft, noise_multiplier=s).events()), budget)
+    def events(sigma: float) -> Sequence[Event]:
+        return (*spent, *replace(draft, noise_multiplier=sigma).events())
+
+    sigma = _solve(events, budget, draft.relation)
     if sigma is None:
         raise _too_small(budget, f"{rounds} rounds of {draft.steps} steps at q = {draft.rate:.3g}")
     return replace(draft, noise_multiplier=sigma)
@@ -215,6 +272,7 @@ def sharpen_releases(plan: Plan, budget: Budget, spent: Sequence[Event] = ()) ->
     m = _solve(
         lambda m: (*spent, *replace(plan, release_noise=m).events()),
         budget,
+        plan.relation,
         high=plan.release_noise,
     )
     return plan if m is None else replace(plan, release_noise=m)
@@ -238,7 +296,9 @@ def stretch(plan: Plan, budget: Budget, spent: Sequence[Event]) -> Plan:
 
     most = MAX_NOISE / max(plan.noise_multiplier, plan.release_noise or 0.0)
     factor = least_noise(
-        lambda f: cost((*spent, *scaled(f).events()), budget) <= budget.epsilon,
+        lambda f: (
+            cost((*spent, *scaled(f).events()), budget, relation=plan.relation) <= budget.epsilon
+        ),
         low=1.0,
         high=max(1.0, most),
     )

@@ -3,9 +3,13 @@
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from panas.errors import BadInput
+from panas.privacy.accounting import Gaussian, epsilon
 from panas.privacy.budget import Budget
+from panas.privacy.plan import calibrate
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
@@ -31,3 +35,40 @@ def test_an_infinite_budget_is_not_private_and_has_no_delta_to_check() -> None:
     assert not budget.private
     budget.check(10**6, client=0)
     assert Budget(1e9, 0.5).private
+
+
+@given(
+    budget=st.builds(Budget, st.floats(1e-3, 50.0), st.floats(1e-9, 1e-3)),
+    weights=st.dictionaries(st.text(min_size=1), st.floats(1e-3, 1e3), min_size=1, max_size=6),
+)
+def test_parts_are_in_proportion_and_never_add_up_to_more(
+    budget: Budget, weights: dict[str, float]
+) -> None:
+    parts = budget.split(weights)
+    assert list(parts) == list(weights)
+    assert sum(p.epsilon for p in parts.values()) <= budget.epsilon
+    assert sum(p.delta for p in parts.values()) <= budget.delta
+    total = sum(weights.values())
+    for name, part in parts.items():
+        assert part.epsilon == pytest.approx(budget.epsilon * weights[name] / total)
+        assert part.delta == pytest.approx(budget.delta * weights[name] / total)
+
+
+def test_what_the_parts_pay_for_composes_to_less_than_the_whole() -> None:
+    budget = Budget(4.0, 1e-5)
+    events = []
+    for part in budget.split({"training": 3.0, "release": 1.0}).values():
+        plan = calibrate(part, samples=300, batch_size=300, clip=1.0, epochs=1, rounds=1)
+        assert epsilon(plan.events(), part.delta) <= part.epsilon
+        events.append(Gaussian(plan.noise_multiplier))
+    assert 0.5 * budget.epsilon < epsilon(events, budget.delta) <= budget.epsilon
+
+
+def test_parts_of_an_infinite_budget_are_infinite() -> None:
+    assert Budget(math.inf, 1e-5).split({"a": 1.0, "b": 2.0})["a"].epsilon == math.inf
+
+
+@pytest.mark.parametrize("weights", [{}, {"a": 0.0}, {"a": 1.0, "b": -1.0}, {"a": math.nan}])
+def test_a_budget_is_split_by_weights_above_zero(weights: dict[str, float]) -> None:
+    with pytest.raises(BadInput, match="weights above 0"):
+        Budget(1.0, 1e-5).split(weights)

@@ -10,7 +10,14 @@ from hypothesis import Phase, given, reject, settings
 from hypothesis import strategies as st
 
 from panas.errors import BadInput, BudgetExhausted
-from panas.privacy.accounting import Event, Gaussian, SampledGaussian, Unprotected, epsilon
+from panas.privacy.accounting import (
+    Event,
+    Gaussian,
+    NoisyRows,
+    SampledGaussian,
+    Unprotected,
+    epsilon,
+)
 from panas.privacy.budget import Budget
 from panas.privacy.ledger import Ledger
 from panas.privacy.plan import (
@@ -36,6 +43,7 @@ def cases(draw: st.DrawFn) -> tuple[Budget, Plan, float]:
     """A budget, a draft whose noise is to be solved for, and the share of the releases."""
     samples = draw(st.integers(10, 5000))
     rounds = draw(st.integers(1, 12))
+    flip = draw(st.sampled_from([None, None, 0.5, 0.9]))
     draft = Plan(
         samples=samples,
         batch_size=draw(st.integers(1, max(2, samples + samples // 4))),
@@ -43,9 +51,11 @@ def cases(draw: st.DrawFn) -> tuple[Budget, Plan, float]:
         noise_multiplier=1.0,
         epochs=draw(st.integers(1, 5)),
         rounds=rounds,
-        releases=draw(st.integers(0, rounds)),
+        releases=draw(st.integers(0, rounds if flip is None else 1)),
+        flip=flip,
+        classes=10 if flip else 0,
     )
-    budget = Budget(draw(st.floats(0.2, 20.0)), draw(st.sampled_from([1e-6, 1e-5, 1e-4])))
+    budget = Budget(draw(st.floats(0.3, 20.0)), draw(st.sampled_from([1e-6, 1e-5, 1e-4])))
     return budget, draft, draw(st.floats(0.05, 0.9))
 
 
@@ -59,6 +69,8 @@ def solve(budget: Budget, draft: Plan, share: float, spent: tuple[Event, ...] = 
         rounds=draft.rounds,
         releases=draft.releases,
         release_share=share,
+        flip=draft.flip,
+        classes=draft.classes,
         spent=spent,
     )
 
@@ -76,7 +88,7 @@ def solvable(budget: Budget, draft: Plan, share: float, spent: tuple[Event, ...]
 def test_a_plan_lands_within_one_percent_under_its_budget(case: tuple[Budget, Plan, float]) -> None:
     budget, draft, share = case
     plan = solvable(budget, draft, share)
-    total = cost(plan.events(), budget)
+    total = cost(plan.events(), budget, relation=plan.relation)
     assert total <= budget.epsilon
     if plan.noise_multiplier > LOW:
         assert total >= 0.99 * budget.epsilon
@@ -90,7 +102,7 @@ def test_many_plans_land_within_one_percent_under_their_budgets(
 ) -> None:
     budget, draft, share = case
     plan = solvable(budget, draft, share)
-    total = cost(plan.events(), budget)
+    total = cost(plan.events(), budget, relation=plan.relation)
     assert total <= budget.epsilon
     assert plan.noise_multiplier == LOW or total >= 0.99 * budget.epsilon
 
@@ -104,7 +116,7 @@ def test_charged_event_by_event_the_ledger_never_exceeds_the_budget(
     draft = replace(draft, rounds=min(draft.rounds, 4), releases=min(draft.releases, 4))
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "ledger.jsonl")
-        ledger.open_account(0, budget)
+        ledger.open_account(0, budget, relation=draft.relation)
 
         def charge(event: Event) -> None:
             ledger.charge(
@@ -144,7 +156,8 @@ def test_what_is_spent_is_respected(case: tuple[Budget, Plan, float], orphans: i
     except BudgetExhausted:
         return
     for new in (again, longer):
-        assert cost([*spent, *new.events()], budget) <= budget.epsilon
+        total = cost([*spent, *new.events()], budget, relation=new.relation)
+        assert total <= budget.epsilon
         assert new.noise_multiplier >= plan.noise_multiplier * 0.999
     if longer.release_noise is not None and plan.release_noise is not None:
         factor = longer.noise_multiplier / plan.noise_multiplier
@@ -177,6 +190,63 @@ def test_releases_alone_cost_their_share(target: float, releases: int, share: fl
     m = release_multiplier(budget, releases, share)
     part = epsilon([Gaussian(m)] * releases, 1e-5)
     assert 0.985 * share * target <= part <= share * target
+
+
+@pytest.mark.parametrize("releases", [0, 1])
+def test_noisy_rows_are_planned_under_replace_one(releases: int) -> None:
+    budget = Budget(6.0, 1e-5)
+    plan = calibrate(
+        budget,
+        samples=400,
+        batch_size=40,
+        clip=1.0,
+        epochs=1,
+        rounds=3,
+        releases=releases,
+        release_share=0.6,
+        flip=0.4,
+        classes=10,
+    )
+    assert plan.relation == "replace-one"
+    assert plan.training_event == SampledGaussian(plan.rate, plan.noise_multiplier, plan.steps)
+    total = epsilon(plan.events(), budget.delta, relation="replace-one")
+    assert 0.985 * budget.epsilon <= total <= budget.epsilon
+    # What the planted bug, the price of adding or removing, would have called enough.
+    training = [replace(plan.training_event, steps=3 * plan.steps)]
+    alone = epsilon(training, budget.delta)
+    assert alone < 0.8 * epsilon(training, budget.delta, relation="replace-one")
+    if releases:
+        assert plan.release_noise is not None
+        assert plan.release_event == NoisyRows(plan.release_noise, 0.4, 10)
+        rows = epsilon([plan.release_event], budget.delta, relation="replace-one")
+        assert 0.58 * budget.epsilon <= rows <= 0.6 * budget.epsilon
+        sharper = sharpen_releases(replace(plan, noise_multiplier=20.0), budget)
+        assert sharper.release_noise is not None
+        assert sharper.release_noise < plan.release_noise
+        longer = stretch(plan, budget, [plan.training_event])
+        assert longer.flip == plan.flip
+        spent = [plan.training_event, *longer.events()]
+        assert cost(spent, budget, relation="replace-one") <= budget.epsilon
+
+
+def test_labels_that_cost_more_than_their_share_are_refused() -> None:
+    with pytest.raises(BudgetExhausted, match="1 releases"):
+        release_multiplier(Budget(2.0, 1e-5), 1, 0.1, flip=0.05, classes=10)
+
+
+@pytest.mark.parametrize(("flip", "classes"), [(0.0, 10), (1.5, 10), (0.5, 0), (math.nan, 10)])
+def test_a_flip_is_a_probability_over_classes(flip: float, classes: int) -> None:
+    with pytest.raises(BadInput, match="flip in"):
+        calibrate(
+            Budget(2.0, 1e-5),
+            samples=9,
+            batch_size=3,
+            clip=1.0,
+            epochs=1,
+            rounds=1,
+            flip=flip,
+            classes=classes,
+        )
 
 
 def test_sharper_releases_use_what_training_leaves() -> None:
