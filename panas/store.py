@@ -154,22 +154,21 @@ def exclusive(path: Path, *, wait: bool = True) -> Iterator[None]:
         yield
 
 
-def append_line(path: Path, record: Mapping[str, Any]) -> None:
-    """Append one JSON line and force it to disk before returning.
+def append_bytes(path: Path, content: bytes, at: int) -> None:
+    """Write `content` into a file from byte `at` on, as its end, on disk before this returns.
 
-    A last line without its end was cut off while it was being written, and so never acknowledged;
-    it is dropped first. Hold `exclusive(path)` where several processes append.
+    What stood behind `at` is dropped; the file and its folder are made as needed. Hold
+    `exclusive(path)` where several processes append.
     """
-    line = (json.dumps(record, allow_nan=False) + "\n").encode()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab+") as file:
-        file.seek(0)
-        whole = file.read().rfind(b"\n") + 1
-        file.truncate(whole)
-        file.write(line)
+    new = not path.exists()
+    with path.open("ab") as file:
+        file.truncate(at)
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    _sync_folder(path.parent)
+    if new:
+        _sync_folder(path.parent)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -1,8 +1,16 @@
 """The ledger: what every client has spent, written down before its data is touched.
 
-One append-only JSONL file a run. `open_account` notes a client's budget; `charge` appends an
-event, forces it to disk and only then returns the receipt without which nothing can be released
-(`panas.privacy.release`). A process that dies after `charge` has spent what it charged.
+One append-only file a run, in which no line can be changed or lost unnoticed (`panas.privacy.chain`
+says what that detects, and what nothing can). `open_account` notes a client's budget, relation and
+subsets; `charge` appends a *reservation*, forces it to disk and only then returns the receipt
+without which nothing can be released (`panas.privacy.release`). Used as a context manager, a
+receipt notes that what it paid for came to its end. Nothing is ever given back: a reservation
+counts as spent whether or not its end was noted, so that a process that dies has spent what it
+charged.
+
+Subsets of a client's samples are declared beforehand and disjoint; which sample is in which may
+not depend on what the samples are. "train/2" is a part of "train": an event on "train" counts for
+every part. Parts compose in parallel: each is bounded by itself, and the total is the worst part.
 
 A client's total is the composition of all its events. An event without protection (the paper's
 raw representations, a search that looks at private data) makes the total infinite; it is refused
@@ -13,40 +21,60 @@ import math
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Literal
 
 from panas.errors import BadInput, BudgetExhausted
 from panas.privacy.accounting import (
     ACCOUNTANT,
+    ADD_OR_REMOVE,
     Event,
+    Relation,
     Unprotected,
     event_from_json,
     event_to_json,
 )
 from panas.privacy.budget import Budget
+from panas.privacy.chain import VERSION, Chain
 from panas.privacy.plan import cost
-from panas.store import append_line, exclusive, read_lines
+from panas.store import exclusive
 
 Phase = Literal["search", "training", "release"]
+
+UNIT = "one training sample"
+"""What is protected; a user who holds k samples has less (`epsilon`'s `group`)."""
 
 _ISSUER = object()
 
 
 class Receipt:
-    """Proof that the ledger was charged; only `Ledger.charge` makes one."""
+    """Proof that the ledger was charged; only `Ledger.charge` makes one.
 
-    __slots__ = ("_used", "client", "event", "id", "mechanism", "round")
+    As a context manager it notes in the ledger, where the block ends well, that what it paid for
+    was done. After an exception it notes nothing, and the charge stays spent all the same.
+    """
+
+    __slots__ = ("_done", "_ledger", "_used", "client", "event", "id", "mechanism", "round")
 
     def __init__(
-        self, issuer: object, id: str, client: int, mechanism: str, event: Event, round: int | None
+        self,
+        issuer: object,
+        id: str,
+        client: int,
+        mechanism: str,
+        event: Event,
+        round: int | None,
+        ledger: "Ledger | None" = None,
     ) -> None:
         if issuer is not _ISSUER:
             raise BadInput("expected a receipt from Ledger.charge, got a forged one; charge first")
         self.id, self.client, self.mechanism = id, client, mechanism
         self.event, self.round = event, round
-        self._used = False
+        self._ledger = ledger
+        self._used = self._done = False
 
     def use(self) -> None:
         """Note that something was released for this charge; it pays for one release only.
@@ -59,10 +87,23 @@ class Receipt:
             raise BadInput("expected a fresh receipt, got one that paid for a release already")
         self._used = True
 
+    def __enter__(self) -> "Receipt":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None and self._ledger is not None and not self._done:
+            self._ledger._commit(self.id)
+            self._done = True
+
 
 @dataclass(frozen=True)
 class Entry:
-    """One charge as it stands in the ledger."""
+    """One charge as it stands in the ledger; `finished` if its end was noted."""
 
     id: str
     client: int
@@ -72,6 +113,8 @@ class Entry:
     recipient: str
     round: int | None
     record: Mapping[str, Any]
+    subset: str = "train"
+    finished: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,22 +125,140 @@ class Account:
     budget: Budget
     allow_unprotected: bool
     entries: tuple[Entry, ...]
+    relation: Relation = ADD_OR_REMOVE
+    subsets: tuple[str, ...] = ("train",)
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The declared subsets that have no declared part: every sample is in at most one."""
+        return tuple(s for s in self.subsets if not any(_within(o, s) for o in self.subsets))
 
     def events(self, phase: Phase | None = None) -> list[Event]:
-        """The events of one phase, or of all."""
+        """The events of one phase, or of all, on any subset."""
         return [e.event for e in self.entries if phase in (None, e.phase)]
 
     def protected(self) -> list[Event]:
-        """All events that have a finite price."""
+        """All events that have a finite price, on any subset."""
         return [e for e in self.events() if not isinstance(e, Unprotected)]
 
+    def entries_on(self, subset: str) -> list[Entry]:
+        """The charges that concern every sample of a subset: on itself, or on what holds it."""
+        return [e for e in self.entries if e.subset == subset or _within(subset, e.subset)]
+
+    def events_on(self, subset: str) -> list[Event]:
+        """The events with a finite price that concern every sample of a subset.
+
+        Raises:
+            BadInput: if no such subset was declared.
+
+        """
+        self.check_subset(subset)
+        return [e.event for e in self.entries_on(subset) if not isinstance(e.event, Unprotected)]
+
+    def check_subset(self, subset: str) -> None:
+        """Refuse a subset that was not declared, nor any part of it."""
+        if not any(s == subset or _within(s, subset) for s in self.subsets):
+            raise BadInput(
+                f"expected one of the subsets that client {self.client} has declared "
+                f"({', '.join(self.subsets)}), got {subset!r}; declare it in open_account"
+            )
+
+    def price(self, events: Iterable[Event]) -> float:
+        """Epsilon of events on the same samples, at the budget's delta, under the relation."""
+        return cost(list(events), self.budget, relation=self.relation)
+
     def spent(self, phase: Phase | None = None) -> float:
-        """Epsilon of one phase alone, or of everything; infinite if anything is unprotected."""
-        return cost(self.events(phase), self.budget)
+        """Epsilon of one phase alone, or of everything, for the worst subset.
+
+        Infinite if anything on it is unprotected.
+        """
+        return max(self.spent_on(leaf, phase) for leaf in self.leaves)
+
+    def spent_on(self, subset: str, phase: Phase | None = None) -> float:
+        """Epsilon of one phase, or of everything, for one subset without parts."""
+        return self.price(e.event for e in self.entries_on(subset) if phase in (None, e.phase))
 
     def spent_protected(self) -> float:
-        """Epsilon of everything that has a finite price: what the budget bounds."""
-        return cost(self.protected(), self.budget)
+        """Epsilon of everything that has a finite price, worst subset: what the budget bounds."""
+        return max(self.price(self.events_on(leaf)) for leaf in self.leaves)
+
+
+def _within(part: str, whole: str) -> bool:
+    return part.startswith(f"{whole}/")
+
+
+@dataclass
+class _Book:
+    """The accounts of one file as far as this process has read it."""
+
+    chain: Chain
+    accounts: dict[int, Account] = field(default_factory=dict)
+    entries: dict[int, list[Entry]] = field(default_factory=dict)
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def refresh(self, *, locked: bool) -> None:
+        """Take in what was appended since the last time."""
+        try:
+            anew, records = self.chain.refresh(locked=locked)
+            if anew:
+                self.accounts, self.entries, self.places = {}, {}, {}
+            for record in records:
+                self.take(record)
+        except BaseException:
+            self.chain.forget()
+            raise
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Append a line; the first one stands under a header."""
+        if self.chain.head()[0] == 0:
+            self.take(self.chain.append({"kind": "ledger", "version": VERSION, "unit": UNIT}))
+        self.take(self.chain.append(record))
+
+    def take(self, r: Mapping[str, Any]) -> None:
+        """Enter one line."""
+        try:
+            if (r["kind"] == "ledger") != (r["n"] == 1):
+                raise ValueError("the header is the first line, and no other")
+            if r["kind"] == "account":
+                self._open(r)
+            elif r["kind"] == "charge":
+                entries = self.entries[r["client"]]
+                self.places[r["id"]] = (r["client"], len(entries))
+                entries.append(_entry(r))
+            elif r["kind"] == "commit":
+                client, place = self.places[r["id"]]
+                entries = self.entries[client]
+                entries[place] = replace(entries[place], finished=True)
+            elif r["kind"] != "ledger" or r["version"] != VERSION:
+                raise ValueError("no such kind of line, or of ledger")
+        except (KeyError, TypeError, ValueError, AttributeError) as e:
+            raise BadInput(
+                f"expected a ledger entry on line {r.get('n')} of {self.chain.path}, got {r!r:.80}"
+            ) from e
+
+    def _open(self, r: Mapping[str, Any]) -> None:
+        client = int(r["client"])
+        if client in self.accounts:
+            raise ValueError("a second account would hide the charges of the first")
+        self.accounts[client] = Account(
+            client,
+            Budget(float(r["epsilon"]), r["delta"]),
+            r["allow_unprotected"],
+            (),
+            r["relation"],
+            tuple(r["subsets"]),
+        )
+        self.entries[client] = []
+
+    def account(self, client: int) -> Account:
+        """A client's account with all its entries."""
+        return replace(self.accounts[client], entries=tuple(self.entries[client]))
+
+
+@lru_cache(maxsize=16)
+def _book(path: Path) -> _Book:
+    """One a file and process, so that a long ledger is not parsed again for every charge."""
+    return _Book(Chain(path))
 
 
 class Ledger:
@@ -107,39 +268,53 @@ class Ledger:
         self.path = path
 
     def open_account(
-        self, client: int, budget: Budget, *, allow_unprotected: bool = False
+        self,
+        client: int,
+        budget: Budget,
+        *,
+        allow_unprotected: bool = False,
+        relation: Relation = "add-or-remove-one",
+        subsets: tuple[str, ...] = ("train",),
     ) -> Account:
-        """Note a client's budget once; opening it again with the same terms changes nothing.
+        """Note a client's terms once; opening it again with the same terms changes nothing.
+
+        Args:
+            client: number of the client.
+            budget: what it may spend on each subset.
+            allow_unprotected: whether events without protection may happen.
+            relation: which datasets are neighbours, for everything on this account.
+            subsets: names of disjoint subsets of its samples; see the module's text.
 
         Raises:
             BadInput: if the client has an account on other terms.
 
         """
-        with exclusive(self.path):
-            accounts = self._read()
-            known = accounts.get(client)
-            if known is None:
-                known = Account(client, budget, allow_unprotected, ())
-                append_line(
-                    self.path,
-                    {
-                        "kind": "account",
-                        "client": client,
-                        "epsilon": _number(budget.epsilon),
-                        "delta": budget.delta,
-                        "allow_unprotected": allow_unprotected,
-                        "unit": "one training sample",
-                        "relation": "add-or-remove-one",
-                    },
-                )
-        if (known.budget, known.allow_unprotected) != (budget, allow_unprotected):
+        if not subsets or len(set(subsets)) < len(subsets) or not all(subsets):
+            raise BadInput(f"expected different names of subsets, got {subsets}; name each once")
+        terms = Account(client, budget, allow_unprotected, (), relation, subsets)
+        book = self._read()
+        if client not in book.accounts:
+            with exclusive(self.path):
+                book.refresh(locked=True)
+                if client not in book.accounts:
+                    book.append(
+                        {
+                            "kind": "account",
+                            "client": client,
+                            "epsilon": _number(budget.epsilon),
+                            "delta": budget.delta,
+                            "allow_unprotected": allow_unprotected,
+                            "unit": UNIT,
+                            "relation": relation,
+                            "subsets": list(subsets),
+                        }
+                    )
+        if book.accounts[client] != terms:
             raise BadInput(
-                f"expected client {client} to keep its budget of epsilon {known.budget.epsilon:g}, "
-                f"delta {known.budget.delta:g}, allow_unprotected {known.allow_unprotected}, got "
-                f"epsilon {budget.epsilon:g}, delta {budget.delta:g}, {allow_unprotected}; start a "
-                "new run"
+                f"expected client {client} to keep its budget of {_terms(book.accounts[client])}, "
+                f"got {_terms(terms)}; start a new run"
             )
-        return known
+        return book.account(client)
 
     def charge(
         self,
@@ -153,7 +328,9 @@ class Ledger:
         subset: str = "train",
         round: int | None = None,
     ) -> Receipt:
-        """Append an event to a client's account, on disk before this returns.
+        """Reserve an event on a client's account, on disk before this returns.
+
+        Use it as `with ledger.charge(...) as receipt:` around what touches the data.
 
         Args:
             client: whose data will be touched.
@@ -161,17 +338,21 @@ class Ledger:
             phase: which part of the run it belongs to.
             mechanism: the field's name of it, say "dp-sgd".
             recipient: who will see the outcome.
-            sensitivity: L2 sensitivity; None where nothing bounds it.
+            sensitivity: L2 sensitivity under the account's relation; None where nothing bounds it.
             subset: which of the client's samples are touched.
             round: round of the federation, if any.
 
         Raises:
             BudgetExhausted: if the event does not fit; the ledger is unchanged.
-            BadInput: if the client has no account, or the event is unprotected without leave.
+            BadInput: if the client has no account, or has not declared the subset, or the event
+                is unprotected without leave, or has no price under the account's relation.
 
         """
+        book = _book(self.path.absolute())
         with exclusive(self.path):
-            account = self.account(client)
+            book.refresh(locked=True)
+            account = self._account(book, client)
+            account.check_subset(subset)
             if isinstance(event, Unprotected):
                 if not account.allow_unprotected:
                     raise BadInput(
@@ -180,7 +361,11 @@ class Ledger:
                         "paper, or set privacy.allow_unprotected=true"
                     )
             else:
-                total = cost([*account.protected(), event], account.budget)
+                total = max(
+                    account.price([*account.events_on(leaf), event])
+                    for leaf in account.leaves
+                    if leaf == subset or _within(leaf, subset)
+                )
                 if not total <= account.budget.epsilon:
                     raise BudgetExhausted(
                         f"expected client {client} to stay within epsilon "
@@ -189,8 +374,7 @@ class Ledger:
                         "fewer rounds"
                     )
             id = uuid.uuid4().hex
-            append_line(
-                self.path,
+            book.append(
                 {
                     "kind": "charge",
                     "id": id,
@@ -201,59 +385,85 @@ class Ledger:
                     "recipient": recipient,
                     "event": event_to_json(event),
                     "sensitivity": sensitivity,
-                    "relation": "add-or-remove-one",
+                    "relation": account.relation,
                     "subset": subset,
                     "round": round,
                     "accountant": ACCOUNTANT,
-                },
+                }
             )
-        return Receipt(_ISSUER, id, client, mechanism, event, round)
+        return Receipt(_ISSUER, id, client, mechanism, event, round, self)
+
+    def _commit(self, id: str) -> None:
+        book = _book(self.path.absolute())
+        with exclusive(self.path):
+            book.refresh(locked=True)
+            if id not in book.places:
+                raise BadInput(
+                    f"expected the charge of this receipt in {self.path}, found none; put the "
+                    "right ledger back"
+                )
+            book.append({"kind": "commit", "id": id, "time": time.time()})
 
     def account(self, client: int) -> Account:
         """One client's account.
 
         Raises:
-            BadInput: if it was never opened.
+            BadInput: if it was never opened, or the file is not as it was written.
 
         """
-        accounts = self._read()
-        if client not in accounts:
-            raise BadInput(
-                f"expected an account of client {client} in {self.path}, got "
-                f"{len(accounts)} others; open it before charging"
-            )
-        return accounts[client]
+        return self._account(self._read(), client)
 
     def accounts(self) -> list[Account]:
         """All accounts, by client."""
-        accounts = self._read()
-        return [accounts[c] for c in sorted(accounts)]
+        book = self._read()
+        return [book.account(c) for c in sorted(book.accounts)]
 
-    def _read(self) -> dict[int, Account]:
-        opened: dict[int, tuple[Budget, bool]] = {}
-        entries: dict[int, list[Entry]] = {}
-        for number, r in enumerate(read_lines(self.path), start=1):
-            try:
-                client = int(r["client"])
-                if r["kind"] == "account":
-                    if client in opened:
-                        raise ValueError("a second account would hide the charges of the first")
-                    budget = Budget(float(r["epsilon"]), r["delta"])
-                    opened[client] = (budget, r["allow_unprotected"])
-                    entries[client] = []
-                else:
-                    entries[client].append(_entry(r))
-            except (KeyError, TypeError, ValueError) as e:
-                raise BadInput(
-                    f"expected a ledger entry on line {number} of {self.path}, got {r!r:.80}"
-                ) from e
-        return {c: Account(c, b, free, tuple(entries[c])) for c, (b, free) in opened.items()}
+    def head(self) -> tuple[int, str]:
+        """Number and hash of the last line, to be noted elsewhere; see `check_holds`."""
+        return self._read().chain.head()
+
+    def check_holds(self, count: int, digest: str) -> None:
+        """Refuse a ledger that is not a continuation of the one whose `head` was noted.
+
+        Raises:
+            BadInput: if it was deleted since, or another copy was put in its place.
+
+        """
+        self._read().chain.check_holds(count, digest)
+
+    def _read(self) -> _Book:
+        book = _book(self.path.absolute())
+        book.refresh(locked=False)
+        return book
+
+    def _account(self, book: _Book, client: int) -> Account:
+        if client not in book.accounts:
+            raise BadInput(
+                f"expected an account of client {client} in {self.path}, got "
+                f"{len(book.accounts)} others; open it before charging"
+            )
+        return book.account(client)
 
 
-def _entry(r: dict[str, Any]) -> Entry:
+def _entry(r: Mapping[str, Any]) -> Entry:
     event = event_from_json(r["event"])
     return Entry(
-        r["id"], r["client"], r["phase"], r["mechanism"], event, r["recipient"], r["round"], r
+        r["id"],
+        r["client"],
+        r["phase"],
+        r["mechanism"],
+        event,
+        r["recipient"],
+        r["round"],
+        r,
+        r["subset"],
+    )
+
+
+def _terms(a: Account) -> str:
+    return (
+        f"epsilon {a.budget.epsilon:g}, delta {a.budget.delta:g}, {a.relation}, on "
+        f"{', '.join(a.subsets)}, allow_unprotected {a.allow_unprotected}"
     )
 
 
@@ -269,12 +479,16 @@ def totals(accounts: Iterable[Account]) -> list[dict[str, Any]]:
             "client": a.client,
             "budget": _number(a.budget.epsilon),
             "delta": a.budget.delta,
+            "unit": UNIT,
+            "relation": a.relation,
             "spent": _number(a.spent()),
             "spent_protected": _number(a.spent_protected()),
             "training": _number(a.spent("training")),
             "release": _number(a.spent("release")),
             "search": _number(a.spent("search")),
+            "subsets": {leaf: _number(a.spent_on(leaf)) for leaf in a.leaves},
             "charges": len(a.entries),
+            "reserved": sum(not e.finished for e in a.entries),
         }
         for a in accounts
     ]

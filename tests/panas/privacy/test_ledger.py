@@ -12,8 +12,17 @@ import pytest
 
 from panas.errors import BadInput, BudgetExhausted
 from panas.privacy import ledger as module
-from panas.privacy.accounting import Event, Gaussian, SampledGaussian, Unprotected, epsilon
+from panas.privacy.accounting import (
+    Event,
+    Gaussian,
+    NoisyRows,
+    PostProcessing,
+    SampledGaussian,
+    Unprotected,
+    epsilon,
+)
 from panas.privacy.budget import Budget
+from panas.privacy.chain import Chain
 from panas.privacy.ledger import Ledger, Receipt, totals
 
 BUDGET = Budget(3.0, 1e-5)
@@ -153,46 +162,217 @@ def test_a_torn_last_line_never_counts(ledger: Ledger) -> None:
     assert ledger.path.read_bytes().startswith(whole)
 
 
-def damage_middle(lines: list[bytes]) -> list[bytes]:
-    return [lines[0], lines[1][:-9], *lines[2:]]
+def unknown_event(line: dict) -> None:
+    line["event"]["kind"] = "laplace"
 
 
-def reopen(lines: list[bytes]) -> list[bytes]:
-    return [*lines, lines[0]]
+def no_event(line: dict) -> None:
+    del line["event"]
 
 
-def orphan(lines: list[bytes]) -> list[bytes]:
-    return lines[1:]
+def unknown_kind(line: dict) -> None:
+    line["kind"] = "refund"
 
 
-def unknown_event(lines: list[bytes]) -> list[bytes]:
-    return [lines[0], lines[1].replace(b'"gaussian"', b'"laplace"'), *lines[2:]]
+def unknown_client(line: dict) -> None:
+    line["client"] = 7
 
 
-def no_event(lines: list[bytes]) -> list[bytes]:
-    return [lines[0], lines[1].replace(b'"event"', b'"evnt"'), *lines[2:]]
-
-
-def bad_budget(lines: list[bytes]) -> list[bytes]:
-    return [lines[0].replace(b"3.0", b"-3.0"), *lines[1:]]
+def second_header(line: dict) -> None:
+    line["kind"] = "ledger"
 
 
 @pytest.mark.parametrize(
-    "damage", [damage_middle, reopen, orphan, unknown_event, no_event, bad_budget]
+    "change", [unknown_event, no_event, unknown_kind, unknown_client, second_header]
 )
-def test_a_damaged_ledger_is_refused_rather_than_read_short(
-    ledger: Ledger, damage: Callable[[list[bytes]], list[bytes]]
+def test_a_line_that_makes_no_sense_is_refused_rather_than_skipped(
+    ledger: Ledger, change: Callable[[dict], None]
 ) -> None:
     charge(ledger, Gaussian(5.0))
-    charge(ledger, Gaussian(5.0))
-    lines = ledger.path.read_bytes().splitlines()
-    changed = b"\n".join(damage(lines)) + b"\n"
-    assert changed != ledger.path.read_bytes()
-    ledger.path.write_bytes(changed)
-    with pytest.raises(BadInput):
-        ledger.account(0)
-    with pytest.raises(BadInput):
+    line = json.loads(ledger.path.read_bytes().splitlines()[2])
+    del line["n"], line["previous"]
+    change(line)
+    chain = Chain(ledger.path)
+    chain.refresh(locked=True)
+    chain.append(line)  # a chain that is whole
+    for _ in range(2):
+        with pytest.raises(BadInput, match="a ledger entry on line 4"):
+            ledger.account(0)
+    with pytest.raises(BadInput, match="a ledger entry on line 4"):
         charge(ledger, Gaussian(50.0))
+
+
+def test_tampering_is_refused_by_every_reader(ledger: Ledger) -> None:
+    charge(ledger, Gaussian(3.0))
+    content = ledger.path.read_bytes()
+    ledger.path.write_bytes(content.replace(b"3.0}", b"9.0}"))
+    for attempt in (
+        lambda: ledger.account(0),
+        lambda: Ledger(ledger.path).accounts(),
+        lambda: charge(ledger, Gaussian(50.0)),
+        lambda: ledger.open_account(0, BUDGET),
+        lambda: ledger.open_account(1, BUDGET),
+        lambda: ledger.head(),
+    ):
+        with pytest.raises(BadInput, match="line 3 was changed"):
+            attempt()
+    ledger.path.write_bytes(content)
+    assert ledger.account(0).events() == [Gaussian(3.0)]
+
+
+def test_a_ledger_without_a_chain_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    path.write_text('{"kind": "account", "client": 0}\n')
+    with pytest.raises(BadInput, match="older version"):
+        Ledger(path).accounts()
+
+
+def test_a_continuation_of_what_was_noted_is_told_from_anything_else(ledger: Ledger) -> None:
+    old = {p: p.read_bytes() for p in (ledger.path, ledger.path.with_suffix(".head"))}
+    charge(ledger, Gaussian(5.0))
+    noted = ledger.head()
+    assert noted[0] == 3
+    charge(ledger, Gaussian(50.0))
+    ledger.check_holds(*noted)
+    for path, content in old.items():
+        path.write_bytes(content)
+    assert ledger.account(0).entries == ()  # a copy that is whole in itself
+    with pytest.raises(BadInput, match="line 3 is not the one that the run has noted"):
+        ledger.check_holds(*noted)
+    charge(ledger, Gaussian(5.0))  # as many lines as were noted, and others
+    with pytest.raises(BadInput, match="another copy"):
+        ledger.check_holds(*noted)
+    for path in old:
+        path.unlink()
+    with pytest.raises(BadInput, match="it was deleted"):
+        ledger.check_holds(*noted)
+
+
+def finished(ledger: Ledger) -> list[bool]:
+    return [e.finished for e in Ledger(ledger.path).account(0).entries]
+
+
+def test_a_reservation_is_spent_whether_or_not_its_end_is_noted(ledger: Ledger) -> None:
+    with charge(ledger, Gaussian(5.0)) as receipt:
+        assert finished(ledger) == [False]
+        receipt.use()
+    assert finished(ledger) == [True]
+    with pytest.raises(ZeroDivisionError), charge(ledger, Gaussian(6.0)):
+        raise ZeroDivisionError
+    charge(ledger, Gaussian(7.0))
+    assert finished(ledger) == [True, False, False]
+    account = ledger.account(0)
+    assert account.events() == [Gaussian(5.0), Gaussian(6.0), Gaussian(7.0)]
+    assert account.spent() >= epsilon(account.events(), BUDGET.delta)
+    assert totals([account])[0]["reserved"] == 2
+    line = json.loads(ledger.path.read_bytes().splitlines()[3])
+    assert (line["kind"], line["id"]) == ("commit", receipt.id)
+
+
+def test_an_end_is_noted_once_and_only_where_its_charge_stands(ledger: Ledger) -> None:
+    receipt = charge(ledger, Gaussian(5.0))
+    with receipt:
+        pass
+    before = ledger.path.read_bytes()
+    with receipt:
+        pass
+    assert ledger.path.read_bytes() == before
+    receipt = charge(ledger, Gaussian(5.0))
+    ledger.path.unlink()
+    ledger.path.with_suffix(".head").unlink()
+    with pytest.raises(BadInput, match="the charge of this receipt"), receipt:
+        pass
+
+
+def on(ledger: Ledger, subset: str, event: Event) -> None:
+    ledger.charge(
+        1,
+        event,
+        phase="release",
+        mechanism="rows",
+        recipient="server",
+        sensitivity=2.0,
+        subset=subset,
+    )
+
+
+def test_parts_compose_in_parallel_and_the_whole_counts_for_each(ledger: Ledger) -> None:
+    names = ("train/1", "train/2", "train/10", "search")
+    ledger.open_account(1, BUDGET, subsets=names)
+    on(ledger, "train/1", Gaussian(3.0))
+    on(ledger, "train/10", Gaussian(2.0))
+    on(ledger, "train", SampledGaussian(0.1, 3.0, 20))
+    on(ledger, "search", Gaussian(1.8))
+    account = ledger.account(1)
+    assert account.leaves == names
+    whole = SampledGaussian(0.1, 3.0, 20)
+    assert account.events_on("train/1") == [Gaussian(3.0), whole]
+    assert account.events_on("train/2") == [whole]
+    assert account.events_on("train/10") == [Gaussian(2.0), whole]
+    assert account.events_on("search") == [Gaussian(1.8)]
+    assert len(account.protected()) == 4
+    worst = account.spent_on("search")
+    parts = {leaf: account.spent_on(leaf) for leaf in names}
+    assert account.spent() == account.spent_protected() == max(parts.values()) == worst
+    assert account.spent() < account.price(account.protected())
+    row = totals([account])[0]
+    assert row["subsets"] == parts
+    assert account.spent("search") == 0
+
+
+def test_a_charge_is_priced_on_the_worst_part_that_it_concerns(ledger: Ledger) -> None:
+    ledger.open_account(1, BUDGET, subsets=("train/1", "train/2"))
+    on(ledger, "train/1", Gaussian(1.6))
+    before = ledger.path.read_bytes()
+    with pytest.raises(BudgetExhausted):
+        on(ledger, "train/1", Gaussian(1.6))
+    with pytest.raises(BudgetExhausted):
+        on(ledger, "train", Gaussian(1.6))  # fits the other part, and not this one
+    assert ledger.path.read_bytes() == before
+    on(ledger, "train/2", Gaussian(1.6))
+
+
+@pytest.mark.parametrize("subset", ["search", "train/3", "trainer", "train/", ""])
+def test_an_undeclared_subset_is_refused(ledger: Ledger, subset: str) -> None:
+    ledger.open_account(1, BUDGET, subsets=("train/1", "train/2"))
+    before = ledger.path.read_bytes()
+    with pytest.raises(BadInput, match=r"train/1, train/2"):
+        on(ledger, subset, Gaussian(9.0))
+    with pytest.raises(BadInput, match="declared"):
+        ledger.account(1).events_on(subset)
+    assert ledger.path.read_bytes() == before
+
+
+@pytest.mark.parametrize("subsets", [(), ("a", "a"), ("a", "")])
+def test_subsets_have_names_of_their_own(ledger: Ledger, subsets: tuple[str, ...]) -> None:
+    with pytest.raises(BadInput, match="different names"):
+        ledger.open_account(1, BUDGET, subsets=subsets)
+
+
+def test_an_account_has_one_relation(ledger: Ledger) -> None:
+    rows = NoisyRows(6.0, 0.8, 10)
+    ledger.open_account(1, BUDGET, relation="replace-one")
+    before = ledger.path.read_bytes()
+    with pytest.raises(BadInput, match="under replace-one"):
+        charge(ledger, rows)
+    with pytest.raises(BadInput, match=r"keep its budget.*replace-one.*add-or-remove-one"):
+        ledger.open_account(1, BUDGET)
+    with pytest.raises(BadInput, match="keep its budget"):
+        ledger.open_account(1, BUDGET, relation="replace-one", subsets=("train", "search"))
+    assert ledger.path.read_bytes() == before
+    charge(ledger, rows, client=1)
+    charge(ledger, SampledGaussian(0.1, 4.0, 20), client=1)
+    account = ledger.account(1)
+    assert account.spent() == account.price(account.events())
+    assert account.spent() >= epsilon(account.events(), BUDGET.delta, relation="replace-one")
+    assert account.entries[0].record["relation"] == "replace-one"
+    assert totals([account])[0]["relation"] == "replace-one"
+
+
+def test_post_processing_is_noted_and_costs_nothing(ledger: Ledger) -> None:
+    charge(ledger, PostProcessing())
+    assert ledger.account(0).events() == [PostProcessing()]
+    assert ledger.account(0).spent() == 0
 
 
 def _charge_until_refused(path: Path, noise: float) -> None:
@@ -254,4 +434,39 @@ def test_the_receipt_comes_after_the_line_is_on_disk(
 
     monkeypatch.setattr(module.Receipt, "__init__", watched)
     charge(ledger, Gaussian(5.0))
-    assert lines_at_receipt == [2]
+    assert lines_at_receipt == [3]
+    head = json.loads(ledger.path.with_suffix(".head").read_bytes())
+    assert head["count"] == 3
+
+
+@pytest.mark.slow
+def test_two_processes_share_one_budget_over_many_charges(ledger: Ledger) -> None:
+    ledger.open_account(1, BUDGET)
+    workers = [FORK.Process(target=_charge_many, args=(ledger.path,)) for _ in range(2)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join(120)
+        assert w.exitcode == 0
+    account = ledger.account(0)
+    assert account.spent() <= BUDGET.epsilon
+    one_more = [*account.protected(), Gaussian(12.0)]
+    assert account.price(one_more) > BUDGET.epsilon
+    assert 40 < len(account.entries) < 80
+    assert all(e.finished for e in account.entries)
+    assert len(ledger.account(1).entries) == 80 - len(account.entries)
+    # A reader that starts from the top finds the chain whole.
+    anew = Chain(ledger.path)
+    _, records = anew.refresh(locked=False)
+    assert len(records) == 1 + 2 + 2 * 80
+    assert anew.head() == ledger.head()
+
+
+def _charge_many(path: Path) -> None:
+    for _ in range(40):
+        try:
+            receipt = charge(Ledger(path), Gaussian(12.0))
+        except BudgetExhausted:
+            receipt = charge(Ledger(path), Gaussian(1000.0), client=1)
+        with receipt:
+            pass
