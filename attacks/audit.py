@@ -11,6 +11,8 @@ beside, and says in a word what that shows:
 | inconclusive | the interval holds `MARGIN`, or there are fewer than `MIN_SAMPLES` samples |
 | nothing left | the client sent no release |
 
+`public_rows` hold no private row: attacks have class means at best, and the evidence says so.
+
 Both at 95 %: the paired bootstrap interval of the difference lies above, or not above, the margin.
 The best attack is the one with the highest R^2. Silence of these attacks proves nothing: the proof
 is the ledger's epsilon, which is written beside.
@@ -34,7 +36,9 @@ from attacks.observation import Inverter, Observation
 from attacks.ridge import ridge_inverter, ridge_on_noise
 from dprbft.config import RunConfig, load_config
 from dprbft.federation import ClientData, Federation, load_federation
+from dprbft.layout import audit_file, last_model_file, ledger_file, release_file
 from dprbft.messages import Release
+from dprbft.schedule import chunk
 from panas.checkpoint import load_network
 from panas.data.dataset import Samples
 from panas.errors import BadInput
@@ -74,9 +78,8 @@ def audit_run(run: Path, *, on_progress: Tell | None = None) -> dict[str, Any]:
     begin = time.monotonic()
     config = load_config(run)
     federation = load_federation(config)
-    if config.federation.method != "local" and not any(
-        _release_path(run, c.id).is_file() for c in federation.clients
-    ):
+    sends = config.federation.method != "local" and config.privacy.release != "none"
+    if sends and not any(release_file(run, c.id).is_file() for c in federation.clients):
         raise BadInput(f"expected releases in {run / 'releases'}, found none; train the run first")
     tell = on_progress or (lambda _: None)
     epsilons = _epsilons(run)
@@ -92,7 +95,7 @@ def audit_run(run: Path, *, on_progress: Tell | None = None) -> dict[str, Any]:
         "clients": clients,
         "summary": _summary(clients),
     }
-    write_json(run / "audit.json", result)
+    write_json(audit_file(run), result)
     return result
 
 
@@ -102,22 +105,28 @@ def _audit_client(
     record: dict[str, Any] = {"id": client.id, "release": None, "round": None}
     record |= {"noise_multiplier": None, "epsilon": None, "samples": 0}
     record |= {"attacks": [], "controls": []}
-    path = _release_path(run, client.id)
-    if not path.is_file():
+    if not release_file(run, client.id).is_file():
         evidence = f"client {client.id} released nothing: there is nothing to attack"
         return record | {"verdict": "nothing left", "evidence": evidence}
     release, bottom = _load(run, config, federation, client)
     rng = stream(config.seed, "audit", client.id)
-    chosen = np.sort(rng.permutation(len(client.train))[: config.audit.samples])
-    private = client.train.take(chosen)
+    samples = _samples(config, client, release)
+    if not len(samples):
+        evidence = f"client {client.id} had no sample left to release in round {release.round}"
+        return record | {"verdict": "nothing left", "evidence": evidence}
+    chosen = np.sort(rng.permutation(len(samples))[: config.audit.samples])
+    private = samples.take(chosen)
     arrays = release.arrays
-    if release.kind == "raw_rows":  # each row is attacked on its own: those not scored can go
-        arrays = {k: v[torch.from_numpy(chosen)] for k, v in arrays.items()}
+    if release.kind in ("raw_rows", "noisy_rows"):
+        # Each row is attacked on its own: those not scored can go.
+        arrays = {"z": arrays["z"][torch.from_numpy(chosen)], "y": private.y}
     observation = Observation(
         client.id, release.kind, arrays, release.noise_multiplier, bottom, federation.public
     )
     attacks, beside = run_attacks(observation, private, config.audit.decoder_epochs, rng, tell)
     verdict, evidence = judge(attacks, beside, rng=rng)
+    if release.kind == "public_rows":
+        evidence = f"no private row was released, public rows only; {evidence}"
     return record | {
         "release": release.kind,
         "round": release.round,
@@ -141,7 +150,7 @@ def run_attacks(
 
     Args:
         observation: what the server saw of the client.
-        private: the samples to score on; for raw rows those of the rows, in their order.
+        private: the samples to score on; where rows of them left, those of the rows, in order.
         epochs: of the decoder.
         rng: of attacks, controls and bootstrap.
         tell: told of each step.
@@ -153,11 +162,11 @@ def run_attacks(
     def scored(name: str, images: Tensor) -> Score:
         return score(name, truth, images, mean, rng=rng)
 
-    def invert_all(seen: Observation, what: str) -> dict[str, Inverter]:
+    def invert_all(seen: Observation, what: str, *, noised: bool = False) -> dict[str, Inverter]:
         tell(f"client {observation.client}: ridge and decoder on {what}")
         return {
-            "ridge": ridge_inverter(seen, rng=rng),
-            "decoder": decoder_inverter(seen, epochs=epochs, rng=rng),
+            "ridge": ridge_inverter(seen, rng=rng, noised=noised),
+            "decoder": decoder_inverter(seen, epochs=epochs, rng=rng, noised=noised),
         }
 
     def best_on_rows(name: str, seen: Observation, inverters: dict[str, Inverter]) -> Score:
@@ -170,7 +179,10 @@ def run_attacks(
     inverters = invert_all(observation, "the release")
     rows = observation.released()
     images = {name: of_samples(f(rows)) for name, f in inverters.items()}
-    if observation.by_class:
+    if observation.kind == "noisy_rows":
+        knowing = invert_all(observation, "rows noised as the release", noised=True)
+        images |= {f"{name} on noise": f(rows) for name, f in knowing.items()}
+    elif observation.noised_sums:
         images["ridge on noise"] = of_samples(ridge_on_noise(observation, rng=rng))
     attacks = [scored(name, x) for name, x in images.items()]
     strongest = images[max(attacks, key=lambda s: s.r2).name]
@@ -212,8 +224,17 @@ def judge(
     return verdict, evidence
 
 
-def _release_path(run: Path, client: int) -> Path:
-    return run / "releases" / f"client-{client:03d}.safetensors"
+def _samples(config: RunConfig, client: ClientData, release: Release) -> Samples:
+    """The training samples that the attacks are scored on: of noisy rows, those that left."""
+    if release.kind != "noisy_rows":
+        return client.train
+    mine = client.train.take(chunk(config, client.id, len(client.train), release.round))
+    if len(mine) != len(release.arrays["z"]):
+        raise BadInput(
+            f"expected {len(mine)} noisy rows of client {client.id} in round {release.round}, got "
+            f"{len(release.arrays['z'])}; audit with the settings it trained with"
+        )
+    return mine
 
 
 def _load(
@@ -221,9 +242,9 @@ def _load(
 ) -> tuple[Release, Bottom]:
     """The release and the bottom that made it, checked against the run and each other."""
     width, classes = config.network.width, federation.classes
-    content = _release_path(run, client.id).read_bytes()
+    content = release_file(run, client.id).read_bytes()
     release = Release.from_bytes(content, width=width, classes=classes)
-    bottom, _, about = load_network(run / "models" / f"client-{client.id:03d}-last.safetensors")
+    bottom, _, about = load_network(last_model_file(run, client.id))
     if release.client != client.id:
         raise BadInput(
             f"expected the release of client {client.id}, got one of client {release.client}; "
@@ -234,18 +255,23 @@ def _load(
             f"expected a network for images {federation.shape} and width {width} of client "
             f"{client.id}, got {tuple(about['shape'])} and {about['width']}; train the run again"
         )
-    y = release.arrays.get("y")
-    if y is not None and not torch.equal(y, client.train.y):
-        raise BadInput(
-            f"expected raw rows of the {len(client.train)} training samples of client "
-            f"{client.id}, got {len(y)} rows of other labels; audit with the data it trained on"
-        )
+    whose = {
+        "raw_rows": (client.train, f"training samples of client {client.id}"),
+        "public_rows": (federation.public, "public samples"),
+    }
+    if release.kind in whose:
+        (samples, of), y = whose[release.kind], release.arrays["y"]
+        if not torch.equal(y, samples.y):
+            raise BadInput(
+                f"expected {release.kind.replace('_', ' ')} of the {len(samples)} {of}, got "
+                f"{len(y)} rows of other labels; audit with the data it trained on"
+            )
     return release, bottom
 
 
 def _epsilons(run: Path) -> dict[int, float | str]:
     """Epsilon that the ledger claims, by client; none without a ledger."""
-    spent = {a.client: a.spent() for a in Ledger(run / "ledger.jsonl").accounts()}
+    spent = {a.client: a.spent() for a in Ledger(ledger_file(run)).accounts()}
     return {c: e if math.isfinite(e) else "infinity" for c, e in spent.items()}
 
 

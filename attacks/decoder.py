@@ -55,7 +55,7 @@ class Decoder(nn.Module):
 
 
 def decoder_inverter(
-    observation: Observation, *, epochs: int, rng: np.random.Generator
+    observation: Observation, *, epochs: int, rng: np.random.Generator, noised: bool = False
 ) -> Inverter:
     """Train a decoder of the client's bottom on public samples.
 
@@ -63,9 +63,10 @@ def decoder_inverter(
         observation: what the server sees.
         epochs: passes over the public samples, at least 1.
         rng: initial weights and batches.
+        noised: learn from public rows with the noise of the release.
 
     """
-    z, x = observation.pairs(rng)
+    z, x = observation.pairs(rng, noised=noised)
     decoder = Decoder(z.shape[1], observation.public.shape)
     initialise(decoder, torch_generator(rng))
     decoder.standardise(z)

@@ -11,11 +11,17 @@ holds a private sample; only `attacks.audit` does, to score.
 | n_c | number of the client's samples of class c |
 | mu_c | mean of u over the public samples of class c |
 
-A release of raw rows holds each sample's z and class. The others hold sums, from which only one
-representation a class can be estimated; whoever reconstructs from those gives every sample of a
-class the same image, and is generously told each sample's class. So every attack knows the class,
-reads it beside z, and must beat the same-class mean. (A of `moments`, a mixture over all classes,
-is not used.)
+| release | what there is to invert |
+|---|---|
+| `raw_rows` | each sample's z |
+| `noisy_rows` | each sample's u with its noise; inverters may learn on public rows noised alike |
+| `moments`, `class_sums` | one estimate a class, of its mean u |
+| `public_rows` | no private row: at best the mean of a class's public rows |
+
+Whoever reconstructs from one estimate a class gives every sample of the class the same image. Every
+attack is generously told each sample's true class, which it reads beside z (also where the released
+label is flipped), and so must beat the same-class mean. (A of `moments`, a mixture over all
+classes, is not used.)
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +36,8 @@ from torch import Tensor
 from panas.data.dataset import Samples
 from panas.errors import BadInput
 from panas.network import Bottom
-from panas.privacy.release import SENSITIVITY, Kind, clip_rows
+from panas.privacy.mechanisms import Kind, clip_rows, noise_scale
+from panas.seeds import torch_generator
 from panas.training import represent
 
 Inverter = Callable[[Tensor], Tensor]
@@ -72,18 +79,23 @@ class Observation:
     @property
     def by_class(self) -> bool:
         """Whether one representation a class can be had at best, rather than one a sample."""
-        return self.kind != "raw_rows"
+        return self.kind not in ("raw_rows", "noisy_rows")
+
+    @property
+    def noised_sums(self) -> bool:
+        """Whether sums by class were released, whose noise can be simulated."""
+        return self.kind in ("moments", "class_sums")
 
     @property
     def noise_scale(self) -> float:
-        """Standard deviation of the noise on each number of the release's sums."""
-        return (SENSITIVITY[self.kind] or 0.0) * (self.noise_multiplier or 0.0)
+        """Standard deviation of the noise on each number of the release."""
+        return noise_scale(self.kind, self.noise_multiplier)
 
     @cached_property
     def public_z(self) -> Float[Tensor, "p d"]:
         """Representations of the public samples, clipped as the release clips."""
         z = represent(self.bottom, self.public)
-        return clip_rows(z) if self.by_class else z
+        return z if self.kind == "raw_rows" else clip_rows(z)
 
     @cached_property
     def public_means(self) -> Float[Tensor, "classes d"]:
@@ -96,12 +108,19 @@ class Observation:
         return torch.cat([z, spread * torch.eye(self.public.classes)[y]], dim=1)
 
     def pairs(
-        self, rng: np.random.Generator
+        self, rng: np.random.Generator, *, noised: bool = False
     ) -> tuple[Float[Tensor, "m f"], Float[Tensor, "m c h w"]]:
-        """Features and images of at most `MAX_PAIRS` public samples, in random order."""
+        """Features and images of at most `MAX_PAIRS` public samples, in random order.
+
+        With `noised` the representations have the noise of released rows: what they are learnt
+        from is then distributed as what they will be used on.
+        """
         chosen = rng.permutation(len(self.public))[:MAX_PAIRS]
         at = torch.from_numpy(chosen)
-        return self.features(self.public_z[at], self.public.y[at]), self.public.inputs(chosen)
+        z = self.public_z[at]
+        if noised:
+            z = z + self.noise_scale * torch.randn(z.shape, generator=torch_generator(rng))
+        return self.features(z, self.public.y[at]), self.public.inputs(chosen)
 
     def released(self) -> Float[Tensor, "m f"]:
         """Features of what there is to invert: one row a sample, or one a class, in order."""
@@ -110,7 +129,9 @@ class Observation:
         return self.features(self.arrays["z"], self.arrays["y"])
 
     def estimates(self) -> Float[Tensor, "classes d"]:
-        """The best guess of the mean of u in each class, from a release of sums."""
+        """The best guess of the mean of u in each class, from sums or from public rows."""
+        if self.kind == "public_rows":
+            return class_means(clip_rows(self.arrays["z"]), self.public)
         sums = self.arrays["S" if self.kind == "class_sums" else "B"]
         return estimate_means(sums, self.arrays.get("counts"), self.public_means)
 

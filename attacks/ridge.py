@@ -75,15 +75,18 @@ def fit(z: Float[Tensor, "n d"], x: Float[Tensor, "n p"]) -> Linear:
     return solve(z, x, STRENGTHS[errors.argmin()][None])[0]
 
 
-def ridge_inverter(observation: Observation, *, rng: np.random.Generator) -> Inverter:
+def ridge_inverter(
+    observation: Observation, *, rng: np.random.Generator, noised: bool = False
+) -> Inverter:
     """Learn a linear inverter of the client's bottom on public samples.
 
     Args:
         observation: what the server sees.
         rng: order of the public samples, and so which are held out.
+        noised: learn from public rows with the noise of the release.
 
     """
-    z, x = observation.pairs(rng)
+    z, x = observation.pairs(rng, noised=noised)
     linear = fit(z, x.flatten(1))
 
     def invert(z: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ on another machine; its samples are loaded there and never move.
 """
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,19 @@ import torch
 from torch import Tensor
 
 from dprbft.config import RunConfig
-from dprbft.federation import ClientData, Federation, load_federation
+from dprbft.federation import ClientData, Federation, load_federation, search_parts
 from dprbft.layout import ledger_file, search_file, tune_file
+from dprbft.schedule import LABEL_SHARE, rounds_of, train_parts
 from panas.data.dataset import Samples
-from panas.errors import BadInput, BudgetExhausted
+from panas.errors import BadInput
 from panas.genome import Genome
 from panas.network import Blueprint, Bottom, Head
-from panas.privacy.accounting import Unprotected
+from panas.privacy.accounting import ADD_OR_REMOVE, Event
 from panas.privacy.budget import Budget
 from panas.privacy.ledger import Ledger
-from panas.privacy.plan import Plan, release_multiplier, sharpen_releases, stretch
+from panas.privacy.mechanisms import flip_for, relation_of
+from panas.privacy.plan import Plan
 from panas.search import Schedule
-from panas.seeds import stream
 from panas.store import pack_tensors, read_json, unpack_tensors
 from panas.training import Optimisation
 from panas.tuning import Setting
@@ -46,12 +47,13 @@ class Client:
     @property
     def releases(self) -> bool:
         """Whether it sends anything to the server."""
-        return self.config.federation.method != "local"
+        c = self.config
+        return c.federation.method != "local" and c.privacy.release != "none"
 
     @property
     def train_head(self) -> bool:
         """Whether its head moves during local training."""
-        return self.config.federation.train_head or self.config.federation.method == "local"
+        return self.blueprint.head_moves
 
     @property
     def warm(self) -> Optimisation | None:
@@ -68,16 +70,30 @@ class Client:
         )
 
     def schedule(self) -> Schedule:
-        """Everything that it will charge to its budget from now on, if it starts from the top."""
-        rounds = sum(self.id in c for c in participants(self.config))
+        """Everything that it will charge to its budget from now on, if it starts from the top.
+
+        Noisy rows are planned for one record, which leaves once.
+        """
+        p, rounds = self.config.privacy, len(rounds_of(self.config, self.id))
+        rows = self.releases and p.release == "noisy_rows"
+        releases = rounds if self.releases and p.release in ("moments", "class_sums") else 0
+        label = LABEL_SHARE * p.release_share * self.budget.epsilon
         return Schedule(
             samples=len(self.data.train),
             epochs=self.config.training.epochs,
             rounds=rounds,
-            releases=rounds if self.releases and self.config.privacy.release != "raw_rows" else 0,
-            release_share=self.config.privacy.release_share,
-            spent=self.ledger.account(self.id).protected(),
+            releases=min(1, rounds) if rows else releases,
+            release_share=p.release_share,
+            # Before the first release all parts are charged alike: for training and the search.
+            spent=max(self.charged().values(), key=len),
+            flip=flip_for(label, self.blueprint.classes) if rows else None,
+            classes=self.blueprint.classes if rows else 0,
         )
+
+    def charged(self) -> dict[str, list[Event]]:
+        """What was charged so far for each part of its training samples that leaves on its own."""
+        account = self.ledger.account(self.id)
+        return {part: account.events_on(part) for part in train_parts(self.config, self.id)}
 
 
 def blueprint_of(config: RunConfig, federation: Federation) -> Blueprint:
@@ -89,6 +105,8 @@ def blueprint_of(config: RunConfig, federation: Federation) -> Blueprint:
         norm=config.norm,
         unit=config.network.unit,
         head_init=config.federation.head_init,
+        # Without a server nobody else moves the head.
+        train_head=config.federation.train_head or config.federation.method == "local",
     )
 
 
@@ -97,7 +115,14 @@ def build_client(config: RunConfig, id: int, run: Path, device: str) -> Client:
     federation = load_federation(config)
     ledger = Ledger(ledger_file(run))
     budget = config.budgets()[id]
-    ledger.open_account(id, budget, allow_unprotected=config.privacy.allow_unprotected)
+    kind = config.privacy.release
+    ledger.open_account(
+        id,
+        budget,
+        allow_unprotected=config.privacy.allow_unprotected,
+        relation=ADD_OR_REMOVE if kind == "none" else relation_of(kind),
+        subsets=(*train_parts(config, id), *search_parts(config, len(federation.public))),
+    )
     return Client(
         id,
         config,
@@ -108,16 +133,6 @@ def build_client(config: RunConfig, id: int, run: Path, device: str) -> Client:
         ledger,
         torch.device(device),
     )
-
-
-def participants(config: RunConfig) -> list[list[int]]:
-    """Who takes part in each round, drawn beforehand from the run's seed, and so public."""
-    f = config.federation
-    size = max(1, round(f.participation * f.clients))
-    rng = stream(config.seed, "participation")
-    return [
-        sorted(int(i) for i in rng.choice(f.clients, size, replace=False)) for _ in range(f.rounds)
-    ]
 
 
 @dataclass(frozen=True)
@@ -213,61 +228,6 @@ def settings_of(run: Path, client: Client) -> tuple[Genome, Setting, dict[str, A
     # Without tuning the noise is the least that the budget needs, which the plan will find.
     noise = setting["noise_multiplier"] or LEAST_NOISE
     return genome, Setting(**(setting | {"noise_multiplier": noise})), found
-
-
-def current_plan(client: Client, state: State) -> Plan | None:
-    """The plan of a client's remaining rounds, from what its budget has left.
-
-    Before its first round that is the calibrated plan with the tuned noise, or more where the
-    budget needs more, and what that leaves goes to sharper releases; a noise multiplier that the
-    user fixed is taken as it is, and the ledger stops the run when it is spent. Later it is the
-    plan of the round before, unless the ledger holds charges that no finished round accounts for:
-    then a process died, what it charged counts as spent, and all remaining noise is raised.
-
-    Returns:
-        The plan; None if what died has spent so much that its round cannot be repeated.
-
-    Raises:
-        BudgetExhausted: if the budget cannot pay for the remaining rounds with any noise.
-
-    """
-    schedule, setting = client.schedule(), state.setting
-    fixed = client.config.training.noise_multiplier
-    plan = state.plan
-    accounted = state.facts["charges"]
-    if plan is None and fixed is None:
-        searched = client.ledger.account(client.id).events("search")
-        before = [e for e in searched if not isinstance(e, Unprotected)]
-        fresh = replace(schedule, spent=before)
-        plan = fresh.plan(client.budget, setting.batch_size, setting.clip)
-        noise = max(plan.noise_multiplier, setting.noise_multiplier)
-        plan = sharpen_releases(replace(plan, noise_multiplier=noise), client.budget, before)
-        accounted = len(before)
-    if plan is None:
-        m = None
-        if schedule.releases:
-            m = release_multiplier(client.budget, schedule.releases, schedule.release_share)
-        return Plan(
-            samples=schedule.samples,
-            batch_size=setting.batch_size,
-            clip=setting.clip,
-            noise_multiplier=fixed or 0.0,
-            epochs=schedule.epochs,
-            rounds=schedule.rounds,
-            releases=schedule.releases,
-            release_noise=m,
-        )
-    if fixed is not None or len(schedule.spent) <= accounted:
-        return plan
-    try:
-        return stretch(plan, client.budget, schedule.spent)
-    except BudgetExhausted:
-        return None
-
-
-def plan_facts(plan: Plan | None) -> dict[str, Any] | None:
-    """A plan as JSON."""
-    return asdict(plan) if plan else None
 
 
 def check_finite(bottom: Bottom, client: int) -> None:

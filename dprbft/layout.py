@@ -51,3 +51,8 @@ def model_file(run: Path, client: int) -> Path:
 def last_model_file(run: Path, client: int) -> Path:
     """The network of the last round, whose bottom computed the last release."""
     return run / "models" / f"client-{client:03d}-last.safetensors"
+
+
+def audit_file(run: Path) -> Path:
+    """What attacks on the releases have found."""
+    return run / "audit.json"

@@ -15,7 +15,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 from panas.errors import BadInput
-from panas.privacy.release import Kind, Released
+from panas.privacy.accounting import NoisyRows
+from panas.privacy.mechanisms import KINDS, Kind
+from panas.privacy.release import Released
 from panas.store import parse_tensors
 
 MAX_BYTES = 1 << 30
@@ -52,7 +54,11 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Release:
-    """What one client sends in a round. Built from a `Released`, which needs a receipt."""
+    """What one client sends in a round. Built from a `Released`, which needs a receipt.
+
+    `noise_multiplier` and `flip` are what the mechanism had, and None where it had none; the
+    server needs them, and they are no secret.
+    """
 
     client: int
     round: int
@@ -60,6 +66,7 @@ class Release:
     noise_multiplier: float | None
     receipt: str
     arrays: Mapping[str, Tensor]
+    flip: float | None = None
 
     @staticmethod
     def of(released: Released) -> "Release":
@@ -68,7 +75,8 @@ class Release:
         if r.round is None:
             raise BadInput("expected a receipt of a round, got one without; charge with a round")
         m = getattr(r.event, "noise_multiplier", None)
-        return Release(r.client, r.round, released.kind, m, r.id, released.arrays)
+        flip = r.event.flip if isinstance(r.event, NoisyRows) else None
+        return Release(r.client, r.round, released.kind, m, r.id, released.arrays, flip)
 
     def to_bytes(self) -> bytes:
         """The message as it crosses the wire."""
@@ -78,6 +86,7 @@ class Release:
             "round": self.round,
             "kind": self.kind,
             "noise_multiplier": self.noise_multiplier,
+            "flip": self.flip,
             "receipt": self.receipt,
         }
         arrays = {k: v.contiguous() for k, v in self.arrays.items()}
@@ -92,34 +101,40 @@ class Release:
 
         """
         arrays, about = _decode(content, "release")
-        rows = len(arrays["z"]) if "z" in arrays and arrays["z"].dim() else 0
-        shapes: dict[str, dict[str, tuple[int, ...]]] = {
-            "moments": {"A": (width * (width + 1) // 2,), "B": (classes, width)},
-            "class_sums": {"S": (classes, width), "counts": (classes,)},
-            "raw_rows": {"z": (rows, width), "y": (rows,)},
-        }
         facts = {"client": int, "round": int, "kind": str, "receipt": str}
         _check_facts(about, facts, "release")
-        m = about.get("noise_multiplier")
-        if m is not None and not (type(m) in (int, float) and 0 < m < 1e9):
-            raise BadInput(f"expected a noise multiplier above 0 in a release, got {m!r:.40}")
-        if about["kind"] not in shapes:
-            raise BadInput(f"expected a release of {', '.join(shapes)}, got {about['kind']!r:.40}")
-        _check(arrays, shapes[about["kind"]], "release")
-        if (
-            "y" in arrays
-            and rows
-            and not 0 <= int(arrays["y"].min()) <= int(arrays["y"].max()) < classes
-        ):
-            raise BadInput(f"expected labels below {classes} in a release, got others")
-        return Release(
-            about["client"],
-            about["round"],
-            about["kind"],
-            None if m is None else float(m),
-            about["receipt"],
-            arrays,
+        kind = about["kind"]
+        if kind not in KINDS:
+            raise BadInput(f"expected a release of {', '.join(KINDS)}, got {kind!r:.40}")
+        m, flip = _noise(about, kind)
+        rows = len(arrays["z"]) if "z" in arrays and arrays["z"].dim() else 0
+        shapes: dict[str, tuple[int, ...]] = {"z": (rows, width), "y": (rows,)}
+        if kind == "moments":
+            shapes = {"A": (width * (width + 1) // 2,), "B": (classes, width)}
+        elif kind == "class_sums":
+            shapes = {"S": (classes, width), "counts": (classes,)}
+        _check(arrays, shapes, "release")
+        if rows and "y" in arrays:
+            low, high = int(arrays["y"].min()), int(arrays["y"].max())
+            if not 0 <= low <= high < classes:
+                raise BadInput(f"expected labels below {classes} in a release, got others")
+        return Release(about["client"], about["round"], kind, m, about["receipt"], arrays, flip)
+
+
+def _noise(about: Mapping[str, Any], kind: str) -> tuple[float | None, float | None]:
+    """A release's noise multiplier and flip, as far as its kind has them; None without noise."""
+    m, flip = about.get("noise_multiplier"), about.get("flip")
+    if m is not None and not (type(m) in (int, float) and 0 < m < 1e9):
+        raise BadInput(f"expected a noise multiplier above 0 in a release, got {m!r:.40}")
+    if flip is not None and not (type(flip) is float and 0 < flip < 1):
+        raise BadInput(f"expected a flip between 0 and 1 in a release, got {flip!r:.40}")
+    if (flip is not None) != (kind == "noisy_rows" and m is not None):
+        raise BadInput(
+            f"expected a flip beside the noise of noisy_rows alone, got {flip} in {kind}"
         )
+    if m is not None and kind in ("public_rows", "raw_rows"):
+        raise BadInput(f"expected no noise multiplier in {kind}, which has no noise, got {m}")
+    return None if m is None else float(m), flip
 
 
 def _decode(

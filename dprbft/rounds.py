@@ -4,6 +4,9 @@ After each round every client's state and the broadcast are written to `checkpoi
 then `checkpoint/latest.json` is moved to it: a run that is killed resumes from the last round that
 is whole. `rounds.jsonl` is rewritten from the checkpoint, and so always agrees with it.
 
+Nobody is charged for a round that somebody cannot pay for: before the first, everyone's plan for
+the whole run is made, and the run refused if there is none.
+
 Only participants work in a round; the others are sent the broadcast, and meet it when they next
 take part.
 """
@@ -12,18 +15,20 @@ import hashlib
 import json
 import shutil
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from dprbft import work
-from dprbft.client import State, build_client, participants
+from dprbft.client import State, build_client
 from dprbft.config import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.federation import load_federation
 from dprbft.layout import (
     checkpoint_folder,
     last_model_file,
+    ledger_file,
     model_file,
     release_file,
     rounds_file,
@@ -31,8 +36,11 @@ from dprbft.layout import (
 )
 from dprbft.messages import Broadcast, Release
 from dprbft.methods import method_named
+from dprbft.planning import current_plan
+from dprbft.schedule import participants, release_subset
 from panas.checkpoint import save_network
 from panas.errors import BadInput, BudgetExhausted
+from panas.privacy.ledger import Ledger
 from panas.seeds import stream
 from panas.store import read_bytes, read_json, write_bytes, write_json
 
@@ -45,10 +53,12 @@ def train_federation(
     """Train from the last whole round to the end, then write the models.
 
     Raises:
-        BudgetExhausted: if a client's budget cannot pay for the next round; the models of the
-            last whole round are written first.
+        BudgetExhausted: if a client's budget cannot pay for the next round; nobody was charged
+            for it, and the models of the last whole round are written first.
+        BadInput: if the ledger is not the one that the last whole round has seen.
 
     """
+    check_ledger(run)
     tasks = [
         work.Task(config.model_dump_json(), run, i, device)
         for i in range(config.federation.clients)
@@ -61,7 +71,11 @@ def train_federation(
     _write_lines(run, _before(_folder(run, done))[0])
     try:
         _check_budgets(run, config)
+        if done == 0:
+            _check_plans(run, engine, tasks, 1, sorted({i for c in schedule for i in c}))
         for round in range(done + 1, config.federation.rounds + 1):
+            if round > 1 and config.training.noise_multiplier is not None:
+                _check_plans(run, engine, tasks, round, schedule[round - 1])
             _round(run, config, engine, tasks, round, schedule[round - 1], report)
     finally:
         # Also when the budget ran out or the user stopped: what is whole is kept.
@@ -74,6 +88,56 @@ def _check_budgets(run: Path, config: RunConfig) -> None:
         refused = read_json(tune_file(run, i)).get("refused")
         if refused:
             raise BudgetExhausted(f"client {i}: {refused}")
+
+
+def _check_plans(
+    run: Path, engine: InProcess, tasks: list[work.Task], round: int, chosen: list[int]
+) -> None:
+    """Stop before anyone is charged if somebody's budget is too small."""
+    folder = _folder(run, round - 1)
+    broadcast = _before(folder)[1]
+    jobs = [work.RoundTask(tasks[i], round, _state(folder, i), broadcast) for i in chosen]
+    refusals = dict(engine.map(_refusal, jobs))
+    for k, refused in sorted(refusals.items()):
+        if refused:
+            raise BudgetExhausted(f"client {chosen[k]}: {refused}")
+
+
+def _refusal(job: work.RoundTask) -> str | None:
+    """Why a client cannot pay for a round and all that it plans after it; None if it can."""
+    client, state, _ = job.load()
+    if not client.budget.private:
+        return None
+    try:
+        plan = current_plan(client, state)
+    except BudgetExhausted as e:
+        return str(e)
+    if plan is None or client.config.training.noise_multiplier is None:
+        return None
+    # Noise that the user fixed is planned for no budget; what is asked is whether this round fits.
+    account = client.ledger.account(client.id)
+    part = release_subset(client.config, job.round)
+    events = [plan.training_event, *([plan.release_event] if plan.releases else [])]
+    total = account.price([*account.events_on(part), *events])
+    if total <= client.budget.epsilon:
+        return None
+    return (
+        f"expected to stay within epsilon {client.budget.epsilon:g}, got {total:.3f} with round "
+        f"{job.round}; stopped before it, the last valid model is kept; raise --epsilon or plan "
+        "fewer rounds"
+    )
+
+
+def check_ledger(run: Path) -> None:
+    """Refuse a ledger that was deleted or put back since the last whole round.
+
+    Raises:
+        BadInput: naming the line that is not there.
+
+    """
+    if (checkpoint_folder(run) / "latest.json").exists():
+        known = read_json(_folder(run, _latest(run)) / "rounds.json")["ledger"]
+        Ledger(ledger_file(run)).check_holds(known["count"], known["hash"])
 
 
 def _write_lines(run: Path, lines: list[dict[str, Any]]) -> None:
@@ -90,6 +154,10 @@ def _folder(run: Path, round: int) -> Path:
     return checkpoint_folder(run) / f"round-{round:03d}"
 
 
+def _state(folder: Path, client: int) -> bytes:
+    return read_bytes(folder / f"client-{client:03d}.safetensors")
+
+
 def _release(folder: Path, client: int) -> Path:
     return folder / f"release-{client:03d}.safetensors"
 
@@ -97,6 +165,12 @@ def _release(folder: Path, client: int) -> Path:
 def _start(
     run: Path, config: RunConfig, engine: InProcess, tasks: list[work.Task], report: Report
 ) -> None:
+    if config.federation.method != "local" and config.privacy.release == "noisy_rows":
+        warnings.warn(
+            f"rows of width {config.network.width} carry little under noise (at width 64 signal "
+            "and noise are equal at epsilon 195); privacy.release = moments says more for less",
+            stacklevel=2,
+        )
     states: list[bytes] = [b""] * len(tasks)
     for i, state in engine.map(work.start, tasks):
         states[i] = state
@@ -117,7 +191,7 @@ def _round(
     began = time.perf_counter()
     before = _folder(run, round - 1)
     lines, broadcast = _before(before)
-    states = [read_bytes(before / f"client-{i:03d}.safetensors") for i in range(len(tasks))]
+    states = [_state(before, i) for i in range(len(tasks))]
     released: dict[int, bytes] = {}
     jobs = [work.RoundTask(tasks[i], round, states[i], broadcast) for i in chosen]
     for k, (state, message) in engine.map(work.local_round, jobs):
@@ -160,11 +234,11 @@ def _line(
     seconds: float,
 ) -> dict[str, Any]:
     """What rounds.jsonl says of a round; accuracies are the simulator's view."""
-    down = 0
-    if config.federation.method != "local":
-        # The simplex head is known to all; a random one is sent once before round 1.
-        first = round == 1 and config.federation.head_init == "random"
-        down = len(answer) * len(states) * (2 if first else 1)
+    # The simplex head is known to all; a random one is sent once before round 1. An answer is sent
+    # to all where there is a server that has heard anything.
+    first = round == 1 and config.federation.head_init == "random"
+    heads = int(first) + int(config.privacy.release != "none")
+    down = 0 if config.federation.method == "local" else heads * len(answer) * len(states)
     facts = {i: State.from_bytes(states[i], Path("state")).facts for i in chosen}
     return {
         "round": round,
@@ -198,7 +272,11 @@ def _save(
         write_bytes(folder / f"client-{i:03d}.safetensors", state)
     write_bytes(folder / "broadcast.safetensors", broadcast)
     digest = hashlib.sha256(broadcast).hexdigest()
-    write_json(folder / "rounds.json", {"rounds": lines, "broadcast": digest})
+    count, seen = Ledger(ledger_file(run)).head()
+    write_json(
+        folder / "rounds.json",
+        {"rounds": lines, "broadcast": digest, "ledger": {"count": count, "hash": seen}},
+    )
     for i in range(len(states)):
         # A client that sat this round out keeps the release that its network last computed.
         earlier = _release(_folder(run, round - 1), i)

@@ -6,20 +6,22 @@ Everything here is post-processing of releases; no private sample is read.
 |---|---|
 | A = sum u u^T, B = sum e_y u^T | second moments of unit representations, summed over clients |
 | W0 | head of the last broadcast, which the bottoms were trained against |
-| s | standard deviation of the noise of one client's moments |
+| s | standard deviation of the noise on each number of one client's B |
 
 `moments`: ridge regression around W0 on the simplex targets t_y that W0 itself aims at,
 
-    W = (T B + lambda W0) (A + lambda I)^-1,   lambda = 2 s sqrt(d clients),
+    W = (T B + lambda W0) (A + lambda I)^-1,   lambda = 2 sqrt(d sum s^2),
 
-where the columns of T are t_y less the bias, which stays as it was,
-
+where the columns of T are t_y less the bias, which stays as it was, and the sum is over clients,
 so that with much noise the head stays where it was, and with none it is least squares.
+`noisy_rows`: unbiased estimates of A and B from the rows, then the same ridge; s is that of the
+estimate. `public_rows`: the exact A and B of everyone's public rows, the same ridge without noise.
 `class_sums`: nearest noised class mean. `raw_rows`: the paper's SGD on cross-entropy.
 """
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,7 +31,7 @@ from torch import Tensor
 from dprbft.messages import Broadcast, Release
 from panas.errors import BadInput
 from panas.network import ETF_SCALE, Head
-from panas.privacy.release import unpack_symmetric
+from panas.privacy.mechanisms import debiased_moments, noise_scale, unpack_symmetric
 from panas.training import Optimisation
 
 
@@ -72,10 +74,10 @@ def aggregate(
     kind = kinds.pop()
     if kind == "raw_rows":
         head = _train(releases, to_head(previous), how, rng)
-    elif kind == "moments":
-        head = ridge_head(releases, previous)
-    else:
+    elif kind == "class_sums":
         head = mean_head(releases, previous)
+    else:
+        head = ridge_head(releases, previous)
     return to_broadcast(head, round)
 
 
@@ -87,12 +89,46 @@ def targets(classes: int) -> Float[Tensor, "classes classes"]:
     return ETF_SCALE * math.sqrt(classes / (classes - 1)) * centred
 
 
+class Estimate(NamedTuple):
+    """What one client's release says of its A and B, and the variance s^2 of that."""
+
+    A: Float[Tensor, "d d"]
+    B: Float[Tensor, "classes d"]
+    variance: float
+
+
+def estimate(release: Release, classes: int, d: int) -> Estimate:
+    """Unbiased estimates of a client's moments, from a release of moments or of rows."""
+    arrays, s = release.arrays, noise_scale(release.kind, release.noise_multiplier)
+    if release.kind == "moments":
+        A = unpack_symmetric(arrays["A"].double(), d)
+        return Estimate(A, arrays["B"].double(), s**2)
+    flip = release.flip or 0.0
+    z, y = arrays["z"], arrays["y"]
+    A, B = debiased_moments(z, y, classes, s, flip)
+    return Estimate(A, B, rows_variance(len(z), classes, d, s, flip))
+
+
+def rows_variance(n: int, classes: int, d: int, s: float, flip: float) -> float:
+    """The variance that stands for s^2 of `moments`, for n rows with noise and flipped labels.
+
+    A number of A off the diagonal gathers n (s^4 + 2 s^2 / d), where moments have s^2 / 2. A number
+    of B gathers the rows' noise and length (s^2 + 1 / d) wherever a label's debiased indicator is
+    off. The larger of the two counts. 0 for rows without noise.
+    """
+    of_A = 2 * n * (s**4 + 2 * s**2 / d)
+    share = 1 / classes  # of the labels, that a class has on average
+    centred = share * (1 - share) if flip else 0.0  # of an indicator that flips are added to
+    of_B = n * (share * s**2 + flip * centred * (s**2 + 1 / d) / (1 - flip) ** 2)
+    return max(of_A, of_B)
+
+
 def ridge_head(releases: Sequence[Release], previous: Broadcast) -> Head:
-    """Ridge regression around the previous head, from noised moments."""
+    """Ridge regression around the previous head, from estimated moments."""
     classes, d = previous.weight.shape
-    A = torch.stack([unpack_symmetric(r.arrays["A"].double(), d) for r in releases]).sum(0)
-    B = torch.stack([r.arrays["B"].double() for r in releases]).sum(0)
-    ridge = max(2 * math.sqrt(d * sum(_noise(r) ** 2 for r in releases)), 1e-3)
+    found = [estimate(r, classes, d) for r in releases]
+    A, B = (torch.stack(parts).sum(0) for parts in ([e.A for e in found], [e.B for e in found]))
+    ridge = max(2 * math.sqrt(d * sum(e.variance for e in found)), 1e-3)
     # Noise can push eigenvalues of A below zero, where it has none.
     values, vectors = torch.linalg.eigh(A)
     inverse = vectors @ torch.diag(1 / (values.clamp(min=0) + ridge)) @ vectors.T
@@ -105,17 +141,14 @@ def mean_head(releases: Sequence[Release], previous: Broadcast) -> Head:
     """Nearest class mean from noised sums; a class that the noise drowns keeps its old row."""
     S = torch.stack([r.arrays["S"] for r in releases]).sum(0)
     n = torch.stack([r.arrays["counts"] for r in releases]).sum(0)
-    floor = max(2 * math.sqrt(sum(_noise(r) ** 2 for r in releases)), 1.0)
+    floor = max(
+        2 * math.sqrt(sum(noise_scale(r.kind, r.noise_multiplier) ** 2 for r in releases)), 1.0
+    )
     mean = S / n.clamp(min=floor)[:, None]
     seen = n >= floor
     weight = torch.where(seen[:, None], ETF_SCALE * mean, previous.weight)
     bias = torch.where(seen, -ETF_SCALE / 2 * mean.square().sum(1), previous.bias)
     return to_head(Broadcast(previous.round, weight, bias))
-
-
-def _noise(release: Release) -> float:
-    """Standard deviation s of the noise on one client's arrays."""
-    return math.sqrt(2.0) * (release.noise_multiplier or 0.0)
 
 
 def _train(

@@ -154,6 +154,7 @@ class Blueprint:
         norm: "group" or "batch".
         unit: whether representations have norm 1.
         head_init: "etf" or "random".
+        train_head: whether the simplex head moves in training.
 
     """
 
@@ -163,6 +164,16 @@ class Blueprint:
     norm: Norm = "group"
     unit: bool = True
     head_init: Literal["etf", "random"] = "etf"
+    train_head: bool = False
+
+    @property
+    def head_moves(self) -> bool:
+        """Whether the head moves in training: search, tuning, warm start and rounds alike.
+
+        A random head must, since its logits on unit representations are too small to learn
+        anything against. The simplex head stays unless it is asked to move.
+        """
+        return self.train_head or self.head_init == "random"
 
     def bottom(self, genome: Genome, generator: torch.Generator | None = None) -> Bottom:
         """The bottom of a genome, with weights drawn from `generator`."""

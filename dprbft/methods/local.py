@@ -11,8 +11,8 @@ import numpy as np
 
 from dprbft.client import Client, State, weights
 from dprbft.config import RunConfig
+from dprbft.local_training import keep_best, skip_round, train_locally
 from dprbft.messages import Broadcast, Release
-from dprbft.methods.dprbft import keep_best, skip_round, train_locally
 from panas.training import accuracy
 
 
@@ -21,7 +21,7 @@ def client_round(
 ) -> tuple[State, Release | None]:
     """Train bottom and head; release nothing."""
     bottom, head = state.networks(client)
-    trained = train_locally(client, state, bottom, head, round, train_head=True)
+    trained = train_locally(client, state, bottom, head, round)
     if trained is None:
         return skip_round(state), None
     facts = trained.facts | {"local": accuracy(bottom, head, client.data.test)}

@@ -4,41 +4,51 @@ A representation is computed by reading the private sample again, so that DP-SGD
 protect it: post-processing covers functions of the weights alone. What leaves is therefore a
 mechanism of its own, charged to the ledger first. Labels are covered by the same mechanism.
 
-| kind | what leaves | L2 sensitivity |
+| kind | what it is charged as | who can tell what from it |
 |---|---|---|
-| `moments` | A = sum u u^T and B = sum e_y u^T, with Gaussian noise | sqrt(2) |
-| `class_sums` | S = sum e_y u^T and counts n_c, with Gaussian noise | sqrt(2) |
-| `raw_rows` | z and y of every sample (the paper) | none: epsilon is infinity |
+| `moments` | `Gaussian(m)` | nobody more of a sample than its epsilon allows |
+| `class_sums` | `Gaussian(m)` | the same |
+| `noisy_rows` | `NoisyRows(m, f, k)`, replace-one | the same; an account of its own relation |
+| `public_rows` | `PostProcessing()` | what DP-SGD's weights tell of private samples, no more |
+| `raw_rows` | `Unprotected()` | anyone can reconstruct the sample |
 
-u is z clipped to norm 1 and m is the noise multiplier: each number gets noise of standard
-deviation s = sqrt(2) m, the off-diagonal numbers of the symmetric A get s / sqrt(2) because each
-stands for two equal entries. Adjacency: one sample added or removed. (For S alone the sensitivity
-is 1; the counts, released with it, raise it to sqrt(2).)
+The mechanisms, their notation and their sensitivities are in `panas.privacy.mechanisms`. With
+`Unprotected()` any kind leaves without noise: what a run without a budget does.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from panas.errors import BadInput
-from panas.privacy.accounting import Gaussian, Unprotected
+from panas.privacy.accounting import Event, Gaussian, NoisyRows, PostProcessing, Unprotected
 from panas.privacy.ledger import Ledger, Receipt
+from panas.privacy.mechanisms import (
+    Kind,
+    check_rows,
+    class_sums,
+    moments,
+    noise_scale,
+    noisy_rows,
+    relation_of,
+    sensitivity,
+)
 from panas.privacy.randomness import NoiseSource
 
-Kind = Literal["moments", "class_sums", "raw_rows"]
 Rows = tuple[Float[Tensor, "n d"], Int[Tensor, "n"]]
+ReleaseEvent = Gaussian | NoisyRows | PostProcessing | Unprotected
 
-SENSITIVITY: Mapping[str, float | None] = {
-    "moments": math.sqrt(2.0),
-    "class_sums": math.sqrt(2.0),
-    "raw_rows": None,
+CHARGED_AS: Mapping[Kind, type[Event]] = {
+    "moments": Gaussian,
+    "class_sums": Gaussian,
+    "noisy_rows": NoisyRows,
+    "public_rows": PostProcessing,
+    "raw_rows": Unprotected,
 }
-"""L2 sensitivity of each kind; None where nothing bounds it."""
+"""The event that says what a kind is; `Unprotected` says of any kind that it had no noise."""
 
 
 @dataclass(frozen=True)
@@ -58,114 +68,102 @@ class Released:
         self.receipt.use()
 
 
-def clip_rows(z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-    """Scale rows with norm above 1 down to norm 1; leave the others."""
-    return z / z.norm(dim=1, keepdim=True).clamp(min=1.0)
-
-
 def release(
     kind: Kind,
     rows: Callable[[], Rows],
     *,
     classes: int,
-    event: Gaussian | Unprotected,
+    event: ReleaseEvent,
     ledger: Ledger,
     client: int,
     round: int,
     noise: NoiseSource,
+    subset: str = "train",
 ) -> Released:
-    """Charge the ledger, then read the data and let a noised summary of it leave.
+    """Charge the ledger, then read the data and let what the mechanism makes of it leave.
 
     Args:
         kind: see the table above.
-        rows: reads the representations (n, d) and labels (n,) of the private samples; called only
-            after the charge is on disk.
+        rows: reads the representations (n, d) and labels (n,) of the samples; called only after
+            the charge is on disk. For "public_rows" of public samples, else of private ones.
         classes: number of classes; labels are in 0 .. classes - 1.
-        event: `Gaussian(m)`; `Unprotected()` for no noise, which "raw_rows" demands.
+        event: what the kind is charged as, or `Unprotected()` for no noise.
         ledger: where it is charged.
         client: whose data it is.
         round: round of the federation.
         noise: source of the noise.
+        subset: which of the client's samples `rows` reads, as its account names them.
 
     Returns:
-        Arrays in float32. moments: "B" (classes, d) and "A" (d (d + 1) / 2,), the upper triangle
-        by rows. class_sums: "S" (classes, d) and "counts" (classes,). raw_rows: "z" (n, d) and
-        "y" (n,).
+        Arrays in float32, labels in int64. moments: "B" (classes, d) and "A" (d (d + 1) / 2,), the
+        upper triangle by rows. class_sums: "S" (classes, d) and "counts" (classes,). All kinds of
+        rows: "z" (n, d) and "y" (n,).
 
     Raises:
-        BudgetExhausted, BadInput: from the charge; or if a representation is not finite.
+        BudgetExhausted, BadInput: from the charge; or if the event is not the kind's, the account
+            is of another relation, a representation is not finite or a label is no class. Nothing
+            leaves then, and what was charged stays charged.
 
-    Privacy: epsilon-delta of `Gaussian(m)` under add-or-remove-one, labels included; none for
+    Privacy: epsilon-delta of the event under the account's relation, labels included; none for
     `Unprotected()`.
 
     """
-    if not isinstance(event, Unprotected) and (
-        kind == "raw_rows" or not isinstance(event, Gaussian)
-    ):
-        raise BadInput(
-            f"expected {kind} to be charged as what it is, got {event}; give Gaussian(m) for "
-            "noised sums, Unprotected() for rows"
-        )
-    receipt = ledger.charge(
+    _check_event(kind, event, classes, ledger, client)
+    scale, flip = 0.0, 0.0
+    if isinstance(event, Gaussian | NoisyRows):
+        scale = noise_scale(kind, event.noise_multiplier)
+    if isinstance(event, NoisyRows):
+        flip = event.flip
+    with ledger.charge(
         client,
         event,
         phase="release",
         mechanism=kind,
         recipient="server",
-        sensitivity=SENSITIVITY[kind],
+        sensitivity=sensitivity(kind, relation_of(kind)),
+        subset=subset,
         round=round,
-    )
-    z, y = rows()
-    if not bool(torch.isfinite(z).all()):
+    ) as receipt:
+        z, y = rows()
+        check_rows(z, y, classes, client)
+        z, y = z.detach().cpu(), y.cpu().long()
+        if kind == "moments":
+            arrays = moments(z, y, classes, scale, noise)
+        elif kind == "class_sums":
+            arrays = class_sums(z, y, classes, scale, noise)
+        elif kind == "noisy_rows":
+            arrays = noisy_rows(z, y, classes, scale, flip, noise)
+        else:
+            arrays = {"z": z.float(), "y": y}
+    return Released(kind, arrays, receipt)
+
+
+def _check_event(
+    kind: Kind, event: ReleaseEvent, classes: int, ledger: Ledger, client: int
+) -> None:
+    if isinstance(event, Unprotected):
+        return
+    if not isinstance(event, CHARGED_AS[kind]):
         raise BadInput(
-            f"expected finite representations from client {client}, got NaN or infinity; "
-            "lower the learning rate or the clipping norm"
+            f"expected {kind} to be charged as what it is, {CHARGED_AS[kind].__name__}, got "
+            f"{event}; give that event, or Unprotected() for no noise"
         )
-    z, y = z.detach().cpu(), y.cpu()
-    if kind == "raw_rows":
-        return Released(kind, {"z": z.float(), "y": y}, receipt)
-    m = 0.0 if isinstance(event, Unprotected) else event.noise_multiplier
-    scale = math.sqrt(2.0) * m
-    mechanism = moments if kind == "moments" else class_sums
-    return Released(kind, mechanism(z, y, classes, scale, noise), receipt)
-
-
-def moments(
-    z: Float[Tensor, "n d"], y: Int[Tensor, "n"], classes: int, scale: float, noise: NoiseSource
-) -> dict[str, Tensor]:
-    """Noised second moments; `scale` is the noise's standard deviation s."""
-    u = clip_rows(z.double())
-    d = u.shape[1]
-    B = _class_sums(u, y, classes) + scale * noise.normal(classes, d)
-    row, column = torch.triu_indices(d, d)
-    off_diagonal = torch.where(row == column, 1.0, math.sqrt(0.5)).double()
-    A = (u.T @ u)[row, column] + scale * off_diagonal * noise.normal(len(row))
-    return {"A": A.float(), "B": B.float()}
-
-
-def class_sums(
-    z: Float[Tensor, "n d"], y: Int[Tensor, "n"], classes: int, scale: float, noise: NoiseSource
-) -> dict[str, Tensor]:
-    """Noised sums of representations and counts by class; `scale` is the standard deviation s."""
-    u = clip_rows(z.double())
-    S = _class_sums(u, y, classes) + scale * noise.normal(classes, u.shape[1])
-    counts = torch.bincount(y, minlength=classes).double() + scale * noise.normal(classes)
-    return {"S": S.float(), "counts": counts.float()}
-
-
-def _class_sums(
-    u: Float[Tensor, "n d"], y: Int[Tensor, "n"], classes: int
-) -> Float[Tensor, "classes d"]:
-    return torch.zeros(classes, u.shape[1], dtype=u.dtype).index_add_(0, y, u)
-
-
-def unpack_symmetric(upper: Float[Tensor, "k"], d: int) -> Float[Tensor, "d d"]:
-    """The symmetric matrix whose upper triangle, by rows, is `upper` (d (d + 1) / 2 numbers)."""
-    row, column = torch.triu_indices(d, d)
-    A = torch.zeros(d, d, dtype=upper.dtype)
-    A[row, column] = upper
-    A[column, row] = upper
-    return A
+    if isinstance(event, NoisyRows) and event.classes != classes:
+        raise BadInput(
+            f"expected an event of {classes} classes, got {event.classes}; plan it for the data"
+        )
+    account = ledger.account(client)
+    if isinstance(event, PostProcessing):
+        if any(isinstance(e, Unprotected) for e in account.events("training")):
+            raise BadInput(
+                "expected public rows of weights that were trained under DP, got weights without; "
+                "they are no post-processing: charge Unprotected()"
+            )
+    elif account.relation != relation_of(kind):
+        raise BadInput(
+            f"expected an account under {relation_of(kind)} for {kind}, got one under "
+            f"{account.relation}; open it with that relation"
+        )
 
 
 def label_histogram(
@@ -177,20 +175,22 @@ def label_histogram(
     client: int,
     noise: NoiseSource,
 ) -> Float[Tensor, "classes"]:
-    """The client's label counts with Gaussian noise (L2 sensitivity 1), charged to its ledger.
+    """The client's label counts with Gaussian noise, charged to its ledger.
 
+    L2 sensitivity 1 under add-or-remove-one, sqrt(2) under replace-one; the account says which.
     It sizes the public sample on which the client searches, and so shapes what leaves later.
     `event` is `Gaussian(m)`, or `Unprotected()` for the exact counts.
     """
-    ledger.charge(
+    delta = sensitivity("label-histogram", ledger.account(client).relation)
+    with ledger.charge(
         client,
         event,
         phase="search",
         mechanism="label-histogram",
         recipient="whoever sees the architecture",
-        sensitivity=1.0,
-    )
-    counts = torch.bincount(labels(), minlength=classes).double()
-    if not isinstance(event, Unprotected):
-        counts = counts + event.noise_multiplier * noise.normal(classes)
+        sensitivity=delta,
+    ):
+        counts = torch.bincount(labels(), minlength=classes).double()
+        if not isinstance(event, Unprotected):
+            counts = counts + (delta or 0.0) * event.noise_multiplier * noise.normal(classes)
     return counts.float()

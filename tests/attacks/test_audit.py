@@ -19,8 +19,9 @@ from panas.network import Bottom, build_bottom, build_head
 from panas.privacy.accounting import Gaussian, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger import Ledger
+from panas.privacy.mechanisms import Kind
 from panas.privacy.randomness import ReproducibleNoise
-from panas.privacy.release import Kind, release
+from panas.privacy.release import release
 from panas.store import read_json, write_bytes
 from panas.training import represent
 

@@ -12,13 +12,12 @@ from dprbft.client import (
     State,
     build_client,
     check_finite,
-    current_plan,
-    participants,
-    plan_facts,
     settings_of,
     weights,
 )
 from dprbft.config import RunConfig
+from dprbft.planning import current_plan, plan_facts
+from dprbft.schedule import participants
 from panas.errors import BadInput, BudgetExhausted
 from panas.genome import Genome
 from panas.network import Head

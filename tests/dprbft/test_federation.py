@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dprbft.client import participants
 from dprbft.config import RunConfig
 from dprbft.federation import Federation, load_federation
+from dprbft.schedule import participants
 from panas.data.dataset import Samples
 from panas.errors import BadInput
 

@@ -18,8 +18,9 @@ from panas.errors import BadInput
 from panas.privacy.accounting import Gaussian, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger import Ledger
+from panas.privacy.mechanisms import Kind
 from panas.privacy.randomness import SystemNoise
-from panas.privacy.release import Kind, release
+from panas.privacy.release import release
 
 D, CLASSES = 4, 3
 KINDS: tuple[Kind, ...] = ("moments", "class_sums", "raw_rows")

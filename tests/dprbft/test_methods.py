@@ -10,9 +10,11 @@ import torch
 
 from dprbft.client import Client, State, build_client, weights
 from dprbft.config import Federation, RunConfig
+from dprbft.local_training import keep_best
 from dprbft.messages import Broadcast, Release
 from dprbft.methods import Method, method_named
-from dprbft.methods.dprbft import client_finish, first_broadcast, keep_best, own_head
+from dprbft.methods.dprbft import client_finish, own_head
+from dprbft.server import to_broadcast
 from panas.data.dataset import Samples
 from panas.errors import BudgetExhausted
 from panas.genome import Genome
@@ -44,7 +46,7 @@ def fresh(client: Client) -> tuple[State, Broadcast]:
         "global": None,
     }
     b, h = weights(bottom), weights(head)
-    return State(b, h, b, h, facts), first_broadcast(head)
+    return State(b, h, b, h, facts), to_broadcast(head, 0)
 
 
 def untouchable(samples: Samples) -> Samples:
@@ -135,6 +137,7 @@ def test_private_rounds_draw_their_noise_from_the_system(
 ):
     Counting.drawn = {"normal": 0, "uniform": 0}
     monkeypatch.setattr("dprbft.methods.dprbft.SystemNoise", Counting)
+    monkeypatch.setattr("dprbft.local_training.SystemNoise", Counting)
     client = built(tiny(federation__method=name), tmp_path)
     method_named(name).client_round(client, *fresh(client), 1)
     assert all(Counting.drawn[k] >= v for k, v in least.items())
@@ -183,7 +186,7 @@ def test_the_own_head_reads_only_the_release_and_the_noised_histogram(
 def scores(monkeypatch: pytest.MonkeyPatch, table: dict[float, tuple[float, float]]) -> None:
     """Let a head score (accuracy, cross-entropy) by the value of its first weight."""
     monkeypatch.setattr(
-        "dprbft.methods.dprbft.head_scores",
+        "dprbft.local_training.head_scores",
         lambda z, samples, head: table[round(head.linear.weight[0, 0].item(), 2)],
     )
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from dprbft import rounds, work
-from dprbft.client import participants
 from dprbft.config import RunConfig
 from dprbft.federation import load_federation
 from dprbft.layout import last_model_file, model_file, release_file, rounds_file
 from dprbft.messages import Release
 from dprbft.rounds import load_states
+from dprbft.schedule import participants
 from panas.checkpoint import load_network
 from panas.errors import BudgetExhausted
 from panas.privacy.accounting import Unprotected

@@ -21,8 +21,8 @@ from dprbft.server import (
 )
 from panas.errors import BadInput
 from panas.network import ETF_SCALE, build_head, simplex_etf
+from panas.privacy.mechanisms import Kind, class_sums, clip_rows, moments
 from panas.privacy.randomness import SystemNoise
-from panas.privacy.release import Kind, class_sums, clip_rows, moments
 from panas.training import Optimisation
 
 D, CLASSES = 6, 3

@@ -1,31 +1,35 @@
-"""Releases: what is computed, how far one sample can move it, how much noise, who paid first."""
+"""Releases: who paid first, what is noised by how much, and what may never leave."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from panas.errors import BadInput, BudgetExhausted
-from panas.privacy.accounting import Gaussian, SampledGaussian, Unprotected
+from panas.privacy.accounting import (
+    Gaussian,
+    NoisyRows,
+    PostProcessing,
+    SampledGaussian,
+    Unprotected,
+)
 from panas.privacy.budget import Budget
 from panas.privacy.ledger import Ledger
+from panas.privacy.mechanisms import KINDS, Kind, relation_of, sensitivity
+from panas.privacy.plan import cost
 from panas.privacy.randomness import SystemNoise
-from panas.privacy.release import (
-    SENSITIVITY,
-    Kind,
-    Released,
-    class_sums,
-    clip_rows,
-    label_histogram,
-    moments,
-    release,
-    unpack_symmetric,
-)
+from panas.privacy.release import CHARGED_AS, Released, ReleaseEvent, label_histogram, release
+
+EVENTS: Mapping[Kind, ReleaseEvent] = {
+    "moments": Gaussian(2.0),
+    "class_sums": Gaussian(2.0),
+    "noisy_rows": NoisyRows(2.0, 0.5, 3),
+    "public_rows": PostProcessing(),
+    "raw_rows": Unprotected(),
+}
 
 
 class NoNoise:
@@ -50,113 +54,38 @@ def rows(n: int, d: int, classes: int, seed: int, scale: float = 2.0) -> tuple[T
     return scale * torch.randn(n, d, generator=g), torch.randint(classes, (n,), generator=g)
 
 
+ROWS_CLIENT = 7
+
+
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     ledger = Ledger(tmp_path / "ledger.jsonl")
     ledger.open_account(0, Budget(8.0, 1e-5), allow_unprotected=True)
+    rows = relation_of("noisy_rows")
+    ledger.open_account(ROWS_CLIENT, Budget(8.0, 1e-5), allow_unprotected=True, relation=rows)
     return ledger
+
+
+def client_of(kind: str) -> int:
+    return ROWS_CLIENT if kind == "noisy_rows" else 0
 
 
 def let_go(
     ledger: Ledger,
     kind: Kind,
     read: Callable[[], tuple[Tensor, Tensor]],
-    event: Gaussian | Unprotected = Gaussian(2.0),  # noqa: B008
+    event: ReleaseEvent | None = None,
 ) -> Released:
     return release(
-        kind, read, classes=3, event=event, ledger=ledger, client=0, round=1, noise=NoNoise()
+        kind,
+        read,
+        classes=3,
+        event=event or EVENTS[kind],
+        ledger=ledger,
+        client=client_of(kind),
+        round=1,
+        noise=NoNoise(),
     )
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    n=st.integers(0, 12), d=st.integers(1, 6), classes=st.integers(1, 4), seed=st.integers(0, 99)
-)
-def test_without_noise_the_sums_are_those_of_a_loop(
-    n: int, d: int, classes: int, seed: int
-) -> None:
-    z, y = rows(n, d, classes, seed)
-    A, B = torch.zeros(d, d, dtype=torch.float64), torch.zeros(classes, d, dtype=torch.float64)
-    counts = torch.zeros(classes, dtype=torch.float64)
-    for i in range(n):
-        u = z[i].double() * min(1.0, 1.0 / float(z[i].double().norm()))
-        A += torch.outer(u, u)
-        B[y[i]] += u
-        counts[y[i]] += 1
-    second = moments(z, y, classes, 1.0, NoNoise())
-    first = class_sums(z, y, classes, 1.0, NoNoise())
-    assert second["A"].shape == (d * (d + 1) // 2,)
-    torch.testing.assert_close(unpack_symmetric(second["A"], d).double(), A, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(second["B"].double(), B, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(first["S"].double(), B, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(first["counts"].double(), counts)
-    assert all(t.dtype == torch.float32 for t in (*second.values(), *first.values()))
-
-
-def vector(kind: str, z: Tensor, y: Tensor, classes: int) -> Tensor:
-    """What is released as one vector in which all noise has the same standard deviation.
-
-    A symmetric A is isometric to its upper triangle with off-diagonal numbers times sqrt(2).
-    """
-    if kind == "class_sums":
-        out = class_sums(z, y, classes, 0.0, NoNoise())
-        return torch.cat([out["S"].flatten(), out["counts"]]).double()
-    out = moments(z, y, classes, 0.0, NoNoise())
-    full = unpack_symmetric(out["A"], z.shape[1]).double()
-    return torch.cat([full.flatten(), out["B"].double().flatten()])
-
-
-@pytest.mark.parametrize("kind", ["moments", "class_sums"])
-def test_one_sample_moves_a_release_by_its_sensitivity_and_no_more(kind: Kind) -> None:
-    d, classes = 4, 3
-    bound = SENSITIVITY[kind]
-    assert bound == pytest.approx(math.sqrt(2))
-    moved = []
-    for seed in range(300):
-        z, y = rows(1 + seed % 7, d, classes, seed, scale=10.0 ** (seed % 5 - 2))
-        whole = vector(kind, z, y, classes)
-        for i in range(len(y)):
-            rest = torch.arange(len(y)) != i
-            moved.append(float((whole - vector(kind, z[rest], y[rest], classes)).norm()))
-    assert max(moved) <= bound + 1e-5
-    assert max(moved) >= bound - 1e-5
-
-
-def test_clipping_scales_long_rows_only() -> None:
-    z, _ = rows(50, 5, 2, seed=1, scale=0.5)
-    u = clip_rows(z)
-    long = z.norm(dim=1) > 1
-    assert bool(long.any())
-    assert not bool(long.all())
-    assert torch.equal(u[~long], z[~long])
-    torch.testing.assert_close(u[long].norm(dim=1), torch.ones(int(long.sum())))
-    assert torch.equal(clip_rows(torch.zeros(2, 3)), torch.zeros(2, 3))
-
-
-def noise_ratios(kind: str, source: SystemNoise, scale: float = 3.0) -> dict[str, float]:
-    """Standard deviation of the noise of each kind of number, over what it should be."""
-    d, classes, draws = 8, 5, 400
-    z, y = torch.zeros(0, d), torch.zeros(0, dtype=torch.int64)
-    if kind == "class_sums":
-        outs = [class_sums(z, y, classes, scale, source) for _ in range(draws)]
-        parts = {k: torch.stack([o[k] for o in outs]) for k in ("S", "counts")}
-        return {k: float(v.double().std()) / scale for k, v in parts.items()}
-    outs = [moments(z, y, classes, scale, source) for _ in range(draws)]
-    A = torch.stack([o["A"] for o in outs]).double()
-    row, column = torch.triu_indices(d, d)
-    return {
-        "diagonal": float(A[:, row == column].std()) / scale,
-        "off-diagonal": float(A[:, row != column].std()) / (scale / math.sqrt(2)),
-        "B": float(torch.stack([o["B"] for o in outs]).double().std()) / scale,
-    }
-
-
-@pytest.mark.parametrize("kind", ["moments", "class_sums"])
-def test_every_number_gets_the_noise_that_is_accounted(kind: str) -> None:
-    for ratio in noise_ratios(kind, SystemNoise()).values():
-        assert ratio == pytest.approx(1.0, abs=0.09)  # 5 standard errors of 2,000 draws
-    for ratio in noise_ratios(kind, HalfNoise()).values():
-        assert ratio != pytest.approx(1.0, abs=0.09)
 
 
 @pytest.mark.parametrize("kind", ["moments", "class_sums"])
@@ -185,19 +114,103 @@ def test_the_noise_is_the_sensitivity_times_the_charged_multiplier(
     else:
         torch.testing.assert_close(out.arrays["counts"], torch.tensor([s, s + 1, s]))
     assert ledger.account(0).events() == [Gaussian(2.5)]
-    assert ledger.account(0).entries[0].record["sensitivity"] == SENSITIVITY[kind]
+    assert ledger.account(0).entries[0].record["sensitivity"] == sensitivity(
+        kind, "add-or-remove-one"
+    )
 
 
-@pytest.mark.parametrize("kind", ["moments", "class_sums", "raw_rows"])
+def test_noisy_rows_have_twice_the_charged_multiplier_and_flips(ledger: Ledger) -> None:
+    class Ones(NoNoise):
+        def normal(self, *shape: int) -> Tensor:
+            return torch.ones(shape, dtype=torch.float64)
+
+        def uniform(self, size: int) -> Tensor:
+            return torch.full((size,), 0.9, dtype=torch.float64)
+
+    for flip, label in ((0.89, 0), (0.91, 2)):
+        out = release(
+            "noisy_rows",
+            lambda: (torch.zeros(2, 2), torch.tensor([0, 0])),
+            classes=3,
+            event=NoisyRows(2.5, flip, 3),
+            ledger=ledger,
+            client=ROWS_CLIENT,
+            round=0,
+            noise=Ones(),
+        )
+        torch.testing.assert_close(out.arrays["z"], torch.full((2, 2), 5.0))
+        assert out.arrays["y"].tolist() == [label, label]
+    assert ledger.account(ROWS_CLIENT).entries[0].record["sensitivity"] == 2.0
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_ledger_is_charged_before_the_rows_are_read(ledger: Ledger, kind: Kind) -> None:
     seen = []
 
     def read() -> tuple[Tensor, Tensor]:
-        seen.append(len(Ledger(ledger.path).account(0).entries))
+        seen.append(len(Ledger(ledger.path).account(client_of(kind)).entries))
         return rows(5, 4, 3, seed=0)
 
-    let_go(ledger, kind, read, Unprotected() if kind == "raw_rows" else Gaussian(2.0))
+    let_go(ledger, kind, read)
     assert seen == [1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_release_costs_its_event_and_no_more(ledger: Ledger, kind: Kind) -> None:
+    for _ in range(2):
+        let_go(ledger, kind, lambda: rows(5, 4, 3, seed=0))
+    account = ledger.account(client_of(kind))
+    assert account.events() == [EVENTS[kind]] * 2
+    expected = cost([EVENTS[kind]] * 2, account.budget, relation=account.relation)
+    assert account.spent() == pytest.approx(expected)
+    assert {"public_rows": expected == 0.0, "raw_rows": expected == math.inf}.get(kind, True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_noise_a_kind_leaves_as_unprotected(ledger: Ledger, kind: Kind) -> None:
+    let_go(ledger, kind, lambda: rows(5, 4, 3, seed=0), Unprotected())
+    assert ledger.account(client_of(kind)).spent() == math.inf
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("event", [*EVENTS.values(), SampledGaussian(0.01, 2.0, 1)], ids=repr)
+def test_no_other_event_pays_for_a_release(ledger: Ledger, kind: Kind, event: ReleaseEvent) -> None:
+    if isinstance(event, CHARGED_AS[kind] | Unprotected):
+        return
+    with pytest.raises((BadInput, TypeError)):
+        let_go(ledger, kind, lambda: rows(5, 4, 3, seed=0), event)
+    assert not ledger.account(client_of(kind)).entries
+
+
+def test_a_release_of_another_relation_or_of_other_labels_is_refused(ledger: Ledger) -> None:
+    cases: list[tuple[Kind, ReleaseEvent, int, str]] = [
+        ("moments", Gaussian(2.0), ROWS_CLIENT, "add-or-remove-one"),
+        ("noisy_rows", NoisyRows(2.0, 0.5, 3), 0, "replace-one"),
+        ("noisy_rows", NoisyRows(2.0, 0.5, 4), ROWS_CLIENT, "3 classes"),
+    ]
+    for kind, event, client, match in cases:
+        with pytest.raises(BadInput, match=match):
+            release(
+                kind,
+                lambda: rows(5, 4, 3, seed=0),
+                classes=3,
+                event=event,
+                ledger=ledger,
+                client=client,
+                round=0,
+                noise=NoNoise(),
+            )
+        assert not ledger.account(client).entries
+
+
+def test_public_rows_of_weights_without_protection_are_no_post_processing(ledger: Ledger) -> None:
+    ledger.charge(
+        0, Unprotected(), phase="training", mechanism="sgd", recipient="server", sensitivity=None
+    )
+    with pytest.raises(BadInput, match="trained under DP"):
+        let_go(ledger, "public_rows", lambda: rows(5, 4, 3, seed=0))
+    out = let_go(ledger, "public_rows", lambda: rows(5, 4, 3, seed=0), Unprotected())
+    assert torch.equal(out.arrays["z"], rows(5, 4, 3, seed=0)[0])
 
 
 def test_rows_are_never_read_where_the_charge_is_refused(ledger: Ledger) -> None:
@@ -229,13 +242,45 @@ def test_rows_are_never_read_where_the_charge_is_refused(ledger: Ledger) -> None
         )
 
 
-def test_a_charge_is_kept_though_the_rows_fail(ledger: Ledger) -> None:
-    for bad in (math.nan, math.inf):
-        z, y = rows(5, 4, 3, seed=0)
-        z[2, 1] = bad
-        with pytest.raises(BadInput, match="finite representations"):
-            let_go(ledger, "moments", lambda z=z, y=y: (z, y), Gaussian(5.0))
-    assert len(ledger.account(0).entries) == 2
+class Recording(NoNoise):
+    """No noise, and a note of whether any mechanism has asked for some."""
+
+    asked = False
+
+    def normal(self, *shape: int) -> Tensor:
+        self.asked = True
+        return super().normal(*shape)
+
+    def uniform(self, size: int) -> Tensor:
+        self.asked = True
+        return super().uniform(size)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_rows_that_are_no_numbers_never_reach_a_mechanism(
+    ledger: Ledger, kind: Kind, bad: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    z, y = rows(5, 4, 3, seed=0)
+    z[2, 1] = bad
+    built = []
+    monkeypatch.setattr(Released, "__post_init__", lambda self: built.append(self))
+    noise = Recording()
+    with pytest.raises(BadInput, match="finite representations"):
+        release(
+            kind,
+            lambda: (z, y),
+            classes=3,
+            event=EVENTS[kind],
+            ledger=ledger,
+            client=client_of(kind),
+            round=0,
+            noise=noise,
+        )
+    assert not built
+    assert not noise.asked
+    # What was about to be spent counts as spent.
+    assert ledger.account(client_of(kind)).events() == [EVENTS[kind]]
 
 
 def test_nothing_is_released_without_the_receipt_of_its_kind(ledger: Ledger) -> None:
@@ -247,24 +292,14 @@ def test_nothing_is_released_without_the_receipt_of_its_kind(ledger: Ledger) -> 
         Released("raw_rows", out.arrays, out.receipt)
 
 
-def test_raw_rows_are_exact_and_demand_an_unprotected_charge(ledger: Ledger) -> None:
+@pytest.mark.parametrize("kind", ["raw_rows", "public_rows"])
+def test_rows_without_noise_are_exact(ledger: Ledger, kind: Kind) -> None:
     z, y = rows(5, 4, 3, seed=0)
-    with pytest.raises(BadInput, match="charged as what it is"):
-        let_go(ledger, "raw_rows", lambda: (z, y), Gaussian(2.0))
-    assert not ledger.account(0).entries
-    out = let_go(ledger, "raw_rows", lambda: (z, y), Unprotected())
+    out = let_go(ledger, kind, lambda: (z, y))
     assert torch.equal(out.arrays["z"], z)
     assert torch.equal(out.arrays["y"], y)
-    assert ledger.account(0).spent("release") == math.inf
-    assert ledger.account(0).entries[0].record["sensitivity"] is None
-
-
-def test_unpacking_inverts_the_upper_triangle() -> None:
-    for d in (1, 2, 5):
-        g = torch.Generator().manual_seed(d)
-        A = torch.randn(d, d, generator=g)
-        A = A + A.T
-        assert torch.equal(unpack_symmetric(A[tuple(torch.triu_indices(d, d))], d), A)
+    known = {"raw_rows": None, "public_rows": 0.0}[kind]
+    assert ledger.account(0).entries[0].record["sensitivity"] == known
 
 
 def test_the_histogram_is_the_counts_with_noise_of_sensitivity_one(ledger: Ledger) -> None:
@@ -280,27 +315,28 @@ def test_the_histogram_is_the_counts_with_noise_of_sensitivity_one(ledger: Ledge
     assert second.event == Unprotected()
 
 
-def histogram_ratio(ledger: Ledger, source: SystemNoise) -> float:
+def histogram_ratio(ledger: Ledger, source: SystemNoise, client: int) -> float:
     counts = label_histogram(
         lambda: torch.zeros(0, dtype=torch.int64),
         classes=4000,
         event=Gaussian(20.0),
         ledger=ledger,
-        client=0,
+        client=client,
         noise=source,
     )
     return float(counts.std()) / 20.0
 
 
-def test_the_histogram_has_the_noise_that_is_accounted(ledger: Ledger) -> None:
-    assert histogram_ratio(ledger, SystemNoise()) == pytest.approx(1.0, abs=0.06)
-    assert histogram_ratio(ledger, HalfNoise()) != pytest.approx(1.0, abs=0.06)
-
-
-def test_a_subsampled_event_does_not_pay_for_a_release_of_everything(ledger: Ledger) -> None:
-    with pytest.raises((BadInput, TypeError)):
-        let_go(ledger, "moments", lambda: rows(5, 4, 3, 0), SampledGaussian(0.01, 2.0, 1))  # type: ignore[arg-type]
-    assert not ledger.account(0).entries
+@pytest.mark.parametrize(("client", "delta"), [(0, 1.0), (ROWS_CLIENT, math.sqrt(2))])
+def test_the_histogram_has_the_noise_of_its_relation(
+    ledger: Ledger, client: int, delta: float
+) -> None:
+    found = histogram_ratio(ledger, SystemNoise(), client)
+    assert found == pytest.approx(delta, rel=0.06)
+    assert histogram_ratio(ledger, HalfNoise(), client) != pytest.approx(delta, rel=0.06)
+    entry = ledger.account(client).entries[0]
+    assert entry.record["sensitivity"] == pytest.approx(delta)
+    assert entry.event == Gaussian(20.0)
 
 
 def test_a_receipt_pays_for_one_release_only(ledger: Ledger) -> None:

@@ -1,0 +1,251 @@
+"""What does a release cost the shared head? Head accuracy by release kind and epsilon.
+
+    python -m benchmarks.heads [--dataset digits|fashion-mnist --data-root DIR] [--seeds 5] [--json]
+
+For each seed, four clients (Dirichlet 0.5) get one bottom each, of a fixed genome: warm-started on
+the public part against the simplex head, then trained on the client's own samples against the
+same head, as a run does but without DP noise. Every row of the table then uses the same bottoms, so
+that rows differ by the release alone. One release spends the whole epsilon (delta 1e-5); the server
+makes a head of all clients' releases, and the score is its accuracy on all test splits, pooled.
+
+| row | head |
+|---|---|
+| moments, class_sums, noisy_rows | the server's, from that release |
+| public_rows | the server's, from everyone's rows of the public samples: no epsilon to vary |
+| ... alone | the same releases, where the server knows no simplex head to start from |
+| local | each client's own, from its own exact moments, which never leave it |
+| etf | the simplex head that everybody starts from |
+
+"noiseless" is the same row with exact numbers. Fashion-MNIST is shrunk to 14 x 14 by averaging, and
+a part of it is used, to keep the benchmark quick.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from dprbft.config import RunConfig, build_config
+from dprbft.federation import load_federation
+from dprbft.messages import Broadcast, Release
+from dprbft.schedule import LABEL_SHARE
+from dprbft.server import aggregate, to_broadcast, to_head
+from panas.data.dataset import Samples
+from panas.genome import Genome
+from panas.network import Blueprint, Bottom
+from panas.privacy.accounting import Gaussian, NoisyRows, PostProcessing, Unprotected
+from panas.privacy.budget import Budget
+from panas.privacy.ledger import Ledger
+from panas.privacy.mechanisms import Kind, flip_for, relation_of
+from panas.privacy.plan import release_multiplier
+from panas.privacy.randomness import SystemNoise
+from panas.privacy.release import ReleaseEvent, release
+from panas.search import deployable
+from panas.seeds import stream
+from panas.training import Optimisation, fit, represent
+
+DELTA = 1e-5
+EPSILONS = (1.0, 3.0, 8.0)
+GENOMES = ("c32k3-max-c64k3-c64k3", "c32k5-max-c64k3-c64k3")
+"""Architectures of the sort that a search finds, in turn: all clients' bottoms are respectable."""
+
+ROUNDS = 3
+"""Local training takes as many epochs as a default run of so many rounds."""
+
+LIMITS: dict[str, dict[str, Any]] = {
+    "digits": {},
+    "fashion-mnist": {"limit": 6000, "public_limit": 1000},
+}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A client with its bottom: representations of its splits and of the public samples."""
+
+    train: tuple[torch.Tensor, torch.Tensor]
+    test: tuple[torch.Tensor, torch.Tensor]
+    public: tuple[torch.Tensor, torch.Tensor]
+
+
+def shrink(samples: Samples) -> Samples:
+    """28 x 28 images to 14 x 14; smaller ones stay."""
+    if samples.shape[1] < 28:
+        return samples
+    x = F.avg_pool2d(samples.x.float(), 2)
+    return replace(samples, x=x.round().to(samples.x.dtype))
+
+
+def bottoms(config: RunConfig) -> tuple[list[Trained], Broadcast]:
+    """The trained clients of a seed, and the head that they were trained against."""
+    federation, seed = load_federation(config), config.seed
+    public = shrink(federation.public)
+    t = config.training
+    blueprint = Blueprint(
+        shape=public.shape, classes=federation.classes, width=config.network.width
+    )
+    warm = Optimisation(
+        learning_rate=t.warm_learning_rate,
+        optimiser="adam",
+        decay="cosine",
+        batch_size=t.warm_batch_size,
+        epochs=t.warm_epochs,
+    )
+    # DP-SGD's default learning rate is for clipped gradients; without clipping it wrecks them.
+    how = replace(warm, epochs=ROUNDS * t.epochs)
+    found = []
+    for client in federation.clients:
+        rng = stream(seed, "client", client.id, "benchmark")
+        bottom, head = deployable(
+            Genome.parse(GENOMES[client.id % len(GENOMES)]),
+            blueprint=blueprint,
+            public=public,
+            warm=warm,
+            train_head=blueprint.head_moves,
+            seed=seed,
+            client=client.id,
+            device=torch.device("cpu"),
+        )
+        train = shrink(client.train)
+        fit(bottom, head, train, how=how, rng=rng, train_head=blueprint.head_moves)
+        parts = (train, shrink(client.test), public)
+        found.append(Trained(*((rows_of(bottom, s), s.y) for s in parts)))
+    return found, to_broadcast(head, 0)
+
+
+def rows_of(bottom: Bottom, samples: Samples) -> torch.Tensor:
+    """Representations of samples."""
+    return represent(bottom, samples)
+
+
+def event_of(kind: Kind, epsilon: float | None, classes: int) -> ReleaseEvent:
+    """One release for the whole epsilon; None: without noise."""
+    if kind == "public_rows":
+        return PostProcessing()
+    if epsilon is None:
+        return Unprotected()
+    budget = Budget(epsilon, DELTA)
+    if kind != "noisy_rows":
+        return Gaussian(release_multiplier(budget, 1, 1.0))
+    flip = flip_for(LABEL_SHARE * epsilon, classes)
+    m = release_multiplier(budget, 1, 1.0, flip=flip, classes=classes)
+    return NoisyRows(m, flip, classes)
+
+
+def send(kind: Kind, clients: Sequence[Trained], event: ReleaseEvent, start: Broadcast) -> list:
+    """Everyone's release, charged to a ledger of its own and passed over the wire."""
+    classes, width = start.weight.shape
+    sent = []
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(Path(folder) / "ledger.jsonl")
+        for id, client in enumerate(clients):
+            budget = Budget(1.001 * max(EPSILONS), DELTA)
+            relation = relation_of(kind)
+            ledger.open_account(id, budget, allow_unprotected=True, relation=relation)
+            rows = client.public if kind == "public_rows" else client.train
+            released = release(
+                kind,
+                lambda rows=rows: rows,
+                classes=classes,
+                event=event,
+                ledger=ledger,
+                client=id,
+                round=1,
+                noise=SystemNoise(),
+            )
+            content = Release.of(released).to_bytes()
+            sent.append(Release.from_bytes(content, width=width, classes=classes))
+    return sent
+
+
+def answer(releases: list[Release], start: Broadcast) -> Broadcast:
+    """The server's head."""
+    how, rng = Optimisation(epochs=0), stream(0, "benchmark")
+    return aggregate(releases, start, round=1, how=how, rng=rng)
+
+
+def score(clients: Sequence[Trained], heads: Sequence[Broadcast]) -> float:
+    """Accuracy on all clients' test samples, each client with its head."""
+    right = total = 0
+    for client, head in zip(clients, heads, strict=True):
+        z, y = client.test
+        right += int((to_head(head)(z).argmax(1) == y).sum())
+        total += len(y)
+    return right / total
+
+
+def one(config: RunConfig) -> dict[str, dict[str, float]]:
+    """All rows of one seed."""
+    clients, start = bottoms(config)
+    everyone = [start] * len(clients)
+    nothing = replace(start, weight=0 * start.weight)
+    found: dict[str, dict[str, float]] = {}
+    kinds: tuple[Kind, ...] = ("moments", "class_sums", "noisy_rows", "public_rows")
+    for kind in kinds:
+        found[kind], found[f"{kind} alone"] = {}, {}
+        for epsilon in (*EPSILONS, None) if kind != "public_rows" else (None,):
+            releases = send(kind, clients, event_of(kind, epsilon, len(start.weight)), start)
+            name = f"{epsilon:g}" if epsilon else "noiseless"
+            for row, before in ((kind, start), (f"{kind} alone", nothing)):
+                head = answer(releases, before)
+                found[row][name] = score(clients, [head] * len(clients))
+    own = [answer([r], start) for r in send("moments", clients, Unprotected(), start)]
+    found["local"] = {"noiseless": score(clients, own)}
+    found["etf"] = {"noiseless": score(clients, everyone)}
+    return found
+
+
+def table(runs: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
+    """Mean and standard deviation over seeds; rows without an epsilon are flat."""
+    found: dict[str, Any] = {}
+    for row, columns in runs[0].items():
+        cells = {}
+        for name in columns:
+            values = [r[row][name] for r in runs]
+            spread = statistics.stdev(values) if len(values) > 1 else 0.0
+            cells[name] = {"mean": statistics.fmean(values), "std": spread}
+        found[row] = cells["noiseless"] if row in ("local", "etf") else cells
+    return found
+
+
+def main() -> None:
+    """Parse, run, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dataset", choices=list(LIMITS), default="digits")
+    parser.add_argument("--data-root")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--json", action="store_true")
+    a = parser.parse_args()
+    began = time.perf_counter()
+    data = {"dataset": a.dataset, **LIMITS[a.dataset]}
+    data |= {"data_root": a.data_root} if a.data_root else {}
+    runs = []
+    for seed in range(a.seeds):
+        layer = {"seed": seed, "data": data, "federation": {"clients": a.clients}}
+        runs.append(one(build_config(layer)))
+    found = table(runs)
+    if a.json:
+        seconds = round(time.perf_counter() - began, 1)
+        print(json.dumps({a.dataset: found, "seeds": a.seeds, "seconds": seconds, "runs": runs}))
+        return
+    columns = [f"{e:g}" for e in EPSILONS] + ["noiseless"]
+    print(f"{a.dataset:18s}" + "".join(f"{c:>16s}" for c in columns))
+    for row, cells in found.items():
+        known = {"noiseless": cells} if "mean" in cells else cells
+        shown = (
+            f"{known[c]['mean']:.3f} +- {known[c]['std']:.3f}" if c in known else ""
+            for c in columns
+        )
+        print(f"{row:18s}" + "".join(f"{s:>16s}" for s in shown))
+
+
+if __name__ == "__main__":
+    main()
