@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
 from dprbft.config import RunConfig
 from dprbft.partition import partition
 from panas.data.dataset import Samples
@@ -48,12 +50,13 @@ class Federation:
         return len(self.class_names)
 
 
-def search_parts(config: RunConfig, public: Samples) -> tuple[str, ...]:
+def search_parts(config: RunConfig, public: int) -> tuple[str, ...]:
     """Parts of a client's data, besides "train", that its ledger has to know of beforehand.
 
-    Without public samples a dp search divides its split: one part trains candidates, one scores.
+    Without public samples (`public` is their number) a dp search divides its split: one part
+    trains candidates, one scores them.
     """
-    if config.privacy.search == "dp" and not len(public):
+    if config.privacy.search == "dp" and not public:
         return ("search/train", "search/validation")
     return ("search",) if config.privacy.search in ("dp", "unaccounted") else ()
 
@@ -98,15 +101,27 @@ def _load(text: str) -> Federation:
     clients = []
     for id, indices in enumerate(shares):
         mine = pool.take(indices)
+        rng = stream(config.seed, "client", id, "split")
+        apart, left, share = mine.take([]), mine, search
+        if config.privacy.search == "dp":
+            # By lot, not by class: what it spends is apart only if no label decides who is in it.
+            order = rng.permutation(len(mine))
+            k = round(search * len(mine))
+            apart, left, share = mine.take(np.sort(order[:k])), mine.take(np.sort(order[k:])), 0.0
+        rest = 1.0 - search + share
         s = split(
-            mine.y.numpy(),
-            search=search,
-            validation=data.validation_fraction,
-            test=data.test_fraction,
-            rng=stream(config.seed, "client", id, "split"),
+            left.y.numpy(),
+            search=share,
+            validation=data.validation_fraction / rest,
+            test=data.test_fraction / rest,
+            rng=rng,
         )
         client = ClientData(
-            id, mine.take(s.search), mine.take(s.train), mine.take(s.validation), mine.take(s.test)
+            id,
+            apart if len(apart) else left.take(s.search),
+            left.take(s.train),
+            left.take(s.validation),
+            left.take(s.test),
         )
         if not all(len(part) for part in (client.train, client.validation, client.test)):
             raise BadInput(

@@ -2,12 +2,13 @@
 
 What the search looks at decides what it costs. `proxy_data` draws everything from public samples,
 resampled to the client's own noised label histogram: personal, and paid for by the histogram
-alone. `private_data` is the paper's way, on the client's search split: nothing here accounts for
-it, and the ledger says infinity.
+alone. `search_without_data` looks at noise only and costs nothing. `private_data` is the paper's
+way, on the client's search split: nothing here accounts for it, and the ledger says infinity.
+Scores on private samples that are noised and paid for: `panas.selection`.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,7 +26,9 @@ from panas.privacy.accounting import Event
 from panas.privacy.budget import Budget
 from panas.privacy.plan import Plan, calibrate, cost
 from panas.privacy.randomness import ReproducibleNoise
+from panas.proxies import score
 from panas.seeds import stream, torch_generator
+from panas.selection import Algorithm
 from panas.space import SearchSpace
 from panas.training import Optimisation, accuracy, fit, fit_private
 from panas.tuning import Setting, TrialRecord, TuningConfig, TuningResult, TuningSpace, tune
@@ -100,30 +103,78 @@ def search_architecture(
     seed: int,
     client: int,
     device: torch.device,
+    algorithm: Algorithm = "genetic",
     on_generation: Callable[[GenerationRecord], None] | None = None,
 ) -> EvolutionResult:
-    """Evolve a client's architecture; fitness is validation accuracy after a short training.
-
-    The training of a genome is seeded by the genome, so that it scores the same whenever and
-    wherever it is evaluated.
-    """
+    """Search a client's architecture; fitness is validation accuracy after a short training."""
     train = concat([data.warm, data.train]) if len(data.warm) else data.train
 
     def fitness(genome: Genome) -> float:
-        rng = stream(seed, "client", client, "fitness", str(genome))
-        generator = torch_generator(rng)
-        bottom = blueprint.bottom(genome, generator).to(device)
-        head = blueprint.head(generator).to(device)
-        fit(bottom, head, train, how=how, rng=rng, train_head=blueprint.head_init == "random")
-        return accuracy(bottom, head, data.validation)
+        networks = trained(genome, train, blueprint, how, seed, client, device)
+        return accuracy(*networks, data.validation)
 
-    return evolve(
-        space,
-        fitness,
-        config=config,
-        rng=stream(seed, "client", client, "search"),
-        on_generation=on_generation,
-    )
+    rng = stream(seed, "client", client, "search")
+    return explore(space, fitness, config, algorithm, rng, on_generation)
+
+
+def search_without_data(
+    *,
+    blueprint: Blueprint,
+    space: SearchSpace,
+    config: EvolutionConfig,
+    seed: int,
+    client: int,
+    algorithm: Algorithm = "genetic",
+    on_generation: Callable[[GenerationRecord], None] | None = None,
+) -> EvolutionResult:
+    """Search a client's architecture by `panas.proxies.score`, which looks at noise alone.
+
+    Privacy: reads no sample of anybody's; epsilon 0. A genome scores the same for all clients.
+    """
+
+    def fitness(genome: Genome) -> float:
+        return score(genome, blueprint, stream(seed, "data-free", str(genome)))
+
+    rng = stream(seed, "client", client, "search")
+    return explore(space, fitness, config, algorithm, rng, on_generation)
+
+
+def explore(
+    space: SearchSpace,
+    fitness: Callable[[Genome], float],
+    config: EvolutionConfig,
+    algorithm: Algorithm,
+    rng: np.random.Generator,
+    on_generation: Callable[[GenerationRecord], None] | None = None,
+    map: Callable[[Callable[[Genome], float], list[Genome]], Iterable[float]] = map,
+) -> EvolutionResult:
+    """The genetic search, or the best of as many random genomes as it would evaluate at most."""
+    if algorithm == "random":
+        config = replace(
+            config, population=config.population * (config.generations + 1), generations=0
+        )
+    return evolve(space, fitness, config=config, rng=rng, on_generation=on_generation, map=map)
+
+
+def trained(
+    genome: Genome,
+    samples: Samples,
+    blueprint: Blueprint,
+    how: Optimisation,
+    seed: int,
+    client: int,
+    device: torch.device,
+) -> tuple[Bottom, Head]:
+    """A genome's network after a short training without privacy.
+
+    It is seeded by the genome, so that it comes out the same whenever and wherever it is trained.
+    """
+    rng = stream(seed, "client", client, "fitness", str(genome))
+    generator = torch_generator(rng)
+    bottom = blueprint.bottom(genome, generator).to(device)
+    head = blueprint.head(generator).to(device)
+    fit(bottom, head, samples, how=how, rng=rng, train_head=blueprint.head_moves)
+    return bottom, head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +188,8 @@ class Schedule:
         releases: releases it makes.
         release_share: share of epsilon that sizes release noise.
         spent: what it was charged before.
+        flip: of the labels of noisy rows; None for other releases.
+        classes: number of classes, if `flip` is given.
 
     """
 
@@ -146,6 +199,8 @@ class Schedule:
     releases: int
     release_share: float
     spent: Sequence[Event] = ()
+    flip: float | None = None
+    classes: int = 0
 
     def plan(self, budget: Budget, batch_size: int, clip: float) -> Plan:
         """The plan with the least noise; raises BudgetExhausted if there is none."""
@@ -158,6 +213,8 @@ class Schedule:
             rounds=self.rounds,
             releases=self.releases,
             release_share=self.release_share,
+            flip=self.flip,
+            classes=self.classes,
             spent=self.spent,
         )
 
@@ -178,12 +235,13 @@ def tune_settings(
     client: int,
     device: torch.device,
     on_trial: Callable[[TrialRecord], None] | None = None,
+    judge: Callable[[Bottom, Head], float] | None = None,
 ) -> TuningResult:
     """Tune a client's DP-SGD settings by rehearsing its whole training on `data.train`.
 
     Each trial starts from the same network (warm-started on `data.warm` if `warm` is given),
     trains with the noise, clip, rate and number of steps that the deployment will have, and is
-    scored on `data.validation`.
+    scored on `data.validation`, or by `judge`, which answers for what it looks at.
 
     Raises:
         BudgetExhausted: if no batch size fits the budget with any noise.
@@ -214,8 +272,9 @@ def tune_settings(
         )
 
     def affordable(setting: Setting) -> bool:
-        events = [*schedule.spent, *plan_of(setting).events()]
-        return cost(events, budget) <= budget.epsilon
+        plan = plan_of(setting)
+        events = [*schedule.spent, *plan.events()]
+        return cost(events, budget, relation=plan.relation) <= budget.epsilon
 
     def objective(setting: Setting) -> float:
         trial = copy.deepcopy(bottom), copy.deepcopy(head)
@@ -226,7 +285,7 @@ def tune_settings(
         how = Optimisation(learning_rate=setting.learning_rate, momentum=momentum)
         for _ in range(schedule.rounds):
             fit_private(*trial, data.train, plan=plan, how=how, noise=noise, train_head=train_head)
-        return accuracy(*trial, data.validation)
+        return judge(*trial) if judge else accuracy(*trial, data.validation)
 
     try:
         return tune(

@@ -1,0 +1,94 @@
+"""Which data-free proxy ranks architectures most like their accuracy does?
+
+    python -m benchmarks.data_free [--dataset digits --data-root DIR] [--genomes 24] [--json]
+
+Random genomes of the default space are trained as a search trains them, on the public part of a
+data set, and scored on held-out public samples; each proxy scores them without any data. What is
+printed is Spearman's rank correlation between the two, beside that of two facts that cost nothing
+either: the number of parameters and of multiply-adds.
+"""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+
+import torch
+from scipy.stats import spearmanr
+
+from panas.cost import cost
+from panas.data import load
+from panas.data.dataset import Samples
+from panas.data.splits import split, stratified
+from panas.genome import Genome
+from panas.network import Blueprint
+from panas.proxies import PROXIES
+from panas.search import trained
+from panas.seeds import stream
+from panas.space import SearchSpace, random_genome
+from panas.training import Optimisation, accuracy
+
+HOW = Optimisation(learning_rate=0.005, optimiser="adam", decay="cosine", batch_size=32, epochs=8)
+CPU = torch.device("cpu")
+
+
+def public_parts(dataset: str, root: str | None, samples: int) -> tuple[Samples, Samples]:
+    """Samples to train on, so many, and others to score on."""
+    source = load(
+        dataset,
+        data_root=Path(root) if root else None,
+        public_fraction=0.5,
+        public_limit=3 * samples,
+        public_data=None,
+        limit=100,
+        label=None,
+        rng=stream(0, "data"),
+    )
+    public = source.public
+    s = split(public.y, search=0.0, validation=0.4, test=0.0, rng=stream(0, "split"))
+    train = public.take(s.train)
+    few = stratified(train.y, min(samples, len(train)), stream(0, "few"))
+    return train.take(few), public.take(s.validation)
+
+
+def main() -> None:
+    """Parse, run, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dataset", default="digits")
+    parser.add_argument("--data-root")
+    parser.add_argument("--genomes", type=int, default=24)
+    parser.add_argument("--samples", type=int, default=400)
+    parser.add_argument("--repeats", type=int, default=2, help="trainings of each genome")
+    parser.add_argument("--start", type=int, default=0, help="seed of the genomes")
+    parser.add_argument("--json", action="store_true")
+    a = parser.parse_args()
+    train, held = public_parts(a.dataset, a.data_root, a.samples)
+    blueprint = Blueprint(shape=train.shape, classes=train.classes, width=64)
+    space = SearchSpace(shape=train.shape, min_blocks=3, max_blocks=6, widths=(16, 32, 64))
+    rng, genomes = stream(a.start, "genomes"), list[Genome]()
+    while len(genomes) < a.genomes:
+        genome = random_genome(space, rng)
+        genomes += [genome] * (genome not in genomes)
+    scores: dict[str, list[float]] = {name: [] for name in (*PROXIES, "parameters", "macs")}
+    reached = []
+    for genome in genomes:
+        networks = [
+            trained(genome, train, blueprint, HOW, a.start, k, CPU) for k in range(a.repeats)
+        ]
+        reached.append(statistics.fmean(accuracy(*n, held) for n in networks))
+        for name, proxy in PROXIES.items():
+            scores[name].append(proxy(genome, blueprint, stream(a.start, name, str(genome))))
+        size = cost(genome, shape=train.shape, width=64, classes=train.classes, norm="group")
+        scores["parameters"].append(float(size.parameters))
+        scores["macs"].append(float(size.macs))
+    found = {name: float(spearmanr(reached, values).statistic) for name, values in scores.items()}
+    if a.json:
+        print(json.dumps({a.dataset: found, "accuracies": reached}))
+        return
+    print(f"{a.dataset}: {a.genomes} genomes, accuracy {min(reached):.3f} to {max(reached):.3f}")
+    for name, rho in found.items():
+        print(f"  {name:22s} Spearman {rho:+.3f}")
+
+
+if __name__ == "__main__":
+    main()
