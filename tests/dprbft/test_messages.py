@@ -15,19 +15,29 @@ from torch import Tensor
 from dprbft import messages
 from dprbft.messages import Broadcast, Release
 from panas.errors import BadInput
-from panas.privacy.accounting import Gaussian, Unprotected
+from panas.privacy.accounting import Gaussian, NoisyRows, PostProcessing, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger import Ledger
-from panas.privacy.mechanisms import Kind
+from panas.privacy.mechanisms import KINDS, Kind, relation_of
 from panas.privacy.randomness import SystemNoise
-from panas.privacy.release import release
+from panas.privacy.release import ReleaseEvent, release
 
 D, CLASSES = 4, 3
-KINDS: tuple[Kind, ...] = ("moments", "class_sums", "raw_rows")
+
+
+ROWS = ("noisy_rows", "public_rows", "raw_rows")
+EVENTS: dict[Kind, ReleaseEvent] = {
+    "moments": Gaussian(2.0),
+    "class_sums": Gaussian(2.0),
+    "noisy_rows": NoisyRows(2.0, 0.5, CLASSES),
+    "public_rows": PostProcessing(),
+    "raw_rows": Unprotected(),
+}
 
 
 def arrays_of(kind: str, n: int = 5) -> dict[str, Tensor]:
     g = torch.Generator().manual_seed(0)
+    kind = "raw_rows" if kind in ROWS else kind
     return {
         "moments": {
             "A": torch.randn(D * (D + 1) // 2, generator=g),
@@ -51,13 +61,14 @@ def arrays_of(kind: str, n: int = 5) -> dict[str, Tensor]:
 def about_of(kind: str) -> dict[str, Any]:
     if kind == "broadcast":
         return {"type": "broadcast", "round": 2}
-    m = None if kind == "raw_rows" else 1.5
+    m = None if kind in ("raw_rows", "public_rows") else 1.5
     return {
         "type": "release",
         "client": 3,
         "round": 2,
         "kind": kind,
         "noise_multiplier": m,
+        "flip": 0.25 if kind == "noisy_rows" else None,
         "receipt": "abc",
     }
 
@@ -88,13 +99,14 @@ def test_a_broadcast_arrives_as_it_was_sent() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_release_arrives_as_it_was_released(tmp_path: Path, kind: Kind) -> None:
     ledger = Ledger(tmp_path / "l.jsonl")
-    ledger.open_account(3, Budget(8.0, 1e-5), allow_unprotected=True)
-    a = arrays_of("raw_rows")
+    terms = {"allow_unprotected": True, "relation": relation_of(kind)}
+    ledger.open_account(3, Budget(8.0, 1e-5), **terms)
+    a, event = arrays_of("raw_rows"), EVENTS[kind]
     released = release(
         kind,
         lambda: (a["z"], a["y"]),
         classes=CLASSES,
-        event=Unprotected() if kind == "raw_rows" else Gaussian(2.0),
+        event=event,
         ledger=ledger,
         client=3,
         round=5,
@@ -104,7 +116,9 @@ def test_a_release_arrives_as_it_was_released(tmp_path: Path, kind: Kind) -> Non
     content = sent.to_bytes()
     got = Release.from_bytes(content, width=D, classes=CLASSES)
     assert (got.client, got.round, got.kind) == (3, 5, kind)
-    assert got.noise_multiplier == (None if kind == "raw_rows" else 2.0)
+    noised = kind in ("moments", "class_sums", "noisy_rows")
+    assert got.noise_multiplier == (2.0 if noised else None)
+    assert got.flip == (0.5 if kind == "noisy_rows" else None)
     assert got.receipt == ledger.account(3).entries[0].id
     assert got.arrays.keys() == released.arrays.keys()
     assert all(torch.equal(got.arrays[k], v) for k, v in released.arrays.items())
@@ -118,8 +132,9 @@ def test_the_hand_made_message_is_accepted(kind: str) -> None:
     assert parse(kind, packed(arrays_of(kind), about_of(kind))) is not None
 
 
-def test_no_rows_are_a_release_too() -> None:
-    content = packed(arrays_of("raw_rows", n=0), about_of("raw_rows"))
+@pytest.mark.parametrize("kind", ROWS)
+def test_no_rows_are_a_release_too(kind: str) -> None:
+    content = packed(arrays_of(kind, n=0), about_of(kind))
     assert len(Release.from_bytes(content, width=D, classes=CLASSES).arrays["z"]) == 0
 
 
@@ -155,16 +170,17 @@ def test_wrong_facts_are_refused(kind: str, value: object) -> None:
     about = about_of(kind)
     for name in about:
         fits = {
-            "noise_multiplier": value is None or value == 1.5,
+            "noise_multiplier": (value is None or value == 1.5) and value == about[name],
+            "flip": value == about[name],
             "receipt": isinstance(value, str),
         }
         whole = isinstance(value, int) and not isinstance(value, bool)
-        if fits.get(name, whole):
+        if fits.get(name, whole) or (kind in ("moments", "class_sums") and value is None):
             continue
         with pytest.raises(BadInput):
             parse(kind, packed(arrays_of(kind), {**about, name: value}))
         less = {k: v for k, v in about.items() if k != name}
-        if name != "noise_multiplier":
+        if about[name] is not None and name != "noise_multiplier":
             with pytest.raises(BadInput):
                 parse(kind, packed(arrays_of(kind), less))
 
@@ -174,6 +190,32 @@ def test_noise_is_a_number_above_zero(m: object) -> None:
     about = {**about_of("moments"), "noise_multiplier": m}
     with pytest.raises(BadInput, match="noise multiplier"):
         parse("moments", packed(arrays_of("moments"), about))
+
+
+@pytest.mark.parametrize("flip", [0, 0.0, 1.0, 1, -0.5, 1.5, math.nan, math.inf, "0.5", True])
+def test_a_flip_is_a_probability_between_zero_and_one(flip: object) -> None:
+    about = {**about_of("noisy_rows"), "flip": flip}
+    with pytest.raises(BadInput, match="expected a flip between"):
+        parse("noisy_rows", packed(arrays_of("noisy_rows"), about))
+
+
+@pytest.mark.parametrize(
+    ("kind", "m", "flip"),
+    [
+        ("noisy_rows", 1.5, None),
+        ("noisy_rows", None, 0.5),
+        ("moments", 1.5, 0.5),
+        ("raw_rows", None, 0.5),
+        ("raw_rows", 1.5, None),
+        ("public_rows", 1.5, None),
+    ],
+)
+def test_noise_is_claimed_by_those_that_have_it_alone(
+    kind: str, m: float | None, flip: float | None
+) -> None:
+    about = {**about_of(kind), "noise_multiplier": m, "flip": flip}
+    with pytest.raises(BadInput):
+        parse(kind, packed(arrays_of(kind), about))
 
 
 @pytest.mark.parametrize("about", [[], 3, None, "text", {}, {"type": "release"}])

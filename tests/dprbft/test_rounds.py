@@ -12,12 +12,12 @@ from dprbft import rounds, work
 from dprbft.config import RunConfig
 from dprbft.federation import load_federation
 from dprbft.layout import last_model_file, model_file, release_file, rounds_file
-from dprbft.messages import Release
+from dprbft.messages import Broadcast, Release
 from dprbft.rounds import load_states
-from dprbft.schedule import participants
+from dprbft.schedule import chunk, participants
 from panas.checkpoint import load_network
 from panas.errors import BudgetExhausted
-from panas.privacy.accounting import Unprotected
+from panas.privacy.accounting import Event, PostProcessing, Unprotected
 from panas.privacy.ledger import Account, Ledger
 from panas.store import read_json, read_lines
 from panas.training import accuracy
@@ -44,7 +44,7 @@ def check_whole(run: Path, config: RunConfig) -> None:
         assert accuracy(bottom, head, data.test) == kept["accuracy"]
         load_network(last_model_file(run, data.id))
         took_part = any(data.id in c for c in participants(config))
-        sends = took_part and f.method != "local"
+        sends = took_part and f.method != "local" and config.privacy.release != "none"
         assert release_file(run, data.id).exists() == sends
         if sends:
             width, classes = config.network.width, federation.classes
@@ -68,6 +68,13 @@ def check_whole(run: Path, config: RunConfig) -> None:
         {"privacy__epsilon": math.inf, **FREE},
         {"privacy__release": "raw_rows", "network__unit": False, **FREE},
         {"privacy__search": "unaccounted", **FREE},
+        {"privacy__release": "public_rows"},
+        {"privacy__release": "none"},
+        {"privacy__release": "noisy_rows", "federation__rounds": 2},
+        pytest.param(
+            {"privacy__release": "noisy_rows", "privacy__epsilon": math.inf, **FREE},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=lambda c: "-".join(f"{v}" for v in c.values() if not isinstance(v, bool)) or "default",
 )
@@ -80,6 +87,83 @@ def test_every_variant_trains_and_keeps_its_budget(
     config = tiny(**changes)
     carry(tmp_path / "r", config)
     check_whole(tmp_path / "r", config)
+
+
+def events_of(run: Path, phase: str) -> list[list[Event]]:
+    return [account.events(phase) for account in accounts(run)]
+
+
+def test_public_rows_and_no_release_leave_the_whole_budget_to_training(
+    tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
+):
+    for kind in ("public_rows", "none"):
+        run, config = tmp_path / kind, tiny(privacy__release=kind, federation__rounds=2)
+        carry(run, config)
+        expected = [PostProcessing()] * 2 if kind == "public_rows" else []
+        assert events_of(run, "release") == [expected] * 2
+        for account in accounts(run):
+            assert account.spent("release") == 0
+            assert 0.95 * account.budget.epsilon < account.spent() <= account.budget.epsilon
+        lines = read_lines(rounds_file(run))
+        assert all((r["up_bytes"] == r["down_bytes"] == 0) == (kind == "none") for r in lines)
+        first = work.initial_broadcast(work.Task(config.model_dump_json(), run, 0, "cpu"))
+        sent = (run / "checkpoint" / "round-002" / "broadcast.safetensors").read_bytes()
+        width, classes = config.network.width, 10
+        before, after = (
+            Broadcast.from_bytes(b, width=width, classes=classes) for b in (first, sent)
+        )
+        assert torch.equal(before.weight, after.weight) == (kind == "none")
+
+
+def test_noisy_rows_leave_once_each_and_are_warned_of(
+    tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
+):
+    run, config = tmp_path / "r", tiny(privacy__release="noisy_rows", federation__rounds=3)
+    with pytest.warns(UserWarning, match="carry little under noise") as warned:
+        carry(run, config)
+    assert sum("carry little" in str(w.message) for w in warned) == 1
+    for account, data in zip(accounts(run), load_federation(config).clients, strict=True):
+        assert account.relation == "replace-one"
+        releases = [e for e in account.entries if e.phase == "release"]
+        assert [e.subset for e in releases] == ["train/1", "train/2", "train/3"]
+        # One plan, and every record pays for one release: the worst part is as good as any.
+        assert len({e.event for e in releases}) == 1
+        totals = [account.spent_on(f"train/{r}") for r in (1, 2, 3)]
+        assert max(totals) == min(totals) == account.spent()
+        assert 0.9 * account.budget.epsilon < account.spent() <= account.budget.epsilon
+        message = Release.from_bytes(
+            release_file(run, data.id).read_bytes(), width=config.network.width, classes=10
+        )
+        assert len(message.arrays["z"]) == len(chunk(config, data.id, len(data.train), 3))
+        assert (message.noise_multiplier, message.flip) == (
+            releases[2].event.noise_multiplier,
+            releases[2].event.flip,
+        )
+
+
+@pytest.mark.slow
+def test_a_part_that_a_death_has_charged_twice_raises_the_noise_that_is_left(
+    tiny: Callable[..., RunConfig],
+    carry: Callable[..., None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    run, config = tmp_path / "r", tiny(privacy__release="noisy_rows", federation__rounds=3)
+    with monkeypatch.context() as m:
+        interrupt(m, rounds, "_save", 3)  # in round 2, when everything of it is charged
+        with pytest.raises(Stop):
+            carry(run, config)
+    carry(run, config)
+    check_whole(run, config)
+    for account in accounts(run):
+        releases = [e for e in account.entries if e.phase == "release"]
+        assert [e.subset for e in releases] == ["train/1", "train/2", "train/2", "train/3"]
+        noises = [e.event.noise_multiplier for e in releases]
+        assert noises[0] == noises[1]
+        assert noises[2] == noises[3] > 1.02 * noises[1]
+        worst = max(account.leaves, key=account.spent_on)
+        assert worst == "train/2"
+        assert account.spent() <= account.budget.epsilon
 
 
 def test_personalised_budgets_are_each_spent_and_none_exceeded(
