@@ -8,7 +8,8 @@ beside, and says in a word what that shows:
 |---|---|
 | leaks | the best attack's R^2 is above the best blind control's by more than `MARGIN` |
 | no better than blind | it is not |
-| inconclusive | the interval holds `MARGIN`, or there are fewer than `MIN_SAMPLES` samples |
+| inconclusive | the interval holds `MARGIN`, there are fewer than `MIN_SAMPLES` samples, |
+| | or too few public samples to learn an attack from |
 | nothing left | the client sent no release |
 
 `public_rows` hold no private row: attacks have class means at best, and the evidence says so.
@@ -32,7 +33,7 @@ from torch import Tensor
 from attacks import controls
 from attacks.decoder import decoder_inverter
 from attacks.metrics import Score, gain_interval, score
-from attacks.observation import Inverter, Observation
+from attacks.observation import MIN_PUBLIC, Inverter, Observation
 from attacks.ridge import ridge_inverter, ridge_on_noise
 from dprbft.config import RunConfig, load_config
 from dprbft.federation import ClientData, Federation, load_federation
@@ -114,6 +115,13 @@ def _audit_client(
     if not len(samples):
         evidence = f"client {client.id} had no sample left to release in round {release.round}"
         return record | {"verdict": "nothing left", "evidence": evidence}
+    if len(federation.public) < MIN_PUBLIC:
+        evidence = (
+            f"client {client.id} was not attacked, which says nothing: an attack learns from at "
+            f"least {MIN_PUBLIC} public samples, and there are {len(federation.public)}"
+        )
+        about = {"release": release.kind, "round": release.round}
+        return record | about | {"verdict": "inconclusive", "evidence": evidence}
     chosen = np.sort(rng.permutation(len(samples))[: config.audit.samples])
     private = samples.take(chosen)
     arrays = release.arrays

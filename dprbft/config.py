@@ -45,7 +45,7 @@ class Data(Section):
     public_limit: Count = 2000  # at most so many public samples
     limit: Count | None = None  # at most so many private samples, all clients together
     search_fraction: Share = (
-        0.2  # share of a client's samples; used only by privacy.search = "unaccounted"
+        0.2  # share of a client's samples; used by privacy.search = "dp" and "unaccounted"
     )
     validation_fraction: Share = 0.15
     test_fraction: Share = 0.2
@@ -60,8 +60,9 @@ class Network(Section):
 
 
 class Search(Section):
-    """The genetic search (DPFNAS, III-A2)."""
+    """The search for an architecture (DPFNAS, III-A2)."""
 
+    algorithm: Literal["genetic", "random"] = "genetic"  # random: as many candidates, no breeding
     population: Count = 6
     generations: Natural = 3  # 0: the best of the first population
     crossover: Annotated[float, Field(ge=0, le=1)] = 0.9
@@ -115,8 +116,8 @@ class Federation(Section):
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0  # share of clients in a round
     warm_start: Literal["none", "public"] = "public"
     head: Literal["shared", "local", "blend"] = "blend"  # which head a client keeps
-    head_init: Literal["etf", "random"] = "etf"
-    train_head: bool = False  # whether the head moves during local training
+    head_init: Literal["etf", "random"] = "etf"  # random: drawn small, so it moves (train_head)
+    train_head: bool = False  # whether the simplex head moves during local training
     server_learning_rate: Positive = 0.01  # of the server's SGD on raw rows
     server_batch_size: Count = 64
     server_epochs: Count = 1
@@ -128,8 +129,10 @@ class Privacy(Section):
     epsilon: Epsilon = 8.0  # inf: train without DP
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5  # below 1/n of every client
     epsilons: tuple[Epsilon, ...] = ()  # one a client, instead of `epsilon`
-    search: Literal["proxy", "unaccounted"] = "proxy"
-    release: Literal["moments", "class_sums", "raw_rows"] = "moments"
+    search: Literal["proxy", "data-free", "dp", "unaccounted"] = "proxy"
+    release: Literal["moments", "class_sums", "noisy_rows", "public_rows", "raw_rows", "none"] = (
+        "moments"  # what leaves in a round; see panas.privacy.release
+    )
     release_share: Annotated[float, Field(gt=0, lt=1)] = 0.3  # of epsilon, sizes release noise
     histogram_share: Annotated[float, Field(gt=0, lt=1)] = 0.1  # of epsilon, for the histogram
     allow_unprotected: bool = False  # let epsilon be infinite for search or release
@@ -177,7 +180,12 @@ class RunConfig(Section):
         if p.search == "proxy" and self.data.public_data is None and not self.data.public_fraction:
             raise ValueError(
                 "public data for privacy.search = proxy, got none; give --public-data, or "
-                "data.public_fraction above 0"
+                "data.public_fraction above 0, or use privacy.search=data-free"
+            )
+        if p.search in ("dp", "unaccounted") and not self.data.search_fraction:
+            raise ValueError(
+                f"a search split for privacy.search = {p.search}, got data.search_fraction = 0; "
+                "raise it, or use privacy.search=data-free"
             )
         if self.data.validation_fraction <= 0 or self.data.test_fraction <= 0:
             raise ValueError(
@@ -194,7 +202,16 @@ class RunConfig(Section):
                 f"a search.population of at least 2 to breed, got {self.search.population}; raise "
                 "it, or set search.generations=0"
             )
-        if f.method == "dprbft" and p.release != "raw_rows" and not self.network.unit:
+        if (
+            p.release == "public_rows"
+            and self.data.public_data is None
+            and not self.data.public_fraction
+        ):
+            raise ValueError(
+                "public samples for privacy.release = public_rows, got none; give --public-data, "
+                "or data.public_fraction above 0"
+            )
+        if f.method == "dprbft" and p.release not in ("raw_rows", "none") and not self.network.unit:
             raise ValueError(
                 f"network.unit = true for the release {p.release}, got false; change it"
             )

@@ -11,12 +11,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from dprbft import work
-from dprbft.client import participants
+from dprbft.client import build_client
 from dprbft.config import RunConfig, load_config, save_config
 from dprbft.engines.inprocess import InProcess
 from dprbft.federation import load_federation
 from dprbft.layout import search_file, stages_file, tune_file
 from dprbft.rounds import Report, train_federation
+from dprbft.schedule import participants
+from dprbft.searching import search_price
 from panas.errors import BadInput
 from panas.store import exclusive, read_json, write_json
 
@@ -100,6 +102,18 @@ def is_done(run: Path, stage: str) -> bool:
     return stage in _stages(run)["done"]
 
 
+def search_prices(run: Path, config: RunConfig, clients: Sequence[int] | None = None) -> list[str]:
+    """What the searches still to come will have cost: one line, or one a client if they differ.
+
+    The ledger will show the same epsilon for the search once it, and tuning, are through.
+    """
+    todo = _missing(config, clients, lambda i: search_file(run, i))
+    texts = {i: search_price(build_client(config, i, run, "cpu")).text for i in todo}
+    if len(set(texts.values())) == 1:
+        return [f"search price: {texts[todo[0]]}"]
+    return [f"search price, client {i}: {text}" for i, text in texts.items()]
+
+
 def search_stage(
     run: Path,
     config: RunConfig,
@@ -114,7 +128,8 @@ def search_stage(
         tasks = [work.Task(config.model_dump_json(), run, i, device) for i in todo]
         for k, found in engine.map(work.search, tasks):
             write_json(search_file(run, todo[k]), found)
-            report(f"client {todo[k]}: {found['genome']}, fitness {found['fitness']:.3f}")
+            of = {"dp": " (noised)", "data-free": " (on noise)"}.get(found["privacy"], "")
+            report(f"client {todo[k]}: {found['genome']}, fitness {found['fitness']:.3f}{of}")
 
 
 def tune_stage(

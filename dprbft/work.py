@@ -23,15 +23,23 @@ from dprbft.client import (
 from dprbft.config import RunConfig
 from dprbft.federation import Federation
 from dprbft.layout import checkpoint_folder, search_file
+from dprbft.local_training import keep_best
 from dprbft.messages import Broadcast
 from dprbft.methods import method_named
-from dprbft.methods.dprbft import first_broadcast, keep_best
+from dprbft.searching import (
+    MIN_SEARCH,
+    charge,
+    dp_search,
+    histogram_event,
+    judge_of,
+    planned_trials,
+)
+from dprbft.server import to_broadcast
 from panas.cost import cost
 from panas.errors import BadInput, BudgetExhausted
-from panas.evolution import EvolutionConfig
+from panas.evolution import EvolutionConfig, EvolutionResult
 from panas.genome import Genome
-from panas.privacy.accounting import Gaussian, Unprotected
-from panas.privacy.plan import release_multiplier
+from panas.privacy.accounting import Unprotected
 from panas.privacy.randomness import SystemNoise
 from panas.privacy.release import label_histogram
 from panas.search import (
@@ -40,6 +48,7 @@ from panas.search import (
     private_data,
     proxy_data,
     search_architecture,
+    search_without_data,
     tune_settings,
 )
 from panas.seeds import stream, torch_generator
@@ -80,10 +89,11 @@ def check(config: RunConfig, federation: Federation) -> None:
     space = _space(config, blueprint.shape)
     random_genome(space, stream(config.seed, "check"))
     _tuning_space(config)
-    for client in federation.clients if config.privacy.search == "unaccounted" else ():
-        if len(client.search) < 4:
+    least = MIN_SEARCH.get(config.privacy.search, 0)
+    for client in federation.clients:
+        if len(client.search) < least:
             raise BadInput(
-                f"expected at least 4 search samples for client {client.id}, got "
+                f"expected at least {least} search samples for client {client.id}, got "
                 f"{len(client.search)}; raise data.search_fraction"
             )
     if config.privacy.search == "proxy":
@@ -92,45 +102,70 @@ def check(config: RunConfig, federation: Federation) -> None:
 
 
 def search(task: Task) -> dict[str, Any]:
-    """A client's architecture search; charges the ledger first. Returns what best.json holds."""
+    """A client's architecture search; charges the ledger first. Returns what best.json holds.
+
+    Everything in it was paid for: with noised scores it holds no other, and after a private
+    selection the winner alone, not how many candidates there were.
+    """
     client = task.load()
     c = client.config
     s = c.search
-    histogram = _pay_for_search(client)
-    result = search_architecture(
-        _search_data(client, histogram),
-        blueprint=client.blueprint,
-        space=_space(c, client.blueprint.shape),
-        config=EvolutionConfig(
-            population=s.population,
-            generations=s.generations,
-            crossover=s.crossover,
-            mutation=s.mutation,
-        ),
-        how=Optimisation(
-            learning_rate=s.learning_rate,
-            optimiser=s.optimiser,
-            decay=s.decay,
-            batch_size=s.batch_size,
-            epochs=s.epochs,
-        ),
-        seed=c.seed,
-        client=client.id,
-        device=client.device,
+    space = _space(c, client.blueprint.shape)
+    config = EvolutionConfig(
+        population=s.population,
+        generations=s.generations,
+        crossover=s.crossover,
+        mutation=s.mutation,
     )
+    how = Optimisation(
+        learning_rate=s.learning_rate,
+        optimiser=s.optimiser,
+        decay=s.decay,
+        batch_size=s.batch_size,
+        epochs=s.epochs,
+    )
+    histogram, noise = None, None
+    record: EvolutionResult | None
+    if c.privacy.search == "dp":
+        best, fitness, record, noise = dp_search(client, space, config, how)
+    else:
+        if c.privacy.search == "data-free":
+            record = search_without_data(
+                blueprint=client.blueprint,
+                space=space,
+                config=config,
+                seed=c.seed,
+                client=client.id,
+                algorithm=s.algorithm,
+            )
+        else:
+            histogram = _pay_for_search(client)
+            record = search_architecture(
+                _search_data(client, histogram),
+                blueprint=client.blueprint,
+                space=space,
+                config=config,
+                how=how,
+                seed=c.seed,
+                client=client.id,
+                device=client.device,
+                algorithm=s.algorithm,
+            )
+        best, fitness = record.best, record.fitness
     b = client.blueprint
-    price = cost(result.best, shape=b.shape, width=b.width, classes=b.classes, norm=b.norm)
+    price = cost(best, shape=b.shape, width=b.width, classes=b.classes, norm=b.norm)
     return {
         "client": client.id,
-        "genome": str(result.best),
-        "blocks": result.best.to_json(),
-        "fitness": result.fitness,
+        "genome": str(best),
+        "blocks": best.to_json(),
+        "fitness": fitness,
         "cost": asdict(price),
-        "evaluations": result.evaluations,
+        "evaluations": record.evaluations if record else None,
         "privacy": c.privacy.search,
         "histogram": histogram,
-        "logbook": result.logbook,
-        "history": [asdict(e) for e in result.history],
+        "noise": noise,
+        "logbook": record.logbook if record else [],
+        "history": [asdict(e) for e in record.history] if record else [],
     }
 
 
@@ -157,23 +192,15 @@ def _tuning_space(config: RunConfig) -> TuningSpace:
 
 def _pay_for_search(client: Client) -> list[float] | None:
     """Charge what the search will look at; returns the noised histogram that a proxy needs."""
-    p = client.config.privacy
-    if p.search == "unaccounted":
-        client.ledger.charge(
-            client.id,
-            Unprotected(),
-            phase="search",
-            mechanism="search on private samples",
-            recipient="whoever sees the architecture or the settings",
-            sensitivity=None,
-            subset="search",
-        )
-        return None
+    if client.config.privacy.search == "unaccounted":
+        with charge(client, Unprotected(), "search on private samples", "search", None):
+            return None
     # Without a budget there is nothing to be sparing of, and still no reason to be exact.
-    event: Gaussian | Unprotected = Unprotected()
+    event = histogram_event(client) if client.budget.private else Unprotected()
+    alike = [1.0] * client.blueprint.classes
+    if event is None:
+        return alike  # nothing can be learnt of the labels for so little
     try:
-        if client.budget.private:
-            event = Gaussian(release_multiplier(client.budget, 1, p.histogram_share))
         noised = label_histogram(
             lambda: client.data.train.y,
             classes=client.blueprint.classes,
@@ -183,21 +210,20 @@ def _pay_for_search(client: Client) -> list[float] | None:
             noise=SystemNoise(),
         )
     except BudgetExhausted:
-        # Nothing can be learnt of the labels for so little, or searches that died have spent it;
-        # the search treats all alike.
-        return [1.0] * client.blueprint.classes
+        return alike  # searches that died have spent what it costs
     return [float(x) for x in noised]
 
 
 def _search_data(client: Client, histogram: list[float] | None) -> SearchData:
     rng = stream(client.config.seed, "client", client.id, "search-data")
-    if histogram is None:
+    mode = client.config.privacy.search
+    if mode == "unaccounted":
         warm = client.config.federation.warm_start == "public"
         public = client.public if warm else client.public.take([])
         return private_data(client.data.search, public, rng)
-    return proxy_data(
-        client.public, torch.tensor(histogram), samples=len(client.data.train), rng=rng
-    )
+    # A dp search rehearses on public samples as they are; its own samples only score.
+    counts = torch.tensor(histogram) if histogram else torch.ones(client.blueprint.classes)
+    return proxy_data(client.public, counts, samples=len(client.data.train), rng=rng)
 
 
 def tune(task: Task) -> dict[str, Any]:
@@ -217,8 +243,7 @@ def tune(task: Task) -> dict[str, Any]:
         "predicted": None,
         "trials": [],
     }
-    skip = not c.tuning.trials or not client.budget.private or c.training.noise_multiplier
-    if skip or not client.schedule().rounds:
+    if not planned_trials(client):
         return kept
     try:
         result = _tune(client, found)
@@ -249,6 +274,7 @@ def _tune(client: Client, found: dict[str, Any]) -> TuningResult:
         seed=c.seed,
         client=client.id,
         device=client.device,
+        judge=judge_of(client, found["noise"]) if c.privacy.search == "dp" else None,
     )
 
 
@@ -317,4 +343,4 @@ def initial_broadcast(task: Task) -> bytes:
     """The head before round 1, which all clients can also compute by themselves."""
     client = task.load()
     head = client.blueprint.head(torch_generator(stream(client.config.seed, "head")))
-    return first_broadcast(head).to_bytes()
+    return to_broadcast(head, 0).to_bytes()

@@ -2,7 +2,16 @@
 
 from attacks.audit import audit_run
 from dprbft.engines.inprocess import InProcess
-from dprbft.stages import hold, is_done, reports, search_stage, timed, train_stage, tune_stage
+from dprbft.stages import (
+    hold,
+    is_done,
+    reports,
+    search_prices,
+    search_stage,
+    timed,
+    train_stage,
+    tune_stage,
+)
 from dprbft.summary import summarise
 from panas.errors import BudgetExhausted
 from panas_cli.display import Display
@@ -18,6 +27,8 @@ def run(request: Request) -> None:
         with hold(job.run):
             _stages(job)
     except BudgetExhausted:
+        if not is_done(job.run, "tune"):  # a search ran out: there is no model to show
+            raise
         show(job.run, summarise(job.run, job.config), job.json)
         raise
     show(job.run, summarise(job.run, job.config), job.json)
@@ -28,6 +39,8 @@ def _stages(job: Job) -> None:
     totals = reports(config, clients)
     with Display() as display:
         display.say(f"run directory: {job.run}")
+        for line in search_prices(job.run, config):
+            display.say(line)
         with InProcess(job.workers) as engine:
             for name, stage in (
                 ("search", search_stage),

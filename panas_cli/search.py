@@ -6,7 +6,7 @@ import typer
 
 from dprbft.engines.inprocess import InProcess
 from dprbft.layout import search_file
-from dprbft.stages import search_stage
+from dprbft.stages import search_prices, search_stage
 from panas.store import read_json
 from panas_cli.display import Display
 from panas_cli.options import Request, start, with_common
@@ -24,6 +24,8 @@ def search(
     ids = client or [0]
     job = start(request, shared=True, clients=ids)
     with Display() as display, InProcess(min(job.workers, len(ids))) as engine:
+        for line in search_prices(job.run, job.config, ids):
+            display.say(line)
         display.stage("search", len(ids))
         search_stage(job.run, job.config, engine, job.device, display.report, ids)
     found = [read_json(search_file(job.run, i)) for i in ids]

@@ -20,7 +20,7 @@ class Outcome(NamedTuple):
     @property
     def errors(self) -> list[str]:
         """Lines on stderr that are no progress."""
-        progress = ("[", "run directory: ")
+        progress = ("[", "run directory: ", "search price")
         return [x for x in self.err.splitlines() if x.strip() and not x.startswith(progress)]
 
 
