@@ -15,7 +15,7 @@ from dprbft.federation import load_federation
 from dprbft.layout import ledger_file, rounds_file, search_file, summary_file
 from dprbft.rounds import load_states
 from dprbft.stages import is_done, seconds
-from panas.privacy.ledger import Ledger, totals
+from panas.privacy.ledger import UNIT, Ledger, totals
 from panas.store import read_json, read_lines, write_json
 
 LIBRARIES = ("panas", "torch", "deap", "botorch", "gpytorch", "opacus", "dp-accounting", "numpy")
@@ -30,7 +30,9 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
     """
     federation = load_federation(config)
     states = load_states(run, config.federation.clients)
-    spent = {row["client"]: row for row in totals(Ledger(ledger_file(run)).accounts())}
+    ledger = Ledger(ledger_file(run))
+    spent = {row["client"]: row for row in totals(ledger.accounts())}
+    count, seen = ledger.head()
     clients = []
     for data, state in zip(federation.clients, states, strict=True):
         found = read_json(search_file(run, data.id))
@@ -54,6 +56,7 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
                     k: row[k] for k in ("budget", "spent", "release", "search", "training")
                 },
                 "delta": row["delta"],
+                "relation": row["relation"],
             }
         )
     rounds = read_lines(rounds_file(run))
@@ -78,6 +81,8 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
             "down_bytes": sum(r["down_bytes"] for r in rounds),
             "search_bytes": 0,
         },
+        # To be noted elsewhere: it tells this ledger from one that was put in its place.
+        "ledger": {"count": count, "hash": seen, "unit": UNIT},
         "seconds": seconds(run),
         "versions": {name: version(name) for name in LIBRARIES},
     }

@@ -10,6 +10,7 @@ import typer
 
 from panas.errors import PanasError
 from panas_cli.audit import audit
+from panas_cli.epsilon import epsilon
 from panas_cli.ledger import ledger
 from panas_cli.report import report
 from panas_cli.run import run
@@ -24,7 +25,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (run, search, tune, train, audit, ledger, report):
+for command in (run, search, tune, train, audit, ledger, epsilon, report):
     app.command()(command)
 
 # The class of all usage errors, wherever this version of typer keeps it.

@@ -28,7 +28,8 @@ Papernot and Steinke 2022; Choquette-Choo et al. 2024 (mixtures of Gaussians); D
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Literal, NamedTuple
@@ -311,10 +312,11 @@ SCREEN: Orders = tuple(float(a) for a in range(2, 33))
 def _by_renyi(
     merged: Merged, delta: float, relation: Relation, group: int, orders: Orders
 ) -> float:
-    curve = _curve(merged, relation, orders)
-    if group == 1:
-        return float(renyi.compute_epsilon(orders, curve, delta)[0])
-    general = _grouped(lambda e: float(renyi.compute_delta(orders, curve, e)[0]), delta, group)
+    with _quiet():
+        curve = _curve(merged, relation, orders)
+        if group == 1:
+            return float(renyi.compute_epsilon(orders, curve, delta)[0])
+        general = _grouped(lambda e: float(renyi.compute_delta(orders, curve, e)[0]), delta, group)
     if merged.selections or relation == REPLACE:
         return general
     # Also a bound: at least one of the k is in the batch, and then all k are.
@@ -370,12 +372,17 @@ def _library_curve(
 ) -> Float[np.ndarray, " orders"]:
     known = dpa.NeighboringRelation
     neighbours = known.REPLACE_ONE if relation == REPLACE else known.ADD_OR_REMOVE_ONE
-    # The library warns of each order whose series does not converge; the bound holds without.
+    return np.array(renyi.RdpAccountant(orders, neighbours).compose(event).rdp)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The library warns of each order whose series does not converge; the bound holds without."""
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        return np.array(renyi.RdpAccountant(orders, neighbours).compose(event).rdp)
+        yield
     finally:
         logger.setLevel(level)
 

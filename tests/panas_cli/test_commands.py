@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from panas.checkpoint import load_network
+from panas.privacy.accounting import Gaussian
+from panas.privacy.ledger import Ledger
 from panas.store import read_json, read_lines
 
 NAMES = {
@@ -119,6 +122,70 @@ def test_the_ledger_says_who_spent_what_on_what(run: Path, cli: Callable):
     for what in ("label-histogram", "dp-sgd", "moments", "noise multiplier", "not covered"):
         assert what in shown
     assert "infinity" not in shown
+    assert "reserved" not in shown
+    assert all(len(x) <= 80 for x in shown.splitlines())
+    count, digest = Ledger(run / "ledger.jsonl").head()
+    assert f"ledger: {count} lines, whole" in shown
+    assert digest in shown
+
+
+def test_the_card_as_json_says_what_was_charged_to_which_samples(run: Path, cli: Callable):
+    found = one_object(cli("ledger", run, "--json").out)
+    assert found["chain"]["lines"] == Ledger(run / "ledger.jsonl").head()[0]
+    assert any("takes part" in x for x in found["not_covered"])
+    for row in found["clients"]:
+        assert row["unit"] == "one training sample"
+        assert row["relation"] == "add-or-remove-one"
+        assert row["subsets"] == {"train": row["spent"]}
+        named = {m["mechanism"]: m for m in row["mechanisms"]}
+        assert named.keys() == {"label-histogram", "dp-sgd", "moments"}
+        training = named["dp-sgd"]
+        assert (training["times"], training["reserved"], training["recipient"]) == (1, 0, "server")
+        assert training["event"]["kind"] == "sampled-gaussian"
+        assert training["sensitivity"] == [1.0]
+        assert training["epsilon"] == pytest.approx(row["training"])
+        assert row["reserved"] == 0
+        assert "group_epsilon" not in row
+
+
+def test_the_card_tells_what_a_user_with_several_samples_has(run: Path, cli: Callable):
+    (row, *_) = one_object(cli("ledger", run, "--json", "--group", 3).out)["clients"]
+    assert 1.5 * row["spent"] < row["group_epsilon"] < 9 * row["spent"]
+    assert f"holds 3 samples: epsilon at most {row['group_epsilon']:.3f}" in (
+        cli("ledger", run, "--group", 3).out
+    )
+    outcome = cli("ledger", run, "--group", 0)
+    assert outcome.code == 2
+    assert outcome.errors == [
+        "error: expected a --group of 1 or more, got 0; give how many samples"
+    ]
+
+
+def test_the_card_names_what_was_done_to_the_ledger(run: Path, cli: Callable, tmp_path: Path):
+    for name in ("ledger.jsonl", "ledger.head"):
+        shutil.copy(run / name, tmp_path / name)
+    assert cli("ledger", tmp_path).code == 0
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.charge(
+        0,
+        Gaussian(1000.0),
+        phase="release",
+        mechanism="moments",
+        recipient="server",
+        sensitivity=1.0,
+    )
+    assert "1 reserved, not finished: counted as spent" in cli("ledger", tmp_path).out
+    content = (tmp_path / "ledger.jsonl").read_bytes()
+    (tmp_path / "ledger.jsonl").write_bytes(
+        content.replace(b'"epsilon": 8.0', b'"epsilon": 9.0', 1)
+    )
+    outcome = cli("ledger", tmp_path)
+    assert (outcome.code, outcome.out) == (2, "")
+    (line,) = outcome.errors
+    assert "line 2 was changed" in line
+    (tmp_path / "ledger.jsonl").unlink()
+    (line,) = cli("ledger", tmp_path).errors
+    assert "ledger.head knows of one" in line
 
 
 @pytest.mark.slow
@@ -193,14 +260,17 @@ def test_the_papers_preset_says_infinity_in_words(cli: Callable, tiny: Callable,
     )
     outcome = cli("run", "--preset", "paper", "--out", out, *options)
     assert outcome.code == 0
-    card = cli("ledger", out).out
+    shown = cli("ledger", out).out
+    assert all(len(x) <= 80 for x in shown.splitlines())
+    card = " ".join(shown.split())
     for phase, words in (
-        ("release: raw_rows", "reconstruct the sample"),
-        ("search: search on private samples", "without bound"),
+        ("release on train: raw_rows x 1, to server", "reconstruct the sample"),
+        ("search on search: search on private samples", "without bound"),
     ):
-        (line,) = {x for x in card.splitlines() if phase in x}
-        assert "epsilon = infinity" in line
-        assert words in line
+        _, found, rest = card.partition(phase)
+        assert found
+        assert "epsilon = infinity, NOT COVERED" in rest[:120]
+        assert words in rest[:260]
     for c in read_json(out / "summary.json")["clients"]:
         assert c["epsilon"]["release"] == c["epsilon"]["search"] == "infinity"
     assert "infinity" in outcome.out
