@@ -15,11 +15,12 @@ from dprbft.client import build_client
 from dprbft.config import RunConfig, load_config, save_config
 from dprbft.engines.inprocess import InProcess
 from dprbft.federation import load_federation
-from dprbft.layout import search_file, stages_file, tune_file
-from dprbft.rounds import Report, train_federation
+from dprbft.layout import ledger_file, search_file, stages_file, tune_file
+from dprbft.rounds import Report, check_ledger, train_federation
 from dprbft.schedule import participants
 from dprbft.searching import search_price
 from panas.errors import BadInput
+from panas.privacy.ledger import Ledger
 from panas.store import exclusive, read_json, write_json
 
 
@@ -47,6 +48,7 @@ def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False)
                 f"expected a new run directory, got {run}, which holds a run; give --resume to "
                 "continue it or another --out"
             )
+        _check_ledger(run)
         if load_config(run) != config:
             raise BadInput(
                 f"expected the settings that {run} was made with (see its config.toml), got "
@@ -80,7 +82,14 @@ def timed(
             stages["seconds"][stage] = before + time.perf_counter() - began
             if done and stage not in stages["done"]:
                 stages["done"].append(stage)
+            stages["ledger"] = Ledger(ledger_file(run)).head()
             write_json(stages_file(run), stages)
+
+
+def _check_ledger(run: Path) -> None:
+    """Refuse a ledger that is not the one that the run's stages have written to."""
+    Ledger(ledger_file(run)).check_holds(*_stages(run)["ledger"])
+    check_ledger(run)
 
 
 def hold(run: Path) -> AbstractContextManager[None]:
@@ -89,7 +98,9 @@ def hold(run: Path) -> AbstractContextManager[None]:
 
 
 def _stages(run: Path) -> dict:
-    return read_json(stages_file(run)) if stages_file(run).exists() else {"seconds": {}, "done": []}
+    if stages_file(run).exists():
+        return read_json(stages_file(run))
+    return {"seconds": {}, "done": [], "ledger": (0, "")}
 
 
 def seconds(run: Path) -> dict[str, float]:
