@@ -1,5 +1,7 @@
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -11,17 +13,19 @@ from attacks.metrics import Score
 from attacks.observation import Observation
 from dprbft.config import RunConfig, build_config, save_config
 from dprbft.federation import load_federation
+from dprbft.layout import release_file
 from dprbft.messages import Release
+from dprbft.schedule import chunk
 from panas.checkpoint import save_network
 from panas.errors import BadInput
 from panas.genome import Genome
 from panas.network import Bottom, build_bottom, build_head
-from panas.privacy.accounting import Gaussian, Unprotected
+from panas.privacy.accounting import Gaussian, NoisyRows, PostProcessing, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger import Ledger
-from panas.privacy.mechanisms import Kind
+from panas.privacy.mechanisms import Kind, relation_of
 from panas.privacy.randomness import ReproducibleNoise
-from panas.privacy.release import release
+from panas.privacy.release import ReleaseEvent, release
 from panas.store import read_json, write_bytes
 from panas.training import represent
 
@@ -29,7 +33,7 @@ WIDTH = 48
 GENOME = Genome.parse("c32k3-max-c64k3")
 
 
-def _config(kind: Kind, method: str = "dprbft") -> RunConfig:
+def _config(kind: Kind | Literal["none"], method: str = "dprbft") -> RunConfig:
     return build_config(
         {
             "data": {"limit": 500, "public_limit": 400},
@@ -46,11 +50,19 @@ def _bottom(shape: tuple[int, int, int], client: int) -> Bottom:
     return build_bottom(GENOME, shape=shape, width=WIDTH, unit=True, generator=g)
 
 
-def _fabricate(run: Path, config: RunConfig, clients: tuple[int, ...] = (0, 1)) -> None:
+def _fabricate(
+    run: Path, config: RunConfig, clients: tuple[int, ...] = (0, 1), *, noise: bool = True
+) -> None:
     """Write what training leaves behind, with untrained bottoms."""
     federation = load_federation(config)
     kind = config.privacy.release
-    event = Unprotected() if kind == "raw_rows" else Gaussian(2.5)
+    assert kind != "none"
+    event: ReleaseEvent = {
+        "raw_rows": Unprotected(),
+        "public_rows": PostProcessing(),
+        "noisy_rows": NoisyRows(2.5, 0.5, federation.classes),
+    }.get(kind, Gaussian(2.5))
+    event = event if noise else Unprotected()
     ledger = Ledger(run / "ledger.jsonl")
     save_config(run, config)
     for id in clients:
@@ -58,10 +70,14 @@ def _fabricate(run: Path, config: RunConfig, clients: tuple[int, ...] = (0, 1)) 
         head = build_head(
             WIDTH, federation.classes, init="etf", generator=torch.Generator().manual_seed(9)
         )
-        ledger.open_account(id, Budget(8.0, 1e-5), allow_unprotected=True)
+        relation = relation_of(kind)
+        ledger.open_account(id, Budget(8.0, 1e-5), allow_unprotected=True, relation=relation)
+        samples = federation.public if kind == "public_rows" else client.train
+        if kind == "noisy_rows":
+            samples = samples.take(chunk(config, id, len(samples), 3))
         released = release(
             kind,
-            lambda b=bottom, s=client.train: (represent(b, s), s.y),
+            lambda b=bottom, s=samples: (represent(b, s), s.y),
             classes=federation.classes,
             event=event,
             ledger=ledger,
@@ -123,6 +139,45 @@ def test_moments_at_the_demo_s_noise_are_no_better_than_blind(tmp_path: Path) ->
     assert record["summary"]["ceiling_r2"] > record["summary"]["best_attack_r2"]
 
 
+def test_noisy_rows_are_attacked_by_sample_on_the_part_that_left(tmp_path: Path) -> None:
+    config = _config("noisy_rows")
+    _fabricate(tmp_path, config, clients=(0,))
+    record = audit_run(tmp_path)["clients"][0]
+    names = {a["name"] for a in record["attacks"]}
+    assert names == {"ridge", "decoder", "ridge on noise", "decoder on noise"}
+    mine = load_federation(config).clients[0].train
+    assert record["samples"] == min(80, len(chunk(config, 0, len(mine), 3))) < len(mine)
+    assert record["verdict"] != "leaks", record["evidence"]
+    assert record["noise_multiplier"] == 2.5
+    content = release_file(tmp_path, 0).read_bytes()
+    got = Release.from_bytes(content, width=WIDTH, classes=10)
+    short = {k: v[1:] for k, v in got.arrays.items()}
+    _write(tmp_path, 0, replace(got, arrays=short).to_bytes())
+    with pytest.raises(BadInput, match="noisy rows of client 0"):
+        audit_run(tmp_path)
+
+
+def test_noisy_rows_that_had_no_noise_are_caught(tmp_path: Path) -> None:
+    _fabricate(tmp_path, _config("noisy_rows"), clients=(0,), noise=False)
+    record = audit_run(tmp_path)["clients"][0]
+    assert (record["verdict"], record["epsilon"]) == ("leaks", "infinity"), record["evidence"]
+
+
+def test_public_rows_hold_no_private_row_and_the_verdict_says_so(tmp_path: Path) -> None:
+    config = _config("public_rows")
+    _fabricate(tmp_path, config, clients=(0,))
+    record = audit_run(tmp_path)["clients"][0]
+    assert record["evidence"].startswith("no private row was released, public rows only")
+    assert record["verdict"] == "no better than blind", record["evidence"]
+    assert {a["name"] for a in record["attacks"]} == {"ridge", "decoder"}
+    assert record["epsilon"] == 0
+    got = Release.from_bytes(release_file(tmp_path, 0).read_bytes(), width=WIDTH, classes=10)
+    other = {**got.arrays, "y": (got.arrays["y"] + 1) % 10}
+    _write(tmp_path, 0, replace(got, arrays=other).to_bytes())
+    with pytest.raises(BadInput, match="public rows of the 400 public samples"):
+        audit_run(tmp_path)
+
+
 def test_the_audit_repeats_from_the_seed(tmp_path: Path) -> None:
     _fabricate(tmp_path, _config("class_sums"), clients=(0,))
     first, second = audit_run(tmp_path), audit_run(tmp_path)
@@ -162,8 +217,11 @@ def test_few_samples_give_no_verdict() -> None:
     assert judge(*_scores(z, 0), rng=np.random.default_rng(0))[0] == "inconclusive"
 
 
-def test_a_run_of_the_local_method_released_nothing(tmp_path: Path) -> None:
-    save_config(tmp_path, _config("moments", method="local"))
+@pytest.mark.parametrize(("kind", "method"), [("moments", "local"), ("none", "dprbft")])
+def test_a_run_that_sends_nothing_released_nothing(
+    tmp_path: Path, kind: Kind | Literal["none"], method: str
+) -> None:
+    save_config(tmp_path, _config(kind, method=method))
     record = audit_run(tmp_path)
     assert record["summary"]["verdicts"] == {"nothing left": 2}
     assert record["summary"]["best_attack_r2"] is None

@@ -16,12 +16,14 @@ from dprbft.client import (
     weights,
 )
 from dprbft.config import RunConfig
+from dprbft.local_training import after_release, train_locally
 from dprbft.planning import current_plan, plan_facts
-from dprbft.schedule import participants
+from dprbft.schedule import LABEL_SHARE, participants
 from panas.errors import BadInput, BudgetExhausted
 from panas.genome import Genome
 from panas.network import Head
-from panas.privacy.accounting import Gaussian
+from panas.privacy.accounting import Gaussian, RandomizedResponse, epsilon
+from panas.privacy.mechanisms import flip_for
 from panas.privacy.plan import cost, release_multiplier
 from panas.seeds import stream, torch_generator
 
@@ -178,10 +180,56 @@ def test_a_schedule_counts_the_rounds_that_a_client_takes_part_in(
     assert sum(taken) == 12
 
 
+def test_noisy_rows_are_planned_for_one_record_which_leaves_once(
+    tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    config = tiny(privacy__release="noisy_rows", federation__rounds=3)
+    client = build_client(config, 0, tmp_path, "cpu")
+    schedule = client.schedule()
+    assert (schedule.rounds, schedule.releases, schedule.classes) == (3, 1, 10)
+    p = config.privacy
+    label = RandomizedResponse(schedule.flip, 10)
+    half = LABEL_SHARE * p.release_share * p.epsilon
+    assert epsilon([label], 0.0001, relation="replace-one") <= half + 1e-6
+    assert flip_for(half, 10) == schedule.flip
+    plan = current_plan(client, state_of(client))
+    share = cost([plan.release_event], client.budget, relation="replace-one")
+    assert share >= 0.98 * p.release_share * p.epsilon
+    total = cost(plan.events(), client.budget, relation="replace-one")
+    assert 0.98 * p.epsilon < total <= p.epsilon
+    # After a round's release the same record stays planned for, while there are rounds.
+    rest = dataclasses.replace(plan, rounds=1)
+    assert after_release(rest) == rest
+    assert after_release(dataclasses.replace(plan, rounds=0)).releases == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "moves"),
+    [
+        ({}, False),
+        ({"federation__train_head": True}, True),
+        ({"federation__method": "local"}, True),
+        ({"federation__head_init": "random"}, True),
+    ],
+)
+def test_one_rule_says_whether_the_head_moves(
+    tiny: Callable[..., RunConfig], tmp_path: Path, changes: dict, moves: bool
+):
+    client = build_client(tiny(**changes), 0, tmp_path, "cpu")
+    assert client.train_head == client.blueprint.head_moves == moves
+    state = state_of(client)
+    bottom, head = state.networks(client)
+    train_locally(client, state, bottom, head, 1)
+    assert torch.equal(head.linear.weight, state.head["linear.weight"]) != moves
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"federation__method": "local"},
+        {"privacy__release": "none"},
+        {"privacy__release": "public_rows"},
+        {"federation__method": "local", "privacy__release": "noisy_rows"},
         {"privacy__release": "raw_rows", "privacy__allow_unprotected": True},
     ],
 )

@@ -86,6 +86,14 @@ def test_a_configuration_cannot_be_changed():
         ({"privacy": {"epsilons": [1.0, 2.0]}}, "privacy.epsilons"),
         ({"privacy": {"epsilons": [1.0, 2.0, 3.0, math.inf]}}, "allow_unprotected"),
         ({"privacy": {"delta": 1}}, "privacy.delta"),
+        (
+            {
+                "privacy": {"release": "public_rows", "search": "data-free"},
+                "data": {"public_fraction": 0},
+            },
+            "public samples for privacy.release = public_rows",
+        ),
+        ({"privacy": {"release": "noisy_rows"}, "network": {"unit": False}}, "network.unit"),
         ({"privacy": {"release": "raw_rows"}}, "allow_unprotected"),
         ({"privacy": {"search": "unaccounted"}}, "allow_unprotected"),
         ({"data": {"public_fraction": 0}}, "public_fraction"),
