@@ -136,14 +136,11 @@ def fit_private(
     optimiser = _optimiser(parameters, how)
     y, device = samples.y, parameters[0].device
     gradient = PrivateGradient(model)
-    try:
-        for _ in range(plan.steps):
-            batch = poisson_batch(plan.samples, plan.rate, noise)
-            x = samples.inputs(batch).to(device)
-            gradient.step(x, y[batch].to(device), plan, noise)
-            optimiser.step()
-    finally:
-        gradient.close()
+    for _ in range(plan.steps):
+        batch = poisson_batch(plan.samples, plan.rate, noise)
+        x = samples.inputs(batch).to(device)
+        gradient.step(x, y[batch].to(device), plan, noise)
+        optimiser.step()
 
 
 @torch.no_grad()

@@ -2,33 +2,40 @@
 
     g = (sum_i clip(g_i, C) + sigma C N(0, I)) / (q n)
 
-Per-sample gradients come from Opacus. The divisor is the public expected batch size, never the
-realised one, and an empty batch is noise alone: both are needed for the accounting to hold.
+The divisor is the public expected batch size, never the realised one, and an empty batch is noise
+alone: both are needed for the accounting to hold. Per-sample gradients are those of
+`panas.privacy.per_sample`. A batch is worked off in chunks, so that memory does not grow with it,
+and padded to a multiple of STEP samples whose gradients are masked, so that only a few shapes ever
+occur (torch keeps a kernel for each on a CPU; on a GPU a graph can be captured for each).
+
 Clip and noise are written here rather than taken from Opacus's optimiser because that one draws
 from torch's CPU generator, whose 32-bit seed can be guessed (`panas.privacy.randomness`).
 Source: Abadi et al. 2016, algorithm 1.
 """
 
-import warnings
+from functools import partial
 
 import torch
-from jaxtyping import Float, Int
-from opacus import GradSampleModule
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from panas.errors import BadInput
+from panas.privacy.per_sample import Dense, Loss, PerSample, mixes_samples
 from panas.privacy.plan import Plan
 from panas.privacy.randomness import NoiseSource
 
-CHUNK = 64
-"""Most samples whose gradients are in memory at once; a multiple of STEP."""
-
 STEP = 16
-"""Batches are padded to a multiple of this.
+"""Chunks are padded to a multiple of this."""
 
-Torch keeps its CPU kernels for every shape they meet; one a Poisson batch would fill the memory.
-"""
+MOST = 256
+"""Most samples of a chunk."""
+
+CHUNK_BYTES = {"cpu": 64 << 20, "cuda": 2 << 30}
+"""Layer inputs and gradients that a chunk may hold: what stays near the processor's caches."""
+
+cross_entropy: Loss = partial(F.cross_entropy, reduction="none")
+"""The loss of each sample."""
 
 
 def poisson_batch(samples: int, rate: float, noise: NoiseSource) -> Int[Tensor, "b"]:
@@ -39,60 +46,90 @@ def poisson_batch(samples: int, rate: float, noise: NoiseSource) -> Int[Tensor, 
 class PrivateGradient:
     """Puts private gradients into the `.grad` of a model's trainable parameters.
 
-    While it is alive the model carries Opacus's hooks; `close` takes them off.
+    Args:
+        model: any network that maps (b, ...) to (b, ...) and does not mix samples.
+        loss: one loss a sample, from outputs and targets.
+
+    Raises:
+        BadInput: at once for BatchNorm, and at the first batch for whatever else mixes samples.
+
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, loss: Loss = cross_entropy) -> None:
         for name, module in model.named_modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 raise BadInput(
                     f"expected a network whose samples do not mix, got BatchNorm at {name!r}; "
                     'build it with norm="group"'
                 )
-        self._model = GradSampleModule(model, loss_reduction="sum")
         self._parameters = [p for p in model.parameters() if p.requires_grad]
+        if not self._parameters:
+            raise BadInput("expected a network with parameters to train, got none; thaw some")
+        self._gradients = PerSample(model, loss)
+        self._chunk = 0
 
     def clipped_sum(
-        self, x: Float[Tensor, "b c h w"], y: Int[Tensor, "b"], clip: float
+        self, x: Shaped[Tensor, "b ..."], y: Shaped[Tensor, "b ..."], clip: float
     ) -> list[Tensor]:
-        """The sum over the batch of per-sample cross-entropy gradients, each clipped to `clip`."""
-        total = [torch.zeros_like(p) for p in self._parameters]
-        for start in range(0, len(y), CHUNK):
-            part = slice(start, start + CHUNK)
-            size = len(y[part])
-            padding = -size % STEP
-            self._model.zero_grad(set_to_none=True)
-            with warnings.catch_warnings():
-                # Opacus's hooks fire on the first layer, whose input needs no gradient; that is so.
-                warnings.filterwarnings("ignore", message="Full backward hook is firing")
-                logits = self._model(F.pad(x[part], (0,) * 7 + (padding,)))
-                F.cross_entropy(logits, F.pad(y[part], (0, padding)), reduction="sum").backward()
-            grads: list[Tensor] = [getattr(p, "grad_sample") for p in self._parameters]  # noqa: B009
-            norms = torch.stack([g.flatten(1).square().sum(1) for g in grads]).sum(0).sqrt()
-            factor = (clip / norms.clamp(min=1e-12)).clamp(max=1.0)
-            # Padding is left out, and so is a sample whose gradient is not finite.
-            factor[size:] = 0.0
-            factor = torch.where(torch.isfinite(norms), factor, 0.0)
-            for t, g in zip(total, grads, strict=True):
-                t += torch.einsum("b,b...->...", factor, torch.nan_to_num(g))
-        self._model.zero_grad(set_to_none=True)
-        return total
+        """The sum over the batch of per-sample gradients, each clipped to norm `clip`.
+
+        A sample whose gradient is not finite counts as zero.
+        """
+        return self._shaped(self._clipped_sum(x, y, clip))
 
     def step(
         self,
-        x: Float[Tensor, "b c h w"],
-        y: Int[Tensor, "b"],
+        x: Shaped[Tensor, "b ..."],
+        y: Shaped[Tensor, "b ..."],
         plan: Plan,
         noise: NoiseSource,
     ) -> None:
         """Set every trainable parameter's `.grad` to the private gradient of one batch."""
-        total = self.clipped_sum(x, y, plan.clip)
-        divisor = plan.rate * plan.samples
-        for p, g in zip(self._parameters, total, strict=True):
-            draw = noise.normal(*p.shape).to(device=g.device, dtype=g.dtype)
-            p.grad = (g + plan.noise_multiplier * plan.clip * draw) / divisor
+        total = self._clipped_sum(x, y, plan.clip)
+        draw = (plan.noise_multiplier * plan.clip * noise.normal(len(total))).to(total)
+        private = (total + draw) / (plan.rate * plan.samples)
+        for p, g in zip(self._parameters, self._shaped(private), strict=True):
+            p.grad = g
 
-    def close(self) -> None:
-        """Take Opacus's hooks off the model."""
-        self._model.zero_grad(set_to_none=True)
-        self._model.to_standard_module()
+    def _clipped_sum(self, x: Tensor, y: Tensor, clip: float) -> Float[Tensor, "p"]:
+        """The sum as one vector, parameter by parameter."""
+        first = self._parameters[0]
+        total = torch.zeros(sum(p.numel() for p in self._parameters)).to(first)
+        if not len(y):
+            return total
+        self._chunk = self._chunk or self._chunk_for(x, y)
+        chunks = -(-len(y) // self._chunk)
+        for part in torch.arange(len(y), device=x.device).tensor_split(chunks):
+            padded = torch.cat([part, part.new_zeros(-len(part) % STEP)])
+            grads = self._gradients(x[padded], y[padded])
+            norms = torch.stack([g.norms() for g in grads]).norm(dim=0)
+            factor = (clip / norms.clamp(min=1e-12)).clamp(max=1.0)
+            factor[len(part) :] = 0.0
+            if not bool(torch.isfinite(norms).all()):
+                factor = torch.where(torch.isfinite(norms), factor, 0.0)
+                grads = [Dense(g.values.nan_to_num(0.0, 0.0, 0.0)) for g in grads]
+            total += torch.cat([g.weighted_sum(factor).flatten() for g in grads])
+        return total
+
+    def _shaped(self, flat: Float[Tensor, "p"]) -> list[Tensor]:
+        parts = flat.split([p.numel() for p in self._parameters])
+        return [part.view_as(p) for part, p in zip(parts, self._parameters, strict=True)]
+
+    def _chunk_for(self, x: Tensor, y: Tensor) -> int:
+        """How many samples to take at once, found on noise; refuses a network that mixes them."""
+        targets = torch.zeros(3, *y.shape[1:], dtype=y.dtype, device=y.device)
+        noise = torch.zeros(3, *x.shape[1:], dtype=x.dtype, device=x.device)
+        if not x.is_floating_point():
+            self._gradients(noise, targets)
+        else:
+            generator = torch.Generator().manual_seed(0)
+            noise = torch.randn(noise.shape, generator=generator).to(x)
+            if mixes_samples(self._gradients, noise, targets):
+                raise BadInput(
+                    "expected a network whose samples do not mix, got one in which a sample's "
+                    "gradient depends on the rest of its batch; find the layer that does it"
+                )
+        size = sum(p.numel() * p.element_size() for p in self._parameters)
+        size += self._gradients.bytes // len(noise)
+        most = CHUNK_BYTES.get(x.device.type, CHUNK_BYTES["cpu"]) // max(1, size)
+        return max(STEP, min(MOST, most // STEP * STEP))
