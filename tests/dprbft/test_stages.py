@@ -10,11 +10,11 @@ import torch
 
 from dprbft import client as clients
 from dprbft import stages, work
-from dprbft.client import participants
 from dprbft.config import RunConfig, build_config, load_config
 from dprbft.engines.inprocess import InProcess
 from dprbft.federation import Federation, load_federation
 from dprbft.layout import search_file, tune_file
+from dprbft.schedule import participants
 from dprbft.stages import is_done, prepare, reports, search_stage, seconds, timed, train_stage
 from panas.data.dataset import Samples
 from panas.errors import BadInput, BudgetExhausted
