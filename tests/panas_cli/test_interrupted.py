@@ -12,11 +12,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from panas.checkpoint import load_network
 from panas.privacy.ledger import Account, Ledger
-from panas.store import read_json, read_lines
+from panas.store import parse_tensors, read_json, read_lines
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,7 +48,7 @@ DEATHS = {
     "search": ("dprbft.work", "search_architecture", 2, "before"),
     "tune": ("dprbft.work", "_tune", 1, "after"),
     # DP-SGD is charged, and not a step of it taken.
-    "train, after the charge": ("dprbft.methods.dprbft", "fit_private", 2, "before"),
+    "train, after the charge": ("dprbft.local_training", "fit_private", 2, "before"),
     # All of round 2 is charged and computed; its checkpoint is half written.
     "train, after the release": ("dprbft.rounds", "write_bytes", 9, "after"),
     "train, before the checkpoint": ("dprbft.rounds", "_save", 3, "before"),
@@ -100,7 +101,8 @@ def test_a_killed_run_resumes_and_keeps_what_it_spent(
     for account, least in zip(accounts(run), spent, strict=True):
         assert account.spent() >= least
     check_finished(run)
-    extra = len(lines(run)) - 2 * (1 + 1 + 2 * 2)  # account, histogram, training and release x 2
+    # Beyond a histogram, and training and release of two rounds, of two clients.
+    extra = sum(len(a.entries) for a in accounts(run)) - 2 * (1 + 2 * 2)
     repeated = {"search": 1, "train, after the charge": 3, "train, after the release": 4}
     assert extra == (repeated | {"train, before the checkpoint": 4}).get(where, 0)
 
@@ -127,6 +129,57 @@ def test_one_run_killed_in_every_stage_still_keeps_its_budget(
     check_finished(run)
 
 
+def receipts(run: Path) -> set[str]:
+    """The receipts of all messages that a run has left on disk, the half-saved round included."""
+    found = {*run.rglob("release-*.safetensors"), *run.glob("releases/*.safetensors")}
+    notes = [parse_tensors(p.read_bytes())[1]["message"] for p in found]
+    return {json.loads(text)["receipt"] for text in notes}
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_any_moment_has_charged_whatever_left(
+    cli: Callable, tiny: Callable, tmp_path: Path
+):
+    run = tmp_path / "r"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    arguments = ["run", "--out", run, *tiny(federation__rounds=4)]
+    rng = np.random.default_rng(5)
+    before: list[bytes] = []
+    for _ in range(6):
+        child = subprocess.Popen(
+            [sys.executable, "-m", "panas_cli", *(str(a) for a in arguments)],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        assert child.stderr is not None
+        # After the first lines of training, and then a little, which is counted and not timed.
+        seen = 0
+        while seen < int(rng.integers(1, 5)):
+            line = child.stderr.readline()
+            assert line, "the run has ended before it was killed"
+            seen += b" train: " in line
+        spin = int(rng.integers(8_000_000))
+        while spin:
+            spin -= 1
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stderr.close()
+        arguments = ["run", "--out", run, "--resume", "--workers", 1]
+        now = lines(run)
+        assert now[: len(before)] == before
+        before = now
+        ids = {e.id for a in accounts(run) for e in a.entries}
+        assert receipts(run) <= ids
+        assert all(a.spent() <= a.budget.epsilon for a in accounts(run))
+        if child.returncode == 0:  # it was quicker
+            break
+    assert cli(*arguments).code == 0
+    assert set() < receipts(run) <= {e.id for a in accounts(run) for e in a.entries}
+    assert lines(run)[: len(before)] == before
+    check_finished(run)
+
+
 @pytest.mark.slow
 def test_noise_grows_after_a_death_between_release_and_checkpoint(
     cli: Callable, tiny: Callable, tmp_path: Path
@@ -148,7 +201,7 @@ def test_noise_grows_after_a_death_between_release_and_checkpoint(
     [
         ("dprbft.work", "search_architecture"),
         pytest.param("dprbft.work", "_tune", marks=pytest.mark.slow),
-        ("dprbft.methods.dprbft", "fit_private"),
+        ("dprbft.local_training", "fit_private"),
         pytest.param("attacks.audit", "run_attacks", marks=pytest.mark.slow),
     ],
 )
