@@ -2,7 +2,7 @@
 
     python -m benchmarks.private_search [--dataset digits --data-root DIR] [--seeds 5] [--json]
 
-Every mode sees the same clients, test samples, public samples and budget. `dp` and `unaccounted`
+Every mode sees the same clients, public samples and budget. `dp` and `unaccounted`
 hold a search split back from training; that is part of their price. "search epsilon" is what the
 ledger holds for the search and tuning, the largest of all clients: for `proxy` out of the same
 budget as training, for `dp` on samples that training does not touch.
