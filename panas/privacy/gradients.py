@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from panas.errors import BadInput
-from panas.privacy.per_sample import Dense, Loss, PerSample, mixes_samples
+from panas.privacy.layer_rules import Dense
+from panas.privacy.per_sample import Loss, PerSample, mixes_samples
 from panas.privacy.plan import Plan
 from panas.privacy.randomness import NoiseSource
 
@@ -66,7 +67,8 @@ class PrivateGradient:
         if not self._parameters:
             raise BadInput("expected a network with parameters to train, got none; thaw some")
         self._gradients = PerSample(model, loss)
-        self._chunk = 0
+        self.chunk = 0
+        """Samples worked off at once; known after the first batch."""
 
     def clipped_sum(
         self, x: Shaped[Tensor, "b ..."], y: Shaped[Tensor, "b ..."], clip: float
@@ -86,8 +88,8 @@ class PrivateGradient:
     ) -> None:
         """Set every trainable parameter's `.grad` to the private gradient of one batch."""
         total = self._clipped_sum(x, y, plan.clip)
-        draw = (plan.noise_multiplier * plan.clip * noise.normal(len(total))).to(total)
-        private = (total + draw) / (plan.rate * plan.samples)
+        draw = plan.noise_multiplier * plan.clip * noise.normal(len(total)).to(total.device)
+        private = ((total.double() + draw) / (plan.rate * plan.samples)).to(total)
         for p, g in zip(self._parameters, self._shaped(private), strict=True):
             p.grad = g
 
@@ -97,8 +99,8 @@ class PrivateGradient:
         total = torch.zeros(sum(p.numel() for p in self._parameters)).to(first)
         if not len(y):
             return total
-        self._chunk = self._chunk or self._chunk_for(x, y)
-        chunks = -(-len(y) // self._chunk)
+        self.chunk = self.chunk or self._chunk_for(x, y)
+        chunks = -(-len(y) // self.chunk)
         for part in torch.arange(len(y), device=x.device).tensor_split(chunks):
             padded = torch.cat([part, part.new_zeros(-len(part) % STEP)])
             grads = self._gradients(x[padded], y[padded])

@@ -1,4 +1,4 @@
-"""The fast per-sample gradients of `panas.privacy.per_sample`, for users of Opacus.
+"""The fast per-sample gradients of `panas.privacy.layer_rules`, for users of Opacus.
 
     from panas.privacy.opacus_samplers import register
     register()
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from panas.privacy.per_sample import rule_for
+from panas.privacy.layer_rules import rule_for
 
 LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.GroupNorm)
 """Types of layers whose sampler is replaced."""
@@ -31,7 +31,7 @@ def register() -> None:
             activations: list[Tensor],
             backprops: Tensor,
             *,
-            otherwise=theirs,
+            otherwise: Callable[..., dict[nn.Parameter, Tensor]] = theirs,
         ) -> dict[nn.Parameter, Tensor]:
             rule = rule_for(layer)
             if rule is None:

@@ -1,21 +1,12 @@
 """Per-sample gradients of a network in one backward pass, at about the price of plain ones.
 
-A batch of B samples with C channels, folded into one sample with B C channels, turns the ordinary
-weight gradient of a grouped layer into the gradients of all samples, computed by the same kernel
-in the same time. So each layer with a rule runs as usual going forward, and going backward gives
-the gradient of its input and, in place of the summed gradient of its weights, one a sample:
+Each layer with trainable parameters runs as usual going forward, and going backward gives the
+gradient of its input and, in place of the summed gradient of its weights, one a sample, by its
+rule (`panas.privacy.layer_rules`). Autograd does what lies between: activations, pools, shortcuts.
 
-| layer | gradients of its weights, one a sample |
-|---|---|
-| convolution, depthwise or grouped | the k x k correlations of the folded batch, B C groups |
-| convolution 1 x 1 | G_i X_i^T, a batched product over the map |
-| group norm | the closed form, from the folded batch of B C channels in B times the groups |
-| linear | g_i x_i^T |
-| any other | `torch.func`: the vector-Jacobian product of the layer, mapped over the samples |
-
-Autograd does what lies between (activations, pools, shortcuts). A layer whose parameters are used
-in a way that no rule sees, or that does not map one tensor to one tensor, moves the whole network
-to `torch.func`, and where that fails to one sample at a time: slower, never wrong.
+A layer whose parameters are used in a way that no rule sees, or that does not map one tensor to
+one tensor, moves the whole network to `torch.func`, and where that fails to one sample at a time:
+slower, never wrong.
 
 Privacy: a gradient belongs to one sample only if the network never mixes samples.
 `mixes_samples` asks the network itself.
@@ -24,194 +15,31 @@ Privacy: a gradient belongs to one sample only if the network never mixes sample
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vjp, vmap
+from torch.func import functional_call, grad, vmap
+
+from panas.privacy.layer_rules import (
+    ANY_LAYER,
+    Dense,
+    Gradients,
+    Grads,
+    Rule,
+    Tensors,
+    fixed_tensors,
+    rule_for,
+)
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """From outputs (b, ...) and targets (b, ...) to one loss a sample, (b,)."""
 
-Saved = tuple[Tensor, ...]
-Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
-
-
-@dataclass(frozen=True)
-class Dense:
-    """Gradients of a parameter, one a sample, as they are: (b, *shape)."""
-
-    values: Float[Tensor, "b ..."]
-
-    def norms(self) -> Float[Tensor, "b"]:
-        """Their Euclidean norms."""
-        return torch.linalg.vector_norm(self.values.flatten(1), dim=1)
-
-    def weighted_sum(self, weights: Float[Tensor, "b"]) -> Float[Tensor, "..."]:
-        """The sum of all gradients, each times its weight."""
-        return (weights @ self.values.flatten(1)).view(self.values.shape[1:])
-
-
-@dataclass(frozen=True)
-class Outer:
-    """Gradients rows_i columns_i^T, never written out: a linear layer's on one vector a sample."""
-
-    rows: Float[Tensor, "b o"]
-    columns: Float[Tensor, "b i"]
-
-    @property
-    def values(self) -> Float[Tensor, "b o i"]:
-        """The gradients, written out."""
-        return self.rows[:, :, None] * self.columns[:, None, :]
-
-    def norms(self) -> Float[Tensor, "b"]:
-        """Their Euclidean norms."""
-        return torch.linalg.vector_norm(self.rows, dim=1) * torch.linalg.vector_norm(
-            self.columns, dim=1
-        )
-
-    def weighted_sum(self, weights: Float[Tensor, "b"]) -> Float[Tensor, "o i"]:
-        """The sum of all gradients, each times its weight."""
-        return (self.rows * weights[:, None]).T @ self.columns
-
-
-Gradients = Dense | Outer
-
-Grads = dict[str, Gradients]
-Tensors = dict[str, Tensor]
-
-
-class Rule(NamedTuple):
-    """How a layer runs forward, and what it gives going backward.
-
-    `forward(layer, x)` returns the output and what to keep. `backward(layer, x, kept, g, needed)`
-    returns the gradient of x (or None, if it is not needed) and each parameter's gradients, by
-    name, one a sample: (b, *shape of the parameter).
-    """
-
-    forward: Callable[[nn.Module, Tensor], tuple[Tensor, Saved]]
-    backward: Callable[[Any, Tensor, Saved, Tensor, bool], tuple[Tensor | None, Grads]]
-
 
 class Unsupported(Exception):
     """A layer was used in a way that its rule does not know."""
-
-
-def rule_for(layer: nn.Module) -> Rule | None:
-    """The closed form for a layer, or None. Subclasses have none: they may compute otherwise."""
-    kind = type(layer)
-    if isinstance(layer, Convolution) and kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d):
-        plain = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
-        return CONVOLUTION if plain else None
-    return {nn.Linear: LINEAR, nn.GroupNorm: GROUP_NORM}.get(kind)
-
-
-def _as_usual(layer: nn.Module, x: Tensor) -> tuple[Tensor, Saved]:
-    return type(layer).forward(layer, x), ()
-
-
-def _fold(t: Shaped[Tensor, "b c *map"]) -> Shaped[Tensor, "1 bc *map"]:
-    """A batch as one sample: its channels are those of all samples, one after the other."""
-    return t.reshape(1, -1, *t.shape[2:])
-
-
-def _convolution(
-    layer: Convolution, x: Tensor, _: Saved, g: Tensor, needed: bool
-) -> tuple[Tensor | None, Grads]:
-    b, w = len(x), layer.weight.detach()
-    geometry = (layer.stride, layer.padding, layer.dilation, False, [0] * (x.dim() - 2))
-    backward = torch.ops.aten.convolution_backward
-    one = set(layer.kernel_size) == {1} and set(layer.stride) == {1} and not any(layer.padding)
-    if one and layer.groups == 1:
-        per_sample = torch.bmm(g.flatten(2), x.flatten(2).transpose(1, 2)).view(b, *w.shape)
-        grads: Grads = {"weight": Dense(per_sample)}
-        gx = backward(g, x, w, None, *geometry, 1, [True, False, False])[0] if needed else None
-    else:
-        weights = w.expand(b, *w.shape).flatten(0, 1)
-        folded = (_fold(g), _fold(x), weights, None, *geometry, b * layer.groups)
-        gx, per_sample, _none = backward(*folded, [needed, True, False])
-        grads = {"weight": Dense(per_sample.view(b, *w.shape))}
-        gx = gx.view_as(x) if needed else None
-    if layer.bias is not None:
-        grads["bias"] = Dense(g.flatten(2).sum(2))
-    return gx, grads
-
-
-def _linear(
-    layer: nn.Linear, x: Tensor, _: Saved, g: Tensor, needed: bool
-) -> tuple[Tensor | None, Grads]:
-    grads: Grads
-    if x.dim() == 2:
-        grads = {"weight": Outer(rows=g, columns=x), "bias": Dense(g)}
-    else:
-        rows, columns = g.flatten(1, -2), x.flatten(1, -2)
-        weight = torch.bmm(rows.transpose(1, 2), columns)
-        grads = {"weight": Dense(weight), "bias": Dense(rows.sum(1))}
-    return (g @ layer.weight.detach() if needed else None), grads
-
-
-def _group_norm_forward(layer: nn.Module, x: Tensor) -> tuple[Tensor, Saved]:
-    assert isinstance(layer, nn.GroupNorm)
-    b, c = x.shape[:2]
-    size = x[0, 0].numel()
-    y, mean, rstd = torch.native_group_norm(
-        x.contiguous(), layer.weight, layer.bias, b, c, size, layer.num_groups, layer.eps
-    )
-    return y, (mean, rstd)
-
-
-def _group_norm(
-    layer: nn.GroupNorm, x: Tensor, kept: Saved, g: Tensor, needed: bool
-) -> tuple[Tensor | None, Grads]:
-    b, c = x.shape[:2]
-    mean, rstd = (t.reshape(1, -1) for t in kept)
-    mask = [needed, True, True]
-    weights = layer.weight.detach().repeat(b)
-    gx, gw, gb = torch.ops.aten.native_group_norm_backward(
-        _fold(g.contiguous()),
-        _fold(x.contiguous()),
-        mean,
-        rstd,
-        weights,
-        1,
-        b * c,
-        x[0, 0].numel(),
-        b * layer.num_groups,
-        mask,
-    )
-    return (gx.view_as(x) if needed else None), {
-        "weight": Dense(gw.view(b, c)),
-        "bias": Dense(gb.view(b, c)),
-    }
-
-
-def _any_layer(
-    layer: nn.Module, x: Tensor, _: Saved, g: Tensor, needed: bool
-) -> tuple[Tensor | None, Grads]:
-    moving = {n: p.detach() for n, p in layer.named_parameters() if p.requires_grad}
-    fixed = _fixed(layer)
-
-    def one(x_i: Tensor, g_i: Tensor) -> tuple[Tensor, Tensors]:
-        def forward(parameters: Tensors, x_i: Tensor) -> Tensor:
-            return functional_call(layer, (parameters, fixed), (x_i[None],))[0]
-
-        if needed:
-            grads, gx = vjp(forward, moving, x_i)[1](g_i)
-            return gx, grads
-        return x_i, vjp(lambda parameters: forward(parameters, x_i), moving)[1](g_i)[0]
-
-    # Randomness is an error: a second forward pass would draw another dropout than the first.
-    gx, grads = vmap(one, randomness="error")(x, g)
-    return (gx if needed else None), {n: Dense(g) for n, g in grads.items()}
-
-
-CONVOLUTION = Rule(_as_usual, _convolution)
-LINEAR = Rule(_as_usual, _linear)
-GROUP_NORM = Rule(_group_norm_forward, _group_norm)
-ANY_LAYER = Rule(_as_usual, _any_layer)
 
 
 class PerSample:
@@ -341,7 +169,7 @@ def functional_gradients(
 ) -> list[Float[Tensor, "b ..."]]:
     """The same by `torch.func` over the whole network, or one sample at a time if that fails."""
     moving = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
-    fixed = _fixed(model)
+    fixed = fixed_tensors(model)
 
     def one(parameters: Tensors, x_i: Tensor, y_i: Tensor) -> Tensor:
         return loss(functional_call(model, (parameters, fixed), (x_i[None],)), y_i[None]).sum()
@@ -362,11 +190,6 @@ def functional_gradients(
                 ]
             )
         return [torch.stack(column) for column in zip(*rows, strict=True)]
-
-
-def _fixed(module: nn.Module) -> Tensors:
-    frozen = {n: p.detach() for n, p in module.named_parameters() if not p.requires_grad}
-    return frozen | dict(module.named_buffers())
 
 
 def mixes_samples(

@@ -14,7 +14,8 @@ from panas.errors import BadInput
 from panas.genome import ConvBlock, Genome, PoolBlock
 from panas.network import build_bottom, build_head
 from panas.privacy.gradients import PrivateGradient, cross_entropy
-from panas.privacy.per_sample import Dense, Outer, PerSample, functional_gradients, rule_for
+from panas.privacy.layer_rules import Dense, Outer, rule_for
+from panas.privacy.per_sample import PerSample, functional_gradients
 from panas.space import SearchSpace, random_genome
 
 QUICK = settings(
@@ -81,6 +82,12 @@ LAYERS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "depthwise 3 x 3": (nn.Conv2d(3, 3, 3, padding=1, groups=3, bias=False), (3, 6, 5)),
     "depthwise 5 x 5 with bias": (nn.Conv2d(3, 3, 5, padding=2, groups=3), (3, 6, 5)),
     "depthwise, two filters a channel": (nn.Conv2d(3, 6, 3, groups=3), (3, 6, 5)),
+    "depthwise, stride and dilation": (
+        nn.Conv2d(3, 6, (3, 5), stride=(2, 3), dilation=(2, 1), padding=(2, 1), groups=3),
+        (3, 10, 11),
+    ),
+    "depthwise, one dimension": (nn.Conv1d(4, 4, 3, stride=2, groups=4), (4, 10)),
+    "depthwise, three dimensions": (nn.Conv3d(3, 3, 3, padding=1, groups=3), (3, 3, 4, 5)),
     "depthwise, larger than the map": (nn.Conv2d(3, 3, 7, padding=3, groups=3), (3, 2, 2)),
     "dense 3 x 3": (nn.Conv2d(4, 3, 3), (4, 6, 5)),
     "grouped, stride and dilation": (

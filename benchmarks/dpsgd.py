@@ -1,0 +1,320 @@
+"""What privacy costs a training step: ours beside plain SGD, Opacus and chunked `torch.func`.
+
+    python -m benchmarks.dpsgd [--threads 2] [--nets typical,digits] [--repeats 15] [--json]
+
+Every step is whole: forward, backward, per-sample clip, noise, update. All steppers take turns in
+one process, so that a busy machine is busy for all; reported are medians. Peak memory is measured
+in a process of its own for each: what two steps add to the process that holds network and batch.
+A stepper that does not fit into the machine's memory is null.
+
+| name | step |
+|---|---|
+| nonprivate | plain autograd and SGD, the whole batch at once |
+| nonprivate_chunked | the same in our chunks, gradients accumulated: what chunks alone bring |
+| ours | `panas.privacy.gradients`, noise from the operating system's entropy |
+| opacus_hooks, _expanded, _ghost | Opacus's three ways, with its optimiser |
+| vmap | `torch.func.vmap(grad)` in chunks of 32, clipped and noised by hand |
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional as F
+
+from panas.genome import ConvBlock, Genome
+from panas.network import build_bottom, build_head
+from panas.privacy.gradients import PrivateGradient
+from panas.privacy.plan import Plan
+from panas.privacy.randomness import SystemNoise
+from panas.space import SearchSpace
+
+Step = Callable[[], None]
+CLIP, SIGMA, RATE = 1.0, 1.0, 0.1
+
+
+def largest(shape: tuple[int, int, int]) -> Genome:
+    """The genome with the most parameters of the whole space: only its widest blocks."""
+    space = SearchSpace(shape=shape)
+    return Genome((ConvBlock(max(space.widths), max(space.kernels)),) * space.max_blocks)
+
+
+NETS: dict[str, tuple[Genome, tuple[int, int, int]]] = {
+    "typical": (Genome.parse("c32k3-c64k3-max-c64k5-c64k3-avg-c128k3"), (3, 32, 32)),
+    "digits": (Genome.parse("c16k3-c32k5-c32k5-c64k3"), (1, 8, 8)),  # found by `panas search`
+    "largest": (largest((3, 32, 32)), (3, 32, 32)),
+}
+
+
+def network(net: str) -> nn.Module:
+    """The network of a name, the same each time."""
+    genome, shape = NETS[net]
+    g = torch.Generator().manual_seed(0)
+    bottom = build_bottom(genome, shape=shape, width=64, unit=True, generator=g)
+    return nn.Sequential(bottom, build_head(64, 10, init="etf", generator=g)).train()
+
+
+def nonprivate(model: nn.Module, x: Tensor, y: Tensor) -> Step:
+    """Plain SGD."""
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step() -> None:
+        optimiser.zero_grad(set_to_none=True)
+        F.cross_entropy(model(x), y).backward()
+        optimiser.step()
+
+    return step
+
+
+def _ours(model: nn.Module, x: Tensor) -> tuple[PrivateGradient, Plan]:
+    samples = 10 * len(x)
+    plan = Plan(
+        samples=samples,
+        batch_size=len(x),
+        clip=CLIP,
+        noise_multiplier=SIGMA,
+        epochs=1,
+        rounds=1,
+    )
+    return PrivateGradient(model), plan
+
+
+def nonprivate_chunked(model: nn.Module, x: Tensor, y: Tensor) -> Step:
+    """Plain SGD on the same chunks as ours."""
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    gradient, _ = _ours(model, x)
+    gradient.clipped_sum(x[:1], y[:1], CLIP)
+    chunks = -(-len(y) // gradient.chunk)
+
+    def step() -> None:
+        optimiser.zero_grad(set_to_none=True)
+        for part in torch.arange(len(y)).tensor_split(chunks):
+            (F.cross_entropy(model(x[part]), y[part], reduction="sum") / len(y)).backward()
+        optimiser.step()
+
+    return step
+
+
+def ours(model: nn.Module, x: Tensor, y: Tensor) -> Step:
+    """This library."""
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    gradient, plan = _ours(model, x)
+    noise = SystemNoise()
+
+    def step() -> None:
+        gradient.step(x, y, plan, noise)
+        optimiser.step()
+
+    return step
+
+
+def _opacus(kind: str) -> Callable[[nn.Module, Tensor, Tensor], Step]:
+    def make(model: nn.Module, x: Tensor, y: Tensor) -> Step:
+        from opacus.grad_sample import GradSampleModule, GradSampleModuleExpandedWeights
+        from opacus.optimizers import DPOptimizer
+
+        wrap = {"hooks": GradSampleModule, "ew": GradSampleModuleExpandedWeights}[kind]
+        wrapped = wrap(model, loss_reduction="mean")
+        optimiser = DPOptimizer(
+            torch.optim.SGD(wrapped.parameters(), lr=0.01),
+            noise_multiplier=SIGMA,
+            max_grad_norm=CLIP,
+            expected_batch_size=len(x),
+        )
+
+        def step() -> None:
+            optimiser.zero_grad(set_to_none=True)
+            F.cross_entropy(wrapped(x), y).backward()
+            optimiser.step()
+
+        return step
+
+    return make
+
+
+def opacus_ghost(model: nn.Module, x: Tensor, y: Tensor) -> Step:
+    """Opacus's ghost clipping: norms first, then a second backward pass."""
+    from opacus.grad_sample import GradSampleModuleFastGradientClipping
+    from opacus.optimizers import DPOptimizerFastGradientClipping
+    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+
+    wrapped = GradSampleModuleFastGradientClipping(
+        model, max_grad_norm=CLIP, use_ghost_clipping=True, loss_reduction="mean"
+    )
+    optimiser = DPOptimizerFastGradientClipping(
+        torch.optim.SGD(wrapped.parameters(), lr=0.01),
+        noise_multiplier=SIGMA,
+        max_grad_norm=CLIP,
+        expected_batch_size=len(x),
+    )
+    criterion = DPLossFastGradientClipping(
+        wrapped, optimiser, nn.CrossEntropyLoss(reduction="mean"), loss_reduction="mean"
+    )
+
+    def step() -> None:
+        optimiser.zero_grad(set_to_none=True)
+        criterion(wrapped(x), y).backward()
+        optimiser.step()
+
+    return step
+
+
+def functional(model: nn.Module, x: Tensor, y: Tensor) -> Step:
+    """`torch.func`, 32 samples at a time."""
+    parameters = dict(model.named_parameters())
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def loss(weights: dict[str, Tensor], x_i: Tensor, y_i: Tensor) -> Tensor:
+        return F.cross_entropy(functional_call(model, weights, (x_i[None],)), y_i[None])
+
+    per_sample = vmap(grad(loss), in_dims=(None, 0, 0))
+
+    def step() -> None:
+        weights = {k: p.detach() for k, p in parameters.items()}
+        total = {k: torch.zeros_like(p) for k, p in weights.items()}
+        for xs, ys in zip(x.split(32), y.split(32), strict=True):
+            grads = per_sample(weights, xs, ys)
+            norms = torch.stack([g.flatten(1).norm(dim=1) for g in grads.values()]).norm(dim=0)
+            factor = (CLIP / norms.clamp(min=1e-12)).clamp(max=1.0)
+            for k, g in grads.items():
+                total[k] += torch.einsum("b,b...->...", factor, g)
+        for k, p in parameters.items():
+            p.grad = (total[k] + SIGMA * CLIP * torch.randn_like(p)) / len(x)
+        optimiser.step()
+
+    return step
+
+
+STEPPERS: dict[str, Callable[[nn.Module, Tensor, Tensor], Step]] = {
+    "nonprivate": nonprivate,
+    "nonprivate_chunked": nonprivate_chunked,
+    "ours": ours,
+    "opacus_hooks": _opacus("hooks"),
+    "opacus_expanded": _opacus("ew"),
+    "opacus_ghost": opacus_ghost,
+    "vmap": functional,
+}
+RIVALS = ("opacus_hooks", "opacus_expanded", "opacus_ghost", "vmap")
+
+
+def make(net: str, batch: int, stepper: str) -> Step:
+    """A step on the network and batch of a name."""
+    g = torch.Generator().manual_seed(1)
+    x = torch.randn(batch, *NETS[net][1], generator=g)
+    return STEPPERS[stepper](network(net), x, torch.randint(10, (batch,), generator=g))
+
+
+def resident() -> float:
+    """Megabytes that this process holds in memory now."""
+    with open("/proc/self/statm") as f:  # noqa: PTH123
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def added_memory(net: str, batch: int, stepper: str) -> float:
+    """Megabytes that two steps add at their peak to this process, which runs nothing else."""
+    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (available, available))
+    make("digits", 16, stepper)()  # what is loaded once is not the step's
+    step = make(net, batch, stepper)
+    before = resident()
+    step()
+    step()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10 - before
+
+
+def added_memory_apart(net: str, batch: int, stepper: str, threads: int) -> float | None:
+    """The same, measured in a process of its own; None if it does not fit."""
+    child = subprocess.run(
+        [
+            *(sys.executable, "-m", __spec__.name, "--threads", str(threads)),
+            *("--measure", f"{net},{batch},{stepper}"),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    return float(child.stdout) if child.returncode == 0 else None
+
+
+def cell(net: str, batch: int, repeats: int, seconds: float, threads: int) -> dict:
+    """All figures of one network at one batch size."""
+    memory = {s: added_memory_apart(net, batch, s, threads) for s in STEPPERS}
+    steps = {s: make(net, batch, s) for s in STEPPERS if memory[s] is not None}
+    times: dict[str, list[float]] = {s: [] for s in STEPPERS}
+    for step in steps.values():  # the first of each is not counted
+        step()
+    began = time.perf_counter()
+    rounds = 0
+    while rounds < repeats and (rounds < 3 or time.perf_counter() - began < seconds):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            times[name].append(1e3 * (time.perf_counter() - start))
+        rounds += 1
+    median = {s: statistics.median(t) if t else None for s, t in times.items()}
+    found: dict = {f"{s}_ms": median[s] for s in STEPPERS}
+
+    def over(a: float | None, b: float | None) -> float | None:
+        return a / b if a and b else None
+
+    found["ratio"] = over(median["ours"], median["nonprivate"])
+    for rival in RIVALS:
+        found[f"{rival}_over_ours"] = over(median[rival], median["ours"])
+    found |= {f"{s}_added_mb": memory[s] for s in STEPPERS}
+    found["memory_ratio"] = over(memory["ours"], memory["nonprivate"])
+    found["parameters"] = sum(p.numel() for p in network(net).parameters())
+    found["genome"] = str(NETS[net][0])
+    found["rounds"] = rounds
+    return found
+
+
+def show(net: str, batch: int, found: dict) -> None:
+    """One network and batch as text."""
+    print(f"{net}, batch {batch}: {found['genome']}, {found['parameters']} parameters")
+    for s in STEPPERS:
+        ms, mb = found[f"{s}_ms"], found[f"{s}_added_mb"]
+        if ms is None or mb is None:
+            print(f"  {s:20s} does not fit in memory")
+            continue
+        print(f"  {s:20s} {ms:9.1f} ms {ms / found['nonprivate_ms']:6.2f}x {mb:9.0f} MB")
+
+
+def main() -> None:
+    """Parse, run, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nets", default=",".join(NETS))
+    parser.add_argument("--batches", default="64,256")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=31)
+    parser.add_argument("--seconds", type=float, default=45.0, help="a cell stops after, from 3 on")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    a = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(a.threads)
+    if a.measure:
+        net, batch, stepper = a.measure.split(",")
+        print(added_memory(net, int(batch), stepper))
+        return
+    found: dict[str, dict[str, dict]] = {}
+    for net in a.nets.split(","):
+        for batch in a.batches.split(","):
+            got = cell(net, int(batch), a.repeats, a.seconds, a.threads)
+            found.setdefault(net, {})[batch] = got
+            if not a.json:
+                show(net, int(batch), got)
+    if a.json:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
