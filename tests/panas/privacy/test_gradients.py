@@ -146,6 +146,48 @@ def test_the_step_without_noise_is_opacus_step() -> None:
     assert difference(list(ours.parameters()), list(network("c8k3-max-c12k5", shape).parameters()))
 
 
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+@pytest.mark.parametrize("genome", ["c8k3-max-c12k5", "c4k5-c6k3-avg-c6k1"])
+def test_training_is_opacus_training_step_by_step(
+    genome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same batches and same noise, from two equal test generators: same weights at every step."""
+    shape, n, steps = (3, 9, 7), 60, 8
+    x, y = batch(n, shape)
+    plan = plan_for(n, 15, clip=0.3, sigma=0.8)
+    ours, theirs = network(genome, shape), network(genome, shape)
+    sizes = [p.numel() for p in theirs.parameters()]
+    here, there = (ReproducibleNoise(np.random.default_rng(5)) for _ in range(2))
+    pending: list[Tensor] = []
+
+    def same_noise(std: float, reference: Tensor, **_: object) -> Tensor:
+        if not pending:
+            pending.extend(there.normal(sum(sizes)).split(sizes))
+        return (std * pending.pop(0)).float().view_as(reference)
+
+    monkeypatch.setattr("opacus.optimizers.optimizer._generate_noise", same_noise)
+    wrapped = GradSampleModule(theirs, loss_reduction="mean")
+    opacus = DPOptimizer(
+        torch.optim.SGD(wrapped.parameters(), lr=0.2, momentum=0.5),
+        noise_multiplier=plan.noise_multiplier,
+        max_grad_norm=plan.clip,
+        expected_batch_size=15,
+    )
+    plain = torch.optim.SGD(ours.parameters(), lr=0.2, momentum=0.5)
+    gradient = PrivateGradient(ours)
+    start = [p.detach().clone() for p in ours.parameters()]
+    for _ in range(steps):
+        mine, other = (poisson_batch(n, plan.rate, source) for source in (here, there))
+        assert torch.equal(mine, other)
+        gradient.step(x[mine], y[mine], plan, here)
+        plain.step()
+        opacus.zero_grad()
+        F.cross_entropy(wrapped(x[other]), y[other]).backward()
+        opacus.step()
+        assert difference(list(ours.parameters()), list(theirs.parameters())) < 1e-5
+    assert difference(list(ours.parameters()), start) > 0.1
+
+
 class HalfNoise(SystemNoise):
     """The planted bug: half the standard deviation."""
 
