@@ -185,7 +185,7 @@ def test_training_is_opacus_training_step_by_step(
         F.cross_entropy(wrapped(x[other]), y[other]).backward()
         opacus.step()
         assert difference(list(ours.parameters()), list(theirs.parameters())) < 1e-5
-    assert difference(list(ours.parameters()), start) > 0.1
+    assert difference(list(ours.parameters()), start) > 0.02
 
 
 class HalfNoise(SystemNoise):
