@@ -133,8 +133,11 @@ def epsilon(
         # Rounded up by more than the root is off.
         return _gaussian(math.sqrt(merged.precision), delta) + 1e-9
     if method == "pld" and not merged.selections:
-        # Without fractional orders the bound can be many times too large, where sigma is small.
-        large = all(_by_renyi(merged, delta, relation, group, o) > LARGE for o in (SCREEN, ORDERS))
+        # Without fractional orders the bound can be many times too large, where sigma is small; and
+        # so can the bound under replace-one.
+        large = all(
+            _by_renyi(merged, delta, ADD_OR_REMOVE, group, o) > LARGE for o in (SCREEN, ORDERS)
+        )
         if not large:
             loss = _by_loss(merged, delta, relation, group, interval)
             # The grid rounds the few losses of a response up; Renyi's orders are exact on them.

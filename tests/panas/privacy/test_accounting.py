@@ -229,6 +229,12 @@ def test_a_small_sigma_at_a_small_rate_is_not_refused_by_a_crude_screen() -> Non
     assert epsilon(events, 1e-5, interval=1e-3) < 25
 
 
+def test_a_small_sigma_is_not_refused_by_the_looser_bound_of_replace_one() -> None:
+    events = [SampledGaussian(2e-4, 0.33, 5000)]
+    assert epsilon(events, 1e-5, relation="replace-one", method="rdp") > 100
+    assert epsilon(events, 1e-5, relation="replace-one", interval=1e-3) < 20
+
+
 def test_a_coarser_grid_is_never_below_a_finer_one() -> None:
     events = [SampledGaussian(0.05, 1.1, 200), Gaussian(2.0)]
     fine, *coarse = (epsilon(events, 1e-5, interval=i) for i in (1e-4, 1e-3, 1e-2))

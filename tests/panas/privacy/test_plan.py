@@ -148,7 +148,7 @@ def test_charged_event_by_event_the_ledger_never_exceeds_the_budget(
 @given(case=cases(), orphans=st.integers(1, 3))
 def test_what_is_spent_is_respected(case: tuple[Budget, Plan, float], orphans: int) -> None:
     budget, draft, share = case
-    plan = solve(budget, draft, share)
+    plan = solvable(budget, draft, share)
     spent = (plan.training_event,) * orphans
     try:
         again = solve(budget, draft, share, spent)
