@@ -35,6 +35,9 @@ MOST = 256
 CHUNK_BYTES = {"cpu": 64 << 20, "cuda": 2 << 30}
 """Layer inputs and gradients that a chunk may hold: what stays near the processor's caches."""
 
+SLACK = 2e-6
+"""What is added to a norm, relatively, so that rounding lets no gradient exceed the clip."""
+
 cross_entropy: Loss = partial(F.cross_entropy, reduction="none")
 """The loss of each sample."""
 
@@ -63,6 +66,7 @@ class PrivateGradient:
                     f"expected a network whose samples do not mix, got BatchNorm at {name!r}; "
                     'build it with norm="group"'
                 )
+        self._model = model
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         if not self._parameters:
             raise BadInput("expected a network with parameters to train, got none; thaw some")
@@ -99,12 +103,12 @@ class PrivateGradient:
         total = torch.zeros(sum(p.numel() for p in self._parameters)).to(first)
         if not len(y):
             return total
-        self.chunk = self.chunk or self._chunk_for(x, y)
+        self.chunk = self.chunk or self._rehearse(x, y)
         chunks = -(-len(y) // self.chunk)
         for part in torch.arange(len(y), device=x.device).tensor_split(chunks):
             padded = torch.cat([part, part.new_zeros(-len(part) % STEP)])
             grads = self._gradients(x[padded], y[padded])
-            norms = torch.stack([g.norms() for g in grads]).norm(dim=0)
+            norms = torch.stack([g.norms() for g in grads]).norm(dim=0) * (1 + SLACK)
             factor = (clip / norms.clamp(min=1e-12)).clamp(max=1.0)
             factor[len(part) :] = 0.0
             if not bool(torch.isfinite(norms).all()):
@@ -117,10 +121,11 @@ class PrivateGradient:
         parts = flat.split([p.numel() for p in self._parameters])
         return [part.view_as(p) for part, p in zip(parts, self._parameters, strict=True)]
 
-    def _chunk_for(self, x: Tensor, y: Tensor) -> int:
-        """How many samples to take at once, found on noise; refuses a network that mixes them."""
+    def _rehearse(self, x: Tensor, y: Tensor) -> int:
+        """How many samples to take at once, found on noise; refuses what no clip could bound."""
         targets = torch.zeros(3, *y.shape[1:], dtype=y.dtype, device=y.device)
         noise = torch.zeros(3, *x.shape[1:], dtype=x.dtype, device=x.device)
+        before = {name: b.clone() for name, b in self._model.named_buffers()}
         if not x.is_floating_point():
             self._gradients(noise, targets)
         else:
@@ -130,6 +135,12 @@ class PrivateGradient:
                 raise BadInput(
                     "expected a network whose samples do not mix, got one in which a sample's "
                     "gradient depends on the rest of its batch; find the layer that does it"
+                )
+        for name, b in self._model.named_buffers():
+            if not torch.equal(b, before[name]):
+                raise BadInput(
+                    f"expected buffers that stay as they are, got {name!r}, which follows the data "
+                    "without noise; switch its statistics off"
                 )
         size = sum(p.numel() * p.element_size() for p in self._parameters)
         size += self._gradients.bytes // len(noise)

@@ -207,8 +207,10 @@ def mixes_samples(
     other[1] = -2 * other[1] + 1
     found = []
     for batch in (x, other):
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
             torch.default_generator.manual_seed(0)
+            if x.is_cuda:
+                torch.cuda.manual_seed(0)
             found.append([g.values[[0, 2]].flatten(1) for g in gradients(batch, y)])
     return any(
         bool(((a - b).norm(dim=1) > 1e-4 * (a.norm(dim=1) + b.norm(dim=1))).any())

@@ -362,6 +362,35 @@ def test_a_network_that_mixes_samples_is_refused(model: nn.Module) -> None:
         PrivateGradient(seeded(model)).clipped_sum(x, y, 1.0)
 
 
+class Remembering(nn.Module):
+    """Keeps a running mean of what it sees, which no noise covers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 3)
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen += x.detach().mean(0)
+        return self.inner(x)
+
+
+def test_a_buffer_that_follows_the_data_is_refused() -> None:
+    with pytest.raises(BadInput, match="'seen', which follows the data"):
+        PrivateGradient(Remembering()).clipped_sum(*data(6, 4), 1.0)
+    running = nn.Sequential(nn.InstanceNorm1d(2, track_running_stats=True), nn.Conv1d(2, 3, 1))
+    with pytest.raises(BadInput, match=r"do not mix|follows the data"):
+        PrivateGradient(nn.Sequential(*running, Mean())).clipped_sum(*data(6, 2, 5), 1.0)
+
+
+def test_no_gradient_exceeds_the_clip() -> None:
+    model = genome_network(Genome.parse("c16k5-c24k3"), (3, 9, 7), 1)
+    x, y = data(40, 3, 9, 7)
+    for i in range(40):
+        total = PrivateGradient(model).clipped_sum(x[i : i + 1], y[i : i + 1], 0.01)
+        assert torch.cat([t.flatten().double() for t in total]).norm() <= 0.01
+
+
 def test_subclasses_are_not_trusted_to_compute_the_same() -> None:
     class Doubled(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:
