@@ -124,18 +124,16 @@ class PrivateGradient:
     def _rehearse(self, x: Tensor, y: Tensor) -> int:
         """How many samples to take at once, found on noise; refuses what no clip could bound."""
         targets = torch.zeros(3, *y.shape[1:], dtype=y.dtype, device=y.device)
-        noise = torch.zeros(3, *x.shape[1:], dtype=x.dtype, device=x.device)
+        generator = torch.Generator().manual_seed(0)
+        noise = torch.randn(3, *x.shape[1:], generator=generator)
+        # Of indices and the like 0 and 1 are the ones that there surely are.
+        noise = (noise if x.is_floating_point() else noise > 0).to(x)
         before = {name: b.clone() for name, b in self._model.named_buffers()}
-        if not x.is_floating_point():
-            self._gradients(noise, targets)
-        else:
-            generator = torch.Generator().manual_seed(0)
-            noise = torch.randn(noise.shape, generator=generator).to(x)
-            if mixes_samples(self._gradients, noise, targets):
-                raise BadInput(
-                    "expected a network whose samples do not mix, got one in which a sample's "
-                    "gradient depends on the rest of its batch; find the layer that does it"
-                )
+        if mixes_samples(self._gradients, noise, targets):
+            raise BadInput(
+                "expected a network whose samples do not mix, got one in which a sample's "
+                "gradient depends on the rest of its batch; find the layer that does it"
+            )
         for name, b in self._model.named_buffers():
             if not torch.equal(b, before[name]):
                 raise BadInput(

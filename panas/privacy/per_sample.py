@@ -193,26 +193,32 @@ def functional_gradients(
 
 
 def mixes_samples(
-    gradients: PerSample, x: Float[Tensor, "3 ..."], y: Shaped[Tensor, "3 ..."]
+    gradients: PerSample, x: Shaped[Tensor, "3 ..."], y: Shaped[Tensor, "3 ..."]
 ) -> bool:
     """Whether one sample's gradients change when another sample does, tried on three samples.
 
+    Two are changed in turn, since whatever reorders the batch may leave one where it is.
+
     Args:
         gradients: of the network.
-        x: three samples, best of noise.
+        x: three samples, best of noise; zeros and ones if they are no floats.
         y: their targets.
 
     """
-    other = x.clone()
-    other[1] = -2 * other[1] + 1
+    floats = x.is_floating_point()
+    batches = [x, x.clone(), x.clone()]
+    for k, batch in enumerate(batches[1:]):
+        batch[k] = -2 * x[k] + 1 if floats else torch.logical_not(x[k]).to(x)
     found = []
-    for batch in (x, other):
+    for batch in batches:
         with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
             torch.default_generator.manual_seed(0)
             if x.is_cuda:
                 torch.cuda.manual_seed(0)
-            found.append([g.values[[0, 2]].flatten(1) for g in gradients(batch, y)])
+            found.append([g.values.flatten(1) for g in gradients(batch, y)])
+    first, *changed = found
     return any(
-        bool(((a - b).norm(dim=1) > 1e-4 * (a.norm(dim=1) + b.norm(dim=1))).any())
-        for a, b in zip(*found, strict=True)
+        bool(((a - b).norm(dim=1) > 1e-4 * (a.norm(dim=1) + b.norm(dim=1)))[others].any())
+        for others, grads in zip(([1, 2], [0, 2]), changed, strict=True)
+        for a, b in zip(first, grads, strict=True)
     )

@@ -362,6 +362,53 @@ def test_a_network_that_mixes_samples_is_refused(model: nn.Module) -> None:
         PrivateGradient(seeded(model)).clipped_sum(x, y, 1.0)
 
 
+class Turned(nn.Module):
+    """Its inner layers see the batch backwards, so that a gradient has parts of two samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outer, self.inner = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(torch.tanh(self.outer(x)).flip(0)).flip(0)
+
+
+def test_a_network_that_turns_its_batch_around_is_refused() -> None:
+    with pytest.raises(BadInput, match="do not mix"):
+        PrivateGradient(seeded(Turned())).clipped_sum(*data(6, 4), 1.0)
+
+
+def test_a_network_of_indices_that_mixes_samples_is_refused() -> None:
+    x, y = torch.randint(0, 5, (6, 1)), data(6, 4)[1]
+    apart = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(4, 3))
+    assert len(PrivateGradient(seeded(apart)).clipped_sum(x, y, 1.0)) == 3
+    mixing = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), Centred())
+    with pytest.raises(BadInput, match="do not mix"):
+        PrivateGradient(seeded(mixing)).clipped_sum(x, y, 1.0)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_weight_that_is_computed_from_other_parameters_has_no_closed_form() -> None:
+    layer = nn.utils.weight_norm(nn.Linear(4, 3))
+    assert rule_for(layer) is None
+    model = seeded(nn.Sequential(layer))
+    x, y = data(6, 4)
+    found = PerSample(model, cross_entropy)(x, y)
+    for p, g in zip(model.parameters(), found, strict=True):
+        rows = [torch.autograd.grad(cross_entropy(model(x), y)[i], p)[0] for i in range(6)]
+        assert torch.allclose(g.values, torch.stack(rows), atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [100, 20_000, 3_000_000])
+def test_norms_of_wide_gradients_are_not_underestimated(size: int) -> None:
+    # The sum of equal numbers, one after the other, loses most.
+    for values in (torch.full((1, size), 0.1), torch.rand(1, size)):
+        exact = values.double().norm()
+        assert abs(float(Dense(values).norms()) / exact - 1) < 1e-6
+        outer = Outer(values, torch.ones(1, 1))
+        assert abs(float(outer.norms()) / exact - 1) < 1e-6
+
+
 class Remembering(nn.Module):
     """Keeps a running mean of what it sees, which no noise covers."""
 
