@@ -79,8 +79,7 @@ def audit_run(run: Path, *, on_progress: Tell | None = None) -> dict[str, Any]:
     begin = time.monotonic()
     config = load_config(run)
     federation = load_federation(config)
-    sends = config.federation.method != "local" and config.privacy.release != "none"
-    if sends and not any(release_file(run, c.id).is_file() for c in federation.clients):
+    if config.sent and not any(release_file(run, c.id).is_file() for c in federation.clients):
         raise BadInput(f"expected releases in {run / 'releases'}, found none; train the run first")
     tell = on_progress or (lambda _: None)
     epsilons = _epsilons(run)

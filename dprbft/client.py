@@ -47,8 +47,7 @@ class Client:
     @property
     def releases(self) -> bool:
         """Whether it sends anything to the server."""
-        c = self.config
-        return c.federation.method != "local" and c.privacy.release != "none"
+        return self.config.sent is not None
 
     @property
     def train_head(self) -> bool:
@@ -115,12 +114,11 @@ def build_client(config: RunConfig, id: int, run: Path, device: str) -> Client:
     federation = load_federation(config)
     ledger = Ledger(ledger_file(run))
     budget = config.budgets()[id]
-    kind = config.privacy.release
     ledger.open_account(
         id,
         budget,
         allow_unprotected=config.privacy.allow_unprotected,
-        relation=ADD_OR_REMOVE if kind == "none" else relation_of(kind),
+        relation=relation_of(config.sent) if config.sent else ADD_OR_REMOVE,
         subsets=(*train_parts(config, id), *search_parts(config, len(federation.public))),
     )
     return Client(

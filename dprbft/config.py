@@ -18,6 +18,7 @@ from pydantic import model_validator as validator
 from dprbft.presets import PRESETS
 from panas.errors import BadInput
 from panas.privacy.budget import Budget
+from panas.privacy.mechanisms import Kind
 from panas.store import write_bytes
 
 Count = Annotated[int, Field(ge=1)]
@@ -221,6 +222,12 @@ class RunConfig(Section):
         """Each client's budget."""
         p = self.privacy
         return [Budget(e, p.delta) for e in p.epsilons or (p.epsilon,) * self.federation.clients]
+
+    @property
+    def sent(self) -> Kind | None:
+        """What a client sends to the server in a round; None where nothing leaves it."""
+        kind = self.privacy.release
+        return None if kind == "none" or self.federation.method == "local" else kind
 
     @property
     def norm(self) -> Literal["group", "batch"]:

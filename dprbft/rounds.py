@@ -165,7 +165,7 @@ def _release(folder: Path, client: int) -> Path:
 def _start(
     run: Path, config: RunConfig, engine: InProcess, tasks: list[work.Task], report: Report
 ) -> None:
-    if config.federation.method != "local" and config.privacy.release == "noisy_rows":
+    if config.sent == "noisy_rows":
         warnings.warn(
             f"rows of width {config.network.width} carry little under noise (at width 64 signal "
             "and noise are equal at epsilon 195); privacy.release = moments says more for less",

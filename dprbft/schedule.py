@@ -31,7 +31,7 @@ def rounds_of(config: RunConfig, client: int) -> list[int]:
 
 def release_subset(config: RunConfig, round: int) -> str:
     """The ledger's name of the records that leave in a round: all, or a part of their own."""
-    return f"train/{round}" if config.privacy.release == "noisy_rows" else "train"
+    return f"train/{round}" if config.sent == "noisy_rows" else "train"
 
 
 def train_parts(config: RunConfig, client: int) -> tuple[str, ...]:

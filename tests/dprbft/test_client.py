@@ -95,6 +95,22 @@ def test_building_a_client_opens_its_account_once(client: Client, tmp_path: Path
     assert again.budget == client.budget
 
 
+@pytest.mark.parametrize("release", ["noisy_rows", "moments"])
+def test_a_client_that_trains_alone_plans_for_no_release(
+    release: str, tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    config = tiny(privacy__release=release, federation__method="local", federation__rounds=2)
+    client = build_client(config, 0, tmp_path, "cpu")
+    account = client.ledger.account(0)
+    assert (account.relation, account.subsets) == ("add-or-remove-one", ("train",))
+    plan = current_plan(client, state_of(client))
+    assert plan.relation == account.relation
+    assert plan.releases == 0
+    for _ in range(plan.rounds):
+        charge(client, plan.training_event)
+    assert client.ledger.account(0).spent() > 0.98 * client.budget.epsilon
+
+
 def test_the_first_plan_fits_the_budget_and_what_was_spent(client: Client):
     charge(client, Gaussian(6.0), "search")
     plan = current_plan(client, state_of(client))
