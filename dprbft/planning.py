@@ -6,8 +6,8 @@ from typing import Any
 from dprbft.client import Client, State
 from dprbft.schedule import release_subset, rounds_of, train_parts
 from panas.errors import BudgetExhausted
+from panas.privacy.account import Entry
 from panas.privacy.accounting import Event, Unprotected
-from panas.privacy.ledger import Entry
 from panas.privacy.plan import Plan, release_multiplier, sharpen_releases, stretch
 
 

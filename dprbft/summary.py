@@ -14,8 +14,9 @@ from dprbft.config import RunConfig
 from dprbft.federation import load_federation
 from dprbft.layout import ledger_file, rounds_file, search_file, summary_file
 from dprbft.rounds import load_states
-from dprbft.stages import is_done, seconds
-from panas.privacy.ledger import UNIT, Ledger, totals
+from dprbft.stages import check_ledger, is_done, seconds
+from panas.privacy.account import UNIT, totals
+from panas.privacy.ledger import Ledger
 from panas.store import read_json, read_lines, write_json
 
 LIBRARIES = ("panas", "torch", "deap", "botorch", "gpytorch", "opacus", "dp-accounting", "numpy")
@@ -25,9 +26,10 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
     """Gather the summary of a trained run, write it, and return it.
 
     Raises:
-        BadInput: if training has not begun.
+        BadInput: if training has not begun, or the ledger is not the one that the run wrote.
 
     """
+    check_ledger(run)
     federation = load_federation(config)
     states = load_states(run, config.federation.clients)
     ledger = Ledger(ledger_file(run))

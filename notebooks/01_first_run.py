@@ -34,7 +34,8 @@ from dprbft.federation import load_federation
 from dprbft.layout import ledger_file, rounds_file, search_file
 from dprbft.stages import prepare, search_stage, train_stage, tune_stage
 from dprbft.summary import summarise
-from panas.privacy.ledger import Ledger, totals
+from panas.privacy.account import totals
+from panas.privacy.ledger import Ledger
 from panas.store import read_json, read_lines
 
 # %% [markdown]

@@ -11,6 +11,7 @@ import typer
 
 from dprbft.layout import ledger_file
 from panas.errors import BadInput
+from panas.privacy.account import Account, Entry, totals
 from panas.privacy.accounting import (
     ADD_OR_REMOVE,
     PostProcessing,
@@ -20,7 +21,7 @@ from panas.privacy.accounting import (
     epsilon,
     event_to_json,
 )
-from panas.privacy.ledger import Account, Entry, Ledger, totals
+from panas.privacy.ledger import Ledger
 from panas_cli.report import print_json, print_text
 
 UNPROTECTED = {
@@ -40,7 +41,7 @@ NOT_COVERED = (
     "its number of samples, which is treated as public",
     "what its validation split chooses (round, head, blend): it stays with the client",
     "whoever can look into the client's own machine",
-    "floating point: noise is drawn as 32 or 64-bit floats, whose gaps leave less than the reals "
+    "floating point: noise is added in 64-bit floats, which hide less than real numbers "
     "would hide",
 )
 

@@ -17,35 +17,27 @@ raw representations, a search that looks at private data) makes the total infini
 unless the account says that it may happen, and the protected part is bounded all the same.
 """
 
-import math
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 from panas.errors import BadInput, BudgetExhausted
+from panas.privacy.account import UNIT, Account, Entry, Phase, entry_of, number, within
 from panas.privacy.accounting import (
     ACCOUNTANT,
-    ADD_OR_REMOVE,
     Event,
     Relation,
     Unprotected,
-    event_from_json,
     event_to_json,
 )
 from panas.privacy.budget import Budget
 from panas.privacy.chain import VERSION, Chain
-from panas.privacy.plan import cost
 from panas.store import exclusive
-
-Phase = Literal["search", "training", "release"]
-
-UNIT = "one training sample"
-"""What is protected; a user who holds k samples has less (`epsilon`'s `group`)."""
 
 _ISSUER = object()
 
@@ -101,92 +93,6 @@ class Receipt:
             self._done = True
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One charge as it stands in the ledger; `finished` if its end was noted."""
-
-    id: str
-    client: int
-    phase: Phase
-    mechanism: str
-    event: Event
-    recipient: str
-    round: int | None
-    record: Mapping[str, Any]
-    subset: str = "train"
-    finished: bool = False
-
-
-@dataclass(frozen=True)
-class Account:
-    """A client's budget, its charges in order, and whether unprotected events are allowed."""
-
-    client: int
-    budget: Budget
-    allow_unprotected: bool
-    entries: tuple[Entry, ...]
-    relation: Relation = ADD_OR_REMOVE
-    subsets: tuple[str, ...] = ("train",)
-
-    @property
-    def leaves(self) -> tuple[str, ...]:
-        """The declared subsets that have no declared part: every sample is in at most one."""
-        return tuple(s for s in self.subsets if not any(_within(o, s) for o in self.subsets))
-
-    def events(self, phase: Phase | None = None) -> list[Event]:
-        """The events of one phase, or of all, on any subset."""
-        return [e.event for e in self.entries if phase in (None, e.phase)]
-
-    def protected(self) -> list[Event]:
-        """All events that have a finite price, on any subset."""
-        return [e for e in self.events() if not isinstance(e, Unprotected)]
-
-    def entries_on(self, subset: str) -> list[Entry]:
-        """The charges that concern every sample of a subset: on itself, or on what holds it."""
-        return [e for e in self.entries if e.subset == subset or _within(subset, e.subset)]
-
-    def events_on(self, subset: str) -> list[Event]:
-        """The events with a finite price that concern every sample of a subset.
-
-        Raises:
-            BadInput: if no such subset was declared.
-
-        """
-        self.check_subset(subset)
-        return [e.event for e in self.entries_on(subset) if not isinstance(e.event, Unprotected)]
-
-    def check_subset(self, subset: str) -> None:
-        """Refuse a subset that was not declared, nor any part of it."""
-        if not any(s == subset or _within(s, subset) for s in self.subsets):
-            raise BadInput(
-                f"expected one of the subsets that client {self.client} has declared "
-                f"({', '.join(self.subsets)}), got {subset!r}; declare it in open_account"
-            )
-
-    def price(self, events: Iterable[Event]) -> float:
-        """Epsilon of events on the same samples, at the budget's delta, under the relation."""
-        return cost(list(events), self.budget, relation=self.relation)
-
-    def spent(self, phase: Phase | None = None) -> float:
-        """Epsilon of one phase alone, or of everything, for the worst subset.
-
-        Infinite if anything on it is unprotected.
-        """
-        return max(self.spent_on(leaf, phase) for leaf in self.leaves)
-
-    def spent_on(self, subset: str, phase: Phase | None = None) -> float:
-        """Epsilon of one phase, or of everything, for one subset without parts."""
-        return self.price(e.event for e in self.entries_on(subset) if phase in (None, e.phase))
-
-    def spent_protected(self) -> float:
-        """Epsilon of everything that has a finite price, worst subset: what the budget bounds."""
-        return max(self.price(self.events_on(leaf)) for leaf in self.leaves)
-
-
-def _within(part: str, whole: str) -> bool:
-    return part.startswith(f"{whole}/")
-
-
 @dataclass
 class _Book:
     """The accounts of one file as far as this process has read it."""
@@ -224,7 +130,7 @@ class _Book:
             elif r["kind"] == "charge":
                 entries = self.entries[r["client"]]
                 self.places[r["id"]] = (r["client"], len(entries))
-                entries.append(_entry(r))
+                entries.append(entry_of(r))
             elif r["kind"] == "commit":
                 client, place = self.places[r["id"]]
                 entries = self.entries[client]
@@ -301,7 +207,7 @@ class Ledger:
                         {
                             "kind": "account",
                             "client": client,
-                            "epsilon": _number(budget.epsilon),
+                            "epsilon": number(budget.epsilon),
                             "delta": budget.delta,
                             "allow_unprotected": allow_unprotected,
                             "unit": UNIT,
@@ -364,7 +270,7 @@ class Ledger:
                 total = max(
                     account.price([*account.events_on(leaf), event])
                     for leaf in account.leaves
-                    if leaf == subset or _within(leaf, subset)
+                    if leaf == subset or within(leaf, subset)
                 )
                 if not total <= account.budget.epsilon:
                     raise BudgetExhausted(
@@ -445,50 +351,8 @@ class Ledger:
         return book.account(client)
 
 
-def _entry(r: Mapping[str, Any]) -> Entry:
-    event = event_from_json(r["event"])
-    return Entry(
-        r["id"],
-        r["client"],
-        r["phase"],
-        r["mechanism"],
-        event,
-        r["recipient"],
-        r["round"],
-        r,
-        r["subset"],
-    )
-
-
 def _terms(a: Account) -> str:
     return (
         f"epsilon {a.budget.epsilon:g}, delta {a.budget.delta:g}, {a.relation}, on "
         f"{', '.join(a.subsets)}, allow_unprotected {a.allow_unprotected}"
     )
-
-
-def _number(x: float) -> float | str:
-    """JSON has no infinity; `float` reads the word back."""
-    return x if math.isfinite(x) else "infinity"
-
-
-def totals(accounts: Iterable[Account]) -> list[dict[str, Any]]:
-    """One row a client: budget, spent, and the parts for release and search, JSON-able."""
-    return [
-        {
-            "client": a.client,
-            "budget": _number(a.budget.epsilon),
-            "delta": a.budget.delta,
-            "unit": UNIT,
-            "relation": a.relation,
-            "spent": _number(a.spent()),
-            "spent_protected": _number(a.spent_protected()),
-            "training": _number(a.spent("training")),
-            "release": _number(a.spent("release")),
-            "search": _number(a.spent("search")),
-            "subsets": {leaf: _number(a.spent_on(leaf)) for leaf in a.leaves},
-            "charges": len(a.entries),
-            "reserved": sum(not e.finished for e in a.entries),
-        }
-        for a in accounts
-    ]

@@ -12,7 +12,8 @@ from dprbft.layout import rounds_file
 from dprbft.stages import prepare
 from dprbft.summary import summarise
 from panas.errors import BadInput, BudgetExhausted
-from panas.privacy.ledger import Account, Ledger
+from panas.privacy.account import Account
+from panas.privacy.ledger import Ledger
 from panas.store import read_json, read_lines
 
 Carry = Callable[..., None]

@@ -17,8 +17,9 @@ from dprbft.rounds import load_states
 from dprbft.schedule import chunk, participants
 from panas.checkpoint import load_network
 from panas.errors import BudgetExhausted
+from panas.privacy.account import Account
 from panas.privacy.accounting import Event, PostProcessing, Unprotected
-from panas.privacy.ledger import Account, Ledger
+from panas.privacy.ledger import Ledger
 from panas.store import read_json, read_lines
 from panas.training import accuracy
 

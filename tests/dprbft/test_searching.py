@@ -19,8 +19,9 @@ from dprbft.searching import MIN_SEARCH, planned_scoring, search_price
 from dprbft.stages import prepare, search_prices
 from panas.data.dataset import Samples
 from panas.errors import BadInput, BudgetExhausted
+from panas.privacy.account import Account
 from panas.privacy.accounting import Gaussian, PrivateSelection, SampledGaussian
-from panas.privacy.ledger import Account, Ledger
+from panas.privacy.ledger import Ledger
 from panas.selection import Scoring
 from panas.store import read_json, write_json
 

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from panas.checkpoint import load_network
-from panas.privacy.ledger import Account, Ledger
+from panas.privacy.account import Account
+from panas.privacy.ledger import Ledger
 from panas.store import parse_tensors, read_json, read_lines
 
 ROOT = Path(__file__).parents[2]

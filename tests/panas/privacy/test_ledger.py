@@ -12,6 +12,7 @@ import pytest
 
 from panas.errors import BadInput, BudgetExhausted
 from panas.privacy import ledger as module
+from panas.privacy.account import totals
 from panas.privacy.accounting import (
     Event,
     Gaussian,
@@ -23,7 +24,7 @@ from panas.privacy.accounting import (
 )
 from panas.privacy.budget import Budget
 from panas.privacy.chain import Chain
-from panas.privacy.ledger import Ledger, Receipt, totals
+from panas.privacy.ledger import Ledger, Receipt
 
 BUDGET = Budget(3.0, 1e-5)
 FORK = multiprocessing.get_context("fork")
