@@ -84,6 +84,12 @@ Method = Literal["pld", "rdp", "prv", "gdp"]
 ACCOUNTANT = f"dp-accounting {version('dp-accounting')} PLD"
 """Name and version of what computes the reported figures."""
 
+LEAST, MOST = 1e-6, 1e6
+"""Noise multipliers that are told apart: less counts as none, and more as the most."""
+
+MOST_SAMPLES = 1000
+"""The largest group of samples that is priced."""
+
 LARGE = 100.0
 """Above this epsilon no guarantee is worth the name; RDP's bound is reported, it is quicker."""
 
@@ -104,7 +110,7 @@ def epsilon(
         delta: in (0, 1).
         method: see the module's text.
         relation: which datasets are neighbours.
-        group: k, at least 1: neighbours differ in up to k samples, all of one user. Tight for
+        group: k, 1 to 1000: neighbours differ in up to k samples, all of one user. Tight for
             Gaussians, randomised response and, by "pld" under add-or-remove-one, for DP-SGD;
             else by the general rule (k epsilon, delta (e^(k epsilon) - 1) / (e^epsilon - 1)).
         interval: grid of the privacy loss; every choice gives an upper bound, a finer one a
@@ -187,8 +193,10 @@ _NOTHING = Merged()
 
 def _merge(events: Iterable[Event], relation: Relation, group: int) -> Merged | None:
     """The events in merged form; None if any of them protects nothing."""
-    if group < 1:
-        raise BadInput(f"expected a group of at least 1 sample, got {group}; give another group")
+    if not 1 <= group <= MOST_SAMPLES:
+        raise BadInput(
+            f"expected a group of 1 to {MOST_SAMPLES} samples, got {group}; give another group"
+        )
     precision, selections = 0.0, []
     sampled = defaultdict[tuple[float, float], int](int)
     responses = defaultdict[tuple[float, int], int](int)
@@ -219,16 +227,17 @@ def _merge(events: Iterable[Event], relation: Relation, group: int) -> Merged | 
                 responses[event.flip, event.classes] += 1
             if isinstance(event, RandomizedResponse):
                 continue
-        if not event.noise_multiplier > 0:
+        if not event.noise_multiplier > LEAST:
             return None
+        m = min(event.noise_multiplier, MOST)
         if not isinstance(event, SampledGaussian):
-            precision += event.noise_multiplier**-2
+            precision += m**-2
         elif not (event.rate >= 0 and event.steps >= 0):
             return None
         elif event.rate >= 1:
-            precision += event.steps * (event.noise_multiplier / reach) ** -2
+            precision += event.steps * (m / reach) ** -2
         elif event.steps > 0 and event.rate > 0:
-            sampled[event.rate, event.noise_multiplier] += event.steps
+            sampled[event.rate, m] += event.steps
     return Merged(
         precision,
         tuple((q, s, t) for (q, s), t in sorted(sampled.items())),
@@ -457,8 +466,10 @@ def _gdp(merged: Merged, delta: float, relation: Relation, group: int) -> float:
 def _gaussian(mu: float, delta: float) -> float:
     """Epsilon of one Gaussian mechanism of multiplier 1 / mu, in closed form.
 
-    Balle and Wang 2018, theorem 8.
+    Balle and Wang 2018, theorem 8. Infinity where epsilon would be above 1e11.
     """
+    if not mu < 5e5:
+        return math.inf
 
     def excess(e: float) -> float:
         log_tail = e + float(norm.logcdf(-e / mu - mu / 2))

@@ -533,9 +533,22 @@ def test_the_mixture_of_a_group_is_the_binomial_one() -> None:
     assert epsilon([SampledGaussian(q, sigma, 1)], delta, group=2) == pytest.approx(truth, rel=2e-3)
 
 
-def test_no_group_is_smaller_than_one() -> None:
-    with pytest.raises(BadInput, match="at least 1 sample"):
-        epsilon([Gaussian(1.0)], 1e-5, group=0)
+@pytest.mark.parametrize("group", [0, 1001])
+def test_groups_have_one_to_a_thousand_samples(group: int) -> None:
+    with pytest.raises(BadInput, match="1 to 1000 samples"):
+        epsilon([Gaussian(1.0)], 1e-5, group=group)
+
+
+@pytest.mark.parametrize("rate", [0.1, 1.0])
+@pytest.mark.parametrize("method", ["pld", "rdp", "prv", "gdp"])
+def test_noise_of_any_size_has_a_price(rate: float, method: Method) -> None:
+    def price(sigma: float, group: int = 1) -> float:
+        return epsilon([SampledGaussian(rate, sigma, 3)], 1e-5, method=method, group=group)
+
+    assert price(1e-200) == price(1e-9) == math.inf
+    assert price(2e-6) > 1e6
+    assert price(2e-6, 1000) > 1e6
+    assert 0 <= price(1e200) == price(1e9) <= 0.011  # prv errs by up to 0.01
 
 
 def test_prv_says_infinity_where_its_grid_would_not_fit() -> None:
