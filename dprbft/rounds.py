@@ -58,7 +58,7 @@ def train_federation(
         BadInput: if the ledger is not the one that the last whole round has seen.
 
     """
-    check_ledger(run)
+    check_since_round(run)
     tasks = [
         work.Task(config.model_dump_json(), run, i, device)
         for i in range(config.federation.clients)
@@ -128,7 +128,7 @@ def _refusal(job: work.RoundTask) -> str | None:
     )
 
 
-def check_ledger(run: Path) -> None:
+def check_since_round(run: Path) -> None:
     """Refuse a ledger that was deleted or put back since the last whole round.
 
     Raises:

@@ -16,7 +16,7 @@ from dprbft.config import RunConfig, load_config, save_config
 from dprbft.engines.inprocess import InProcess
 from dprbft.federation import load_federation
 from dprbft.layout import ledger_file, search_file, stages_file, tune_file
-from dprbft.rounds import Report, check_ledger, train_federation
+from dprbft.rounds import Report, check_since_round, train_federation
 from dprbft.schedule import participants
 from dprbft.searching import search_price
 from panas.errors import BadInput
@@ -48,7 +48,7 @@ def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False)
                 f"expected a new run directory, got {run}, which holds a run; give --resume to "
                 "continue it or another --out"
             )
-        _check_ledger(run)
+        check_ledger(run)
         if load_config(run) != config:
             raise BadInput(
                 f"expected the settings that {run} was made with (see its config.toml), got "
@@ -69,7 +69,12 @@ def timed(
     """Add the seconds of the block to the stage's; mark it done if it ends well and is whole.
 
     With `anew` the stage starts from the top, and so do its seconds.
+
+    Raises:
+        BadInput: at once, if the ledger is not the one that the stages before have written to.
+
     """
+    check_ledger(run)  # before this stage's note of it replaces theirs
     began = time.perf_counter()
     done = False
     try:
@@ -86,10 +91,15 @@ def timed(
             write_json(stages_file(run), stages)
 
 
-def _check_ledger(run: Path) -> None:
-    """Refuse a ledger that is not the one that the run's stages have written to."""
+def check_ledger(run: Path) -> None:
+    """Refuse a ledger that is not the one that the run's stages and rounds have written to.
+
+    Raises:
+        BadInput: naming the line that is not there.
+
+    """
     Ledger(ledger_file(run)).check_holds(*_stages(run)["ledger"])
-    check_ledger(run)
+    check_since_round(run)
 
 
 def hold(run: Path) -> AbstractContextManager[None]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dprbft.layout import ledger_file
+from dprbft.stages import check_ledger
 from panas.errors import BadInput
 from panas.privacy.account import Account, Entry, totals
 from panas.privacy.accounting import (
@@ -40,9 +41,10 @@ NOT_COVERED = (
     "that a client takes part and when, and how long it computes",
     "its number of samples, which is treated as public",
     "what its validation split chooses (round, head, blend): it stays with the client",
+    "accuracies in the run's own files and reports: a simulator's view of validation and test "
+    "samples",
     "whoever can look into the client's own machine",
-    "floating point: noise is added in 64-bit floats, which hide less than real numbers "
-    "would hide",
+    "floating point: noise is added in 64-bit floats, which hide less than real numbers would hide",
 )
 
 WIDTH = 80
@@ -63,6 +65,7 @@ def ledger(
     # A deleted ledger leaves its head, and is named by the reader.
     if not path.is_file() and not path.with_suffix(".head").is_file():
         raise BadInput(f"expected a run directory with a ledger at {run}, found none")
+    check_ledger(run)
     accounts = book.accounts()
     count, digest = book.head()
     rows = [row | _card(a, group) for a, row in zip(accounts, totals(accounts), strict=True)]
@@ -95,7 +98,8 @@ def _card(account: Account, group: int) -> dict[str, Any]:
                 "recipient": es[0].recipient,
                 "times": len(es),
                 "reserved": sum(not e.finished for e in es),
-                "sensitivity": sorted({e.record["sensitivity"] or 0.0 for e in es}) or None,
+                "sensitivity": sorted({x for e in es if (x := e.record["sensitivity"]) is not None})
+                or None,  # where nothing bounds it
                 "epsilon": _number(account.price(e.event for e in es)),
                 "event": event_to_json(es[-1].event),
                 "covered": not any(isinstance(e.event, Unprotected) for e in es),
@@ -170,7 +174,7 @@ def _price(entries: list[Entry], facts: dict[str, Any]) -> str:
     if all(isinstance(e.event, PostProcessing) for e in entries):
         return "epsilon = 0: read public samples and what was charged already, nothing else"
     parts = [f"epsilon = {_figure(facts['epsilon'])}", _noise(entries)]
-    if any(facts["sensitivity"]):
+    if facts["sensitivity"]:
         parts.append("sensitivity " + ", ".join(f"{x:.4g}" for x in facts["sensitivity"]))
     return "; ".join(parts)
 

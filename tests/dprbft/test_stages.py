@@ -16,6 +16,7 @@ from dprbft.federation import Federation, load_federation
 from dprbft.layout import search_file, tune_file
 from dprbft.schedule import participants
 from dprbft.stages import is_done, prepare, reports, search_stage, seconds, timed, train_stage
+from dprbft.summary import summarise
 from panas.data.dataset import Samples
 from panas.errors import BadInput, BudgetExhausted
 from panas.genome import Genome
@@ -264,3 +265,20 @@ def test_tuning_that_fits_nothing_leaves_the_settings_and_says_so(
 def test_the_participants_of_the_first_round_are_not_all_by_accident():
     config = build_config({"federation": {"clients": 9, "participation": 0.34}})
     assert {len(c) for c in participants(config)} == {3}
+
+
+def test_no_stage_takes_note_of_another_ledger(tiny: Callable[..., RunConfig], tmp_path: Path):
+    config = tiny()
+    with InProcess(1) as engine:
+        for name in ("mine", "other"):
+            prepare(tmp_path / name, config, resume=False)
+            search_stage(tmp_path / name, config, engine, "cpu", lambda _: None)
+    mine, noted = tmp_path / "mine", read_json(tmp_path / "mine" / "stages.json")
+    for name in ("ledger.jsonl", "ledger.head"):
+        (mine / name).write_bytes((tmp_path / "other" / name).read_bytes())
+    Ledger(mine / "ledger.jsonl").accounts()  # whole in itself, it is only the wrong one
+    with pytest.raises(BadInput, match="another copy was put in its place"), timed(mine, "audit"):
+        raise AssertionError("nothing may run")
+    with pytest.raises(BadInput, match="another copy was put in its place"):
+        summarise(mine, config)
+    assert read_json(mine / "stages.json") == noted

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from panas.checkpoint import load_network
-from panas.privacy.accounting import Gaussian
+from panas.privacy.accounting import Gaussian, Unprotected
+from panas.privacy.budget import Budget
 from panas.privacy.ledger import Ledger
 from panas.store import read_json, read_lines
 
@@ -187,6 +188,31 @@ def test_the_card_names_what_was_done_to_the_ledger(run: Path, cli: Callable, tm
     (tmp_path / "ledger.jsonl").unlink()
     (line,) = cli("ledger", tmp_path).errors
     assert "ledger.head knows of one" in line
+
+
+def test_the_card_says_where_nothing_bounds_a_sample(cli: Callable, tmp_path: Path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.open_account(0, Budget(8.0, 1e-5), allow_unprotected=True)
+    with ledger.charge(
+        0, Unprotected(), phase="release", mechanism="raw_rows", recipient="x", sensitivity=None
+    ):
+        pass
+    (row,) = one_object(cli("ledger", tmp_path, "--json").out)["clients"]
+    assert row["mechanisms"][0]["sensitivity"] is None
+    assert "NOT COVERED" in cli("ledger", tmp_path).out
+
+
+def test_the_card_of_another_runs_ledger_is_not_shown(run: Path, cli: Callable, tmp_path: Path):
+    for name in ("stages.json", "ledger.jsonl", "ledger.head"):
+        shutil.copy(run / name, tmp_path / name)
+    assert cli("ledger", tmp_path).code == 0
+    for name in ("ledger.jsonl", "ledger.head"):
+        (tmp_path / name).unlink()
+    Ledger(tmp_path / "ledger.jsonl").open_account(0, Budget(8.0, 1e-5))
+    outcome = cli("ledger", tmp_path)
+    assert (outcome.code, outcome.out) == (2, "")
+    (line,) = outcome.errors
+    assert "another copy was put in its place" in line
 
 
 @pytest.mark.slow
