@@ -17,9 +17,11 @@ raw representations, a search that looks at private data) makes the total infini
 unless the account says that it may happen, and the protected part is bounded all the same.
 """
 
+import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -101,24 +103,32 @@ class _Book:
     accounts: dict[int, Account] = field(default_factory=dict)
     entries: dict[int, list[Entry]] = field(default_factory=dict)
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
     def refresh(self, *, locked: bool) -> None:
         """Take in what was appended since the last time."""
-        try:
+        with self.lock, self._all_or_anew():
             anew, records = self.chain.refresh(locked=locked)
             if anew:
                 self.accounts, self.entries, self.places = {}, {}, {}
             for record in records:
                 self.take(record)
-        except BaseException:
-            self.chain.forget()
-            raise
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Append a line; the first one stands under a header."""
-        if self.chain.head()[0] == 0:
-            self.take(self.chain.append({"kind": "ledger", "version": VERSION, "unit": UNIT}))
-        self.take(self.chain.append(record))
+        with self.lock, self._all_or_anew():
+            if self.chain.head()[0] == 0:
+                self.take(self.chain.append({"kind": "ledger", "version": VERSION, "unit": UNIT}))
+            self.take(self.chain.append(record))
+
+    @contextmanager
+    def _all_or_anew(self) -> Iterator[None]:
+        """Read everything anew next time if a line may have been read that was not entered."""
+        try:
+            yield
+        except BaseException:
+            self.chain.forget()
+            raise
 
     def take(self, r: Mapping[str, Any]) -> None:
         """Enter one line."""
@@ -168,7 +178,7 @@ def _book(path: Path) -> _Book:
 
 
 class Ledger:
-    """The ledger of a run, at `path`; safe to use from several processes."""
+    """The ledger of a run, at `path`; safe to use from several processes and threads."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -5,7 +5,9 @@ import math
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -374,6 +376,41 @@ def test_post_processing_is_noted_and_costs_nothing(ledger: Ledger) -> None:
     charge(ledger, PostProcessing())
     assert ledger.account(0).events() == [PostProcessing()]
     assert ledger.account(0).spent() == 0
+
+
+def test_an_interrupt_between_the_disk_and_memory_forgets_no_charge(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    charge(ledger, Gaussian(4.0))
+
+    def interrupted(self: object, record: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module._Book, "take", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            charge(ledger, Gaussian(5.0))
+    # The line is on disk, and so it is spent, in this process as in any other.
+    assert [e.event for e in ledger.account(0).entries] == [Gaussian(4.0), Gaussian(5.0)]
+
+
+def test_threads_that_charge_and_read_at_once_see_one_ledger(ledger: Ledger) -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+
+    def work(_: int) -> None:
+        for _ in range(8):
+            charge(ledger, Gaussian(100.0))
+            assert ledger.account(0).entries
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, range(4)))
+    finally:
+        sys.setswitchinterval(before)
+    assert len(ledger.account(0).entries) == 32
+    module._book.cache_clear()
+    assert len(ledger.account(0).entries) == 32
 
 
 def _charge_until_refused(path: Path, noise: float) -> None:
