@@ -241,7 +241,7 @@ def judge_of(client: Client, noise_before: float) -> Callable[[Bottom, Head], fl
         noise_before: the noise of the search's scores, kept where what is left affords it.
 
     Raises:
-        BudgetExhausted: if what is left affords no trial.
+        BudgetExhausted: if what is left affords no trial that says anything.
 
     """
     search, noise, trials = client.data.search, SystemNoise(), planned_trials(client)
@@ -252,6 +252,12 @@ def judge_of(client: Client, noise_before: float) -> Callable[[Bottom, Head], fl
             algorithm="genetic", population=1, generations=0, trials=trials - 1, noise=1.0
         )
         s = calibrate_scores(left, client.budget, spent, _relation(client)).noise
+        if s > len(search):
+            raise BudgetExhausted(
+                f"expected noise below the {len(search)} search samples of client {client.id}, "
+                f"got {s:.3g}, all that trials which died have left; raise --epsilon, or start a "
+                "new run"
+            )
 
     def judge(bottom: Bottom, head: Head) -> float:
         event = Gaussian(s) if s else Unprotected()

@@ -4,6 +4,7 @@ A task names its client; the worker loads that client's samples itself. What com
 or bytes. The engine's processes import this module and nothing above it.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -39,6 +40,7 @@ from panas.cost import cost
 from panas.errors import BadInput, BudgetExhausted
 from panas.evolution import EvolutionConfig, EvolutionResult
 from panas.genome import Genome
+from panas.network import Bottom, Head
 from panas.privacy.accounting import Unprotected
 from panas.privacy.randomness import SystemNoise
 from panas.privacy.release import label_histogram
@@ -245,8 +247,14 @@ def tune(task: Task) -> dict[str, Any]:
     }
     if not planned_trials(client):
         return kept
+    judge = None
+    if c.privacy.search == "dp":
+        try:
+            judge = judge_of(client, found["noise"])
+        except BudgetExhausted:
+            return kept  # trials that died have spent the search split; training has its own budget
     try:
-        result = _tune(client, found)
+        result = _tune(client, found, judge)
     except BudgetExhausted as e:
         # Training says so again and stops there, with the warm-started network kept.
         return kept | {"refused": str(e)}
@@ -258,7 +266,9 @@ def tune(task: Task) -> dict[str, Any]:
     }
 
 
-def _tune(client: Client, found: dict[str, Any]) -> TuningResult:
+def _tune(
+    client: Client, found: dict[str, Any], judge: Callable[[Bottom, Head], float] | None
+) -> TuningResult:
     c, t = client.config, client.config.tuning
     return tune_settings(
         _search_data(client, found["histogram"]),
@@ -274,7 +284,7 @@ def _tune(client: Client, found: dict[str, Any]) -> TuningResult:
         seed=c.seed,
         client=client.id,
         device=client.device,
-        judge=judge_of(client, found["noise"]) if c.privacy.search == "dp" else None,
+        judge=judge,
     )
 
 

@@ -256,6 +256,19 @@ def test_searches_that_spent_everything_are_refused_and_training_is_not_blamed(
     assert not account(run).events_on("train")
 
 
+def test_trials_that_spent_everything_leave_the_settings_and_training_alone(
+    tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    run, config = tmp_path / "r", tiny(**MODES["dp"])
+    searched(config, run)
+    charged = len(account(run).entries)
+    # Its process died between the last trial and the file.
+    again = work.tune(work.Task(config.model_dump_json(), run, 0, "cpu"))
+    assert (again["trials"], again["setting"]["learning_rate"]) == ([], 0.5)
+    assert "refused" not in again
+    assert len(account(run).entries) == charged
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["data-free", "data-free, nothing public"])
 def test_a_data_free_search_is_the_same_with_any_number_of_workers(
