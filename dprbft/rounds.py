@@ -267,6 +267,7 @@ def _save(
     released: dict[int, bytes],
     lines: list[dict[str, Any]],
 ) -> None:
+    check_since_round(run)  # before this round's note of the ledger replaces the last one's
     folder = _folder(run, round)
     for i, state in enumerate(states):
         write_bytes(folder / f"client-{i:03d}.safetensors", state)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from dprbft.config import RunConfig
+from dprbft.engines.inprocess import InProcess
 from dprbft.layout import rounds_file
-from dprbft.stages import prepare
+from dprbft.stages import prepare, train_stage
 from dprbft.summary import summarise
 from panas.errors import BadInput, BudgetExhausted
 from panas.privacy.account import Account
@@ -126,6 +127,33 @@ def test_a_ledger_deleted_before_training_is_missed_too(tiny: Tiny, carry: Carry
     delete_both(run, tmp_path)
     with pytest.raises(BadInput, match="it was deleted"):
         prepare(run, config, resume=True)
+
+
+@pytest.mark.parametrize("moment", ["round 1 of 3", "round 2: client 0", "round 2: client 1"])
+def test_a_ledger_exchanged_while_it_trains_is_missed(
+    moment: str, tiny: Tiny, carry: Carry, tmp_path: Path
+):
+    run, old, right = tmp_path / "r", tmp_path / "old", tmp_path / "right"
+    config = tiny(federation__rounds=3)
+    carry(run, config, stages="st")
+
+    def keep(where: Path) -> None:
+        where.mkdir()
+        for path in files(run):
+            shutil.copy(path, where)
+
+    def report(text: str) -> None:
+        if text.startswith(moment):
+            keep(right)
+            put_back_old_copies(run, old)
+
+    keep(old)
+
+    with pytest.raises(BadInput, match="put the right"), InProcess(1) as engine:
+        train_stage(run, config, engine, "cpu", report)
+    assert read_json(run / "checkpoint" / "latest.json")["round"] == 1
+    put_back_old_copies(run, right)
+    carry(run, config)
 
 
 def test_checkpoint_and_summary_note_the_ledgers_last_line(
