@@ -40,7 +40,7 @@ UNPROTECTED = {
 NOT_COVERED = (
     "that a client takes part and when, and how long it computes",
     "its number of samples, which is treated as public",
-    "which of its samples train, validate and test: that is stratified by label, and taken as given",
+    "which of its samples train, validate and test: stratified by label, and taken as given",
     "what its validation split chooses (round, head, blend): it stays with the client",
     "accuracies in the run's own files and reports: a simulator's view of validation and test "
     "samples",
