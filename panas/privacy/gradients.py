@@ -70,6 +70,11 @@ class PrivateGradient:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         if not self._parameters:
             raise BadInput("expected a network with parameters to train, got none; thaw some")
+        for kind in {p.dtype for p in self._parameters} - {torch.float32, torch.float64}:
+            raise BadInput(
+                f"expected parameters of 32 or 64 bits, got {kind}, whose rounding no clip bounds; "
+                "use model.float()"
+            )
         self._gradients = PerSample(model, loss)
         self.chunk = 0
         """Samples worked off at once; known after the first batch."""
@@ -126,10 +131,18 @@ class PrivateGradient:
         targets = torch.zeros(3, *y.shape[1:], dtype=y.dtype, device=y.device)
         generator = torch.Generator().manual_seed(0)
         noise = torch.randn(3, *x.shape[1:], generator=generator)
-        # Of indices and the like 0 and 1 are the ones that there surely are.
-        noise = (noise if x.is_floating_point() else noise > 0).to(x)
+        # Some networks take positive numbers only; of indices there are surely 0 and 1.
+        tries = [noise, noise.abs() / (1 + noise.abs())] if x.is_floating_point() else [noise > 0]
         before = {name: b.clone() for name, b in self._model.named_buffers()}
-        if mixes_samples(self._gradients, noise, targets):
+        mixed = None
+        for probe in tries:
+            mixed = mixes_samples(self._gradients, probe.to(x), targets) if mixed is None else mixed
+        if mixed is None:
+            raise BadInput(
+                "expected a network that can be tried on noise, got gradients that are not finite; "
+                "scale its inputs to about norm 1 an entry"
+            )
+        if mixed:
             raise BadInput(
                 "expected a network whose samples do not mix, got one in which a sample's "
                 "gradient depends on the rest of its batch; find the layer that does it"
@@ -141,6 +154,6 @@ class PrivateGradient:
                     "without noise; switch its statistics off"
                 )
         size = sum(p.numel() * p.element_size() for p in self._parameters)
-        size += self._gradients.bytes // len(noise)
+        size += self._gradients.bytes // len(targets)
         most = CHUNK_BYTES.get(x.device.type, CHUNK_BYTES["cpu"]) // max(1, size)
         return max(STEP, min(MOST, most // STEP * STEP))

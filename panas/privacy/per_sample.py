@@ -194,7 +194,7 @@ def functional_gradients(
 
 def mixes_samples(
     gradients: PerSample, x: Shaped[Tensor, "3 ..."], y: Shaped[Tensor, "3 ..."]
-) -> bool:
+) -> bool | None:
     """Whether one sample's gradients change when another sample does, tried on three samples.
 
     Two are changed in turn, since whatever reorders the batch may leave one where it is.
@@ -204,11 +204,14 @@ def mixes_samples(
         x: three samples, best of noise; zeros and ones if they are no floats.
         y: their targets.
 
+    Returns:
+        The answer; None if the gradients are not finite, so that there is none.
+
     """
     floats = x.is_floating_point()
     batches = [x, x.clone(), x.clone()]
     for k, batch in enumerate(batches[1:]):
-        batch[k] = -2 * x[k] + 1 if floats else torch.logical_not(x[k]).to(x)
+        batch[k] = 1 - x[k] / 2 if floats else torch.logical_not(x[k]).to(x)
     found = []
     for batch in batches:
         with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
@@ -216,6 +219,8 @@ def mixes_samples(
             if x.is_cuda:
                 torch.cuda.manual_seed(0)
             found.append([g.values.flatten(1) for g in gradients(batch, y)])
+    if not all(bool(torch.isfinite(g).all()) for grads in found for g in grads):
+        return None
     first, *changed = found
     return any(
         bool(((a - b).norm(dim=1) > 1e-4 * (a.norm(dim=1) + b.norm(dim=1)))[others].any())

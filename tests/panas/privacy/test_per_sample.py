@@ -409,6 +409,39 @@ def test_norms_of_wide_gradients_are_not_underestimated(size: int) -> None:
         assert abs(float(outer.norms()) / exact - 1) < 1e-6
 
 
+class Logarithm(nn.Module):
+    """Takes positive numbers only; of a negative one nothing is left but NaN."""
+
+    def __init__(self, mixes: bool) -> None:
+        super().__init__()
+        self.inner, self.mixes = nn.Linear(4, 3), mixes
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = torch.log(x)
+        return self.inner(z - z.mean(0) if self.mixes else z)
+
+
+def test_a_network_of_positive_numbers_is_tried_on_such() -> None:
+    x, y = data(6, 4)
+    total = PrivateGradient(seeded(Logarithm(False))).clipped_sum(x.abs() + 0.1, y, 1.0)
+    assert all(bool(torch.isfinite(t).all()) for t in total)
+    with pytest.raises(BadInput, match="do not mix"):
+        PrivateGradient(seeded(Logarithm(True))).clipped_sum(x.abs() + 0.1, y, 1.0)
+
+
+def test_a_network_that_cannot_be_tried_is_refused() -> None:
+    model = seeded(nn.Sequential(nn.Linear(4, 3)))
+    with torch.no_grad():
+        model[0].weight[0, 0] = float("nan")
+    with pytest.raises(BadInput, match="not finite"):
+        PrivateGradient(model).clipped_sum(*data(6, 4), 1.0)
+
+
+def test_half_precision_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"model\.float\(\)"):
+        PrivateGradient(nn.Linear(4, 3).bfloat16())
+
+
 class Remembering(nn.Module):
     """Keeps a running mean of what it sees, which no noise covers."""
 
