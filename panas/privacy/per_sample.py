@@ -47,6 +47,7 @@ class PerSample:
 
     def __init__(self, model: nn.Module, loss: Loss) -> None:
         self._model, self._loss = model, loss
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._layers: list[_Unit] | None = list(_units(model))
         self.bytes = 0
         """Bytes that the last call kept between its forward and its backward pass."""
@@ -65,7 +66,7 @@ class PerSample:
         return [Dense(g) for g in functional_gradients(self._model, self._loss, x, y)]
 
     def _by_rules(self, units: "list[_Unit]", x: Tensor, y: Tensor) -> list[Gradients]:
-        parameters = [p for p in self._model.parameters() if p.requires_grad]
+        parameters = self._parameters
         tape = _Tape(len(x))
         for p in parameters:
             p.grad = None
