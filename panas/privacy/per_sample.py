@@ -125,9 +125,9 @@ class _Recorded(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *g: Tensor) -> tuple[Tensor | None, None, None, None]:
-        x, *kept = (t.detach() for t in ctx.saved_tensors)
+        x, *kept = ctx.saved_tensors
         unit, needed = ctx.unit, bool(ctx.needs_input_grad[0])
-        gx, grads = unit.rule.backward(unit.layer, x, tuple(kept), g[0], needed)
+        gx, grads = unit.rule.backward(unit.layer, x.detach(), tuple(kept), g[0], needed)
         ctx.tape.add(unit, grads)
         return gx, None, None, None
 
