@@ -158,10 +158,10 @@ def _depthwise(
     """A kernel's gradient is the input, correlated with the output's gradient.
 
     As a forward pass with that gradient for a kernel it runs up to 15 times as fast as torch's
-    backward pass on a CPU, which has no fast code for kernels above 3 x 3. Stride and dilation
+    backward pass on a CPU, which has fast code for kernels up to 3 x 3 only. Stride and dilation
     change places.
     """
-    if x.device.type != "cpu":
+    if x.device.type != "cpu" or max(layer.kernel_size) <= 3:
         return _convolution(layer, x, kept, g, needed)
     inputs, outputs = x.shape[1], g.shape[1]
     repeated = x.repeat_interleave(outputs // inputs, 1) if outputs > inputs else x
@@ -186,8 +186,8 @@ def _convolution(
     b, shape = len(x), layer.weight.shape
     weights = layer.weight.detach().expand(b, *shape).flatten(0, 1)
     folded = (_fold(g), _fold(x), weights, None, *_geometry(layer), b * layer.groups)
-    weight = _BACKWARD(*folded, [False, True, False])[1].view(b, *shape)
-    return (_input_gradient(layer, x, g) if needed else None), _with_bias(layer, weight, g)
+    gx, weight, _none = _BACKWARD(*folded, [needed, True, False])
+    return (gx.view_as(x) if needed else None), _with_bias(layer, weight.view(b, *shape), g)
 
 
 def _linear(

@@ -86,8 +86,9 @@ LAYERS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
         nn.Conv2d(3, 6, (3, 5), stride=(2, 3), dilation=(2, 1), padding=(2, 1), groups=3),
         (3, 10, 11),
     ),
-    "depthwise, one dimension": (nn.Conv1d(4, 4, 3, stride=2, groups=4), (4, 10)),
-    "depthwise, three dimensions": (nn.Conv3d(3, 3, 3, padding=1, groups=3), (3, 3, 4, 5)),
+    "depthwise, one dimension": (nn.Conv1d(4, 4, 5, stride=2, groups=4), (4, 10)),
+    "depthwise, three dimensions": (nn.Conv3d(3, 3, 5, padding=2, groups=3), (3, 3, 4, 5)),
+    "depthwise 3 x 3 with stride": (nn.Conv2d(3, 6, 3, stride=2, groups=3), (3, 8, 7)),
     "depthwise, larger than the map": (nn.Conv2d(3, 3, 7, padding=3, groups=3), (3, 2, 2)),
     "dense 3 x 3": (nn.Conv2d(4, 3, 3), (4, 6, 5)),
     "grouped, stride and dilation": (
