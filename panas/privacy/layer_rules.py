@@ -6,7 +6,7 @@ in the same time.
 
 | layer | gradients of its weights, one a sample |
 |---|---|
-| depthwise convolution | the folded input, correlated with the folded gradient of the output |
+| depthwise, above 3 x 3 | the folded input, correlated with the folded gradient of the output |
 | any other convolution | torch's backward pass on the folded batch, in B times the groups |
 | convolution 1 x 1 | G_i X_i^T, a batched product over the map |
 | group norm | torch's backward pass on the folded batch, in B times the groups |
