@@ -17,17 +17,14 @@ them differs. "first genome" is the first random genome of the search, trained w
 import argparse
 import json
 import statistics
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.runs import finished
 from dprbft.config import build_config
 from dprbft.engines.inprocess import InProcess
-from dprbft.stages import prepare, search_stage, train_stage, tune_stage
-from dprbft.summary import summarise
 
 FIRST = {"population": 1, "generations": 0}
 LOCAL = {"federation": {"method": "local"}}
@@ -48,13 +45,8 @@ def one(arm: str, seed: int, base: dict[str, Any], engine: InProcess) -> dict[st
     """Train one arm at one seed; returns mean accuracies over its clients and the seconds."""
     began = time.perf_counter()
     config = build_config(base, ARMS[arm], {"seed": seed})
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        prepare(run, config, resume=False)
-        for stage in (search_stage, tune_stage, train_stage):
-            stage(run, config, engine, "cpu", lambda _: None)
-        summary = summarise(run, config)
-    clients = summary["clients"]
+    with finished(config, engine) as (_, summary):
+        clients = summary["clients"]
     return {
         "arm": arm,
         "seed": seed,

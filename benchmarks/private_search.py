@@ -21,16 +21,13 @@ import argparse
 import json
 import math
 import statistics
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
+from benchmarks.runs import finished
 from dprbft.config import build_config
 from dprbft.engines.inprocess import InProcess
 from dprbft.layout import search_file, tune_file
-from dprbft.stages import prepare, search_stage, train_stage, tune_stage
-from dprbft.summary import summarise
 from panas.store import read_json
 
 MODES: dict[str, dict[str, Any]] = {
@@ -65,12 +62,7 @@ def one(mode: str, seed: int, base: dict[str, Any], engine: InProcess) -> dict[s
     """Search, tune and train one mode at one seed; returns what it came to over its clients."""
     began = time.perf_counter()
     config = build_config(base, MODES[mode], {"seed": seed})
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        prepare(run, config, resume=False)
-        for stage in (search_stage, tune_stage, train_stage):
-            stage(run, config, engine, "cpu", lambda _: None)
-        summary = summarise(run, config)
+    with finished(config, engine) as (run, summary):
         ids = range(config.federation.clients)
         found = [read_json(search_file(run, i))["evaluations"] for i in ids]
         trials = [len(read_json(tune_file(run, i))["trials"]) for i in ids]

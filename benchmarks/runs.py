@@ -1,0 +1,23 @@
+"""What benchmarks of whole runs share: one run from nothing, in a folder that does not stay."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dprbft.config import RunConfig
+from dprbft.engines.inprocess import InProcess
+from dprbft.stages import prepare, search_stage, train_stage, tune_stage
+from dprbft.summary import summarise
+
+
+@contextmanager
+def finished(config: RunConfig, engine: InProcess) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """A run's directory, which is there while the block lasts, and its summary."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        prepare(run, config, resume=False)
+        for stage in (search_stage, tune_stage, train_stage):
+            stage(run, config, engine, "cpu", lambda _: None)
+        yield run, summarise(run, config)
