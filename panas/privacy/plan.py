@@ -20,6 +20,7 @@ A plan with `flip` releases noisy rows, and everything in it is priced under rep
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from panas.errors import BadInput, BudgetExhausted
 from panas.privacy.accounting import (
@@ -36,6 +37,12 @@ from panas.privacy.budget import Budget
 
 MAX_NOISE = 100.0
 """Largest noise multiplier worth running; a budget that needs more is too small."""
+
+LEAST_NOISE = 0.05
+"""Smallest noise multiplier ever used: a plan there may stay far below its budget."""
+
+PRECISION = 2e-3
+"""Of the natural logarithm of a noise multiplier."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +125,7 @@ def cost(
 
 
 def least_noise(
-    affordable: Callable[[float], bool], *, low: float = 0.05, high: float = MAX_NOISE
+    affordable: Callable[[float], bool], *, low: float = LEAST_NOISE, high: float = MAX_NOISE
 ) -> float | None:
     """Smallest noise multiplier in [low, high] that is affordable, to 0.2 %, rounded up.
 
@@ -131,7 +138,7 @@ def least_noise(
     if affordable(low):
         return low
     a, b = math.log(low), math.log(high)
-    while b - a > 2e-3:
+    while b - a > PRECISION:
         middle = (a + b) / 2
         a, b = (a, middle) if affordable(math.exp(middle)) else (middle, b)
     return math.exp(b)
@@ -154,15 +161,26 @@ def _solve(
         events = events_of(sigma)
         return epsilon(events, budget.delta, relation=relation, interval=coarse) <= budget.epsilon
 
+    @cache
+    def total(sigma: float) -> float:
+        return cost(events_of(sigma), budget, relation=relation)
+
     def exactly(sigma: float) -> bool:
-        return cost(events_of(sigma), budget, relation=relation) <= budget.epsilon
+        return total(sigma) <= budget.epsilon
 
     near = least_noise(roughly, high=high)
-    if near is None:
-        return least_noise(exactly, high=high)
-    low = max(near / 1.03, 0.05)
-    found = least_noise(exactly, low=low, high=near)
-    return least_noise(exactly, high=high) if found is None or found == low > 0.05 else found
+    low = LEAST_NOISE if near is None else max(near / 1.03, LEAST_NOISE)
+    found = None if near is None else least_noise(exactly, low=low, high=near)
+    if found is None or found == low > LEAST_NOISE:
+        found = least_noise(exactly, high=high)
+    if found is None or found == LEAST_NOISE:
+        return found
+    # At small sampling rates epsilon falls steeply: 0.2 % of noise can be 1 % of the budget.
+    below = found / math.exp(2 * PRECISION)
+    while total(found) < 0.995 * budget.epsilon and found - below > 1e-6 * found:
+        middle = math.sqrt(below * found)
+        below, found = (below, middle) if exactly(middle) else (middle, found)
+    return found
 
 
 def release_multiplier(
