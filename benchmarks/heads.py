@@ -48,7 +48,7 @@ from panas.privacy.mechanisms import Kind, flip_for, relation_of
 from panas.privacy.plan import release_multiplier
 from panas.privacy.randomness import SystemNoise
 from panas.privacy.release import ReleaseEvent, release
-from panas.search import deployable
+from panas.rehearsal import deployable
 from panas.seeds import stream
 from panas.training import Optimisation, fit, represent
 

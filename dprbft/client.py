@@ -25,7 +25,7 @@ from panas.privacy.budget import Budget
 from panas.privacy.ledger import Ledger
 from panas.privacy.mechanisms import flip_for, relation_of
 from panas.privacy.plan import Plan
-from panas.search import Schedule
+from panas.rehearsal import Schedule
 from panas.store import pack_tensors, read_json, unpack_tensors
 from panas.training import Optimisation
 from panas.tuning import Setting

@@ -44,15 +44,9 @@ from panas.network import Bottom, Head
 from panas.privacy.accounting import Unprotected
 from panas.privacy.randomness import SystemNoise
 from panas.privacy.release import label_histogram
-from panas.search import (
-    SearchData,
-    deployable,
-    private_data,
-    proxy_data,
-    search_architecture,
-    search_without_data,
-    tune_settings,
-)
+from panas.rehearsal import deployable, tune_settings
+from panas.search import search_architecture, search_without_data
+from panas.search_data import SearchData, private_data, proxy_data
 from panas.seeds import stream, torch_generator
 from panas.space import SearchSpace, random_genome
 from panas.store import read_json

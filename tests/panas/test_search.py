@@ -14,14 +14,9 @@ from panas.network import Blueprint
 from panas.privacy.accounting import Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.plan import cost
-from panas.search import (
-    Schedule,
-    deployable,
-    private_data,
-    proxy_data,
-    search_architecture,
-    tune_settings,
-)
+from panas.rehearsal import Schedule, deployable, tune_settings
+from panas.search import search_architecture
+from panas.search_data import private_data, proxy_data
 from panas.seeds import stream
 from panas.space import SearchSpace
 from panas.training import Optimisation
