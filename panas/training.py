@@ -5,7 +5,8 @@ preset does during a round, so that all clients' representations point the same 
 """
 
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +25,9 @@ from panas.privacy.randomness import NoiseSource
 
 EVALUATION_BATCH = 512
 """Samples in one forward pass without gradients."""
+
+CHUNK_BYTES = 128 << 20
+"""Activations that one forward and backward pass may hold: beyond it allocation costs most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +65,102 @@ def _trainable(bottom: Bottom, head: Head, train_head: bool) -> tuple[nn.Module,
     return model.train(), [p for p in model.parameters() if p.requires_grad]
 
 
+class Fitting:
+    """Training without privacy that can stop after any epoch and go on later, elsewhere.
+
+    Shuffled mini-batches, cross-entropy. A last batch of a single sample is left out, since
+    BatchNorm cannot normalise it. Networks that do not mix samples go through a large batch in
+    chunks, which bounds their memory and spares the caches.
+
+    Args:
+        bottom: trained in place.
+        head: trained in place with `train_head`, else held fixed.
+        samples: at least one.
+        how: optimiser, learning rate, batch size and epochs.
+        rng: order of the samples; used by nobody else until the last epoch.
+        train_head: whether the head moves too.
+
+    Raises:
+        BadInput: if there are no samples.
+
+    """
+
+    def __init__(
+        self,
+        bottom: Bottom,
+        head: Head,
+        samples: Samples,
+        *,
+        how: Optimisation,
+        rng: np.random.Generator,
+        train_head: bool = True,
+    ) -> None:
+        if not len(samples):
+            raise BadInput("expected at least one training sample, got none; give the client data")
+        self._model, self._parameters = _trainable(bottom, head, train_head)
+        self._optimiser = _optimiser(self._parameters, how)
+        self._samples, self._how, self._rng = samples, how, rng
+        self._steps = max(1, how.epochs * math.ceil(len(samples) / how.batch_size))
+        self._step = 0
+        self._chunk: int | None = None
+        self.epochs = 0
+
+    def run(self, epochs: int) -> int:
+        """Train until `epochs` epochs are through; returns the sample-passes that took."""
+        how, passes = self._how, 0
+        while self.epochs < epochs:
+            self._model.train()
+            for batch in self._order().split(how.batch_size):
+                if len(batch) == 1 and len(self._samples) > 1 and how.batch_size > 1:
+                    continue
+                decay = (1 + math.cos(math.pi * self._step / self._steps)) / 2
+                for group in self._optimiser.param_groups:
+                    group["lr"] = how.learning_rate * (decay if how.decay == "cosine" else 1.0)
+                self._descend(batch)
+                self._step += 1
+                passes += len(batch)
+            self.epochs += 1
+        return passes
+
+    def state(self) -> dict[str, Tensor]:
+        """Weights, and what the optimiser remembers: all that `resume` needs."""
+        memory = self._optimiser.state_dict()["state"]
+        found = {f"model.{name}": t for name, t in self._model.state_dict().items()}
+        for i, slots in memory.items():
+            found |= {f"memory.{i}.{name}": t for name, t in slots.items() if t is not None}
+        return found | {"epochs": torch.tensor(self.epochs), "step": torch.tensor(self._step)}
+
+    def resume(self, state: Mapping[str, Tensor]) -> None:
+        """Go on where another fitting of the same network, samples and seed has stopped."""
+        weights = {k.removeprefix("model."): t for k, t in state.items() if k.startswith("model.")}
+        self._model.load_state_dict(weights)
+        memory: dict[int, dict[str, Tensor]] = {}
+        for key in state:
+            if key.startswith("memory."):
+                _, i, name = key.split(".")
+                memory.setdefault(int(i), {})[name] = state[key]
+        groups = self._optimiser.state_dict()["param_groups"]
+        self._optimiser.load_state_dict({"state": memory, "param_groups": groups})
+        for _ in range(int(state["epochs"]) - self.epochs):
+            self._order()
+        self.epochs, self._step = int(state["epochs"]), int(state["step"])
+
+    def _order(self) -> Tensor:
+        return torch.from_numpy(self._rng.permutation(len(self._samples)))
+
+    def _descend(self, batch: Tensor) -> None:
+        device = self._parameters[0].device
+        x, y = self._samples.inputs(batch).to(device), self._samples.y[batch].to(device)
+        if self._chunk is None:
+            self._chunk = _chunk(self._model, x[:1]) if len(x) > 1 else None
+        self._optimiser.zero_grad(set_to_none=True)
+        size = self._chunk or len(x)
+        for part, labels in zip(x.split(size), y.split(size), strict=True):
+            loss = F.cross_entropy(self._model(part), labels, reduction="sum") / len(x)
+            loss.backward()
+        self._optimiser.step()
+
+
 def fit(
     bottom: Bottom,
     head: Head,
@@ -71,36 +171,34 @@ def fit(
     train_head: bool = True,
     on_epoch: Callable[[int], None] | None = None,
 ) -> None:
-    """Train in place without privacy: shuffled mini-batches, cross-entropy.
-
-    A last batch of a single sample is left out, since BatchNorm cannot normalise it.
+    """Train in place without privacy, from the first epoch to the last; see `Fitting`.
 
     Raises:
         BadInput: if there are no samples.
 
     """
-    if not len(samples):
-        raise BadInput("expected at least one training sample, got none; give the client data")
-    model, parameters = _trainable(bottom, head, train_head)
-    optimiser = _optimiser(parameters, how)
-    y, device = samples.y, parameters[0].device
-    steps = max(1, how.epochs * math.ceil(len(y) / how.batch_size))
-    decay = torch.optim.lr_scheduler.LambdaLR(
-        optimiser,
-        lambda k: (1 + math.cos(math.pi * k / steps)) / 2 if how.decay == "cosine" else 1.0,
-    )
+    fitting = Fitting(bottom, head, samples, how=how, rng=rng, train_head=train_head)
     for epoch in range(how.epochs):
-        order = torch.from_numpy(rng.permutation(len(y)))
-        for batch in order.split(how.batch_size):
-            if len(batch) == 1 and len(y) > 1 and how.batch_size > 1:
-                continue
-            optimiser.zero_grad(set_to_none=True)
-            x = samples.inputs(batch).to(device)
-            F.cross_entropy(model(x), y[batch].to(device)).backward()
-            optimiser.step()
-            decay.step()
+        fitting.run(epoch + 1)
         if on_epoch:
             on_epoch(epoch)
+
+
+def _chunk(model: nn.Module, x: Float[Tensor, "1 c h w"]) -> int:
+    """How many samples to pass at once so that activations stay within `CHUNK_BYTES`."""
+    if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules()):
+        return sys.maxsize
+    held: dict[int, int] = {}
+
+    def keep(t: Tensor) -> Tensor:
+        held[t.data_ptr()] = t.numel() * t.element_size()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        model(x).sum()
+    for p in model.parameters():
+        held.pop(p.data_ptr(), None)
+    return max(1, CHUNK_BYTES // max(1, sum(held.values())))
 
 
 def fit_private(
