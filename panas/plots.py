@@ -1,0 +1,386 @@
+"""Pictures of a search, as PNG bytes: how fitness rose, and how tuning went.
+
+Each function takes plain JSON records, as a log or `best.json` holds them, and returns the bytes
+of one PNG: the same for the same records, on the same machine. Matplotlib is loaded on first use,
+draws without a display, and its global settings stay as they were.
+
+| word | meaning |
+|---|---|
+| sample-pass | one sample, once forward and backward: what a search spends |
+| full, dropped, cached, failed | how a candidate came to its fitness: `STATUSES` |
+| front | candidates that no other beats in both fitness and size |
+"""
+
+import io
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Record = Mapping[str, Any]
+
+# Colours that everyone can tell apart (Okabe and Ito 2008).
+BLUE, ORANGE, GREEN, RED, GREY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#999999"
+STATUSES = {
+    "full": ("trained in full", BLUE, "o"),
+    "dropped": ("dropped early", ORANGE, "v"),
+    "cached": ("known before", GREY, "."),
+    "failed": ("failed", RED, "x"),
+}
+"""How a candidate came to its fitness -> words, colour and marker."""
+STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib
+    "font.size": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "grid.color": "#e6e6e6",
+    "legend.frameon": False,
+    "legend.fontsize": 8.0,
+}
+NAMES = {
+    "learning_rate": "learning rate",
+    "noise_multiplier": "noise multiplier",
+    "clip": "clipping norm",
+    "batch_size": "batch size",
+}
+"""A setting's field -> its axis; other fields keep their name."""
+
+
+def history(
+    records: Sequence[Record],
+    evaluations: Sequence[Record],
+    front: Sequence[Record] | None = None,
+    *,
+    size: str = "parameters",
+) -> bytes:
+    """Draw how fitness rose over the generations, and against what the search had spent.
+
+    Args:
+        records: one a generation: generation, evaluations, cached, dropped, passes (all those of
+            this generation alone), best, mean, best_genome.
+        evaluations: one a candidate: generation, fitness, failed, dropped; `cached` where those
+            are listed that were known before; its size, under the key that `size` names, where
+            there is a front.
+        front: candidates of the Pareto front, with fitness and size; None for a search by fitness
+            alone.
+        size: the second objective.
+
+    Returns:
+        A PNG.
+
+    """
+    found = [r for r in records if _found(r)]
+    panels = (2 if len(found) > 1 else 1) + bool(front)
+
+    def draw(figure: "Figure") -> None:
+        axes = list(figure.subplots(1, panels, squeeze=False)[0])
+        _generations(axes.pop(0), records, evaluations)
+        if len(found) > 1:
+            _spending(axes.pop(0), records)
+        if front:
+            _pareto(axes.pop(0), evaluations, front, size)
+        if found:
+            last = max(found, key=lambda r: r["best"])
+            _headline(figure, f"best {last['best']:.3f}: {last['best_genome']}", _spent(records))
+
+    return _png(draw, (4.7 * panels, 4.2))
+
+
+def trials(records: Sequence[Record], chosen: Record | None = None) -> bytes:
+    """Draw the value of each trial with the best so far, and the value against each field.
+
+    Args:
+        records: one a trial: number, setting (field -> number), value (None where the budget
+            refused), status ("done", "failed", "over budget"), proposed_by.
+        chosen: the setting that tuning chose, which need not have the highest value; None takes
+            the one that has.
+
+    Returns:
+        A PNG.
+
+    """
+    done = [r for r in records if r["status"] == "done"]
+    fields = [f for f in (done[0]["setting"] if done else ()) if len(_values(done, f)) > 1]
+    ringed = next((r for r in done if r["setting"] == chosen), None)
+    if done and ringed is None:
+        ringed = max(done, key=lambda r: r["value"])
+
+    def draw(figure: "Figure") -> None:
+        grid = figure.add_gridspec(2 if fields else 1, max(1, len(fields)))
+        top = figure.add_subplot(grid[0, :])
+        _progress(top, records, done)
+        for column, field in enumerate(fields):
+            _field(figure.add_subplot(grid[1, column], sharey=top), done, ringed, field, column)
+        if ringed:
+            text = ", ".join(f"{_name(k)} {v:.3g}" for k, v in ringed["setting"].items())
+            number = ringed["number"] + 1
+            _headline(figure, f"chosen, with {ringed['value']:.3f} in trial {number}: {text}")
+
+    return _png(draw, (max(6.5, 2.6 * len(fields)), 6.2 if fields else 3.6))
+
+
+def _spent(records: Sequence[Record]) -> str:
+    """What the search came to, in words."""
+    total = {k: sum(r[k] for r in records) for k in ("evaluations", "cached", "dropped", "passes")}
+    words = [f"{total['evaluations']:,} candidates"]
+    words += [f"{total['passes']:,} sample-passes"] if total["passes"] else []
+    words += [f"{total['dropped']:,} dropped early"] if total["dropped"] else []
+    words += [f"{total['cached']:,} more known before"] if total["cached"] else []
+    return ", ".join(words)
+
+
+def _generations(axes: "Axes", records: Sequence[Record], evaluations: Sequence[Record]) -> None:
+    """Best and mean of each generation, over the candidates that were looked at for it."""
+    from matplotlib.ticker import MaxNLocator
+
+    everyone = Counter(e["generation"] for e in evaluations)
+    seen: Counter[int] = Counter()
+    points: dict[str, list[tuple[float, float]]] = {status: [] for status in STATUSES}
+    for e in evaluations:
+        g = e["generation"]
+        seen[g] += 1
+        aside = (seen[g] - 0.5) / everyone[g] - 0.5  # side by side, so that equals stay apart
+        points[_status(e)].append((g + 0.6 * aside, e["fitness"]))
+    for status, (words, colour, marker) in STATUSES.items():
+        x, y = [x for x, _ in points[status]], [y for _, y in points[status]]
+        if not x:
+            continue
+        label = f"{words} ({len(x)})"
+        if status == "failed":
+            _below(axes, x, label)
+            continue
+        hollow = status == "dropped"
+        axes.scatter(
+            x,
+            y,
+            s=18,
+            marker=marker,
+            facecolors="none" if hollow else colour,
+            edgecolors=colour,
+            linewidths=0.8,
+            alpha=0.8,
+            label=label,
+        )
+    found = [r for r in records if _found(r)]
+    for key, colour, style in (("mean", GREEN, "--"), ("best", "black", "-")):
+        if found:
+            x, y = [r["generation"] for r in found], [r[key] for r in found]
+            if len(x) == 1:
+                x, y = [x[0] - 0.4, x[0] + 0.4], 2 * y
+            axes.plot(x, y, style, color=colour, label=key, lw=1.5)
+    _room(axes, [e["fitness"] for e in evaluations if not e["failed"]], found)
+    axes.set(xlabel="generation", ylabel="fitness", title="Candidates, by generation")
+    if records:
+        axes.set_xlim(records[0]["generation"] - 0.6, records[-1]["generation"] + 0.6)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    _legend(axes)
+
+
+def _spending(axes: "Axes", records: Sequence[Record]) -> None:
+    """Best and mean against sample-passes so far, or evaluations where nobody counted passes."""
+    unit = "passes" if any(r["passes"] for r in records) else "evaluations"
+    spent, total = [], 0
+    for r in records:
+        total += r[unit]
+        spent.append(total)
+    both = [(x, r) for x, r in zip(spent, records, strict=True) if _found(r)]
+    for key, colour, style in (("mean", GREEN, "--"), ("best", "black", "-")):
+        if both:
+            y = [r[key] for _, r in both]
+            axes.plot([x for x, _ in both], y, style, color=colour, label=key, lw=1.5)
+    _room(axes, [], [r for _, r in both])
+    axes.set(
+        xlabel="sample-passes so far" if unit == "passes" else "evaluations so far",
+        ylabel="fitness",
+        title="Population, by what it cost",
+    )
+    axes.set_xlim(0, 1.03 * max(1, total))
+    _thousands(axes)
+    _legend(axes)
+
+
+def _pareto(
+    axes: "Axes", evaluations: Sequence[Record], front: Sequence[Record], size: str
+) -> None:
+    """The front among the candidates that were trained in full."""
+    others = [e for e in evaluations if _status(e) == "full"]
+    axes.scatter(
+        [e[size] for e in others],
+        [e["fitness"] for e in others],
+        s=14,
+        color=GREY,
+        alpha=0.7,
+        label="trained in full",
+    )
+    edge = sorted(front, key=lambda e: e[size])
+    x, y = [e[size] for e in edge], [e["fitness"] for e in edge]
+    axes.step(x, y, where="post", color=BLUE, lw=1.2)
+    axes.scatter(x, y, s=30, color=BLUE, label=f"Pareto front ({len(edge)})", zorder=3)
+    everyone = [*x, *(e[size] for e in others)]
+    if max(everyone) > 8 * max(1, min(everyone)):
+        axes.set_xscale("log")
+    else:
+        _thousands(axes)
+    axes.set(xlabel=size, ylabel="fitness", title=f"Fitness against {size}")
+    _room(axes, [*y, *(e["fitness"] for e in others)], [])
+    _legend(axes)
+
+
+def _progress(axes: "Axes", records: Sequence[Record], done: Sequence[Record]) -> None:
+    """Value by trial, with the best so far."""
+    from matplotlib.ticker import MaxNLocator
+
+    for guided, marker, words in ((False, "s", "at random"), (True, "o", "by the model")):
+        part = [r for r in done if (r["proposed_by"] != "random") is guided]
+        if part:
+            axes.scatter(
+                [r["number"] + 1 for r in part],
+                [r["value"] for r in part],
+                s=22,
+                marker=marker,
+                facecolors=BLUE if guided else "none",
+                edgecolors=BLUE,
+                label=f"{words} ({len(part)})",
+            )
+    for status, marker, colour in (("failed", "x", RED), ("over budget", "+", GREY)):
+        x = [r["number"] + 1 for r in records if r["status"] == status]
+        if x:
+            _below(axes, x, f"{status} ({len(x)})", marker, colour)
+    if done:
+        best = [max(r["value"] for r in done[: k + 1]) for k in range(len(done))]
+        x = [*(r["number"] + 1 for r in done), max(r["number"] for r in records) + 1.5]
+        axes.step(x, [*best, best[-1]], where="post", color="black", lw=1.5, label="best so far")
+    _room(axes, [r["value"] for r in done], [])
+    axes.set(xlabel="trial", ylabel="validation accuracy", title="Trials, in order")
+    axes.set_xlim(0.5, max((r["number"] for r in records), default=0) + 1.5)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    _legend(axes, beside=True)
+
+
+def _field(
+    axes: "Axes", done: Sequence[Record], ringed: Record | None, field: str, column: int
+) -> None:
+    """Value against one field of the setting, later trials darker."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+    x = [r["setting"][field] for r in done]
+    y = [r["value"] for r in done]
+    axes.set_xscale("log")
+    axes.scatter(
+        x,
+        y,
+        s=20,
+        c=[r["number"] for r in done],
+        cmap="Blues",
+        vmin=-len(done) / 2,
+        lw=0.3,
+        ec=BLUE,
+    )
+    if ringed:
+        at = ringed["setting"][field], ringed["value"]
+        axes.scatter(*at, s=70, facecolors="none", edgecolors="black", linewidths=1.3)
+    menu = _values(done, field)
+    if len(menu) <= 5 and all(isinstance(v, int) for v in menu):
+        axes.xaxis.set_major_locator(FixedLocator(menu))
+    else:
+        few = max(menu) > 200 * min(menu)  # labels of more would touch
+        axes.xaxis.set_major_locator(LogLocator(10, subs=(1.0,) if few else (1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    aside = 1.1 * (max(menu) / min(menu)) ** 0.06
+    axes.set_xlim(min(menu) / aside, max(menu) * aside)
+    axes.set(xlabel=_name(field))
+    if column:
+        axes.tick_params(labelleft=False)
+    else:
+        axes.set(ylabel="validation accuracy", title="Later trials darker, the chosen one ringed")
+
+
+def _status(evaluation: Record) -> str:
+    found = [s for s in ("failed", "cached", "dropped") if evaluation.get(s)]
+    return found[0] if found else "full"
+
+
+def _found(record: Record) -> bool:
+    """Whether anybody in the generation has a fitness: a failure counts as 0."""
+    return record["best"] > 0
+
+
+def _values(done: Sequence[Record], field: str) -> list[int | float]:
+    return sorted({r["setting"][field] for r in done})
+
+
+def _name(field: str) -> str:
+    return NAMES.get(field, field.replace("_", " "))
+
+
+def _below(
+    axes: "Axes", x: Sequence[int | float], label: str, marker: str = "x", colour: str = RED
+) -> None:
+    """Marks on the lower edge, for what has no value."""
+    transform = axes.get_xaxis_transform()
+    y = [0.03] * len(x)
+    axes.scatter(x, y, s=22, marker=marker, color=colour, lw=1.2, transform=transform, label=label)
+
+
+def _room(axes: "Axes", values: Sequence[float], records: Sequence[Record]) -> None:
+    """Limits with room below for failures; [0, 1] and a word where there is no value at all."""
+    everyone = [*values, *(r["best"] for r in records), *(r["mean"] for r in records)]
+    if not everyone:
+        axes.set_ylim(0, 1)
+        axes.text(
+            0.5, 0.5, "nothing has a value", transform=axes.transAxes, ha="center", color="#666666"
+        )
+        return
+    low, high = min(everyone), max(everyone)
+    if high - low < 0.02:
+        low, high = low - 0.05, high + 0.05
+    axes.set_ylim(low - 0.12 * (high - low), high + 0.06 * (high - low))
+
+
+def _legend(axes: "Axes", beside: bool = False) -> None:
+    if not axes.get_legend_handles_labels()[0]:
+        return
+    if beside:
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    else:
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3, columnspacing=1.2)
+
+
+def _thousands(axes: "Axes") -> None:
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def _headline(figure: "Figure", *lines: str) -> None:
+    """Lines over all panels, wrapped where they are longer than the picture is wide."""
+    width = int(11.5 * figure.get_figwidth())
+    text = "\n".join(textwrap.fill(line, width) for line in lines)
+    figure.suptitle(text, x=0.01, ha="left", fontsize=10, family="monospace")
+
+
+def _png(draw: Callable[["Figure"], None], inches: tuple[float, float]) -> bytes:
+    """The picture as PNG bytes, without what would differ from day to day."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        figure = Figure(figsize=inches, dpi=120, layout="constrained")
+        FigureCanvasAgg(figure)
+        draw(figure)
+        content = io.BytesIO()
+        figure.savefig(content, format="png", metadata={"Software": None})
+    return content.getvalue()
