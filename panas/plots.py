@@ -292,8 +292,9 @@ def _field(
         axes.xaxis.set_major_locator(FixedLocator(menu))
     else:
         few = max(menu) > 200 * min(menu)  # labels of more would touch
-        axes.xaxis.set_major_locator(LogLocator(10, subs=(1.0,) if few else (1.0, 2.0, 5.0)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+        subs = (1.0,) if few else (1.0, 2.0, 5.0)
+        axes.xaxis.set_major_locator(LogLocator(10, subs=subs, numticks=4 if few else 12))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}".replace("e-0", "e-")))
     axes.xaxis.set_minor_locator(NullLocator())
     aside = 1.1 * (max(menu) / min(menu)) ** 0.06
     axes.set_xlim(min(menu) / aside, max(menu) * aside)
