@@ -20,13 +20,13 @@ from panas.cost import cost
 from panas.data import load
 from panas.data.dataset import Samples
 from panas.data.splits import split, stratified
+from panas.fitness import TrainingFitness
 from panas.genome import Genome
 from panas.network import Blueprint
 from panas.proxies import PROXIES
-from panas.search import trained
 from panas.seeds import stream
 from panas.space import SearchSpace, random_genome
-from panas.training import Optimisation, accuracy
+from panas.training import Optimisation
 
 HOW = Optimisation(learning_rate=0.005, optimiser="adam", decay="cosine", batch_size=32, epochs=8)
 CPU = torch.device("cpu")
@@ -72,10 +72,10 @@ def main() -> None:
     scores: dict[str, list[float]] = {name: [] for name in (*PROXIES, "parameters", "macs")}
     reached = []
     for genome in genomes:
-        networks = [
-            trained(genome, train, blueprint, HOW, a.start, k, CPU) for k in range(a.repeats)
-        ]
-        reached.append(statistics.fmean(accuracy(*n, held) for n in networks))
+        fitness = (
+            TrainingFitness(train, held, blueprint, HOW, a.start, k) for k in range(a.repeats)
+        )
+        reached.append(statistics.fmean(f(genome) for f in fitness))
         for name, proxy in PROXIES.items():
             scores[name].append(proxy(genome, blueprint, stream(a.start, name, str(genome))))
         size = cost(genome, shape=train.shape, width=64, classes=train.classes, norm="group")

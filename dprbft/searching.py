@@ -29,20 +29,20 @@ from dprbft.federation import search_parts
 from dprbft.schedule import rounds_of
 from panas.data.dataset import Samples
 from panas.errors import BudgetExhausted
-from panas.evolution import EvolutionConfig, EvolutionResult
+from panas.evolution import EvolutionConfig, EvolutionResult, evolve
+from panas.fitness import TrainingFitness
 from panas.genome import Genome
 from panas.network import Bottom, Head
 from panas.privacy.accounting import Event, Gaussian, Relation, Unprotected
 from panas.privacy.ledger import Receipt
 from panas.privacy.plan import Plan, cost, release_multiplier
 from panas.privacy.randomness import SystemNoise
-from panas.search import explore, trained
 from panas.seeds import stream, torch_generator
 from panas.selection import (
+    NoisedScores,
     Scoring,
     calibrate_candidates,
     calibrate_scores,
-    generations,
     noised_share,
     select,
 )
@@ -202,11 +202,13 @@ def dp_search(
         train, score_on = _divided(client)
         plan = planned_candidates(client, scoring) if client.budget.private else None
 
+    fitness = TrainingFitness(
+        train, score_on, client.blueprint, how, c.seed, client.id, str(client.device)
+    )
+
     def count(genome: Genome) -> float:
         if plan is None:
-            networks = trained(
-                genome, train, client.blueprint, how, c.seed, client.id, client.device
-            )
+            networks = fitness.trained(genome)
         else:
             networks = _trained_privately(client, genome, train, plan)
         return accuracy(*networks, score_on) * len(score_on)
@@ -228,8 +230,8 @@ def dp_search(
         )
         return best, share, None, scoring.noise
     rng = stream(c.seed, "client", client.id, "search")
-    scored = generations(scoring, len(score_on), paid, noise)
-    result = explore(space, count, config, "genetic", rng, map=scored)
+    scores = NoisedScores(scoring, len(score_on), count, paid, noise)
+    result = evolve(space, count, config=config, rng=rng, evaluator=scores)
     return result.best, result.fitness, result, scoring.noise
 
 

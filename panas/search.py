@@ -5,22 +5,30 @@ at noise only and costs nothing. Scores on private samples that are noised and p
 `panas.selection`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import torch
 
-from panas.data.dataset import Samples, concat
-from panas.evolution import EvolutionConfig, EvolutionResult, GenerationRecord, evolve
+from panas.data.dataset import concat
+from panas.evolution import (
+    EvolutionConfig,
+    EvolutionResult,
+    GenerationRecord,
+    Prior,
+    Score,
+    evolve,
+)
+from panas.fitness import DataFreeFitness, TrainingFitness
 from panas.genome import Genome
-from panas.network import Blueprint, Bottom, Head
-from panas.proxies import score
+from panas.journal import Journal
+from panas.network import Blueprint
+from panas.proxies import synaptic_flow
 from panas.search_data import SearchData
-from panas.seeds import stream, torch_generator
+from panas.seeds import stream
 from panas.selection import Algorithm
 from panas.space import SearchSpace
-from panas.training import Optimisation, accuracy, fit
+from panas.training import Optimisation
 
 
 def search_architecture(
@@ -34,17 +42,25 @@ def search_architecture(
     client: int,
     device: torch.device,
     algorithm: Algorithm = "genetic",
+    size: Score | None = None,
+    workers: int = 1,
+    journal: Journal | None = None,
     on_generation: Callable[[GenerationRecord], None] | None = None,
 ) -> EvolutionResult:
     """Search a client's architecture; fitness is validation accuracy after a short training."""
     train = concat([data.warm, data.train]) if len(data.warm) else data.train
-
-    def fitness(genome: Genome) -> float:
-        networks = trained(genome, train, blueprint, how, seed, client, device)
-        return accuracy(*networks, data.validation)
-
-    rng = stream(seed, "client", client, "search")
-    return explore(space, fitness, config, algorithm, rng, on_generation)
+    fitness = TrainingFitness(train, data.validation, blueprint, how, seed, client, str(device))
+    return evolve(
+        space,
+        fitness,
+        config=_of(algorithm, config),
+        rng=stream(seed, "client", client, "search"),
+        on_generation=on_generation,
+        workers=workers,
+        size=size,
+        prior=prior_of(blueprint, seed),
+        journal=journal,
+    )
 
 
 def search_without_data(
@@ -55,53 +71,40 @@ def search_without_data(
     seed: int,
     client: int,
     algorithm: Algorithm = "genetic",
+    size: Score | None = None,
+    workers: int = 1,
+    journal: Journal | None = None,
     on_generation: Callable[[GenerationRecord], None] | None = None,
 ) -> EvolutionResult:
     """Search a client's architecture by `panas.proxies.score`, which looks at noise alone.
 
     Privacy: reads no sample of anybody's; epsilon 0. A genome scores the same for all clients.
     """
+    fitness = DataFreeFitness(blueprint, seed)
+    return evolve(
+        space,
+        fitness,
+        config=_of(algorithm, config),
+        rng=stream(seed, "client", client, "search"),
+        on_generation=on_generation,
+        workers=workers,
+        size=size,
+        journal=journal,
+    )
 
-    def fitness(genome: Genome) -> float:
-        return score(genome, blueprint, stream(seed, "data-free", str(genome)))
 
-    rng = stream(seed, "client", client, "search")
-    return explore(space, fitness, config, algorithm, rng, on_generation)
+def prior_of(blueprint: Blueprint, seed: int) -> Prior:
+    """The data-free score that seeds a search and decides between equals: one pass a genome."""
+
+    def flow(genome: Genome) -> float:
+        return synaptic_flow(genome, blueprint, stream(seed, "prior", str(genome)))
+
+    return Prior(flow, passes=1)
 
 
-def explore(
-    space: SearchSpace,
-    fitness: Callable[[Genome], float],
-    config: EvolutionConfig,
-    algorithm: Algorithm,
-    rng: np.random.Generator,
-    on_generation: Callable[[GenerationRecord], None] | None = None,
-    map: Callable[[Callable[[Genome], float], list[Genome]], Iterable[float]] = map,
-) -> EvolutionResult:
+def _of(algorithm: Algorithm, config: EvolutionConfig) -> EvolutionConfig:
     """The genetic search, or the best of as many random genomes as it would evaluate at most."""
-    if algorithm == "random":
-        config = replace(
-            config, population=config.population * (config.generations + 1), generations=0
-        )
-    return evolve(space, fitness, config=config, rng=rng, on_generation=on_generation, map=map)
-
-
-def trained(
-    genome: Genome,
-    samples: Samples,
-    blueprint: Blueprint,
-    how: Optimisation,
-    seed: int,
-    client: int,
-    device: torch.device,
-) -> tuple[Bottom, Head]:
-    """A genome's network after a short training without privacy.
-
-    It is seeded by the genome, so that it comes out the same whenever and wherever it is trained.
-    """
-    rng = stream(seed, "client", client, "fitness", str(genome))
-    generator = torch_generator(rng)
-    bottom = blueprint.bottom(genome, generator).to(device)
-    head = blueprint.head(generator).to(device)
-    fit(bottom, head, samples, how=how, rng=rng, train_head=blueprint.head_moves)
-    return bottom, head
+    if algorithm == "genetic":
+        return config
+    everyone = config.population * (config.generations + 1)
+    return replace(config, population=everyone, generations=0, rungs=(), seeding=1)

@@ -27,7 +27,7 @@ Source: Papernot and Steinke 2022, theorem 2, eta = 1.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -35,6 +35,7 @@ from typing import Any, Literal
 import numpy as np
 
 from panas.errors import BudgetExhausted
+from panas.evaluation import Evaluation
 from panas.genome import Genome
 from panas.privacy.accounting import (
     ADD_OR_REMOVE,
@@ -52,6 +53,9 @@ Algorithm = Literal["genetic", "random"]
 
 GEOMETRIC = 1.0
 """Shape of the number of candidates: at least one, and a better price than a Poisson number."""
+
+Count = Callable[[Genome], float]
+"""Exact number of right answers of a genome."""
 
 Paid = Callable[[], AbstractContextManager[Any]]
 """Charges what is about to happen; the data are touched inside."""
@@ -191,25 +195,47 @@ def noised_share(right: float, samples: int, scale: float, noise: NoiseSource) -
     return (right + scale * float(noise.normal(1))) / samples
 
 
-def generations(
-    scoring: Scoring, samples: int, paid: Paid, noise: NoiseSource
-) -> Callable[[Callable[[Genome], float], list[Genome]], Iterable[float]]:
-    """The `map` by which `evolve` scores a generation: charges it, then noises every count.
+class NoisedScores:
+    """What gives the candidates of a generation noised scores: charges it, then noises each.
 
-    The function it maps gives exact counts of right answers; what comes out are noised shares.
+    Args:
+        scoring: the noise of a full generation.
+        samples: on how many each is scored, at least 1.
+        count: exact number of right answers of a genome.
+        paid: charges one generation.
+        noise: source of the noise.
+
     """
 
-    def score(count: Callable[[Genome], float], genomes: list[Genome]) -> list[float]:
-        scale = scoring.noise * math.sqrt(len(genomes) / scoring.population)
-        with paid():
-            return [_unit(noised_share(count(g), samples, scale, noise)) for g in genomes]
+    def __init__(
+        self, scoring: Scoring, samples: int, count: Count, paid: Paid, noise: NoiseSource
+    ) -> None:
+        self._scoring, self._samples, self._count = scoring, samples, count
+        self._paid, self._noise = paid, noise
+        self.weights: dict[Genome, bytes] = {}
 
-    return score
+    def evaluate(
+        self, generation: int, genomes: Sequence[Genome], parents: Mapping[Genome, Genome]
+    ) -> list[Evaluation]:
+        """One noised share of right answers a genome, clipped to [0, 1]."""
+        scale = self._scoring.noise * math.sqrt(len(genomes) / self._scoring.population)
+        with self._paid():
+            shares = [
+                _unit(noised_share(self._count(g), self._samples, scale, self._noise))
+                for g in genomes
+            ]
+        return [
+            Evaluation(str(genome), share, generation, failed=False, scores=(share,))
+            for genome, share in zip(genomes, shares, strict=True)
+        ]
+
+    def remember(self, evaluation: Evaluation) -> None:
+        """Nothing: scores do not depend on earlier ones."""
 
 
 def select(
     space: SearchSpace,
-    count: Callable[[Genome], float],
+    count: Count,
     *,
     scoring: Scoring,
     samples: int,

@@ -40,7 +40,7 @@ def likeness(genome: Genome) -> float:
 
 
 def search(seed: int = 0, **sizes: float) -> EvolutionResult:
-    return evolve(SPACE, likeness, config=EvolutionConfig(**sizes), rng=np.random.default_rng(seed))
+    return evolve(SPACE, likeness, config=EvolutionConfig.paper(**sizes), rng=np.random.default_rng(seed))
 
 
 def test_a_tournament_is_between_two_different_individuals() -> None:
