@@ -11,17 +11,20 @@ A convolution from c to k channels with kernel s on an h x w map, by parts (bias
 
 Then come the adaptation layer `Linear(C_last, d)` and the head `Linear(d, classes)`, with biases.
 Norms, activations and pools are not counted as multiply-accumulates, as is the custom.
+A block of one's own is built on torch's meta device, which computes nothing, and counted there.
 """
 
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import median
 
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from panas.errors import BadInput
-from panas.genome import Genome, PoolBlock
+from panas.genome import Block, BlockType, ConvBlock, Genome, PoolBlock, Shape, shape_after
 from panas.network import Norm
 
 FLOAT32 = 4
@@ -41,9 +44,23 @@ class Cost:
     """Size of the float32 state: parameters, and BatchNorm's running statistics."""
 
 
-def cost(
-    genome: Genome, *, shape: tuple[int, int, int], width: int, classes: int, norm: Norm = "group"
-) -> Cost:
+@dataclass(frozen=True)
+class LayerCost:
+    """One line of a network's cost table."""
+
+    name: str
+    """The block's text, or "adapt" or "head"."""
+    out_shape: tuple[int, ...]
+    """(channels, height, width) of what comes out for one image; one number for the last two."""
+    parameters: int
+    """Trainable parameters."""
+    macs: int
+    """Multiply-accumulates of one forward pass on one image."""
+    bytes: int
+    """Size of the state."""
+
+
+def cost(genome: Genome, *, shape: Shape, width: int, classes: int, norm: Norm = "group") -> Cost:
     """Count what the genome's bottom and head cost, without building them.
 
     Args:
@@ -57,37 +74,82 @@ def cost(
         BadInput: if a size is below 1, or the pools shrink the map to nothing.
 
     """
+    rows = cost_table(genome, shape=shape, width=width, classes=classes, norm=norm)
+    return Cost(
+        parameters=sum(row.parameters for row in rows),
+        macs=sum(row.macs for row in rows),
+        bytes=sum(row.bytes for row in rows),
+    )
+
+
+def cost_table(
+    genome: Genome, *, shape: Shape, width: int, classes: int, norm: Norm = "group"
+) -> list[LayerCost]:
+    """Where the cost lies: one line a block, then "adapt" and "head"; the sums are `cost`'s.
+
+    Arguments and errors are those of `cost`.
+    """
     if min(*shape, width, classes) < 1:
         raise BadInput(
             f"expected shape, width and classes of at least 1, got {shape}, {width} and {classes}; "
             "take them from the data"
         )
-    c, h, w = shape
-    parameters = macs = statistics = 0
+    rows = []
     for block in genome.blocks:
-        if isinstance(block, PoolBlock):
-            h, w = h // 2, w // 2
-            if min(h, w) < 1:
-                raise BadInput(
-                    f"expected maps of at least 2 x 2 before each pool, got {genome} on {shape}; "
-                    "use fewer pools"
-                )
-            continue
-        k = block.out_channels
-        weights = c * block.kernel_size**2 + c * k * (1 if c == k else 2)
-        parameters += weights + 2 * k
-        macs += h * w * weights
-        if norm == "batch":
-            statistics += 2 * k * FLOAT32 + COUNTER
-        c = k
-    parameters += (c + 1) * width + (width + 1) * classes
-    macs += c * width + width * classes
-    return Cost(parameters=parameters, macs=macs, bytes=parameters * FLOAT32 + statistics)
+        part = block_cost(block, shape, norm)
+        shape = shape_after(block, shape)
+        rows.append(LayerCost(str(block), shape, part.parameters, part.macs, part.bytes))
+    for name, inputs, outputs in (("adapt", shape[0], width), ("head", width, classes)):
+        part = linear_cost(inputs, outputs)
+        rows.append(LayerCost(name, (outputs,), part.parameters, part.macs, part.bytes))
+    return rows
 
 
-def latency_ms(
-    module: nn.Module, shape: tuple[int, int, int], *, batch: int = 1, repeats: int = 20
-) -> float:
+def linear_cost(inputs: int, outputs: int) -> Cost:
+    """The cost of a linear layer with bias."""
+    parameters = (inputs + 1) * outputs
+    return Cost(parameters, inputs * outputs, parameters * FLOAT32)
+
+
+@lru_cache(maxsize=1 << 16)
+def block_cost(block: Block, shape: Shape, norm: Norm) -> Cost:
+    """The cost of one block on a map of `shape`; raises BadInput where `shape_after` does."""
+    c, h, w = shape
+    k, *sides = shape_after(block, shape)
+    if isinstance(block, PoolBlock):
+        return Cost(0, 0, 0)
+    if not isinstance(block, ConvBlock):
+        return _counted(block, shape, (k, *sides))
+    weights = c * block.kernel_size**2 + c * k * (1 if c == k else 2)
+    statistics = 2 * k * FLOAT32 + COUNTER if norm == "batch" else 0
+    return Cost(weights + 2 * k, h * w * weights, (weights + 2 * k) * FLOAT32 + statistics)
+
+
+def _counted(block: BlockType, shape: Shape, after: tuple[int, ...]) -> Cost:
+    """Count a block of one's own: its weights, its state, its convolutions and matrix products."""
+    try:
+        with torch.device("meta"), torch.no_grad():
+            module = block.build(shape[0]).eval()
+            with FlopCounterMode(display=False) as counter:
+                found = tuple(module(torch.zeros(1, *shape)).shape)
+    except Exception as e:
+        raise BadInput(
+            f"expected block {block} to build and run for a map of {shape} on torch's meta device, "
+            f"got {type(e).__name__}: {' '.join(str(e).split())}; correct its build"
+        ) from e
+    if found != (1, *after):
+        raise BadInput(
+            f"expected block {block} to turn a map of {shape} into {after}, as it says, got "
+            f"{found[1:]}; correct its build, out_channels or out_side"
+        )
+    return Cost(
+        parameters=sum(p.numel() for p in module.parameters()),
+        macs=counter.get_total_flops() // 2,
+        bytes=sum(t.numel() * t.element_size() for t in module.state_dict().values()),
+    )
+
+
+def latency_ms(module: nn.Module, shape: Shape, *, batch: int = 1, repeats: int = 20) -> float:
     """Measure the median time of a forward pass, in milliseconds, on the module's own device.
 
     Args:

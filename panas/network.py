@@ -16,6 +16,8 @@ longer bounds what one sample can do; whenever DP is on, the norm is "group".
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from panas.errors import BadInput
-from panas.genome import ConvBlock, Genome
+from panas.genome import Block, ConvBlock, Genome, PoolBlock, shape_after
 
 Norm = Literal["group", "batch"]
 
@@ -106,28 +108,42 @@ def build_bottom(
     Raises:
         BadInput: if the map shrinks to nothing.
 
+    Weights are drawn from `generator` block by block; blocks of one's own draw theirs first.
+
     """
-    channels, side = shape[0], min(shape[1:])
     blocks: list[nn.Module] = []
     for block in genome.blocks:
-        if isinstance(block, ConvBlock):
-            blocks.append(SeparableBlock(channels, block, norm))
-            channels = block.out_channels
-            continue
-        if side < 2:
-            raise BadInput(
-                f"expected maps of at least 2 x 2 before each pool, got {genome} on {shape}; "
-                "use fewer pools"
-            )
-        blocks.append(nn.MaxPool2d(2) if block.kind == "max" else nn.AvgPool2d(2))
-        side //= 2
-    bottom = Bottom(blocks, channels, width, unit)
+        after = shape_after(block, shape)
+        blocks.append(build_block(block, shape[0], norm, generator))
+        shape = after
+    bottom = Bottom(blocks, shape[0], width, unit)
     if generator is not None:
-        initialise(bottom, generator)
+        for block, module in zip(genome.blocks, blocks, strict=True):
+            if isinstance(block, ConvBlock):
+                initialise(module, generator)
+        initialise(bottom.adapt, generator)
     if unit:
         # A class owns few coordinates of the simplex head; none may start dead behind the ReLU.
         nn.init.constant_(bottom.adapt.bias, 0.5)
     return bottom
+
+
+def build_block(
+    block: Block, in_channels: int, norm: Norm, generator: torch.Generator | None = None
+) -> nn.Module:
+    """Build the module of one block.
+
+    A block of one's own keeps the weights that its `build` gives it, drawn by a seed from
+    `generator` if there is one. It is not told the norm.
+    """
+    if isinstance(block, ConvBlock):
+        return SeparableBlock(in_channels, block, norm)
+    if isinstance(block, PoolBlock):
+        return nn.MaxPool2d(2) if block.kind == "max" else nn.AvgPool2d(2)
+    if generator is None:
+        return block.build(in_channels)
+    with _seeded(generator):
+        return block.build(in_channels)
 
 
 def build_head(
@@ -223,7 +239,11 @@ def simplex_etf(width: int, classes: int) -> Float[Tensor, "classes d"]:
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
-    """Draw all weights anew from `generator`, with torch's default distributions."""
+    """Draw all weights anew from `generator`, with torch's default distributions.
+
+    Layers of other kinds (in a user's own block) do it by their `reset_parameters`; BadInput if
+    one has none.
+    """
     for m in module.modules():
         if isinstance(m, nn.Conv2d | nn.Linear):
             bound = 1 / math.sqrt(m.weight[0].numel())
@@ -231,6 +251,24 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
                 nn.init.uniform_(p, -bound, bound, generator=generator)
         elif isinstance(m, nn.GroupNorm | nn.BatchNorm2d):
             m.reset_parameters()
+        elif any(True for _ in m.parameters(recurse=False)):
+            reset = getattr(m, "reset_parameters", None)
+            if reset is None:
+                raise BadInput(
+                    f"expected layers whose weights can be drawn anew, got {type(m).__name__}; "
+                    "give it a method reset_parameters()"
+                )
+            with _seeded(generator):
+                reset()
+
+
+@contextmanager
+def _seeded(generator: torch.Generator) -> Iterator[None]:
+    """Within the block torch's global generator is a function of `generator`."""
+    seed = int(torch.randint(2**62, (), generator=generator))
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
 
 
 def parameter_count(module: nn.Module) -> int:

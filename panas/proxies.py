@@ -12,6 +12,7 @@ on images. `score` is the one that a search uses: of the three it ranks genomes 
 accuracy does (`python -m benchmarks.data_free`). It alone takes a few optimiser steps, on noise.
 """
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -79,8 +80,11 @@ def _losses(genome: Genome, blueprint: Blueprint, generator: torch.Generator) ->
 
 
 def synaptic_flow(genome: Genome, blueprint: Blueprint, rng: np.random.Generator) -> float:
-    """Log of the synaptic flow: products of absolute weights along all paths, without norms."""
-    bottom = blueprint.bottom(genome, torch_generator(rng))
+    """Log of the synaptic flow: products of absolute weights along all paths, without norms.
+
+    A block of one's own runs as it is, norms included; -inf if there is no positive flow then.
+    """
+    bottom = blueprint.bottom(genome, torch_generator(rng)).eval()
     with torch.no_grad():
         for p in bottom.parameters():
             p.abs_()
@@ -92,11 +96,15 @@ def synaptic_flow(genome: Genome, blueprint: Blueprint, rng: np.random.Generator
             x = block(x)
     bottom.adapt(x.mean(dim=(2, 3))).sum().backward()
     flows = [(p * p.grad).sum() for p in bottom.parameters() if p.grad is not None]
-    return float(torch.stack(flows).detach().double().sum().log())
+    flow = torch.stack(flows).detach().double().sum()
+    return float(flow.log()) if flow > 0 else -math.inf
 
 
 def activation_agreement(genome: Genome, blueprint: Blueprint, rng: np.random.Generator) -> float:
-    """Log determinant of K, where K_ij counts the ReLUs on which noise images i and j agree."""
+    """Log determinant of K, where K_ij counts the ReLUs on which noise images i and j agree.
+
+    ReLUs within a block of one's own do not count, so that genomes with it compare badly.
+    """
     generator = torch_generator(rng)
     bottom = blueprint.bottom(genome, generator).eval()
     x = torch.randn(32, *blueprint.shape, generator=generator)
