@@ -65,7 +65,8 @@ class Curve:
     """Right answers of one network: on validation after each epoch, on test at the end."""
 
     validation: list[int]
-    test: int
+    test: int | None
+    """None if training stopped before the end."""
 
 
 def table_space(shape: tuple[int, int, int]) -> SearchSpace:
@@ -116,8 +117,15 @@ def _halved(samples: Samples) -> Samples:
     return Samples(x, samples.y, samples.classes)
 
 
-def train_one(genome: Genome, data: Parts, name: str, seed: int) -> Curve:
-    """Train one genome, from weights and batches that are its own, and count what it gets right."""
+class _Stop(Exception):
+    """Raised within a training to end it."""
+
+
+def train_one(genome: Genome, data: Parts, name: str, seed: int, epochs: int = HOW.epochs) -> Curve:
+    """Train one genome, from weights and batches that are its own, and count what it gets right.
+
+    With fewer `epochs`, the curve is the start of the full training's: the decay is the same.
+    """
     rng = stream(seed, "table", name, str(genome))
     generator = torch_generator(rng)
     bottom, head = data.blueprint.bottom(genome, generator), data.blueprint.head(generator)
@@ -126,15 +134,23 @@ def train_one(genome: Genome, data: Parts, name: str, seed: int) -> Curve:
     def right(samples: Samples) -> int:
         return round(accuracy(bottom, head, samples) * len(samples))
 
-    fit(
-        bottom,
-        head,
-        data.train,
-        how=HOW,
-        rng=rng,
-        train_head=data.blueprint.head_moves,
-        on_epoch=lambda _: found.append(right(data.validation)),
-    )
+    def after(epoch: int) -> None:
+        found.append(right(data.validation))
+        if epoch + 1 == epochs < HOW.epochs:
+            raise _Stop
+
+    try:
+        fit(
+            bottom,
+            head,
+            data.train,
+            how=HOW,
+            rng=rng,
+            train_head=data.blueprint.head_moves,
+            on_epoch=after,
+        )
+    except _Stop:
+        return Curve(found, None)
     return Curve(found, right(data.test))
 
 
@@ -175,17 +191,15 @@ def _resume(
     return [done[t] for t in texts]
 
 
-def make(name: str, root: str | None, seeds: int, work: Path, out: Path, pool: Any) -> None:
-    """Train, score, count, and write one data set's table."""
+def make(name: str, root: str | None, seed: int, work: Path, out: Path, pool: Any) -> None:
+    """Train all genomes for one more seed, and write the table of the seeds so far."""
     data = parts(name, root, 0)
     texts = [str(g) for g in all_genomes(table_space(data.train.shape))]
-    curves = []
-    for seed in range(seeds):
-        place = work / f"{name}-seed{seed}.jsonl"
-        curves.append(_resume(place, texts, partial(_curve, name, root, seed), pool))
-        if seed == 0:
-            place = work / f"{name}-scores.jsonl"
-            scores = _resume(place, texts, partial(_scores, name, root), pool)
+    curves = [
+        _resume(work / f"{name}-seed{s}.jsonl", texts, partial(_curve, name, root, s), pool)
+        for s in range(seed + 1)
+    ]
+    scores = _resume(work / f"{name}-scores.jsonl", texts, partial(_scores, name, root), pool)
     shape, classes = data.train.shape, data.train.classes
     costs = [cost(Genome.parse(t), shape=shape, width=WIDTH, classes=classes) for t in texts]
     facts = {
@@ -197,27 +211,32 @@ def make(name: str, root: str | None, seeds: int, work: Path, out: Path, pool: A
         "test": len(data.test),
         "optimisation": asdict(HOW),
         "blueprint": asdict(data.blueprint),
-        "space": asdict(table_space(shape)),
+        "space": _menu(table_space(shape)),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),
         "images": "averaged 2 x 2" if name == "fashion-mnist" else "as they are",
-        "remake": f"python -m benchmarks.make_tables --dataset {name} --seeds {seeds}",
+        "remake": f"python -m benchmarks.make_tables --dataset {name} --seeds {seed + 1}",
     }
+    right = np.array([[r["validation"] for r in curve] for curve in curves], np.uint16)
     out.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(
         out / f"search-{name}.npz",
         genomes=np.array(texts),
-        validation=np.array([[r["validation"] for r in c] for c in curves], np.uint16).swapaxes(
-            0, 1
-        ),
-        test=np.array([[r["test"] for r in c] for c in curves], np.uint16).T,
+        validation=right.swapaxes(0, 1),
+        test=np.array([[r["test"] for r in curve] for curve in curves], np.uint16).T,
         parameters=np.array([c.parameters for c in costs], np.uint32),
         macs=np.array([c.macs for c in costs], np.uint32),
         proxies=np.array([[r[p] for p in PROXIES] for r in scores], np.float32),
         proxy_names=np.array(list(PROXIES)),
         metadata=np.array(json.dumps(facts)),
     )
+
+
+def _menu(space: SearchSpace) -> dict[str, Any]:
+    """Bounds and menus of a space, as plain JSON."""
+    names = ("shape", "min_blocks", "max_blocks", "widths", "kernels", "pools")
+    return {name: getattr(space, name) for name in names}
 
 
 def main() -> None:
@@ -231,8 +250,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=TABLES)
     a = parser.parse_args()
     with multiprocessing.get_context("spawn").Pool(a.workers) as pool:
-        for name in [a.dataset] if a.dataset else DATASETS:
-            make(name, a.data_root, a.seeds, a.work, a.out, pool)
+        for seed, name in product(range(a.seeds), [a.dataset] if a.dataset else DATASETS):
+            make(name, a.data_root, seed, a.work, a.out, pool)
 
 
 if __name__ == "__main__":
