@@ -37,6 +37,7 @@ from panas.evaluation import Evaluation, Evaluator, Fitness, Rules, Staged
 from panas.genome import Genome
 from panas.journal import Journal
 from panas.pool import Pool
+from panas.predictor import Predictor, features
 from panas.space import SearchSpace, crossover, mutate, random_genome
 
 Accuracies = Float[np.ndarray, " n"]
@@ -68,6 +69,8 @@ class EvolutionConfig:
     """Share of candidates that goes on beyond a rung, in (0, 1]."""
     seeding: int = 4
     """Random genomes scored for each place of the first population, at least 1 (not scored)."""
+    screening: int = 20
+    """Children drawn for each that is trained, at least 1; a predictor chooses among them."""
     inherit: bool = False
     """Start a child from its parent's weights wherever blocks are unchanged."""
     seconds: float | None = None
@@ -114,6 +117,7 @@ class EvolutionConfig:
             survival="roulette",
             rungs=(),
             seeding=1,
+            screening=1,
         )
 
 
@@ -474,7 +478,7 @@ class _Search:
         config, rng, population = self._config, self._rng, self._population
         worth = self._worth()
         children: list[Child] = []
-        while len(children) < config.population:
+        while len(children) < config.population * config.screening:
             pair = [population[self._parent(worth)] for _ in range(2)]
             genomes = [parent.genome for parent in pair]
             if rng.random() < config.crossover:
@@ -486,7 +490,20 @@ class _Search:
                     children.append(self._made_new(child, parent.genome, children))
                 else:
                     children.append(Child(child, parent.genome, known, known is not None))
-        return children[: config.population]
+        return self._screen(children)[: config.population]
+
+    def _screen(self, children: list[Child]) -> list[Child]:
+        """The children in the order of their promise, as far as a predictor can tell."""
+        told = [i for i, e in enumerate(self._history) if not e.failed]
+        if self._config.screening == 1 or len(told) < 4:
+            return children
+        y = _final(self._history, told)
+        X = np.array([features(self._genomes[i], self._space.shape) for i in told])
+        predictor = Predictor(X, y)
+        of = np.array([features(child.genome, self._space.shape) for child in children])
+        gain = predictor.improvement(of, float(y.max()))
+        fresh = [gain[i] if child.known is None else -1.0 for i, child in enumerate(children)]
+        return [children[i] for i in np.argsort(-np.array(fresh), kind="stable")]
 
     def _made_new(self, genome: Genome, parent: Genome, siblings: list[Child]) -> Child:
         """The genome, mutated until it is one that was never met; as it is if that fails."""
@@ -581,6 +598,21 @@ def _accuracies(individuals: Sequence[Individual]) -> Accuracies:
             for i in individuals
         ]
     )
+
+
+def _final(history: list[Evaluation], places: list[int]) -> Accuracies:
+    """Accuracies after the full training; guessed for who was dropped, from what others gained."""
+    gains: dict[int, list[float]] = {}
+    for e in history:
+        if e.trained:
+            for rung, score in enumerate(e.scores[:-1]):
+                gains.setdefault(rung, []).append(e.scores[-1] - score)
+
+    def final(e: Evaluation) -> float:
+        gain = gains.get(len(e.scores) - 1, []) if e.dropped else []
+        return e.fitness + (float(np.mean(gain)) if gain else 0.0)
+
+    return np.array([final(history[i]) for i in places])
 
 
 def _as_float(summary: Callable[[Any], Any], values: Any) -> float:
