@@ -1,0 +1,129 @@
+"""What a search expects of genomes that it has not trained, from those that it has.
+
+A Gaussian process on a dozen features of the sequence of blocks. With ten trained genomes it
+already tells good ones from bad, for microseconds instead of a training; a search draws several
+children for each one that it trains, and keeps the most promising.
+
+| symbol | name |
+|---|---|
+| X | features, standardised over all genomes ever seen: (n, f) |
+| y | accuracies, standardised: (n,) |
+| K | squared exponential with one length scale, plus a linear kernel, plus noise |
+
+Length scale, noise and the linear part's weight come from a small grid, by marginal likelihood:
+with so few points a grid is as good as a gradient, and cannot fail. All in numpy and float64.
+
+Source: White et al. 2021 (BANANAS) for the idea; Rasmussen and Williams 2006, algorithm 2.1.
+"""
+
+from itertools import product
+
+import numpy as np
+from jaxtyping import Float
+from scipy.linalg import cho_solve, cholesky, solve_triangular
+from scipy.stats import norm
+
+from panas.genome import ConvBlock, Genome
+
+Features = Float[np.ndarray, "n f"]
+Values = Float[np.ndarray, " n"]
+
+SCALES, NOISES, LINEAR = (0.3, 0.5, 0.8, 1.2, 2.0, 4.0), (0.01, 0.05, 0.15, 0.4), (0.0, 0.3, 1.0)
+
+
+def features(genome: Genome, shape: tuple[int, int, int]) -> Float[np.ndarray, " f"]:
+    """What a genome is like: depth, widths, kernels, pools, weights, work and field of view.
+
+    Args:
+        genome: the architecture.
+        shape: (channels, height, width) of an image.
+
+    """
+    n, channels, height, width = len(genome.blocks), *shape
+    field, stride = 1, 1
+    weights = work = 0.0
+    widths, kernels, pools, changes = [], [], [], 0
+    for place, block in enumerate(genome.blocks, start=1):
+        if isinstance(block, ConvBlock):
+            c, k = block.out_channels, block.kernel_size
+            own = channels * k**2 + channels * c * (1 if c == channels else 2)
+            weights, work = weights + own, work + own * height * width
+            changes += c != channels
+            field += (k - 1) * stride
+            widths.append(c)
+            kernels.append(k)
+            channels = c
+        else:
+            field, stride = field + stride, 2 * stride
+            height, width = max(1, height // 2), max(1, width // 2)
+            pools.append(place / n)
+    return np.array(
+        [
+            len(widths),
+            len(pools),
+            np.mean(pools) if pools else 1.0,
+            np.log(widths[0]),
+            np.log(widths[-1]),
+            np.log(np.mean(widths)),
+            changes,
+            np.mean(kernels),
+            kernels[0],
+            kernels[-1],
+            np.log(weights),
+            np.log(work),
+            np.log(field),
+        ]
+    )
+
+
+class Predictor:
+    """Accuracies of genomes, learnt from those of others.
+
+    Args:
+        X: features of the genomes that were trained, at least 2.
+        y: their accuracies.
+
+    """
+
+    def __init__(self, X: Features, y: Values) -> None:
+        self._mean, self._scale = X.mean(0), X.std(0) + 1e-9
+        self._offset, self._spread = y.mean(), y.std() + 1e-9
+        self._X = (X - self._mean) / self._scale
+        target = (y - self._offset) / self._spread
+        fits = (self._fit(target, *p) for p in product(SCALES, NOISES, LINEAR))
+        _, self._how, self._factor, self._alpha, self._variance = max(fits, key=lambda fit: fit[0])
+
+    def predict(self, X: Features) -> tuple[Values, Values]:
+        """Mean and standard deviation of the accuracy of other genomes."""
+        Z = (X - self._mean) / self._scale
+        scale, _, linear = self._how
+        cross = _kernel(Z, self._X, scale, linear)
+        mean = cross @ self._alpha
+        inner = solve_triangular(self._factor, cross.T, lower=True)
+        own = 1 + linear * (Z**2).mean(1)
+        variance = np.maximum(own - (inner**2).sum(0), 1e-9) * self._variance
+        return self._offset + self._spread * mean, self._spread * np.sqrt(variance)
+
+    def improvement(self, X: Features, best: float) -> Values:
+        """Expected improvement over the accuracy `best`."""
+        mean, deviation = self.predict(X)
+        z = (mean - best) / deviation
+        return deviation * (z * norm.cdf(z) + norm.pdf(z))
+
+    def _fit(
+        self, target: Values, scale: float, noise: float, linear: float
+    ) -> tuple[float, tuple[float, float, float], Features, Values, float]:
+        n = len(target)
+        K = _kernel(self._X, self._X, scale, linear) + noise * np.eye(n)
+        factor = cholesky(K, lower=True)
+        alpha = cho_solve((factor, True), target)
+        variance = max(float(target @ alpha) / n, 1e-12)
+        evidence = -0.5 * n * np.log(variance) - np.log(np.diag(factor)).sum()
+        return evidence, (scale, noise, linear), factor, alpha, variance
+
+
+def _kernel(
+    A: Float[np.ndarray, "a f"], B: Float[np.ndarray, "b f"], scale: float, linear: float
+) -> Float[np.ndarray, "a b"]:
+    squares = ((A[:, None] - B[None]) ** 2).mean(-1)
+    return np.exp(-0.5 * squares / scale**2) + linear * A @ B.T / A.shape[1]
