@@ -7,7 +7,7 @@ draws without a display, and its global settings stay as they were.
 | word | meaning |
 |---|---|
 | sample-pass | one sample, once forward and backward: what a search spends |
-| full, dropped, cached, failed | how a candidate came to its fitness: `STATUSES` |
+| full, dropped, failed | how a candidate came to its fitness: `STATUSES` |
 | front | candidates that no other beats in both fitness and size |
 """
 
@@ -15,6 +15,7 @@ import io
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ BLUE, ORANGE, GREEN, RED, GREY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#9
 STATUSES = {
     "full": ("trained in full", BLUE, "o"),
     "dropped": ("dropped early", ORANGE, "v"),
-    "cached": ("known before", GREY, "."),
     "failed": ("failed", RED, "x"),
 }
 """How a candidate came to its fitness -> words, colour and marker."""
@@ -57,21 +57,19 @@ NAMES = {
 def history(
     records: Sequence[Record],
     evaluations: Sequence[Record],
-    front: Sequence[Record] | None = None,
+    front: Sequence[tuple[str, float, float]] | None = None,
     *,
     size: str = "parameters",
 ) -> bytes:
     """Draw how fitness rose over the generations, and against what the search had spent.
 
     Args:
-        records: one a generation: generation, evaluations, cached, dropped, passes (all those of
-            this generation alone), best, mean, best_genome.
-        evaluations: one a candidate: generation, fitness, failed, dropped; `cached` where those
-            are listed that were known before; its size, under the key that `size` names, where
-            there is a front.
-        front: candidates of the Pareto front, with fitness and size; None for a search by fitness
-            alone.
-        size: the second objective.
+        records: one a generation: generation, best, mean, best_genome, passes (of the search so
+            far), and evaluations, cached and dropped (of this generation alone).
+        evaluations: one a candidate: generation, fitness, failed, dropped, size.
+        front: genome, fitness and size of those that no other beats in both; None for a search by
+            fitness alone.
+        size: what the second objective measures.
 
     Returns:
         A PNG.
@@ -89,9 +87,9 @@ def history(
             _pareto(axes.pop(0), evaluations, front, size)
         if found:
             last = max(found, key=lambda r: r["best"])
-            _headline(figure, f"best {last['best']:.3f}: {last['best_genome']}", _spent(records))
+            headline(figure, f"best {last['best']:.3f}: {last['best_genome']}", _spent(records))
 
-    return _png(draw, (4.7 * panels, 4.2))
+    return png(draw, (4.7 * panels, 4.2))
 
 
 def trials(records: Sequence[Record], chosen: Record | None = None) -> bytes:
@@ -120,20 +118,22 @@ def trials(records: Sequence[Record], chosen: Record | None = None) -> bytes:
         for column, field in enumerate(fields):
             _field(figure.add_subplot(grid[1, column], sharey=top), done, ringed, field, column)
         if ringed:
-            text = ", ".join(f"{_name(k)} {v:.3g}" for k, v in ringed["setting"].items())
+            known = {k: v for k, v in ringed["setting"].items() if v is not None}
+            text = ", ".join(f"{_name(k)} {v:.3g}" for k, v in known.items())
             number = ringed["number"] + 1
-            _headline(figure, f"chosen, with {ringed['value']:.3f} in trial {number}: {text}")
+            headline(figure, f"chosen, with {ringed['value']:.3f} in trial {number}: {text}")
 
-    return _png(draw, (max(6.5, 2.6 * len(fields)), 6.2 if fields else 3.6))
+    return png(draw, (max(6.5, 2.6 * len(fields)), 6.2 if fields else 3.6))
 
 
 def _spent(records: Sequence[Record]) -> str:
     """What the search came to, in words."""
-    total = {k: sum(r[k] for r in records) for k in ("evaluations", "cached", "dropped", "passes")}
+    total = {k: sum(r[k] for r in records) for k in ("evaluations", "cached", "dropped")}
+    passes = records[-1]["passes"]
     words = [f"{total['evaluations']:,} candidates"]
-    words += [f"{total['passes']:,} sample-passes"] if total["passes"] else []
+    words += [f"{passes:,} sample-passes"] if passes else []
     words += [f"{total['dropped']:,} dropped early"] if total["dropped"] else []
-    words += [f"{total['cached']:,} more known before"] if total["cached"] else []
+    words += [f"{total['cached']:,} known before"] if total["cached"] else []
     return ", ".join(words)
 
 
@@ -186,11 +186,9 @@ def _generations(axes: "Axes", records: Sequence[Record], evaluations: Sequence[
 
 def _spending(axes: "Axes", records: Sequence[Record]) -> None:
     """Best and mean against sample-passes so far, or evaluations where nobody counted passes."""
-    unit = "passes" if any(r["passes"] for r in records) else "evaluations"
-    spent, total = [], 0
-    for r in records:
-        total += r[unit]
-        spent.append(total)
+    counted = records[-1]["passes"] > 0
+    evaluations = list(accumulate(r["evaluations"] for r in records))
+    spent = [r["passes"] for r in records] if counted else evaluations
     both = [(x, r) for x, r in zip(spent, records, strict=True) if _found(r)]
     for key, colour, style in (("mean", GREEN, "--"), ("best", "black", "-")):
         if both:
@@ -198,33 +196,36 @@ def _spending(axes: "Axes", records: Sequence[Record]) -> None:
             axes.plot([x for x, _ in both], y, style, color=colour, label=key, lw=1.5)
     _room(axes, [], [r for _, r in both])
     axes.set(
-        xlabel="sample-passes so far" if unit == "passes" else "evaluations so far",
+        xlabel="sample-passes so far" if counted else "evaluations so far",
         ylabel="fitness",
         title="Population, by what it cost",
     )
-    axes.set_xlim(0, 1.03 * max(1, total))
+    axes.set_xlim(0, 1.03 * max(1, spent[-1]))
     _thousands(axes)
     _legend(axes)
 
 
 def _pareto(
-    axes: "Axes", evaluations: Sequence[Record], front: Sequence[Record], size: str
+    axes: "Axes",
+    evaluations: Sequence[Record],
+    front: Sequence[tuple[str, float, float]],
+    size: str,
 ) -> None:
     """The front among the candidates that were trained in full."""
     others = [e for e in evaluations if _status(e) == "full"]
     axes.scatter(
-        [e[size] for e in others],
+        [e["size"] for e in others],
         [e["fitness"] for e in others],
         s=14,
         color=GREY,
         alpha=0.7,
         label="trained in full",
     )
-    edge = sorted(front, key=lambda e: e[size])
-    x, y = [e[size] for e in edge], [e["fitness"] for e in edge]
+    edge = sorted(front, key=lambda point: point[2])
+    x, y = [size for _, _, size in edge], [fitness for _, fitness, _ in edge]
     axes.step(x, y, where="post", color=BLUE, lw=1.2)
     axes.scatter(x, y, s=30, color=BLUE, label=f"Pareto front ({len(edge)})", zorder=3)
-    everyone = [*x, *(e[size] for e in others)]
+    everyone = [*x, *(e["size"] for e in others)]
     if max(everyone) > 8 * max(1, min(everyone)):
         axes.set_xscale("log")
     else:
@@ -238,7 +239,7 @@ def _progress(axes: "Axes", records: Sequence[Record], done: Sequence[Record]) -
     """Value by trial, with the best so far."""
     from matplotlib.ticker import MaxNLocator
 
-    for guided, marker, words in ((False, "s", "at random"), (True, "o", "by the model")):
+    for guided, marker, words in ((False, "s", "without a model"), (True, "o", "by the model")):
         part = [r for r in done if (r["proposed_by"] != "random") is guided]
         if part:
             axes.scatter(
@@ -306,8 +307,7 @@ def _field(
 
 
 def _status(evaluation: Record) -> str:
-    found = [s for s in ("failed", "cached", "dropped") if evaluation.get(s)]
-    return found[0] if found else "full"
+    return "failed" if evaluation["failed"] else "dropped" if evaluation["dropped"] else "full"
 
 
 def _found(record: Record) -> bool:
@@ -316,7 +316,7 @@ def _found(record: Record) -> bool:
 
 
 def _values(done: Sequence[Record], field: str) -> list[int | float]:
-    return sorted({r["setting"][field] for r in done})
+    return sorted({r["setting"][field] for r in done} - {None})
 
 
 def _name(field: str) -> str:
@@ -363,14 +363,14 @@ def _thousands(axes: "Axes") -> None:
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def _headline(figure: "Figure", *lines: str) -> None:
+def headline(figure: "Figure", *lines: str) -> None:
     """Lines over all panels, wrapped where they are longer than the picture is wide."""
     width = int(11.5 * figure.get_figwidth())
     text = "\n".join(textwrap.fill(line, width) for line in lines)
     figure.suptitle(text, x=0.01, ha="left", fontsize=10, family="monospace")
 
 
-def _png(draw: Callable[["Figure"], None], inches: tuple[float, float]) -> bytes:
+def png(draw: Callable[["Figure"], None], inches: tuple[float, float]) -> bytes:
     """The picture as PNG bytes, without what would differ from day to day."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -3,6 +3,7 @@
 import io
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
@@ -11,7 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 from PIL import Image
+from torch import nn
 
+from panas.cost import cost_table
+from panas.drawing import drawing, short
+from panas.genome import Genome
 from panas.plots import history, trials
 
 
@@ -34,11 +39,16 @@ def generation(number: int, best: float, **more: Any) -> dict[str, Any]:
 
 def candidate(number: int, fitness: float, **more: Any) -> dict[str, Any]:
     plain = {"generation": number, "fitness": fitness, "failed": False, "dropped": False}
-    return plain | {"genome": "c16k3", "parameters": 500 + number} | more
+    return plain | {"genome": "c16k3", "size": 500.0 + number} | more
 
 
 def trial(number: int, value: float | None, status: str = "done", **setting: float):
-    plain = {"learning_rate": 0.1 * (number + 1), "clip": 1.0, "batch_size": 32 << number % 3}
+    plain = {
+        "learning_rate": 0.1 * (number + 1),
+        "clip": 1.0,
+        "batch_size": 32 << number % 3,
+        "epochs": None,
+    }
     by = "random" if number < 2 else "ei"
     return {
         "number": number,
@@ -102,7 +112,6 @@ EVERYONE = [
     candidate(0, 0.3, dropped=True),
     candidate(0, 0.0, failed=True),
     candidate(1, 0.6),
-    candidate(1, 0.6, cached=True),
 ]
 LONG = "-".join(["c256k5", "max", "c128k3"] * 12)
 HISTORIES = {
@@ -169,18 +178,17 @@ def test_a_history_shows_the_records_and_counts_the_candidates(figures: list[Fig
     history(records, EVERYONE)
     first, second = figures[0].axes
     assert lines(first) == lines(second) == {"mean": [0.2, 0.3], "best": [0.4, 0.6]}
-    assert list(second.get_lines()[0].get_xdata()) == [1000, 3000]
-    assert legend(first)[:4] == [
+    assert list(second.get_lines()[0].get_xdata()) == [1000, 2000]
+    assert legend(first)[:3] == [
         "trained in full (2)",
         "dropped early (1)",
-        "known before (1)",
         "failed (1)",
     ]
     low, high = first.get_ylim()
     assert 0 < low < 0.2 < 0.6 < high < 1  # a failure's fitness of 0 does not stretch the axis
     assert figures[0].get_suptitle().splitlines() == [
         "best 0.600: c16k3-max-c32k5",
-        "8 candidates, 3,000 sample-passes, 2 dropped early, 2 more known before",
+        "8 candidates, 2,000 sample-passes, 2 dropped early, 2 known before",
     ]
 
 
@@ -200,7 +208,9 @@ def test_there_is_no_panel_without_content(name: str, panels: int, figures: list
 
 
 def test_a_front_has_its_panel(figures: list[Figure]):
-    history([generation(0, 0.4), generation(1, 0.6)], EVERYONE, [EVERYONE[3], EVERYONE[0]])
+    history(
+        [generation(0, 0.4), generation(1, 0.6)], EVERYONE, [("b", 0.6, 501.0), ("a", 0.4, 500.0)]
+    )
     panel = figures[0].axes[2]
     assert legend(panel) == ["trained in full", "Pareto front (2)"]
     assert list(panel.get_lines()[0].get_xdata()) == [500, 501]
@@ -222,9 +232,77 @@ def test_trials_show_the_best_so_far_and_ring_the_chosen(figures: list[Figure]):
 
 def test_equal_input_gives_equal_bytes_whatever_the_users_settings():
     records, everyone = HISTORIES["two generations"]
-    first = history(records, everyone), trials(TRIALS["some"])
+    genome, sizes = Genome.parse(TEN), {"shape": (1, 32, 32), "width": 16, "classes": 4}
+    first = history(records, everyone), trials(TRIALS["some"]), drawing(genome, **sizes)
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black", "savefig.dpi": 20}):
-        assert (history(records, everyone), trials(TRIALS["some"])) == first
+        again = history(records, everyone), trials(TRIALS["some"]), drawing(genome, **sizes)
+        assert again == first
         assert matplotlib.rcParams["font.size"] == 30
     info = Image.open(io.BytesIO(first[0])).info
     assert not {"Software", "Creation Time", "date"} & info.keys()
+
+
+@dataclass(frozen=True)
+class SqueezeAndExciteWithGate:
+    """A block of a user's own, with a name longer than a box."""
+
+    ratio: int
+
+    def __str__(self) -> str:
+        return f"squeeze.excite.{self.ratio}"
+
+    def build(self, in_channels: int) -> nn.Module:
+        return nn.Conv2d(in_channels, in_channels, 1)
+
+    def out_channels(self, in_channels: int) -> int:
+        return in_channels
+
+    def out_side(self, side: int) -> int:
+        return side
+
+
+OWN = SqueezeAndExciteWithGate(4)
+TEN = "c16k3-c16k5-max-c64k5-avg-c256k3-c256k3-max-c128k5-c64k3"
+
+
+@pytest.mark.parametrize("text", ["c16k3", f"c16k3-{OWN}-max", TEN, "-".join(["c256k5"] * 30)])
+def test_nothing_in_a_drawing_collides(text: str, figures: list[Figure]):
+    genome = Genome.parse(text, blocks=(OWN,))
+    picture = drawing(genome, shape=(3, 224, 224), width=500, classes=1000, fitness=0.9)
+    assert Image.open(io.BytesIO(picture)).format == "PNG"
+    assert collisions(figures[0]) == []
+    assert outside(figures[0]) == []
+
+
+def test_a_drawing_holds_every_line_of_the_cost_table(figures: list[Figure]):
+    genome = Genome.parse(f"{TEN}-{OWN}", blocks=(OWN,))
+    sizes: dict[str, Any] = {"shape": (3, 32, 32), "width": 64, "classes": 10}
+    drawing(genome, **sizes, fitness=0.5)
+    (axes,) = figures[0].axes
+    shown = [t.get_text() for t in axes.texts]
+    table = cost_table(genome, **sizes)
+    assert len(axes.patches) == len(table) + 1
+    for layer in table:
+        assert "×".join(map(str, layer.out_shape)) in shown
+        assert shown.count(f"{layer.parameters:,}") >= 1
+        assert short(layer.macs) in shown
+    # An input, each of the two rows of 7: an arrow a box but the first, and two at the row's end.
+    assert len([t for t in axes.texts if getattr(t, "arrow_patch", None)]) == len(table) + 1
+    head = figures[0].get_suptitle().splitlines()
+    assert head[0] == str(genome)
+    assert head[1].startswith(f"fitness 0.500, {sum(r.parameters for r in table):,} parameters, ")
+
+
+def test_a_box_is_as_high_as_its_map_asks(figures: list[Figure]):
+    drawing(Genome.parse("c16k3-max-avg"), shape=(1, 16, 16), width=10, classes=10)
+    heights = [p.get_height() for p in figures[0].axes[0].patches]
+    image, conv, large, small, adapt, head = heights
+    assert image == conv > large > small > adapt == head
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0"), (999, "999"), (1234, "1.23k"), (35_000_000, "35M"), (2**31, "2.15G")],
+)
+def test_counts_are_short(number: int, text: str):
+    assert short(number) == text
