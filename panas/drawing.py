@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from panas.canvas import BLUE, GREEN, GREY, ORANGE, headline, png
 from panas.cost import LayerCost, cost_table
 from panas.genome import Block, ConvBlock, Genome, PoolBlock, Shape
 from panas.network import Norm
-from panas.plots import BLUE, GREEN, GREY, ORANGE, headline, png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

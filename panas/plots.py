@@ -1,8 +1,7 @@
 """Pictures of a search, as PNG bytes: how fitness rose, and how tuning went.
 
 Each function takes plain JSON records, as a log or `best.json` holds them, and returns the bytes
-of one PNG: the same for the same records, on the same machine. Matplotlib is loaded on first use,
-draws without a display, and its global settings stay as they were.
+of one PNG: the same for the same records, on the same machine. The network is `panas.drawing`.
 
 | word | meaning |
 |---|---|
@@ -11,12 +10,24 @@ draws without a display, and its global settings stay as they were.
 | front | candidates that no other beats in both fitness and size |
 """
 
-import io
-import textwrap
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
+
+from panas.canvas import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    RED,
+    below,
+    headline,
+    legend,
+    png,
+    room,
+    thousands,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,27 +35,12 @@ if TYPE_CHECKING:
 
 Record = Mapping[str, Any]
 
-# Colours that everyone can tell apart (Okabe and Ito 2008).
-BLUE, ORANGE, GREEN, RED, GREY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#999999"
 STATUSES = {
     "full": ("trained in full", BLUE, "o"),
     "dropped": ("dropped early", ORANGE, "v"),
     "failed": ("failed", RED, "x"),
 }
 """How a candidate came to its fitness -> words, colour and marker."""
-STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib
-    "font.size": 9.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.titlesize": 9.5,
-    "axes.titlelocation": "left",
-    "grid.color": "#e6e6e6",
-    "legend.frameon": False,
-    "legend.fontsize": 8.0,
-}
 NAMES = {
     "learning_rate": "learning rate",
     "noise_multiplier": "noise multiplier",
@@ -57,7 +53,7 @@ NAMES = {
 def history(
     records: Sequence[Record],
     evaluations: Sequence[Record],
-    front: Sequence[tuple[str, float, float]] | None = None,
+    front: Sequence[Sequence[Any]] | None = None,
     *,
     size: str = "parameters",
 ) -> bytes:
@@ -155,7 +151,7 @@ def _generations(axes: "Axes", records: Sequence[Record], evaluations: Sequence[
             continue
         label = f"{words} ({len(x)})"
         if status == "failed":
-            _below(axes, x, label)
+            below(axes, x, label)
             continue
         hollow = status == "dropped"
         axes.scatter(
@@ -176,12 +172,12 @@ def _generations(axes: "Axes", records: Sequence[Record], evaluations: Sequence[
             if len(x) == 1:
                 x, y = [x[0] - 0.4, x[0] + 0.4], 2 * y
             axes.plot(x, y, style, color=colour, label=key, lw=1.5)
-    _room(axes, [e["fitness"] for e in evaluations if not e["failed"]], found)
+    room(axes, [*(e["fitness"] for e in evaluations if not e["failed"]), *_lines(found)])
     axes.set(xlabel="generation", ylabel="fitness", title="Candidates, by generation")
     if records:
         axes.set_xlim(records[0]["generation"] - 0.6, records[-1]["generation"] + 0.6)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    _legend(axes)
+    legend(axes)
 
 
 def _spending(axes: "Axes", records: Sequence[Record]) -> None:
@@ -194,21 +190,21 @@ def _spending(axes: "Axes", records: Sequence[Record]) -> None:
         if both:
             y = [r[key] for _, r in both]
             axes.plot([x for x, _ in both], y, style, color=colour, label=key, lw=1.5)
-    _room(axes, [], [r for _, r in both])
+    room(axes, _lines([r for _, r in both]))
     axes.set(
         xlabel="sample-passes so far" if counted else "evaluations so far",
         ylabel="fitness",
         title="Population, by what it cost",
     )
     axes.set_xlim(0, 1.03 * max(1, spent[-1]))
-    _thousands(axes)
-    _legend(axes)
+    thousands(axes)
+    legend(axes)
 
 
 def _pareto(
     axes: "Axes",
     evaluations: Sequence[Record],
-    front: Sequence[tuple[str, float, float]],
+    front: Sequence[Sequence[Any]],
     size: str,
 ) -> None:
     """The front among the candidates that were trained in full."""
@@ -229,10 +225,10 @@ def _pareto(
     if max(everyone) > 8 * max(1, min(everyone)):
         axes.set_xscale("log")
     else:
-        _thousands(axes)
+        thousands(axes)
     axes.set(xlabel=size, ylabel="fitness", title=f"Fitness against {size}")
-    _room(axes, [*y, *(e["fitness"] for e in others)], [])
-    _legend(axes)
+    room(axes, [*y, *(e["fitness"] for e in others)])
+    legend(axes)
 
 
 def _progress(axes: "Axes", records: Sequence[Record], done: Sequence[Record]) -> None:
@@ -254,16 +250,16 @@ def _progress(axes: "Axes", records: Sequence[Record], done: Sequence[Record]) -
     for status, marker, colour in (("failed", "x", RED), ("over budget", "+", GREY)):
         x = [r["number"] + 1 for r in records if r["status"] == status]
         if x:
-            _below(axes, x, f"{status} ({len(x)})", marker, colour)
+            below(axes, x, f"{status} ({len(x)})", marker, colour)
     if done:
         best = [max(r["value"] for r in done[: k + 1]) for k in range(len(done))]
         x = [*(r["number"] + 1 for r in done), max(r["number"] for r in records) + 1.5]
         axes.step(x, [*best, best[-1]], where="post", color="black", lw=1.5, label="best so far")
-    _room(axes, [r["value"] for r in done], [])
+    room(axes, [r["value"] for r in done])
     axes.set(xlabel="trial", ylabel="validation accuracy", title="Trials, in order")
     axes.set_xlim(0.5, max((r["number"] for r in records), default=0) + 1.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    _legend(axes, beside=True)
+    legend(axes, beside=True)
 
 
 def _field(
@@ -315,73 +311,14 @@ def _found(record: Record) -> bool:
     return record["best"] > 0
 
 
+def _lines(records: Sequence[Record]) -> list[float]:
+    """Every value of the lines best and mean."""
+    return [r[key] for r in records for key in ("best", "mean")]
+
+
 def _values(done: Sequence[Record], field: str) -> list[int | float]:
     return sorted({r["setting"][field] for r in done} - {None})
 
 
 def _name(field: str) -> str:
     return NAMES.get(field, field.replace("_", " "))
-
-
-def _below(
-    axes: "Axes", x: Sequence[int | float], label: str, marker: str = "x", colour: str = RED
-) -> None:
-    """Marks on the lower edge, for what has no value."""
-    transform = axes.get_xaxis_transform()
-    y = [0.03] * len(x)
-    axes.scatter(x, y, s=22, marker=marker, color=colour, lw=1.2, transform=transform, label=label)
-
-
-def _room(axes: "Axes", values: Sequence[float], records: Sequence[Record]) -> None:
-    """Limits with room below for failures; [0, 1] and a word where there is no value at all."""
-    everyone = [*values, *(r["best"] for r in records), *(r["mean"] for r in records)]
-    if not everyone:
-        axes.set_ylim(0, 1)
-        axes.text(
-            0.5, 0.5, "nothing has a value", transform=axes.transAxes, ha="center", color="#666666"
-        )
-        return
-    low, high = min(everyone), max(everyone)
-    if high - low < 0.02:
-        low, high = low - 0.05, high + 0.05
-    axes.set_ylim(low - 0.12 * (high - low), high + 0.06 * (high - low))
-
-
-def _legend(axes: "Axes", beside: bool = False) -> None:
-    if not axes.get_legend_handles_labels()[0]:
-        return
-    if beside:
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    else:
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3, columnspacing=1.2)
-
-
-def _thousands(axes: "Axes") -> None:
-    from matplotlib.ticker import EngFormatter, MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-
-
-def headline(figure: "Figure", *lines: str) -> None:
-    """Lines over all panels, wrapped where they are longer than the picture is wide."""
-    width = int(11.5 * figure.get_figwidth())
-    text = "\n".join(textwrap.fill(line, width) for line in lines)
-    figure.suptitle(text, x=0.01, ha="left", fontsize=10, family="monospace")
-
-
-def png(draw: Callable[["Figure"], None], inches: tuple[float, float]) -> bytes:
-    """The picture as PNG bytes, without what would differ from day to day."""
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
-        figure = Figure(figsize=inches, dpi=120, layout="constrained")
-        FigureCanvasAgg(figure)
-        draw(figure)
-        content = io.BytesIO()
-        figure.savefig(content, format="png", metadata={"Software": None})
-    return content.getvalue()
