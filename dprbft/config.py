@@ -88,10 +88,12 @@ class Tuning(Section):
     clip: tuple[Positive, Positive] = (0.1, 4.0)
     noise_factor: tuple[Positive, Positive] = (1.0, 4.0)  # times the least noise that fits
     batch_sizes: tuple[Count, ...] = (32, 64, 128)
+    epochs: tuple[Count, ...] = ()  # passes a round to choose from; none: training.epochs
+    parallel: Count = 1  # trials proposed at once; the outcome depends on it, on no worker
 
 
 class Training(Section):
-    """Local training; lr, batch, clip and noise are what tuning replaces."""
+    """Local training; lr, batch, clip, noise and, if it looks, epochs are what tuning replaces."""
 
     epochs: Count = 3  # passes over the client's data each round
     learning_rate: Positive = 0.5

@@ -31,7 +31,7 @@ def train_locally(
         learning_rate=setting.learning_rate,
         momentum=client.config.training.momentum,
         batch_size=setting.batch_size,
-        epochs=client.config.training.epochs,
+        epochs=setting.epochs or client.config.training.epochs,
     )
     facts = dict(state.facts)
     if not client.budget.private:

@@ -34,7 +34,7 @@ def current_plan(client: Client, state: State) -> Plan | None:
     if plan is None and fixed is None:
         before = searched(client)
         fresh = replace(schedule, spent=before)
-        plan = fresh.plan(client.budget, setting.batch_size, setting.clip)
+        plan = fresh.plan(client.budget, setting.batch_size, setting.clip, setting.epochs)
         noise = max(plan.noise_multiplier, setting.noise_multiplier)
         plan = sharpen_releases(replace(plan, noise_multiplier=noise), client.budget, before)
         accounted = sum(e.phase == "search" for e in _protected(client))
@@ -53,7 +53,7 @@ def current_plan(client: Client, state: State) -> Plan | None:
             batch_size=setting.batch_size,
             clip=setting.clip,
             noise_multiplier=fixed or 0.0,
-            epochs=schedule.epochs,
+            epochs=setting.epochs or schedule.epochs,
             rounds=schedule.rounds,
             releases=schedule.releases,
             release_noise=m,

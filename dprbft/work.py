@@ -183,6 +183,7 @@ def _tuning_space(config: RunConfig) -> TuningSpace:
         clip=t.clip,
         noise_factor=t.noise_factor,
         batch_sizes=t.batch_sizes,
+        epochs=t.epochs,
     )
 
 
@@ -269,7 +270,7 @@ def _tune(
         Genome.parse(found["genome"]),
         blueprint=client.blueprint,
         space=_tuning_space(c),
-        config=TuningConfig(initial=min(t.initial, t.trials), trials=t.trials),
+        config=TuningConfig(initial=min(t.initial, t.trials), trials=t.trials, parallel=t.parallel),
         budget=client.budget,
         schedule=client.schedule(),
         warm=client.warm,

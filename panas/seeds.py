@@ -8,6 +8,8 @@ where the ledger claims no protection: see `panas.privacy.randomness`.
 """
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -34,3 +36,14 @@ def torch_generator(rng: np.random.Generator) -> torch.Generator:
     generator = torch.Generator()
     generator.manual_seed(int(rng.integers(2**63)))
     return generator
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch computes on one thread: sums come in one order, whatever the machine has to spare."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

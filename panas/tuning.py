@@ -2,14 +2,19 @@
 
 | paper | here |
 |---|---|
-| eta, sigma, C, B | `Setting`: learning_rate, noise_multiplier, clip, batch_size |
+| theta = (eta, sigma, C, B) | `Setting`, a point u of `TuningSpace`'s cube |
 | surrogate | Gaussian process, Matern 5/2, one length scale each, standardised outcomes |
-| acquisition | expected improvement, as its logarithm (the same maximiser, better gradients) |
-| epsilon(theta) <= budget | noise_multiplier >= the least that the whole plan can afford |
+| noise of an observation p | p (1 - p) / n_validation, and a learnt part for the training's own |
+| acquisition | expected improvement, as its logarithm, over the best posterior mean |
+| epsilon(theta) <= budget | sigma = factor x the least that the whole plan affords, factor >= 1 |
 
-The constraint holds by construction: for each batch size the noise is searched from the least that
-fits the budget upwards. The accountant is asked again before a trial trains. Inputs of the process
-are logarithms, scaled to the unit cube. BoTorch and GPyTorch live only here, loaded on first use.
+The constraint holds by construction, in closed form over the cube; the accountant is asked again
+before a trial trains. The surrogate sees log(eta C), the length of a step whose gradients are all
+clipped, in the place of log eta: accuracy changes along it and hardly across it.
+
+Trial j draws from its own stream, named by one draw of `rng` and j, so that a search goes on from
+its trials alone; torch computes on one thread meanwhile. BoTorch and GPyTorch live only here,
+loaded on first use.
 
 Privacy: the winner releases whatever the objective reads. The constraint prices the training that
 follows, not the trials; if they read private data, the caller must account for every one.
@@ -19,282 +24,377 @@ Source: DPFNAS, section III-A3 and equation 1; Ament et al. 2023 for the logarit
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, astuple, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.stats import qmc
 from torch import Tensor
 
 from panas.errors import BadInput, BudgetExhausted
+from panas.journal import Journal
+from panas.pool import Pool, WorkerDied
+from panas.seeds import one_thread
+from panas.settings import FIXED_CONFIGURATIONS, FixedConfiguration, Setting, TuningSpace
+from panas.trials import (
+    Objective,
+    Proposal,
+    Proposer,
+    TrialRecord,
+    TuningConfig,
+    TuningResult,
+    attempt,
+    record,
+)
 
-Proposer = Literal["random", "ei"]
-RESTARTS, RAW_SAMPLES = 4, 32  # effort of maximising the acquisition, for each batch size
+__all__ = [
+    "FIXED_CONFIGURATIONS",
+    "FixedConfiguration",
+    "Setting",
+    "TrialRecord",
+    "TuningConfig",
+    "TuningResult",
+    "TuningSpace",
+    "tune",
+]
 
+CANDIDATES = 1000
+"""Points at which the acquisition is compared, before its best ones are refined."""
 
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """The hyperparameters of DP-SGD."""
+REFINEMENTS = (0.1, 0.03, 0.01)
+"""Spread of the candidates around the best ones so far, in sides of the cube, round by round."""
 
-    learning_rate: float
-    """Step size, above 0."""
-    noise_multiplier: float
-    """Standard deviation of the noise over the clipping norm, above 0."""
-    clip: float
-    """Clipping norm C of a sample's gradient, above 0."""
-    batch_size: int
-    """Expected samples a batch, at least 1."""
+DRAWS = 100
+"""Random points that are tried before the cheapest setting stands in."""
 
-    def __post_init__(self) -> None:
-        for name in ("learning_rate", "noise_multiplier", "clip"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise BadInput(f"expected {name} finite and above 0, got {value}; raise it")
-        if self.batch_size < 1 or self.batch_size != int(self.batch_size):
-            raise BadInput(f"expected batch_size as an integer >= 1, got {self.batch_size}; fix it")
-
-    def as_dict(self) -> dict[str, float | int]:
-        """The setting as plain JSON."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuningSpace:
-    """Where to look; all ranges are searched on a log scale, and lowest = highest fixes a value."""
-
-    learning_rate: tuple[float, float] = (1e-3, 1.0)
-    """Lowest and highest step size, above 0."""
-    clip: tuple[float, float] = (0.1, 10.0)
-    """Lowest and highest clipping norm, above 0."""
-    noise_factor: tuple[float, float] = (1.0, 4.0)
-    """Noise over the least that the budget affords at that batch size, at least 1."""
-    batch_sizes: tuple[int, ...] = (16, 32, 64)
-    """Batch sizes to choose from, distinct, at least 1."""
-
-    def __post_init__(self) -> None:
-        for name in ("learning_rate", "clip", "noise_factor"):
-            low, high = getattr(self, name)
-            if not 0 < low <= high < math.inf or (name == "noise_factor" and low < 1):
-                raise BadInput(
-                    f"expected {name} as 0 < low <= high, finite, and noise_factor from 1 on, "
-                    f"got ({low}, {high}); fix the range"
-                )
-        sizes = self.batch_sizes
-        if not sizes or min(sizes) < 1 or len(set(sizes)) < len(sizes):
-            raise BadInput(f"expected distinct batch_sizes of at least 1, got {sizes}; fix them")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuningConfig:
-    """Length of the search."""
-
-    initial: int = 5
-    """Trials at random settings before the surrogate guides, at least 1."""
-    trials: int = 30
-    """All trials, the initial ones and refused ones included, at least 1."""
-
-    def __post_init__(self) -> None:
-        if min(self.initial, self.trials) < 1:
-            raise BadInput(f"expected initial and trials of at least 1, got {self}; raise them")
-
-
-@dataclass(frozen=True)
-class TrialRecord:
-    """One trial; `value` is None where the accountant refused, 0 where the objective failed."""
-
-    number: int
-    setting: Setting
-    value: float | None
-    status: Literal["done", "failed", "over budget"]
-    proposed_by: Proposer
-
-
-@dataclass(frozen=True)
-class TuningResult:
-    """The winner, its predicted value (posterior mean), and every trial in order."""
-
-    best: Setting
-    predicted: float
-    trials: tuple[TrialRecord, ...]
-
-
-Bounds = Mapping[int, Float[np.ndarray, "2 4"]]
-"""Batch size -> lowest and highest values of the setting's four fields, in their order."""
+LEAST_VARIANCE = 0.05
+"""Of an answer that is right or wrong, p (1 - p), since an accuracy of 0 or 1 is not certain."""
 
 
 def tune(
-    objective: Callable[[Setting], float],
+    objective: Objective,
     *,
     space: TuningSpace,
     config: TuningConfig,
-    minimum_noise: Callable[[int], float | None],
+    minimum_noise: Callable[[int, int | None], float | None],
     is_affordable: Callable[[Setting], bool],
     rng: np.random.Generator,
+    validation_samples: int | None = None,
     on_trial: Callable[[TrialRecord], None] | None = None,
+    journal: Journal | None = None,
+    workers: int = 1,
 ) -> TuningResult:
     """Search for the setting with the best validation accuracy that the budget allows.
 
     Args:
-        objective: accuracy after training with a setting; one that is not finite is recorded as
-            failed, with value 0. Its exceptions propagate.
+        objective: accuracy in [0, 1] after training with a setting. What is not finite, and any
+            exception but a `PanasError`, is recorded as failed, with value 0. It must be picklable
+            if there is more than one worker.
         space: ranges of the search.
-        config: number of trials.
-        minimum_noise: least noise multiplier whose whole plan fits the budget at a batch size, or
-            None if none does; that batch size is then left out.
+        config: number of trials, and how many are proposed at once.
+        minimum_noise: least noise multiplier whose whole plan fits the budget at a batch size and
+            passes a round (None: the schedule's), or None if none does.
         is_affordable: the accountant, asked once before each trial; a trial that it refuses is
             recorded as over budget, never trained, and the next one is drawn at random.
-        rng: source of every draw; the result is a function of it and of the callables.
-        on_trial: called after each trial, refused ones included.
+        rng: names every draw; the result is a function of it and of the callables.
+        validation_samples: how many samples an accuracy is the share of; None if that is unknown.
+        on_trial: called after each new trial, refused ones included.
+        journal: where trials are stored before the next begins; those that it holds are not run
+            again, and the outcome is that of a search which was never interrupted.
+        workers: processes that train the trials proposed at once.
 
     Returns:
         The setting with the highest posterior mean among those that were trained.
 
     Raises:
         BudgetExhausted: if the budget fits no batch size, or the accountant refused every trial.
-        BadInput: if every trial that was trained failed.
+        BadInput: if every trial that was trained failed, or the journal is another search's.
 
     """
-    bounds = _bounds(space, minimum_noise)
-    trials: list[TrialRecord] = []
-    for number in range(config.trials):
-        guided = number >= config.initial and trials[-1].status != "over budget"
-        proposal = _improve(trials, bounds, rng) if guided else None
-        setting = proposal or _random(bounds, rng)
-        value = float(objective(setting)) if is_affordable(setting) else None
-        trials.append(_record(number, setting, value, "ei" if proposal else "random"))
-        if on_trial is not None:
-            on_trial(trials[-1])
-    best, predicted = _winner(trials, bounds, rng)
+    root = int(rng.integers(2**63))
+    known = list(journal.lines) if journal else []
+    if any(line["stream"] != root for line in known):
+        raise BadInput("expected a journal of this search, got another's; give another folder")
+    trials = [TrialRecord.from_dict(line["trial"]) for line in known]
+    problem = _Problem(space, cache(minimum_noise), validation_samples)
+    with Pool(workers, objective) as pool:
+        for start in range(0, config.trials, config.parallel):
+            numbers = range(start, min(start + config.parallel, config.trials))
+            if numbers.stop <= len(trials):
+                continue
+            # Where a batch was interrupted, all of it is proposed again: what is missing depends
+            # on what came before the batch alone.
+            batch = _propose(problem, trials[:start], numbers, config, root, is_affordable)
+            missing = batch[len(trials) - start :]
+            size = 1 if workers == 1 else len(missing)
+            for k in range(0, len(missing), size):
+                for trial in _run(pool, missing[k : k + size]):
+                    if journal:
+                        journal.append({"stream": root, "trial": trial.as_dict()})
+                    trials.append(trial)
+                    if on_trial is not None:
+                        on_trial(trial)
+    best, predicted = _winner(problem, trials)
     return TuningResult(best, predicted, tuple(trials))
 
 
-def _record(number: int, setting: Setting, value: float | None, by: Proposer) -> TrialRecord:
-    if value is None:
-        return TrialRecord(number, setting, None, "over budget", by)
-    if not math.isfinite(value):
-        return TrialRecord(number, setting, 0.0, "failed", by)
-    return TrialRecord(number, setting, value, "done", by)
+@dataclass(frozen=True)
+class _Problem:
+    """What does not change during a search."""
 
+    space: TuningSpace
+    minimum_noise: Callable[[int, int | None], float | None]
+    validation_samples: int | None
 
-def _bounds(space: TuningSpace, minimum_noise: Callable[[int], float | None]) -> Bounds:
-    bounds = {}
-    for size in space.batch_sizes:
-        least = minimum_noise(size)
+    def setting(self, u: Float[np.ndarray, " 5"]) -> Setting | None:
+        """The setting of a point; None where no noise is enough."""
+        values = (axis.value(u[i : i + 1]).item() for i, axis in enumerate(self.space.axes))
+        rate, clip, factor, batch, epochs = values
+        passes = int(epochs) or None
+        least = self.minimum_noise(int(batch), passes)
         if least is None:
-            continue
+            return None
         if not 0 < least < math.inf:
             raise BadInput(f"expected a least noise above 0, got {least}; set a finite epsilon")
-        noise = tuple(least * factor for factor in space.noise_factor)
-        bounds[size] = np.array((space.learning_rate, noise, space.clip, (size, size)), float).T
-    if not bounds:
-        raise BudgetExhausted(
-            f"the budget fits no batch size of {space.batch_sizes} even with the largest noise; "
-            "raise epsilon or plan fewer steps"
+        return Setting(
+            learning_rate=rate,
+            noise_multiplier=factor * least,
+            clip=clip,
+            batch_size=int(batch),
+            epochs=passes,
         )
-    return bounds
+
+    def points(self, settings: Sequence[Setting]) -> Float[np.ndarray, "n 5"]:
+        """Where in the cube settings lie."""
+        rows = []
+        for s in settings:
+            least = self.minimum_noise(s.batch_size, s.epochs)
+            assert least is not None
+            factor = s.noise_multiplier / least
+            rows.append((s.learning_rate, s.clip, factor, s.batch_size, s.epochs or 0))
+        columns = np.array(rows, dtype=np.float64).T
+        places = zip(self.space.axes, columns, strict=True)
+        return np.clip(np.stack([axis.place(c) for axis, c in places], axis=1), 0, 1)
 
 
-def _random(bounds: Bounds, rng: np.random.Generator) -> Setting:
-    size = list(bounds)[rng.integers(len(bounds))]
-    low, high = np.log(bounds[size])
-    return _setting(rng.uniform(low, high), size, bounds)
+def _run(pool: Pool[Objective], proposals: Sequence[Proposal]) -> list[TrialRecord]:
+    asked = [p for p in proposals if p.affordable]
+    outcomes = iter(pool.survive(attempt, [p.setting for p in asked]))
+    trials = []
+    for p in proposals:
+        outcome = next(outcomes) if p.affordable else None
+        trials.append(record(p, outcome.error if isinstance(outcome, WorkerDied) else outcome))
+    return trials
 
 
-def _setting(logs: Float[np.ndarray, " 4"], size: int, bounds: Bounds) -> Setting:
-    """The setting of logarithms, not a rounding error outside its bounds."""
-    rate, noise, clip, _ = np.clip(np.exp(logs), *bounds[size]).tolist()
-    return Setting(learning_rate=rate, noise_multiplier=noise, clip=clip, batch_size=size)
+def _propose(
+    problem: _Problem,
+    trials: list[TrialRecord],
+    numbers: range,
+    config: TuningConfig,
+    root: int,
+    is_affordable: Callable[[Setting], bool],
+) -> list[Proposal]:
+    """The trials of one batch, by what came of those before it."""
+    refused = any(t.status == "over budget" for t in trials[-config.parallel :])
+    guided = numbers.stop > config.initial and not refused
+    surrogate = _fit(problem, trials, root) if guided else None
+    proposals: list[Proposal] = []
+    for number in numbers:
+        rng = np.random.default_rng((root, number))
+        setting: Setting | None = None
+        by: Proposer = "random"
+        if number < config.initial:
+            setting = problem.setting(_design(config.initial, root)[number])
+        elif surrogate is not None:
+            pending = [p.setting for p in proposals]
+            setting, by = _improve(problem, surrogate, trials, pending, rng), "ei"
+        if setting is None:
+            setting, by = _random(problem, rng), "random"
+        proposals.append(Proposal(number, setting, by, is_affordable(setting)))
+    return proposals
 
 
-def _improve(trials: list[TrialRecord], bounds: Bounds, rng: np.random.Generator) -> Setting | None:
-    """The setting of highest expected improvement, or None if no surrogate can be fitted."""
-    low, span = _cube(bounds)
-    with _quiet(rng):
-        import botorch
-
-        surrogate = _fit(trials, bounds)
-        if surrogate is None:
-            return None
-        best = max(t.value for t in trials if t.value is not None)
-        acquisition = botorch.acquisition.LogExpectedImprovement(surrogate, best_f=best)
-        proposals = []
-        for size, box in bounds.items():
-            unit = torch.from_numpy((np.log(box) - low) / span)
-            fixed = {i: unit[0, i].item() for i in range(4) if unit[0, i] == unit[1, i]}
-            x, score = botorch.optim.optimize_acqf(
-                acquisition, unit, 1, RESTARTS, RAW_SAMPLES, fixed_features=fixed
-            )
-            proposals.append((torch.as_tensor(score).item(), size, x.detach().numpy()[0]))
-    _, size, x = max(proposals, key=lambda proposal: proposal[0])
-    return _setting(low + span * x, size, bounds)
+def _design(initial: int, root: int) -> Float[np.ndarray, "initial 5"]:
+    """The first points: a Latin hypercube, so that each axis is covered evenly."""
+    return qmc.LatinHypercube(5, rng=np.random.default_rng((root, 0, 0))).random(initial)
 
 
-def _winner(
-    trials: list[TrialRecord], bounds: Bounds, rng: np.random.Generator
-) -> tuple[Setting, float]:
+def _random(problem: _Problem, rng: np.random.Generator) -> Setting:
+    for u in (*rng.random((DRAWS, 5)), np.zeros(5)):
+        if (setting := problem.setting(u)) is not None:
+            return setting
+    space = problem.space
+    raise BudgetExhausted(
+        f"the budget fits no batch size of {space.batch_sizes}, even with the largest noise; "
+        "raise epsilon or plan fewer steps"
+    )
+
+
+def _improve(
+    problem: _Problem,
+    surrogate: "_Surrogate",
+    trials: list[TrialRecord],
+    pending: list[Setting],
+    rng: np.random.Generator,
+) -> Setting | None:
+    """The affordable setting of highest expected improvement; None if it finds none."""
+    known = problem.points([t.setting for t in trials if t.value is not None] + pending)
+    best = surrogate.mean(known).max().item()
+    score = surrogate.improvement(best, problem.points(pending) if pending else None)
+    u = np.concatenate([rng.random((CANDIDATES, 5)), known])
+    values = score(u)
+    for spread in REFINEMENTS:
+        near = np.repeat(u[np.argsort(-values, kind="stable")[:10]], 20, axis=0)
+        moved = np.clip(near + spread * rng.standard_normal(near.shape), 0, 1)
+        # Some coordinates stay, and some jump: a step within a menu needs more than a small move.
+        moved = np.where(rng.random(near.shape) < 0.3, near, moved)
+        moved = np.where(rng.random(near.shape) < 0.1, rng.random(near.shape), moved)
+        u, values = np.concatenate([u, moved]), np.concatenate([values, score(moved)])
+    for k in np.argsort(-values, kind="stable")[:DRAWS]:
+        if (setting := problem.setting(u[k])) is not None:
+            return setting
+    return None
+
+
+def _winner(problem: _Problem, trials: list[TrialRecord]) -> tuple[Setting, float]:
     """The trained setting of highest posterior mean; without a surrogate, of highest value."""
     done = [(t.setting, t.value) for t in trials if t.status == "done" and t.value is not None]
     if all(t.value is None for t in trials):
         raise BudgetExhausted("the accountant refused every trial; raise epsilon")
     if not done:
         raise BadInput("expected a finite accuracy, but every trial failed; lower the rates")
-    with _quiet(rng):
-        surrogate = _fit(trials, bounds)
-        if surrogate is None:
-            return max(done, key=lambda pair: pair[1])
-        means = surrogate.posterior(_inputs([s for s, _ in done], bounds)).mean[:, 0].tolist()
-    k = int(np.argmax(means))
-    return done[k][0], means[k]
+    surrogate = _fit(problem, trials, 0)
+    if surrogate is None:
+        return max(done, key=lambda pair: pair[1])
+    means = surrogate.mean(problem.points([s for s, _ in done]))
+    k = int(means.argmax())
+    return done[k][0], means[k].item()
 
 
-def _fit(trials: list[TrialRecord], bounds: Bounds) -> Any:
-    """A fitted BoTorch model of value given inputs, or None where the data allow none."""
+@dataclass(frozen=True)
+class _Surrogate:
+    """A fitted Gaussian process of value given point."""
+
+    model: Any
+    space: TuningSpace
+    centre: float
+    scale: float
+
+    def mean(self, u: Float[np.ndarray, "n 5"]) -> Float[Tensor, " n"]:
+        """Posterior mean of the value at points."""
+        with _quiet(0):
+            posterior = self.model.posterior(_inputs(self.space, u))
+            return self.centre + self.scale * posterior.mean[:, 0].detach()
+
+    def improvement(
+        self, best: float, pending: Float[np.ndarray, "p 5"] | None
+    ) -> Callable[[Float[np.ndarray, "n 5"]], Float[np.ndarray, " n"]]:
+        """The logarithm of expected improvement over a value, as a function of points.
+
+        Points that are pending count as observed at their posterior mean: the mean stays as it
+        is, and the variance near them shrinks.
+        """
+        import botorch
+
+        model = self.model
+        if pending is not None:
+            with _quiet(0):
+                x = _inputs(self.space, pending)
+                y = model.posterior(x).mean.detach()
+                model = model.condition_on_observations(x, y, noise=torch.full_like(y, 1e-4))
+        gain = botorch.acquisition.LogExpectedImprovement(
+            model, best_f=(best - self.centre) / self.scale
+        )
+
+        def score(u: Float[np.ndarray, "n 5"]) -> Float[np.ndarray, " n"]:
+            with _quiet(0), torch.no_grad():
+                return gain(_inputs(self.space, u)[:, None]).numpy()
+
+        return score
+
+
+def _fit(problem: _Problem, trials: list[TrialRecord], seed: int) -> _Surrogate | None:
+    """A fitted surrogate, or None where the data allow none."""
     import botorch
-    from botorch.models.transforms import Standardize
-    from gpytorch import kernels, mlls, priors
+    from gpytorch import constraints, kernels, likelihoods, mlls, priors
     from linear_operator.utils.errors import NanError, NotPSDError
 
-    observed = [t for t in trials if t.value is not None]
-    values = torch.tensor([[t.value] for t in observed], dtype=torch.float64)
-    if len(values) < 2 or values.std() == 0:
+    observed = [(t, t.value) for t in trials if t.value is not None]
+    done = [v for t, v in observed if t.status == "done"]
+    if len(done) < 2 or min(done) == max(done) or not _free(problem.space):
         return None
-    # Matern 5/2 with BoTorch's classical priors for standardised outcomes on a unit cube: without
-    # any, five points fit every length scale.
-    matern = kernels.MaternKernel(ard_num_dims=4, lengthscale_prior=priors.GammaPrior(3.0, 6.0))
-    surrogate = botorch.models.SingleTaskGP(
-        _inputs([t.setting for t in observed], bounds),
-        values,
-        covar_module=kernels.ScaleKernel(matern, outputscale_prior=priors.GammaPrior(2.0, 0.15)),
-        outcome_transform=Standardize(m=1),
+    # A failure says that a setting is bad, not how bad: it counts as the worst that was seen.
+    values = torch.tensor([v if t.status == "done" else min(done) for t, v in observed]).double()
+    centre, scale = values.mean().item(), values.std().item()
+    x = _inputs(problem.space, problem.points([t.setting for t, _ in observed]))
+    noise_prior = priors.LogNormalPrior(-4.0, 1.0)
+    likelihood: Any = likelihoods.GaussianLikelihood(
+        noise_prior=noise_prior, noise_constraint=constraints.GreaterThan(1e-4)
     )
-    try:
-        botorch.fit_gpytorch_mll(mlls.ExactMarginalLogLikelihood(surrogate.likelihood, surrogate))
-        surrogate.posterior(surrogate.train_inputs[0])
-    except (botorch.exceptions.ModelFittingError, NotPSDError, NanError, torch.linalg.LinAlgError):
-        return None
-    return surrogate
+    if problem.validation_samples:
+        binomial = (values * (1 - values)).clamp(min=LEAST_VARIANCE) / problem.validation_samples
+        likelihood = likelihoods.FixedNoiseGaussianLikelihood(
+            binomial / scale**2,
+            learn_additional_noise=True,
+            noise_prior=noise_prior,
+            noise_constraint=constraints.GreaterThan(1e-4),
+        )
+    # Without any priors, five points fit every length scale.
+    matern = kernels.MaternKernel(
+        ard_num_dims=x.shape[1], lengthscale_prior=priors.GammaPrior(3.0, 6.0)
+    )
+    with _quiet(seed):
+        model = botorch.models.SingleTaskGP(
+            x,
+            (values[:, None] - centre) / scale,
+            likelihood=likelihood,
+            covar_module=kernels.ScaleKernel(
+                matern, outputscale_prior=priors.GammaPrior(2.0, 0.15)
+            ),
+            outcome_transform=None,
+        )
+        try:
+            botorch.fit_gpytorch_mll(mlls.ExactMarginalLogLikelihood(model.likelihood, model))
+            finite = bool(model.posterior(x).mean.isfinite().all())
+        except (
+            botorch.exceptions.ModelFittingError,
+            NotPSDError,
+            NanError,
+            torch.linalg.LinAlgError,
+        ):
+            return None
+    return _Surrogate(model, problem.space, centre, scale) if finite else None
 
 
-def _cube(bounds: Bounds) -> tuple[Float[np.ndarray, " 4"], Float[np.ndarray, " 4"]]:
-    """Origin and sides of the box that becomes the unit cube; a fixed value gets side 1."""
-    boxes = np.stack(list(bounds.values()))
-    low, high = np.log(boxes[:, 0].min(axis=0)), np.log(boxes[:, 1].max(axis=0))
-    return low, np.where(high > low, high - low, 1.0)
+def _free(space: TuningSpace) -> list[int]:
+    """The axes along which there is anything to choose."""
+    return [i for i, axis in enumerate(space.axes) if axis.high > axis.low]
 
 
-def _inputs(settings: list[Setting], bounds: Bounds) -> Float[Tensor, "n 4"]:
-    low, span = _cube(bounds)
-    return torch.from_numpy((np.log([astuple(setting) for setting in settings]) - low) / span)
+def _inputs(space: TuningSpace, u: Float[np.ndarray, "n 5"]) -> Float[Tensor, "n d"]:
+    """What the surrogate sees of points: logarithms of values, in [0, 1], of the free axes."""
+    free = _free(space)
+    columns = {}
+    for i in free:
+        axis = space.axes[i]
+        columns[i] = np.log(axis.value(u[:, i]) / axis.low) / math.log(axis.high / axis.low)
+    if 0 in columns and 1 in columns:
+        eta, c = (math.log(axis.high / axis.low) for axis in space.axes[:2])
+        columns[0] = (columns[0] * eta + columns[1] * c) / (eta + c)
+    return torch.from_numpy(np.stack([columns[i] for i in free], axis=1))
 
 
 @contextmanager
-def _quiet(rng: np.random.Generator) -> Iterator[None]:
-    """Seed BoTorch's draws from `rng`, leave torch's global state as it was, and hush warnings."""
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+def _quiet(seed: int) -> Iterator[None]:
+    """One thread, torch's draws seeded and its global state put back, and no warnings."""
+    with one_thread(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         # The CPU generator only: torch.manual_seed would reseed every accelerator as well.
-        torch.default_generator.manual_seed(int(rng.integers(2**63)))
+        torch.default_generator.manual_seed(seed)
         warnings.simplefilter("ignore")
         yield

@@ -280,6 +280,45 @@ def calibrate(
     return replace(draft, noise_multiplier=sigma)
 
 
+def affordable_steps(
+    budget: Budget,
+    rate: float,
+    sigma: float,
+    *,
+    spent: Sequence[Event] = (),
+    most: int = 1_000_000,
+) -> int:
+    """How many steps of DP-SGD a budget affords at a noise that somebody fixed.
+
+    Args:
+        budget: finite; see `Budget`.
+        rate: q, in (0, 1].
+        sigma: noise multiplier, above 0.
+        spent: events that were charged before.
+        most: answer at most this.
+
+    Returns:
+        The largest number of steps whose cost, with what is spent, fits the budget; 0 if not even
+        one does.
+
+    """
+
+    def affords(steps: int) -> bool:
+        return cost((*spent, SampledGaussian(rate, sigma, steps)), budget) <= budget.epsilon
+
+    low, high = 0, 1
+    while high < most and affords(high):
+        low, high = high, 2 * high
+    if high >= most:
+        if affords(most):
+            return most
+        high = most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if affords(middle) else (low, middle)
+    return low
+
+
 def sharpen_releases(plan: Plan, budget: Budget, spent: Sequence[Event] = ()) -> Plan:
     """The plan with as little release noise as the budget has left for, at its training noise.
 

@@ -24,6 +24,7 @@ from panas.privacy.plan import (
     LEAST_NOISE,
     MAX_NOISE,
     Plan,
+    affordable_steps,
     calibrate,
     cost,
     least_noise,
@@ -342,3 +343,24 @@ def test_bad_plans_are_refused() -> None:
     plan = Plan(samples=9, batch_size=3, clip=1.0, noise_multiplier=1.0, epochs=1, rounds=1)
     with pytest.raises(BadInput, match="plan with releases"):
         _ = plan.release_event
+
+
+@pytest.mark.parametrize(("rate", "sigma"), [(0.2, 1.0), (0.02, 1.0), (1.0, 1.92), (0.2, 2.0)])
+def test_as_many_steps_as_a_budget_affords_and_not_one_more(rate: float, sigma: float):
+    spent = [Gaussian(8.0)]
+    for most in (0.5, 3.0):
+        budget = Budget(most, 1e-5)
+        steps = affordable_steps(budget, rate, sigma, spent=spent)
+        priced = [
+            cost([*spent, SampledGaussian(rate, sigma, t)], budget) for t in (steps, steps + 1)
+        ]
+        assert steps == 0 or priced[0] <= most
+        assert priced[1] > most
+        assert affordable_steps(budget, rate, sigma, spent=spent, most=3) == min(3, steps)
+
+
+def test_table_six_affords_few_steps():
+    # By Renyi's bound 6 and 599 at epsilon 5 and 50, and 4 and 146 for the winner; these are more.
+    assert affordable_steps(Budget(0.5, 1e-5), 0.2, 1.0) == 0
+    assert affordable_steps(Budget(5.0, 1e-5), 0.2, 1.0) == 10
+    assert affordable_steps(Budget(5.0, 1e-5), 1.0, 1.92) == 4
