@@ -10,7 +10,7 @@ Early dropping: a candidate goes on beyond a rung if it is among the best `keep`
 reached that rung in this search and are no larger than it (with one objective, size does not
 count). So the first generation is halved like DecNAS's pool, and later ones are held against all
 that came before, as in asynchronous successive halving. A dropped candidate keeps the accuracy it
-was stopped with.
+was stopped with. The first candidate of a search is trained to the end before the others begin.
 
 A fitness that raises, is not finite, takes too long or takes its process down is recorded as a
 failure, with fitness 0, and the search goes on. Errors that the user has to mend (`PanasError`)
@@ -45,6 +45,7 @@ class Job:
         share: of the full training after which to stop, in (0, 1].
         state: what an earlier job of the same genome returned; None from the start.
         parent: another genome and what its full training returned, to inherit weights from.
+        keep: whether the state is wanted after a full training too.
 
     """
 
@@ -52,6 +53,7 @@ class Job:
     share: float = 1.0
     state: bytes | None = None
     parent: tuple[Genome, bytes] | None = None
+    keep: bool = False
 
 
 @dataclass(frozen=True)
@@ -171,15 +173,12 @@ class Evaluator:
 
         """
         runs = [self._begin(genome, parents.get(genome)) for genome in genomes]
-        for rung, share in enumerate((*self._rules.rungs, 1.0)):
-            alive = [run for run in runs if run.error is None and not run.dropped]
-            for run, outcome in zip(alive, self._advance(alive, share), strict=True):
-                run.take(outcome)
-            alive = [run for run in alive if run.error is None]
-            if rung < len(self._rules.rungs):
-                self._drop(rung, alive)
-            elif self._rules.inherit:
-                self.weights |= {r.genome: r.state for r in alive if r.state is not None}
+        if self._reached and not any(self._reached):
+            self._train(runs[:1])  # the first of all goes to the end: there is a result early
+        self._train([run for run in runs if not run.scores and run.error is None])
+        if self._rules.inherit:
+            done = [run for run in runs if run.error is None and not run.dropped]
+            self.weights |= {run.genome: run.state for run in done if run.state is not None}
         return [run.close(generation) for run in runs]
 
     def remember(self, evaluation: Evaluation) -> None:
@@ -192,10 +191,19 @@ class Evaluator:
         inherited = (parent, weights) if parent is not None and weights is not None else None
         return _Run(genome, self._size(genome) if self._size else 0.0, inherited)
 
+    def _train(self, runs: "list[_Run]") -> None:
+        """Train to the end, but for those that fall behind."""
+        for rung, share in enumerate((*self._rules.rungs, 1.0)):
+            for run, outcome in zip(runs, self._advance(runs, share), strict=True):
+                run.take(outcome)
+            runs = [run for run in runs if run.error is None]
+            if rung < len(self._rules.rungs):
+                self._drop(rung, runs)
+                runs = [run for run in runs if not run.dropped]
+
     def _advance(self, runs: "list[_Run]", share: float) -> list[Outcome]:
-        tasks = [
-            (Job(run.genome, share, run.state, run.parent), self._rules.seconds) for run in runs
-        ]
+        keep, seconds = self._rules.inherit, self._rules.seconds
+        tasks = [(Job(run.genome, share, run.state, run.parent, keep), seconds) for run in runs]
         results = self._map(bounded, tasks)
         return [
             Outcome(math.nan, error=result.error) if isinstance(result, WorkerDied) else result

@@ -63,7 +63,7 @@ class EvolutionConfig:
     """Train no genome twice: a child that was trained before is mutated until it is new."""
     survival: Literal["best", "roulette"] = "best"
     """Who goes on: the best of parents and offspring, or the paper's wheel."""
-    rungs: tuple[float, ...] = (0.25,)
+    rungs: tuple[float, ...] = (0.5,)
     """Shares of the training, increasing, after which the slower candidates stop; () for none."""
     keep: float = 1 / 3
     """Share of candidates that goes on beyond a rung, in (0, 1]."""
@@ -585,7 +585,7 @@ class _Search:
         return Individual(self._genomes[index], index, self._history[index], self._two)
 
     def _parse(self, text: str) -> Genome:
-        return Genome.parse(text)
+        return Genome.parse(text, self._space.blocks)
 
 
 def _accuracies(individuals: Sequence[Individual]) -> Accuracies:

@@ -64,7 +64,7 @@ class TrainingFitness:
         passes = fitting.run(max(1, round(job.share * self.how.epochs)))
         if not all(p.isfinite().all() for p in bottom.parameters()):
             return Outcome(math.nan, passes, error="its training diverged")
-        state = pack_tensors(fitting.state(), {})
+        state = pack_tensors(fitting.state(), {}) if job.share < 1 or job.keep else None
         return Outcome(accuracy(bottom, head, self.validation), passes, state)
 
     def trained(self, genome: Genome) -> tuple[Bottom, Head]:

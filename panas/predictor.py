@@ -16,14 +16,16 @@ with so few points a grid is as good as a gradient, and cannot fail. All in nump
 Source: White et al. 2021 (BANANAS) for the idea; Rasmussen and Williams 2006, algorithm 2.1.
 """
 
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 from jaxtyping import Float
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.stats import norm
 
-from panas.genome import ConvBlock, Genome
+from panas.blocks import ConvBlock, PoolBlock, Shape, shape_after
+from panas.cost import block_cost
+from panas.genome import Genome
 
 Features = Float[np.ndarray, "n f"]
 Values = Float[np.ndarray, " n"]
@@ -31,46 +33,44 @@ Values = Float[np.ndarray, " n"]
 SCALES, NOISES, LINEAR = (0.3, 0.5, 0.8, 1.2, 2.0, 4.0), (0.01, 0.05, 0.15, 0.4), (0.0, 0.3, 1.0)
 
 
-def features(genome: Genome, shape: tuple[int, int, int]) -> Float[np.ndarray, " f"]:
+def features(genome: Genome, shape: Shape) -> Float[np.ndarray, " f"]:
     """What a genome is like: depth, widths, kernels, pools, weights, work and field of view.
 
     Args:
-        genome: the architecture.
+        genome: the architecture; a user's own blocks count as convolutions of kernel 1.
         shape: (channels, height, width) of an image.
 
     """
-    n, channels, height, width = len(genome.blocks), *shape
-    field, stride = 1, 1
-    weights = work = 0.0
-    widths, kernels, pools, changes = [], [], [], 0
+    field, stride, own = 1, 1, 0
+    parameters = macs = 0
+    widths, kernels, pools = [shape[0]], list[int](), list[float]()
     for place, block in enumerate(genome.blocks, start=1):
-        if isinstance(block, ConvBlock):
-            c, k = block.out_channels, block.kernel_size
-            own = channels * k**2 + channels * c * (1 if c == channels else 2)
-            weights, work = weights + own, work + own * height * width
-            changes += c != channels
-            field += (k - 1) * stride
-            widths.append(c)
-            kernels.append(k)
-            channels = c
-        else:
+        price, after = block_cost(block, shape, "group"), shape_after(block, shape)
+        parameters, macs = parameters + price.parameters, macs + price.macs
+        if isinstance(block, PoolBlock):
             field, stride = field + stride, 2 * stride
-            height, width = max(1, height // 2), max(1, width // 2)
-            pools.append(place / n)
+            pools.append(place / len(genome.blocks))
+        else:
+            kernels.append(block.kernel_size if isinstance(block, ConvBlock) else 1)
+            own += not isinstance(block, ConvBlock)
+            field += (kernels[-1] - 1) * stride
+            widths.append(after[0])
+        shape = after
     return np.array(
         [
-            len(widths),
+            len(kernels),
             len(pools),
+            own,
             np.mean(pools) if pools else 1.0,
-            np.log(widths[0]),
+            np.log(widths[1]),
             np.log(widths[-1]),
-            np.log(np.mean(widths)),
-            changes,
+            np.log(np.mean(widths[1:])),
+            sum(a != b for a, b in pairwise(widths)),
             np.mean(kernels),
             kernels[0],
             kernels[-1],
-            np.log(weights),
-            np.log(work),
+            np.log1p(parameters),
+            np.log1p(macs),
             np.log(field),
         ]
     )

@@ -1,5 +1,6 @@
 """The genetic search: its selections, its bookkeeping, and that it searches."""
 
+import hashlib
 import json
 import math
 import subprocess
@@ -40,7 +41,9 @@ def likeness(genome: Genome) -> float:
 
 
 def search(seed: int = 0, **sizes: float) -> EvolutionResult:
-    return evolve(SPACE, likeness, config=EvolutionConfig.paper(**sizes), rng=np.random.default_rng(seed))
+    return evolve(
+        SPACE, likeness, config=EvolutionConfig.paper(**sizes), rng=np.random.default_rng(seed)
+    )
 
 
 def test_a_tournament_is_between_two_different_individuals() -> None:
@@ -128,10 +131,10 @@ def test_only_the_changed_are_evaluated() -> None:
         calls += 1
         return 0.5
 
-    config = EvolutionConfig(population=5, generations=7, crossover=0.0, mutation=0.0)
+    config = EvolutionConfig.paper(population=5, generations=7, crossover=0.0, mutation=0.0)
     result = evolve(SPACE, fitness, config=config, rng=np.random.default_rng(0))
     assert calls == result.evaluations == 5
-    config = EvolutionConfig(population=5, generations=7, crossover=0.0, mutation=1.0)
+    config = EvolutionConfig.paper(population=5, generations=7, crossover=0.0, mutation=1.0)
     result = evolve(SPACE, fitness, config=config, rng=np.random.default_rng(0))
     assert calls - 5 == result.evaluations == 5 * 8  # a mutant always differs from its parent
 
@@ -142,7 +145,7 @@ def test_counts_and_records(population: int, generations: int) -> None:
     result = evolve(
         SPACE,
         likeness,
-        config=EvolutionConfig(population=population, generations=generations),
+        config=EvolutionConfig.paper(population=population, generations=generations),
         rng=np.random.default_rng(5),
         on_generation=seen.append,
     )
@@ -179,7 +182,7 @@ def test_a_failure_counts_as_zero_and_says_so() -> None:
     def fitness(genome: Genome) -> float:
         return math.nan if len(genome.blocks) > 6 else 0.5
 
-    config = EvolutionConfig(population=8, generations=2)
+    config = EvolutionConfig.paper(population=8, generations=2)
     result = evolve(SPACE, fitness, config=config, rng=np.random.default_rng(8))
     failed = [e for e in result.history if e.failed]
     assert failed
@@ -190,7 +193,7 @@ def test_a_failure_counts_as_zero_and_says_so() -> None:
 
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
 def test_a_search_where_all_fail_still_ends(bad: float) -> None:
-    config = EvolutionConfig(population=3, generations=2)
+    config = EvolutionConfig.paper(population=3, generations=2)
     result = evolve(SPACE, lambda _: bad, config=config, rng=np.random.default_rng(9))
     assert result.fitness == 0
     assert all(e.failed for e in result.history)
@@ -202,25 +205,44 @@ def test_a_fitness_that_is_no_accuracy_is_refused(bad: float) -> None:
         evolve(SPACE, lambda _: bad, config=EvolutionConfig(), rng=np.random.default_rng(0))
 
 
-def test_another_map_changes_nothing() -> None:
-    batches = []
+def test_an_error_of_the_fitness_is_recorded_and_survived() -> None:
+    def fitness(genome: Genome) -> float:
+        if len(genome.blocks) > 6:
+            raise KeyError("the caller's own")
+        return 0.5
 
-    def parallel(function: object, genomes: list[Genome]) -> list[float]:
-        batches.append(len(genomes))
-        return [likeness(genome) for genome in genomes]
-
-    config = EvolutionConfig(population=6, generations=3)
-    result = evolve(SPACE, likeness, config=config, rng=np.random.default_rng(2), map=parallel)
-    assert result == search(2, population=6, generations=3)
-    assert batches == [record["evaluations"] for record in result.logbook]
+    config = EvolutionConfig(population=8, generations=2)
+    result = evolve(SPACE, fitness, config=config, rng=np.random.default_rng(8))
+    failed = [e for e in result.history if e.failed]
+    assert failed
+    assert {e.error for e in failed} == {'KeyError: "the caller\'s own"'}
+    assert result.fitness == 0.5
 
 
-def test_errors_of_the_fitness_propagate() -> None:
+def test_what_the_user_has_to_mend_is_not_survived() -> None:
     def fitness(_: Genome) -> float:
-        raise KeyError("the caller's own")
+        raise BadInput("expected data, got none")
 
-    with pytest.raises(KeyError):
+    with pytest.raises(BadInput, match="expected data"):
         evolve(SPACE, fitness, config=EvolutionConfig(), rng=np.random.default_rng(0))
+
+
+GOLDEN = {
+    0: (48, "3f13e7f50fec19f0", "b3acfca2a0f5867e"),
+    1: (40, "b542380c123409e6", "e980bded34cea94b"),
+    2: (40, "da48209534335ddc", "2f33d1c9dcdcc78a"),
+}
+"""Evaluations, logbook and history of the plain search before it had anything to switch off."""
+
+
+@pytest.mark.parametrize("seed", GOLDEN)
+def test_with_everything_switched_off_it_is_the_plain_search(seed: int) -> None:
+    result = search(seed, population=8, generations=6)
+    keys = ("generation", "best", "mean", "std", "min", "best_genome")
+    logs = json.dumps([[record[key] for key in keys] for record in result.logbook])
+    genomes = "|".join(e.genome for e in result.history)
+    digests = (hashlib.sha256(text.encode()).hexdigest()[:16] for text in (logs, genomes))
+    assert (result.evaluations, *digests) == GOLDEN[seed]
 
 
 PROBE = """
@@ -230,7 +252,7 @@ from panas.evolution import EvolutionConfig, evolve
 from panas.space import SearchSpace
 
 before, numpy_before = random.getstate(), np.random.get_state()[1].tolist()
-config = EvolutionConfig(population=4, generations=3)
+config = EvolutionConfig.paper(population=4, generations=3)
 evolve(SearchSpace(shape=(1, 8, 8)), lambda g: 0.5, config=config, rng=np.random.default_rng(0))
 assert random.getstate() == before
 assert np.random.get_state()[1].tolist() == numpy_before

@@ -16,10 +16,10 @@ from panas.privacy.plan import Plan, cost
 from panas.privacy.randomness import ReproducibleNoise, SystemNoise
 from panas.seeds import stream
 from panas.selection import (
+    NoisedScores,
     Scoring,
     calibrate_candidates,
     calibrate_scores,
-    generations,
     geometric,
     noised_share,
     select,
@@ -108,9 +108,10 @@ def test_a_share_has_gaussian_noise_of_the_stated_size():
 def generation_noise(genomes: int, noise: float = 8.0) -> np.ndarray:
     """Errors of many generations of so many new genomes, in samples."""
     source = ReproducibleNoise(stream(1, "noise"))
-    score = generations(scoring(noise=noise), 10_000, Till(), source)
+    scores = NoisedScores(scoring(noise=noise), 10_000, lambda _: 5000.0, Till(), source)
     some = [Genome.parse("c4k3-c4k3")] * genomes
-    return np.array([v for _ in range(600) for v in score(lambda _: 5000.0, some)]) * 1e4 - 5000
+    found = [e.fitness for k in range(600) for e in scores.evaluate(k, some, {})]
+    return np.array(found) * 1e4 - 5000
 
 
 @pytest.mark.parametrize(("genomes", "expected"), [(4, 8.0), (1, 4.0)])
@@ -134,7 +135,7 @@ def test_every_generation_is_charged_once_before_any_of_its_genomes_is_scored():
         count,
         config=EvolutionConfig(population=4, generations=2),
         rng=stream(0),
-        map=generations(s, 40, till, SystemNoise()),
+        evaluator=NoisedScores(s, 40, count, till, SystemNoise()),
     )
     assert till.charges == 3  # also where a generation has nothing new
     assert {generation for generation, _ in seen} <= {1, 2, 3}
