@@ -36,7 +36,7 @@ from dprbft.searching import (
     planned_trials,
 )
 from dprbft.server import to_broadcast
-from panas.cost import cost
+from panas.cost import cost, cost_table
 from panas.errors import BadInput, BudgetExhausted
 from panas.evolution import EvolutionConfig, EvolutionResult
 from panas.genome import Genome
@@ -150,12 +150,14 @@ def search(task: Task) -> dict[str, Any]:
         best, fitness = record.best, record.fitness
     b = client.blueprint
     price = cost(best, shape=b.shape, width=b.width, classes=b.classes, norm=b.norm)
+    table = cost_table(best, shape=b.shape, width=b.width, classes=b.classes, norm=b.norm)
     return {
         "client": client.id,
         "genome": str(best),
         "blocks": best.to_json(),
         "fitness": fitness,
         "cost": asdict(price),
+        "cost_table": [asdict(row) for row in table],
         "evaluations": record.evaluations if record else None,
         "privacy": c.privacy.search,
         "histogram": histogram,
