@@ -13,6 +13,21 @@ def tune_file(run: Path, client: int) -> Path:
     return run / "tune" / f"client-{client:03d}" / "best.json"
 
 
+def history_picture(run: Path, client: int) -> Path:
+    """How a client's fitness rose (`panas.plots.history`)."""
+    return search_file(run, client).with_name("history.png")
+
+
+def network_picture(run: Path, client: int) -> Path:
+    """A client's network, block by block (`panas.drawing.drawing`)."""
+    return search_file(run, client).with_name("network.png")
+
+
+def trials_picture(run: Path, client: int) -> Path:
+    """How a client's tuning went (`panas.plots.trials`)."""
+    return tune_file(run, client).with_name("trials.png")
+
+
 def ledger_file(run: Path) -> Path:
     """What every client has spent."""
     return run / "ledger.jsonl"
