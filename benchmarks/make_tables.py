@@ -16,7 +16,7 @@ import multiprocessing
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from itertools import product
@@ -41,6 +41,7 @@ from panas.training import Optimisation, accuracy, fit
 TABLES = Path(__file__).parent / "tables"
 DATASETS = ("digits", "fashion-mnist")
 HOW = Optimisation(optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=8)
+EPOCHS = range(1, HOW.epochs + 1)
 TRAIN, VALIDATION, TEST = 500, 500, 2000
 WIDTH = 64
 """Width of the representation."""
@@ -62,7 +63,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Curve:
-    """Right answers of one network: on validation after each epoch, on test at the end."""
+    """Right answers of one network: on validation after some epochs, on test at the end."""
 
     validation: list[int]
     test: int | None
@@ -121,10 +122,13 @@ class _Stop(Exception):
     """Raised within a training to end it."""
 
 
-def train_one(genome: Genome, data: Parts, name: str, seed: int, epochs: int = HOW.epochs) -> Curve:
+def train_one(
+    genome: Genome, data: Parts, name: str, seed: int, epochs: Sequence[int] = EPOCHS
+) -> Curve:
     """Train one genome, from weights and batches that are its own, and count what it gets right.
 
-    With fewer `epochs`, the curve is the start of the full training's: the decay is the same.
+    It is validated after each of `epochs`, counted from 1, and stops after the last of them; what
+    it is then, the full training is at that epoch too.
     """
     rng = stream(seed, "table", name, str(genome))
     generator = torch_generator(rng)
@@ -135,8 +139,9 @@ def train_one(genome: Genome, data: Parts, name: str, seed: int, epochs: int = H
         return round(accuracy(bottom, head, samples) * len(samples))
 
     def after(epoch: int) -> None:
-        found.append(right(data.validation))
-        if epoch + 1 == epochs < HOW.epochs:
+        if epoch + 1 in epochs:
+            found.append(right(data.validation))
+        if epoch + 1 == epochs[-1] < HOW.epochs:
             raise _Stop
 
     try:
