@@ -36,6 +36,7 @@ from dprbft.searching import (
     planned_trials,
 )
 from dprbft.server import to_broadcast
+from panas.architecture import search_architecture, search_without_data
 from panas.cost import cost, cost_table
 from panas.errors import BadInput, BudgetExhausted
 from panas.evolution import EvolutionConfig, EvolutionResult
@@ -45,7 +46,6 @@ from panas.privacy.accounting import Unprotected
 from panas.privacy.randomness import SystemNoise
 from panas.privacy.release import label_histogram
 from panas.rehearsal import deployable, tune_settings
-from panas.search import search_architecture, search_without_data
 from panas.search_data import SearchData, private_data, proxy_data
 from panas.seeds import stream, torch_generator
 from panas.space import SearchSpace, random_genome

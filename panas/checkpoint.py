@@ -1,9 +1,11 @@
 """One trained network as a file: weights in safetensors, and all it takes to build it again."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from panas.blocks import BlockType
 from panas.errors import BadInput
 from panas.genome import Genome
 from panas.network import Bottom, Head, Norm, build_bottom
@@ -36,8 +38,14 @@ def save_network(
     write_tensors(path, tensors, {"network": json.dumps(about)})
 
 
-def load_network(path: Path) -> tuple[Bottom, Head, dict[str, Any]]:
+def load_network(
+    path: Path, blocks: Sequence[BlockType] = ()
+) -> tuple[Bottom, Head, dict[str, Any]]:
     """Read what `save_network` wrote: bottom and head in evaluation mode, and its description.
+
+    Args:
+        path: the file.
+        blocks: blocks of one's own that its genome may name.
 
     Raises:
         BadInput: if the file is missing, damaged, or no network of this project.
@@ -48,7 +56,7 @@ def load_network(path: Path) -> tuple[Bottom, Head, dict[str, Any]]:
         raise BadInput(f"expected a network saved by panas at {path}, got another safetensors file")
     about = json.loads(metadata["network"])
     bottom = build_bottom(
-        Genome.parse(about["genome"]),
+        Genome.parse(about["genome"], blocks),
         shape=tuple(about["shape"]),
         width=about["width"],
         norm=about["norm"],

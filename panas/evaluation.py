@@ -29,11 +29,10 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Protocol, runtime_checkable
 
-import torch
-
 from panas.errors import BadInput, PanasError
 from panas.genome import Genome
 from panas.pool import WorkerDied
+from panas.seeds import one_thread
 
 
 @dataclass(frozen=True)
@@ -264,10 +263,8 @@ class _Run:
 def bounded(fitness: Fitness, task: tuple[Job, float | None]) -> Outcome:
     """Do a job on one thread and within its time; what goes wrong becomes its outcome."""
     job, seconds = task
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
-        with _limit(seconds):
+        with one_thread(), _limit(seconds):
             if isinstance(fitness, Staged):
                 return fitness.advance(job)
             return Outcome(float(fitness(job.genome)))
@@ -275,8 +272,6 @@ def bounded(fitness: Fitness, task: tuple[Job, float | None]) -> Outcome:
         raise
     except Exception as e:
         return Outcome(math.nan, error=f"{type(e).__name__}: {e}")
-    finally:
-        torch.set_num_threads(threads)
 
 
 @contextmanager

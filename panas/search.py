@@ -1,110 +1,301 @@
-"""One client's search for its architecture (DPFNAS, algorithm 1, first half).
+"""`panas.search`: one data set in, its own architecture and trained network out.
 
-What the search looks at decides what it costs: `panas.search_data`. `search_without_data` looks
-at noise only and costs nothing. Scores on private samples that are noised and paid for:
-`panas.selection`.
+It runs in the calling process and tells its progress to a callback. With `out` it can be
+interrupted or killed at any moment: the same call again goes on where it was. The module itself
+can be called, since the function has its name. A federation's clients search by
+`panas.architecture`; DP-SGD settings are `panas.tuned`.
+
+Source: DPFNAS, algorithm 1, first half.
 """
 
+import hashlib
+import inspect
+import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
 
-import torch
+from torch import nn
 
-from panas.data.dataset import concat
-from panas.evolution import (
-    EvolutionConfig,
-    EvolutionResult,
-    GenerationRecord,
-    Prior,
-    Score,
-    evolve,
-)
-from panas.fitness import DataFreeFitness, TrainingFitness
+from panas import latency
+from panas.architecture import prior_of
+from panas.blocks import BlockType
+from panas.checkpoint import save_network
+from panas.cost import Cost, cost
+from panas.data.convert import as_samples
+from panas.data.dataset import Samples
+from panas.data.splits import split
+from panas.drawing import drawing
+from panas.errors import BadInput
+from panas.evaluation import Fitness
+from panas.evolution import EvolutionConfig, EvolutionResult, GenerationRecord, Score, evolve
+from panas.fitness import TrainingFitness
 from panas.genome import Genome
-from panas.journal import Journal
-from panas.network import Blueprint
-from panas.proxies import synaptic_flow
-from panas.search_data import SearchData
-from panas.seeds import stream
-from panas.selection import Algorithm
+from panas.journal import open_journal
+from panas.limits import LatencyTable, Limits
+from panas.network import Blueprint, Bottom, Head
+from panas.plots import history
+from panas.seeds import one_thread, stream
 from panas.space import SearchSpace
-from panas.training import Optimisation
+from panas.store import read_json, write_bytes, write_json
+from panas.training import Optimisation, accuracy
+
+SHORT = Optimisation(optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=8)
+"""The training that gives a genome its fitness."""
+
+SIZES = ("parameters", "macs", "bytes")
+Size = Literal["parameters", "macs", "bytes"]
 
 
-def search_architecture(
-    data: SearchData,
-    *,
-    blueprint: Blueprint,
-    space: SearchSpace,
-    config: EvolutionConfig,
-    how: Optimisation,
-    seed: int,
-    client: int,
-    device: torch.device,
-    algorithm: Algorithm = "genetic",
-    size: Score | None = None,
-    workers: int = 1,
-    journal: Journal | None = None,
-    on_generation: Callable[[GenerationRecord], None] | None = None,
-) -> EvolutionResult:
-    """Search a client's architecture; fitness is validation accuracy after a short training."""
-    train = concat([data.warm, data.train]) if len(data.warm) else data.train
-    fitness = TrainingFitness(train, data.validation, blueprint, how, seed, client, str(device))
-    return evolve(
-        space,
-        fitness,
-        config=_of(algorithm, config),
-        rng=stream(seed, "client", client, "search"),
-        on_generation=on_generation,
-        workers=workers,
-        size=size,
-        prior=prior_of(blueprint, seed),
-        journal=journal,
-    )
+@dataclass(frozen=True)
+class Found:
+    """What a search found.
 
+    Attributes:
+        genome: the best.
+        bottom: its trained bottom.
+        head: its head.
+        fitness: its validation accuracy, by which it was chosen.
+        accuracy: its accuracy on test samples that chose nothing.
+        cost: of the network.
+        result: the whole search: every generation, every candidate, the Pareto front.
 
-def search_without_data(
-    *,
-    blueprint: Blueprint,
-    space: SearchSpace,
-    config: EvolutionConfig,
-    seed: int,
-    client: int,
-    algorithm: Algorithm = "genetic",
-    size: Score | None = None,
-    workers: int = 1,
-    journal: Journal | None = None,
-    on_generation: Callable[[GenerationRecord], None] | None = None,
-) -> EvolutionResult:
-    """Search a client's architecture by `panas.proxies.score`, which looks at noise alone.
-
-    Privacy: reads no sample of anybody's; epsilon 0. A genome scores the same for all clients.
     """
-    fitness = DataFreeFitness(blueprint, seed)
-    return evolve(
-        space,
-        fitness,
-        config=_of(algorithm, config),
-        rng=stream(seed, "client", client, "search"),
-        on_generation=on_generation,
-        workers=workers,
-        size=size,
-        journal=journal,
+
+    genome: Genome
+    bottom: Bottom
+    head: Head
+    fitness: float
+    accuracy: float
+    cost: Cost
+    result: EvolutionResult
+
+    @property
+    def network(self) -> nn.Sequential:
+        """Bottom and head as one module: images in [-1, 1] to logits."""
+        return nn.Sequential(self.bottom, self.head)
+
+
+def search(
+    dataset: Any,
+    *,
+    out: str | Path | None = None,
+    space: SearchSpace | None = None,
+    blocks: tuple[BlockType, ...] = (),
+    max_parameters: int | None = None,
+    max_macs: int | None = None,
+    max_bytes: int | None = None,
+    max_latency_ms: float | None = None,
+    size: Size | None = None,
+    fitness: Fitness | None = None,
+    config: EvolutionConfig | None = None,
+    how: Optimisation = SHORT,
+    width: int = 64,
+    seed: int = 0,
+    workers: int = 1,
+    device: str = "cpu",
+    progress: Callable[[GenerationRecord], None] | None = None,
+) -> Found:
+    """Search an architecture for a data set, and train the best one.
+
+    Five sevenths of the samples train, one seventh validates, one seventh tests.
+
+    Args:
+        dataset: what `panas.data.convert.as_samples` takes: a torch data set, or a pair of arrays.
+        out: folder for the log, the winner and its pictures; a search that is there is gone on
+            with, and one on other data or settings is refused. None keeps nothing.
+        space: where to search; None: up to 6 blocks of up to 64 channels.
+        blocks: blocks of one's own that may be used besides; see `panas.blocks.BlockType`.
+        max_parameters: hard limit on the network, as the next three.
+        max_macs: multiply-accumulates of one image.
+        max_bytes: of the weights.
+        max_latency_ms: of one image on one thread, by a table that is measured first.
+        size: makes small a second objective; `Found.result.front` then holds the trade-off.
+        fitness: scores a genome in place of validation accuracy, in [0, 1].
+        config: of the genetic search; None: population 10, 20 generations.
+        how: the training that gives a genome its fitness, and the winner its weights.
+        width: d, width of the representation, at least the number of classes.
+        seed: of data split, search and weights.
+        workers: processes that train candidates; the outcome does not depend on it. More than
+            one needs the usual `if __name__ == "__main__":`.
+        device: "cpu" or "cuda".
+        progress: called with the record of every generation.
+
+    Raises:
+        BadInput: for data, settings or a folder that do not fit.
+
+    Privacy: none. Whoever sees the genome, the network or the folder learns of the samples; use
+    public ones, or keep all of it where the data are.
+
+    """
+    samples = as_samples(dataset)
+    folder = None if out is None else Path(out)
+    blueprint = Blueprint(shape=samples.shape, classes=samples.classes, width=width)
+    space = space or SearchSpace(shape=samples.shape, max_blocks=6, widths=(16, 32, 64))
+    most = _Most(max_parameters, max_macs, max_bytes, max_latency_ms)
+    space = _limited(space, blocks, most, blueprint, folder)
+    config = config or EvolutionConfig()
+    s = split(samples.y, search=0, validation=1 / 7, test=1 / 7, rng=stream(seed, "split"))
+    train, validation, test = (samples.take(part) for part in (s.train, s.validation, s.test))
+    training = TrainingFitness(train, validation, blueprint, how, seed, 0, device)
+    header = {
+        "search": "architecture",
+        "data": digest(samples),
+        "seed": seed,
+        "width": width,
+        "space": repr(space),
+        "config": repr(config),
+        "training": repr(how),
+        "fitness": "accuracy" if fitness is None else repr(getattr(fitness, "__name__", fitness)),
+        "size": size,
+    }
+    with open_journal(folder / "log.jsonl" if folder else None, header) as journal:
+        result = evolve(
+            space,
+            fitness or training,
+            config=config,
+            rng=stream(seed, "client", 0, "search"),
+            on_generation=progress,
+            workers=workers,
+            size=size_of(blueprint, size),
+            prior=prior_of(blueprint, seed),
+            journal=journal,
+        )
+        with one_thread():  # as when it was scored
+            bottom, head = training.trained(result.best)
+        price = cost(result.best, shape=samples.shape, width=width, classes=samples.classes)
+        right = accuracy(bottom, head, test)
+        found = Found(result.best, bottom, head, result.fitness, right, price, result)
+        if folder:
+            _save(folder, found, blueprint, size)
+    return found
+
+
+def size_of(blueprint: Blueprint, size: Size | None) -> Score | None:
+    """How large a genome's network is, as a second objective."""
+    if size is None:
+        return None
+    if size not in SIZES:
+        raise BadInput(f"expected size as one of {', '.join(SIZES)}, got {size!r}")
+
+    def measure(genome: Genome) -> float:
+        b = blueprint
+        price = cost(genome, shape=b.shape, width=b.width, classes=b.classes, norm=b.norm)
+        return float(getattr(price, size))
+
+    return measure
+
+
+@dataclass(frozen=True)
+class _Most:
+    """Hard limits, as a user gives them."""
+
+    parameters: int | None
+    macs: int | None
+    bytes: int | None
+    latency_ms: float | None
+
+
+def _limited(
+    space: SearchSpace,
+    blocks: tuple[BlockType, ...],
+    most: _Most,
+    blueprint: Blueprint,
+    folder: Path | None,
+) -> SearchSpace:
+    """The space with blocks and limits put in."""
+    if space.shape != blueprint.shape:
+        raise BadInput(
+            f"expected a space for images of {blueprint.shape} as the data's, got {space.shape}"
+        )
+    space = replace(space, blocks=(*space.blocks, *blocks))
+    if most == _Most(None, None, None, None):
+        return space
+    table = _latencies(space, blueprint, folder) if most.latency_ms is not None else None
+    limits = Limits(
+        width=blueprint.width,
+        classes=blueprint.classes,
+        norm=blueprint.norm,
+        parameters=most.parameters,
+        macs=most.macs,
+        bytes=most.bytes,
+        latency_ms=most.latency_ms,
+        latency=table,
     )
+    return replace(space, limits=limits)
 
 
-def prior_of(blueprint: Blueprint, seed: int) -> Prior:
-    """The data-free score that seeds a search and decides between equals: one pass a genome."""
+def _latencies(space: SearchSpace, blueprint: Blueprint, folder: Path | None) -> LatencyTable:
+    """Measured once, and kept, so that a search which goes on has the same."""
+    path = folder / "latency.json" if folder else None
+    if path and path.exists():
+        return LatencyTable.from_json(read_json(path))
+    b = blueprint
+    table = latency.measure(space, width=b.width, classes=b.classes, norm=b.norm)
+    if path:
+        write_json(path, table.to_json())
+    return table
 
-    def flow(genome: Genome) -> float:
-        return synaptic_flow(genome, blueprint, stream(seed, "prior", str(genome)))
 
-    return Prior(flow, passes=1)
+def _save(folder: Path, found: Found, blueprint: Blueprint, size: Size | None) -> None:
+    b, result = blueprint, found.result
+    pictures = {
+        "history.png": history(
+            result.logbook,
+            [asdict(e) for e in result.history],
+            [(str(g), *rest) for g, *rest in result.front] if size else None,
+            size=size or "parameters",
+        ),
+        "network.png": drawing(
+            found.genome,
+            shape=b.shape,
+            width=b.width,
+            classes=b.classes,
+            norm=b.norm,
+            fitness=found.fitness,
+        ),
+    }
+    for name, picture in pictures.items():
+        write_bytes(folder / name, picture)
+    save_network(
+        folder / "network.safetensors",
+        found.bottom,
+        found.head,
+        genome=found.genome,
+        shape=b.shape,
+        norm=b.norm,
+        notes={"fitness": found.fitness, "accuracy": found.accuracy},
+    )
+    record = {
+        "genome": str(found.genome),
+        "fitness": found.fitness,
+        "accuracy": found.accuracy,
+        "cost": asdict(found.cost),
+        "evaluations": result.evaluations,
+        "passes": result.passes,
+        "front": [[str(genome), *rest] for genome, *rest in result.front],
+    }
+    write_json(folder / "best.json", record)
 
 
-def _of(algorithm: Algorithm, config: EvolutionConfig) -> EvolutionConfig:
-    """The genetic search, or the best of as many random genomes as it would evaluate at most."""
-    if algorithm == "genetic":
-        return config
-    everyone = config.population * (config.generations + 1)
-    return replace(config, population=everyone, generations=0, rungs=(), seeding=1)
+def digest(samples: Samples) -> str:
+    """A fingerprint of samples, by which a log knows whose it is."""
+    content = hashlib.sha256(samples.x.contiguous().numpy().tobytes())
+    content.update(samples.y.numpy().tobytes())
+    return content.hexdigest()
+
+
+class _Callable(ModuleType):
+    """Lets `panas.search(...)` be the function, although it is also this module's name."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Found:
+        return search(*args, **kwargs)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(search)
+
+
+sys.modules[__name__].__class__ = _Callable

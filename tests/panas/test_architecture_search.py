@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from panas.architecture import search_architecture
 from panas.data.dataset import Samples
 from panas.errors import BadInput, BudgetExhausted
 from panas.evolution import EvolutionConfig
@@ -15,7 +16,6 @@ from panas.privacy.accounting import Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.plan import cost
 from panas.rehearsal import Schedule, deployable, tune_settings
-from panas.search import search_architecture
 from panas.search_data import private_data, proxy_data
 from panas.seeds import stream
 from panas.space import SearchSpace

@@ -1,0 +1,110 @@
+"""One client's search for its architecture (DPFNAS, algorithm 1, first half).
+
+What the search looks at decides what it costs: `panas.search_data`. `search_without_data` looks
+at noise only and costs nothing. Scores on private samples that are noised and paid for:
+`panas.selection`.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from panas.data.dataset import concat
+from panas.evolution import (
+    EvolutionConfig,
+    EvolutionResult,
+    GenerationRecord,
+    Prior,
+    Score,
+    evolve,
+)
+from panas.fitness import DataFreeFitness, TrainingFitness
+from panas.genome import Genome
+from panas.journal import Journal
+from panas.network import Blueprint
+from panas.proxies import synaptic_flow
+from panas.search_data import SearchData
+from panas.seeds import stream
+from panas.selection import Algorithm
+from panas.space import SearchSpace
+from panas.training import Optimisation
+
+
+def search_architecture(
+    data: SearchData,
+    *,
+    blueprint: Blueprint,
+    space: SearchSpace,
+    config: EvolutionConfig,
+    how: Optimisation,
+    seed: int,
+    client: int,
+    device: torch.device,
+    algorithm: Algorithm = "genetic",
+    size: Score | None = None,
+    workers: int = 1,
+    journal: Journal | None = None,
+    on_generation: Callable[[GenerationRecord], None] | None = None,
+) -> EvolutionResult:
+    """Search a client's architecture; fitness is validation accuracy after a short training."""
+    train = concat([data.warm, data.train]) if len(data.warm) else data.train
+    fitness = TrainingFitness(train, data.validation, blueprint, how, seed, client, str(device))
+    return evolve(
+        space,
+        fitness,
+        config=_of(algorithm, config),
+        rng=stream(seed, "client", client, "search"),
+        on_generation=on_generation,
+        workers=workers,
+        size=size,
+        prior=prior_of(blueprint, seed),
+        journal=journal,
+    )
+
+
+def search_without_data(
+    *,
+    blueprint: Blueprint,
+    space: SearchSpace,
+    config: EvolutionConfig,
+    seed: int,
+    client: int,
+    algorithm: Algorithm = "genetic",
+    size: Score | None = None,
+    workers: int = 1,
+    journal: Journal | None = None,
+    on_generation: Callable[[GenerationRecord], None] | None = None,
+) -> EvolutionResult:
+    """Search a client's architecture by `panas.proxies.score`, which looks at noise alone.
+
+    Privacy: reads no sample of anybody's; epsilon 0. A genome scores the same for all clients.
+    """
+    fitness = DataFreeFitness(blueprint, seed)
+    return evolve(
+        space,
+        fitness,
+        config=_of(algorithm, config),
+        rng=stream(seed, "client", client, "search"),
+        on_generation=on_generation,
+        workers=workers,
+        size=size,
+        journal=journal,
+    )
+
+
+def prior_of(blueprint: Blueprint, seed: int) -> Prior:
+    """The data-free score that seeds a search and decides between equals: one pass a genome."""
+
+    def flow(genome: Genome) -> float:
+        return synaptic_flow(genome, blueprint, stream(seed, "prior", str(genome)))
+
+    return Prior(flow, passes=1)
+
+
+def _of(algorithm: Algorithm, config: EvolutionConfig) -> EvolutionConfig:
+    """The genetic search, or the best of as many random genomes as it would evaluate at most."""
+    if algorithm == "genetic":
+        return config
+    everyone = config.population * (config.generations + 1)
+    return replace(config, population=everyone, generations=0, rungs=(), seeding=1)
