@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,16 @@ from panas.genome import Genome
 from panas.network import Bottom, Head, Norm, build_bottom, build_head
 from panas.privacy.plan import Plan
 from panas.privacy.randomness import ReproducibleNoise, SystemNoise
-from panas.training import Optimisation, accuracy, fit, fit_private, head_scores, represent
+from panas.store import pack_tensors, unpack_tensors
+from panas.training import (
+    Fitting,
+    Optimisation,
+    accuracy,
+    fit,
+    fit_private,
+    head_scores,
+    represent,
+)
 
 SHAPE = (1, 6, 7)
 SGD = Optimisation(learning_rate=0.5)
@@ -220,3 +230,146 @@ def test_accuracy_counts_by_hand_whatever_the_batches(monkeypatch: pytest.Monkey
     assert all(math.isnan(x) for x in head_scores(whole[:0], data(0), head))
     assert represent(bottom, data(0)).shape == (0, 5)
     assert math.isnan(accuracy(bottom, head, data(0)))
+
+
+RULES = [
+    Optimisation(learning_rate=0.3, batch_size=4, epochs=4),
+    Optimisation(learning_rate=0.1, momentum=0.9, batch_size=4, epochs=4),
+    Optimisation(learning_rate=0.01, optimiser="adam", batch_size=4, epochs=4),
+    Optimisation(learning_rate=0.3, batch_size=4, epochs=4, decay="cosine"),
+    Optimisation(learning_rate=0.01, optimiser="adam", batch_size=4, epochs=4, decay="cosine"),
+]
+NAMES = ["sgd", "momentum", "adam", "cosine", "adam with cosine"]
+
+
+def fitting(norm: Norm, how: Optimisation, train_head: bool = True, n: int = 15) -> Fitting:
+    rng = np.random.default_rng(3)
+    return Fitting(*networks(norm), data(n), how=how, rng=rng, train_head=train_head)
+
+
+def packed(training: Fitting) -> bytes:
+    return pack_tensors(training.state(), {})
+
+
+def unpacked(content: bytes) -> dict[str, Tensor]:
+    return unpack_tensors(content, Path("state"))[0]
+
+
+@pytest.mark.parametrize("train_head", [True, False], ids=["moving head", "fixed head"])
+@pytest.mark.parametrize("norm", ["group", "batch"])
+@pytest.mark.parametrize("how", RULES, ids=NAMES)
+def test_a_training_that_stopped_goes_on_as_if_it_had_not(
+    how: Optimisation, norm: Norm, train_head: bool
+) -> None:
+    whole = fitting(norm, how, train_head)
+    ends = []
+    for epoch in range(1, how.epochs + 1):
+        whole.run(epoch)
+        ends.append(packed(whole))
+    assert len(set(ends)) == how.epochs  # every epoch moves something
+    for stop in range(1, how.epochs):
+        later = fitting(norm, how, train_head)
+        later.resume(unpacked(ends[stop - 1]))
+        assert packed(later) == ends[stop - 1]
+        later.run(how.epochs)
+        assert packed(later) == ends[-1]
+    again = fitting(norm, how, train_head)  # stopped after every epoch
+    for epoch in range(how.epochs):
+        other = fitting(norm, how, train_head)
+        if epoch:
+            other.resume(unpacked(packed(again)))
+        other.run(epoch + 1)
+        again = other
+    assert packed(again) == ends[-1]
+
+
+@pytest.mark.parametrize("forgotten", ["memory", "step", "order"])
+def test_resuming_needs_everything_that_a_state_holds(forgotten: str) -> None:
+    # The planted bugs: a resumption that forgets one of them ends elsewhere.
+    how = replace(RULES[1], decay="cosine")
+    whole = fitting("group", how)
+    whole.run(2)
+    state = unpacked(packed(whole))
+    whole.run(4)
+    later = fitting("group", how)
+    if forgotten == "memory":
+        state = {k: t for k, t in state.items() if not k.startswith("memory.")}
+    elif forgotten == "step":
+        state["step"] = torch.tensor(0)
+    else:
+        later.epochs = 2  # as if the order of the samples had been drawn already
+    later.resume(state)
+    later.run(4)
+    assert packed(later) != packed(whole)
+
+
+@pytest.mark.parametrize(
+    ("n", "batch_size", "passes"),
+    [(15, 4, 15), (15, 15, 15), (15, 99, 15), (15, 7, 14), (13, 4, 12), (5, 1, 5), (1, 4, 1)],
+)
+def test_passes_count_every_sample_that_was_trained_on(
+    n: int, batch_size: int, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = 0
+    descend = Fitting._descend
+
+    def counted(self: Fitting, batch: Tensor) -> None:
+        nonlocal seen
+        seen += len(batch)
+        descend(self, batch)
+
+    monkeypatch.setattr(Fitting, "_descend", counted)
+    training = fitting("group", Optimisation(batch_size=batch_size, epochs=3), n=n)
+    assert training.run(1) == seen == passes
+    assert training.run(1) == 0  # it is there already
+    assert training.run(3) == 2 * passes
+    assert seen == 3 * passes
+
+
+def forwards(monkeypatch: pytest.MonkeyPatch, norm: Norm, budget: int) -> tuple[list[int], Tensor]:
+    """Sizes of the forward passes of a training, and where it ends."""
+    monkeypatch.setattr("panas.training.CHUNK_BYTES", budget)
+    bottom, head = networks(norm)
+    sizes: list[int] = []
+    bottom.register_forward_pre_hook(lambda _, x: sizes.append(len(x[0])))
+    how = Optimisation(learning_rate=0.1, momentum=0.5, batch_size=7, epochs=2)
+    fit(bottom, head, data(14), how=how, rng=np.random.default_rng(0))
+    return sizes, flat(bottom, head)
+
+
+def test_chunks_change_nothing_but_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, expected = forwards(monkeypatch, "group", 1 << 30)
+    assert whole == [1, 7, 7, 7, 7]  # the first measures one sample's activations
+    alone, single = forwards(monkeypatch, "group", 1)
+    assert alone == [1] * (1 + 28)
+    one_sample = sum(
+        t.numel() * t.element_size() for t in saved_by(*networks(), data(14).inputs()[:1])
+    )
+    some, chunked = forwards(monkeypatch, "group", 3 * one_sample)
+    assert some == [1, *[3, 3, 1] * 4]
+    for end in (single, chunked):
+        assert not torch.equal(end, flat(*networks()))
+        torch.testing.assert_close(end, expected, rtol=1e-4, atol=1e-5)
+
+
+def saved_by(bottom: Bottom, head: Head, x: Tensor) -> list[Tensor]:
+    """What autograd keeps for the backward pass, the weights apart, each storage once."""
+    weights = {p.data_ptr() for m in (bottom, head) for p in m.parameters()}
+    kept: dict[int, Tensor] = {}
+
+    def keep(t: Tensor) -> Tensor:
+        if t.data_ptr() not in weights:
+            kept[t.data_ptr()] = t
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        out = head(bottom(x)).sum()
+    del out
+    return list(kept.values())
+
+
+def test_batch_norm_sees_whole_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, expected = forwards(monkeypatch, "batch", 1 << 30)
+    tight, end = forwards(monkeypatch, "batch", 1)
+    assert whole == tight == [7, 7, 7, 7]
+    assert torch.equal(end, expected)
