@@ -1,36 +1,42 @@
 """Which architectures a search may visit, and how it moves among them.
 
-A space bounds the number of blocks and lists the menu of each. Variation is by pure functions of
-(space, genome, rng): the four mutations `add`, `remove`, `alter`, `exchange`, and the cut-point
-`crossover`. Each enumerates its valid outcomes and draws one uniformly, so that offspring are
-valid by construction; no outcome is a copy of its parent, except where a docstring says so.
+A space bounds the number of blocks, lists the menu of each and may limit what a genome costs.
+Variation is by pure functions of (space, genome, rng): the four mutations `add`, `remove`,
+`alter`, `exchange`, and the cut-point `crossover`. Each enumerates its valid outcomes and draws
+one uniformly, so that offspring are valid, limits included, by construction; no outcome is a copy
+of its parent, except where a docstring says so.
 
-A pool is allowed while the smaller side of the map is at least 4. Convolutions keep the map's
-size, so this only bounds the number of pools, wherever they stand.
+A block that shrinks the map (a pool, or one of the user's own) is allowed while the smaller side
+of the map is at least 4. Convolutions keep the map's size, so among built-in blocks this only
+bounds the number of pools, wherever they stand.
 
 Source: DPFNAS, sections III-A1 and III-A2. The menus and bounds are ours: the paper states none
 but the kernels 3 and 5 and the two pools.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import combinations, product
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 
+from panas.blocks import by_text, shape_after
+from panas.cost import block_cost
 from panas.errors import BadInput
-from panas.genome import Block, ConvBlock, Genome, PoolBlock, PoolKind
+from panas.genome import Block, BlockType, ConvBlock, Genome, PoolBlock, PoolKind, Shape
+from panas.limits import Limits
+from panas.pricing import Blocks, Pricing
 
 T = TypeVar("T")
-Blocks = tuple[Block, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSpace:
     """Bounds and menus of the genomes for images of one shape."""
 
-    shape: tuple[int, int, int]
+    shape: Shape
     """(channels, height, width) of one image, each at least 1."""
     min_blocks: int = 3
     """Fewest blocks, at least 1."""
@@ -42,6 +48,10 @@ class SearchSpace:
     """Kernels that a convolution may have, odd."""
     pools: tuple[PoolKind, ...] = ("avg", "max")
     """Pools that may be used; () for none."""
+    blocks: tuple[BlockType, ...] = ()
+    """Blocks of one's own that may be used besides."""
+    limits: Limits | None = None
+    """The most that a genome may cost."""
 
     def __post_init__(self) -> None:
         if len(self.shape) != 3 or min(self.shape) < 1:
@@ -60,11 +70,22 @@ class SearchSpace:
         if len(set(self.pools)) < len(self.pools) or not {*self.pools} <= {*get_args(PoolKind)}:
             raise BadInput(f'expected pools from ("avg", "max"), got {self.pools}; fix the menu')
         _ = self.convs  # refuses widths and kernels that no block can have
+        by_text(self.blocks)
+        for block, channels in product(self.blocks, (self.shape[0], *self.widths)):
+            block_cost(block, (channels, *self.shape[1:]), "group")  # refuses what cannot be built
+        if self._pricing is not None and not self._lengths:
+            raise self._pricing.nothing_fits(range(self.min_blocks, self.max_blocks + 1))
 
     @property
     def convs(self) -> tuple[ConvBlock, ...]:
         """The menu of convolutions: every width with every kernel."""
         return tuple(ConvBlock(c, k) for c, k in product(self.widths, self.kernels))
+
+    @cached_property
+    def choices(self) -> tuple[Block, ...]:
+        """Every block that a genome may have: convolutions, pools, blocks of one's own."""
+        pools = tuple(PoolBlock(kind) for kind in self.pools)
+        return (*self.convs, *pools, *self.blocks)
 
     @property
     def max_pools(self) -> int:
@@ -83,71 +104,107 @@ class SearchSpace:
         if fault := self._fault(genome.blocks):
             raise BadInput(f"expected a genome of this search space, got {genome}: {fault}")
 
-    def menu(self, others: Sequence[Block]) -> tuple[Block, ...]:
-        """Every block that may stand beside `others`: a pool only if they leave room for one."""
-        pools = tuple(PoolBlock(kind) for kind in self.pools)
-        return self.convs + (pools if _pools(others) < self.max_pools else ())
+    def menu(self, before: Sequence[Block]) -> tuple[Block, ...]:
+        """Every block that may follow `before`: one that shrinks the map only if there is room."""
+        shape = self.shape
+        for block in before:
+            shape = shape_after(block, shape)
+        return tuple(block for block in self.choices if self.after(block, shape))
 
-    def _fault(self, blocks: Sequence[Block]) -> str | None:
+    def after(self, block: Block, shape: Shape) -> Shape | None:
+        """The shape behind a block; None where it may not stand."""
+        if isinstance(block, ConvBlock):
+            return block.out_channels, *shape[1:]
+        try:
+            after = shape_after(block, shape)
+        except BadInput:
+            return None
+        return None if after[1:] != shape[1:] and min(shape[1:]) < 4 else after
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: what was worked out from them stays behind."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
+    def _set(self) -> frozenset[Block]:
+        return frozenset(self.choices)
+
+    @cached_property
+    def _pricing(self) -> Pricing | None:
+        if self.limits is None:
+            return None
+        return Pricing(self.limits, self.shape, self.choices, self.after)
+
+    @cached_property
+    def _lengths(self) -> list[int]:
+        """Numbers of blocks that a genome may have."""
+        lengths = range(self.min_blocks, self.max_blocks + 1)
+        return [n for n in lengths if self._completable((), n)]
+
+    def _completable(self, blocks: Blocks, left: int) -> bool:
+        """Whether `left` blocks more can make a genome of what stands there validly."""
+        if self._pricing is not None:
+            return self._pricing.completable(blocks, left)
+        return left > 0 or _pools(blocks) < len(blocks)
+
+    def _fault(self, blocks: Blocks) -> str | None:
         if not self.min_blocks <= len(blocks) <= self.max_blocks:
             return f"{len(blocks)} blocks, outside {self.min_blocks} to {self.max_blocks}"
-        for block in blocks:
-            if isinstance(block, PoolBlock):
-                if block.kind not in self.pools:
-                    return f"{block} is not among the pools {self.pools}"
-            elif block.out_channels not in self.widths or block.kernel_size not in self.kernels:
-                return f"{block} is not among widths {self.widths} and kernels {self.kernels}"
+        if not self._set.issuperset(blocks):
+            return f"it has blocks beside the menu {'-'.join(map(str, self.choices))}"
         if _pools(blocks) == len(blocks):
             return "no convolution"
         if _pools(blocks) > self.max_pools:
             return f"more pools than the {self.max_pools} that images of {self.shape} allow"
-        return None
+        if self.blocks:
+            shape: Shape = self.shape
+            for block in blocks:
+                after = self.after(block, shape)
+                if after is None:
+                    return f"{block} may not stand on a map of {shape}"
+                shape = after
+        return self._pricing.excess(blocks) if self._pricing is not None else None
 
 
 def random_genome(space: SearchSpace, rng: np.random.Generator) -> Genome:
     """Draw a genome: a uniform length, then each block uniformly from those that may stand there.
 
-    The last block is a convolution where no other is one.
+    A block may stand where the rest can still be completed within the limits, and to a genome that
+    is not of pools alone.
     """
-    length = int(rng.integers(space.min_blocks, space.max_blocks + 1))
-    blocks: tuple[Block, ...] = ()
+    length = _draw(space._lengths, rng)
+    blocks: Blocks = ()
     while len(blocks) < length:
-        last_chance = len(blocks) == length - 1 and _pools(blocks) == len(blocks)
-        blocks += (_draw(space.convs if last_chance else space.menu(blocks), rng),)
+        left = length - len(blocks) - 1
+        menu = [b for b in space.menu(blocks) if space._completable((*blocks, b), left)]
+        blocks += (_draw(menu, rng),)
     return Genome(blocks)
 
 
 def add(space: SearchSpace, genome: Genome, rng: np.random.Generator) -> Genome:
-    """Insert a random block at a random position; raises BadInput if the genome is full.
+    """Insert a random block at a random position; raises BadInput if none fits.
 
-    Both draws are uniform: over the blocks that keep the genome valid, and over the gaps.
+    Both draws are uniform: over the gaps, and over the blocks that keep the genome valid there.
     """
-    i = _place(_gaps, space, genome, rng)
-    block = _draw(space.menu(genome.blocks), rng)
-    return Genome((*genome.blocks[:i], block, *genome.blocks[i:]))
+    return _outcome(space, genome, _added, rng)
 
 
 def remove(space: SearchSpace, genome: Genome, rng: np.random.Generator) -> Genome:
-    """Delete a random block; raises BadInput if none can go (length, or the last convolution)."""
-    return Genome(_without(genome.blocks, _place(_removable, space, genome, rng)))
+    """Delete a random block; raises BadInput if none can go (as the last convolution cannot)."""
+    return _outcome(space, genome, _removed, rng)
 
 
 def alter(space: SearchSpace, genome: Genome, rng: np.random.Generator) -> Genome:
     """Give a random block another configuration: another width or kernel, or the other pooling.
 
-    Raises BadInput if no block has a second configuration.
+    A block of one's own becomes another of its class. Raises BadInput if no block can change.
     """
-    i = _place(_alterable, space, genome, rng)
-    block = _draw(_alternatives(space, genome.blocks[i]), rng)
-    return Genome((*genome.blocks[:i], block, *genome.blocks[i + 1 :]))
+    return _outcome(space, genome, _altered, rng)
 
 
 def exchange(space: SearchSpace, genome: Genome, rng: np.random.Generator) -> Genome:
-    """Swap two random blocks that differ; raises BadInput if all blocks are the same."""
-    i, j = _place(_unequal_pairs, space, genome, rng)
-    blocks = list(genome.blocks)
-    blocks[i], blocks[j] = blocks[j], blocks[i]
-    return Genome(tuple(blocks))
+    """Swap two random blocks that differ; raises BadInput if there are none that may."""
+    return _outcome(space, genome, _exchanged, rng)
 
 
 def mutate(space: SearchSpace, genome: Genome, rng: np.random.Generator) -> Genome:
@@ -156,9 +213,9 @@ def mutate(space: SearchSpace, genome: Genome, rng: np.random.Generator) -> Geno
     Returns the genome itself if there is none (a space of one genome).
     """
     space.check(genome)
-    places = ((add, _gaps), (remove, _removable), (alter, _alterable), (exchange, _unequal_pairs))
-    applicable = [mutation for mutation, where in places if where(space, genome)]
-    return _draw(applicable, rng)(space, genome, rng) if applicable else genome
+    mutations = (_added, _removed, _altered, _exchanged)
+    applicable = [m for m in mutations if any(_open(space, m(space, genome.blocks)))]
+    return _outcome(space, genome, _draw(applicable, rng), rng) if applicable else genome
 
 
 def crossover(
@@ -172,64 +229,64 @@ def crossover(
     """
     space.check(a)
     space.check(b)
-    cuts = [
-        (i, j)
+    pairs = [
+        (a.blocks[:i] + b.blocks[j:], b.blocks[:j] + a.blocks[i:])
         for i, j in product(range(1, len(a.blocks)), range(1, len(b.blocks)))
-        if all(space._fault(child) is None for child in _cross(a.blocks, b.blocks, i, j))
     ]
-    if not cuts:
+    valid = [pair for pair in pairs if all(space._fault(child) is None for child in pair)]
+    if not valid:
         return a, b
-    left, right = _cross(a.blocks, b.blocks, *_draw(cuts, rng))
+    left, right = _draw(valid, rng)
     return Genome(left), Genome(right)
 
 
-def _cross(a: Blocks, b: Blocks, i: int, j: int) -> tuple[Blocks, Blocks]:
-    return a[:i] + b[j:], b[:j] + a[i:]
+Groups = Iterator[list[Blocks]]
+"""Outcomes of a mutation, valid or not, grouped by where it acts."""
 
 
-def _without(blocks: Blocks, i: int) -> Blocks:
-    return blocks[:i] + blocks[i + 1 :]
+def _added(space: SearchSpace, blocks: Blocks) -> Groups:
+    for i in range(len(blocks) + 1):
+        yield [(*blocks[:i], block, *blocks[i:]) for block in space.choices]
 
 
-def _gaps(space: SearchSpace, genome: Genome) -> list[int]:
-    room = len(genome.blocks) < space.max_blocks
-    return list(range(len(genome.blocks) + 1)) if room else []
+def _removed(space: SearchSpace, blocks: Blocks) -> Groups:
+    for i in range(len(blocks)):
+        yield [blocks[:i] + blocks[i + 1 :]]
 
 
-def _removable(space: SearchSpace, genome: Genome) -> list[int]:
-    blocks = genome.blocks
-    return [i for i in range(len(blocks)) if space._fault(_without(blocks, i)) is None]
+def _altered(space: SearchSpace, blocks: Blocks) -> Groups:
+    for i, old in enumerate(blocks):
+        others = [b for b in space.choices if type(b) is type(old) and b != old]
+        yield [(*blocks[:i], block, *blocks[i + 1 :]) for block in others]
 
 
-def _alterable(space: SearchSpace, genome: Genome) -> list[int]:
-    return [i for i, block in enumerate(genome.blocks) if _alternatives(space, block)]
+def _exchanged(space: SearchSpace, blocks: Blocks) -> Groups:
+    for i, j in combinations(range(len(blocks)), 2):
+        if blocks[i] != blocks[j]:
+            yield [(*blocks[:i], blocks[j], *blocks[i + 1 : j], blocks[i], *blocks[j + 1 :])]
 
 
-def _unequal_pairs(space: SearchSpace, genome: Genome) -> list[tuple[int, int]]:
-    pairs = combinations(range(len(genome.blocks)), 2)
-    return [(i, j) for i, j in pairs if genome.blocks[i] != genome.blocks[j]]
+def _open(space: SearchSpace, groups: Groups) -> Groups:
+    """The groups with a valid outcome."""
+    return (group for group in groups if any(space._fault(child) is None for child in group))
 
 
-def _alternatives(space: SearchSpace, block: Block) -> list[Block]:
-    sort = type(block)
-    return [other for other in space.menu(()) if isinstance(other, sort) and other != block]
+def _outcome(
+    space: SearchSpace,
+    genome: Genome,
+    mutation: Callable[[SearchSpace, Blocks], Groups],
+    rng: np.random.Generator,
+) -> Genome:
+    """Draw a place, then one of the valid outcomes there, each uniformly."""
+    space.check(genome)
+    groups = list(_open(space, mutation(space, genome.blocks)))
+    if not groups:
+        raise BadInput(f"expected a genome that this mutation can act on, got {genome}; use mutate")
+    return Genome(_draw([c for c in _draw(groups, rng) if space._fault(c) is None], rng))
 
 
 def _pools(blocks: Sequence[Block]) -> int:
     return sum(isinstance(block, PoolBlock) for block in blocks)
-
-
-def _place(
-    where: Callable[[SearchSpace, Genome], Sequence[T]],
-    space: SearchSpace,
-    genome: Genome,
-    rng: np.random.Generator,
-) -> T:
-    space.check(genome)
-    places = where(space, genome)
-    if not places:
-        raise BadInput(f"expected a genome that this mutation can act on, got {genome}; use mutate")
-    return _draw(places, rng)
 
 
 def _draw(choices: Sequence[T], rng: np.random.Generator) -> T:

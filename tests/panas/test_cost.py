@@ -7,9 +7,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own_blocks import OWN
 from torch import nn
 
-from panas.cost import cost, latency_ms
+from panas.cost import cost, cost_table, latency_ms
 from panas.errors import BadInput
 from panas.genome import Genome
 from panas.network import Head, Norm, build_bottom, parameter_count
@@ -57,6 +58,35 @@ def test_closed_forms_match_the_module(
     assert found.parameters == parameter_count(model)
     assert found.bytes == sum(t.numel() * t.element_size() for t in model.state_dict().values())
     assert found.macs == counted_macs(model, shape)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    shape=st.sampled_from([(1, 8, 8), (3, 13, 9), (2, 16, 16)]),
+    norm=st.sampled_from(["group", "batch"]),
+    own=st.booleans(),
+)
+def test_the_table_adds_up_and_has_the_shapes_of_the_network(
+    seed: int, shape: tuple[int, int, int], norm: Norm, own: bool
+) -> None:
+    space = SearchSpace(
+        shape=shape, min_blocks=1, max_blocks=5, widths=(4, 12), blocks=OWN if own else ()
+    )
+    genome = random_genome(space, np.random.default_rng(seed))
+    rows = cost_table(genome, shape=shape, width=5, classes=3, norm=norm)
+    total = cost(genome, shape=shape, width=5, classes=3, norm=norm)
+    for name in ("parameters", "macs", "bytes"):
+        assert sum(getattr(row, name) for row in rows) == getattr(total, name)
+    assert [row.name for row in rows] == [*map(str, genome.blocks), "adapt", "head"]
+    bottom = build_bottom(genome, shape=shape, width=5, norm=norm).eval()
+    x = torch.zeros(1, *shape)
+    for module, row in zip(bottom.blocks, rows, strict=False):
+        x = module(x)
+        assert row.out_shape == tuple(x.shape[1:])
+        assert row.parameters == parameter_count(module)
+        assert row.bytes == sum(t.numel() * t.element_size() for t in module.state_dict().values())
+    assert [row.out_shape for row in rows[-2:]] == [(5,), (3,)]
 
 
 def test_by_hand() -> None:

@@ -1,17 +1,28 @@
-"""The search space: offspring are valid by construction, fair, and pure functions of the rng."""
+"""The search space: offspring are valid by construction, fair, and pure functions of the rng.
 
+Every property is tried on spaces with blocks of a user's own, and with limits, too.
+"""
+
+import hashlib
+import pickle
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from own_blocks import OWN
 from scipy.stats import chisquare
 
+from panas.cost import cost
 from panas.errors import BadInput
-from panas.genome import ConvBlock, Genome, PoolBlock
+from panas.genome import Block, ConvBlock, Genome, PoolBlock, shape_after
+from panas.latency import steps
+from panas.limits import LatencyTable, Limits
 from panas.network import build_bottom
 from panas.space import (
     SearchSpace,
@@ -28,23 +39,91 @@ MUTATIONS = (add, remove, alter, exchange)
 seeds = st.integers(0, 2**32)
 
 
+SHAPES = ((1, 1, 1), (3, 3, 40), (1, 4, 4), (2, 7, 12), (1, 8, 9), (3, 17, 16), (3, 32, 33))
+NAMES = ("parameters", "macs", "bytes", "latency_ms")
+SIZES: dict[str, Any] = {"width": 7, "classes": 3}
+patient = settings(deadline=None, max_examples=40)
+
+
+def table(space: SearchSpace) -> LatencyTable:
+    """Times as they might have been measured: cheap and dear without any order."""
+    found = steps(space)
+    blocks = {(str(b), shape): crc32(f"{b}{shape}".encode()) % 999 for b, shape in found}
+    channels = {shape_after(b, shape)[0] for b, shape in found}
+    return LatencyTable(
+        **SIZES,
+        norm="group",
+        blocks=blocks,
+        ends={c: crc32(f"{c}".encode()) % 999 for c in channels},
+    )
+
+
+def costs(genome: Genome, space: SearchSpace, times: LatencyTable) -> dict[str, float]:
+    found = cost(genome, shape=space.shape, **SIZES)
+    exact = {name: getattr(found, name) for name in NAMES[:3]}
+    return exact | {"latency_ms": times.latency_ms(genome, space.shape)}
+
+
 @st.composite
 def spaces(draw: st.DrawFn) -> SearchSpace:
-    low = draw(st.integers(1, 4))
-    return SearchSpace(
-        shape=(draw(st.integers(1, 3)), draw(st.integers(1, 40)), draw(st.integers(1, 40))),
+    low = draw(st.integers(1, 3))
+    shape = draw(st.sampled_from(SHAPES))
+    space = SearchSpace(
+        shape=shape,
         min_blocks=low,
-        max_blocks=low + draw(st.integers(0, 4)),
+        max_blocks=low + draw(st.integers(0, 3)),
         widths=tuple(draw(st.sets(st.sampled_from([4, 8, 16]), min_size=1))),
         kernels=tuple(draw(st.sets(st.sampled_from([1, 3, 5]), min_size=1))),
         pools=tuple(draw(st.sets(st.sampled_from(["avg", "max"])))),
+        blocks=tuple(draw(st.sets(st.sampled_from(OWN), max_size=2)))
+        if min(shape[1:]) >= 4
+        else (),
     )
+    names = draw(st.sets(st.sampled_from(NAMES)))
+    if not names:
+        return space
+    # Limits that one random genome keeps, and most others may not.
+    times = table(space)
+    some = random_genome(space, np.random.default_rng(draw(seeds)))
+    slack = draw(st.sampled_from([1, 1.3]))
+    most = {name: value for name, value in costs(some, space, times).items() if name in names}
+    bounds = {n: x * slack if n == "latency_ms" else int(x * slack) for n, x in most.items()}
+    assume(min(bounds.values()) > 0)
+    return replace(space, limits=Limits(**SIZES, **bounds, latency=times))
 
 
 def pools_of(genome: Genome) -> int:
     return sum(isinstance(block, PoolBlock) for block in genome.blocks)
 
 
+def check_by_hand(space: SearchSpace, genome: Genome) -> None:
+    """The oracle: lengths, menus, a walk down the map, and the costs of the whole."""
+    assert space.min_blocks <= len(genome.blocks) <= space.max_blocks
+    assert pools_of(genome) < len(genome.blocks)
+    channels, *sides = space.shape
+    for block in genome.blocks:
+        before = sides
+        if isinstance(block, PoolBlock):
+            assert block.kind in space.pools
+            sides = [side // 2 for side in sides]
+        elif isinstance(block, ConvBlock):
+            assert block.out_channels in space.widths
+            assert block.kernel_size in space.kernels
+            channels = block.out_channels
+        else:
+            assert block in space.blocks
+            channels, sides = block.out_channels(channels), [block.out_side(s) for s in sides]
+        assert sides == before or min(before) >= 4
+        assert 1 <= channels <= 65_536
+        assert min(sides) >= 1
+    if space.limits is not None:
+        assert space.limits.latency is not None
+        for name, value in costs(genome, space, space.limits.latency).items():
+            limit = getattr(space.limits, name)
+            assert limit is None or value <= limit + (name == "latency_ms") * 1e-9
+
+
+@patient
 @given(spaces(), seeds)
 def test_random_genomes_and_mutants_are_valid(space: SearchSpace, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -52,14 +131,11 @@ def test_random_genomes_and_mutants_are_valid(space: SearchSpace, seed: int) -> 
     for _ in range(5):
         assert space.allows(genome)
         space.check(genome)
-        side = min(space.shape[1:])
-        for block in genome.blocks:  # the oracle: walk down the map
-            if isinstance(block, PoolBlock):
-                assert side >= 4
-                side //= 2
+        check_by_hand(space, genome)
         genome = mutate(space, genome, rng)
 
 
+@patient
 @given(spaces(), seeds, st.sampled_from(MUTATIONS))
 def test_each_mutation_does_what_its_name_says(
     space: SearchSpace, seed: int, mutation: Callable[..., Genome]
@@ -73,6 +149,7 @@ def test_each_mutation_does_what_its_name_says(
         assume(False)
     assert genome.blocks == before
     assert space.allows(child)
+    check_by_hand(space, child)
     assert child != genome
     after = child.blocks
     if mutation is add:
@@ -89,6 +166,7 @@ def test_each_mutation_does_what_its_name_says(
             assert Counter(after) == Counter(before)
 
 
+@patient
 @given(spaces(), seeds)
 def test_crossover_is_valid_and_keeps_every_block(space: SearchSpace, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -96,11 +174,103 @@ def test_crossover_is_valid_and_keeps_every_block(space: SearchSpace, seed: int)
     blocks = a.blocks, b.blocks
     c, d = crossover(space, a, b, rng)
     assert (a.blocks, b.blocks) == blocks
-    assert space.allows(c)
-    assert space.allows(d)
+    for child in (c, d):
+        assert space.allows(child)
+        check_by_hand(space, child)
     assert Counter(c.blocks + d.blocks) == Counter(a.blocks + b.blocks)
+    heads, tails = ({g.blocks[:1] for g in (c, d)}, {g.blocks[-1:] for g in (c, d)})
+    assert heads == {a.blocks[:1], b.blocks[:1]}  # cuts are inside
+    assert tails == {a.blocks[-1:], b.blocks[-1:]}
 
 
+def naive_children(space: SearchSpace, genome: Genome, name: str) -> set[Genome]:
+    """Whatever one mutation could make of a genome, if it is valid."""
+    old, n = genome.blocks, len(genome.blocks)
+    menu: tuple[Block, ...] = (*space.convs, *map(PoolBlock, space.pools), *space.blocks)
+    made: dict[str, list[tuple[Block, ...]]] = {
+        "add": [(*old[:i], b, *old[i:]) for i in range(n + 1) for b in menu],
+        "remove": [old[:i] + old[i + 1 :] for i in range(n)],
+        "alter": [
+            (*old[:i], b, *old[i + 1 :]) for i in range(n) for b in menu if type(b) is type(old[i])
+        ],
+        "exchange": [
+            (*old[:i], old[j], *old[i + 1 : j], old[i], *old[j + 1 :])
+            for j in range(n)
+            for i in range(j)
+        ],
+    }
+    genomes = {Genome(b) for b in made[name] if any(not isinstance(x, PoolBlock) for x in b)}
+    return {g for g in genomes if space.allows(g)} - {genome}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+@pytest.mark.parametrize("limited", [False, True])
+def test_each_mutation_reaches_every_valid_outcome_and_no_other(
+    mutation: Callable[..., Genome], limited: bool
+) -> None:
+    plain = SearchSpace(
+        shape=(2, 9, 9), min_blocks=2, max_blocks=5, widths=(4, 8), kernels=(3,), blocks=OWN[:3]
+    )
+    genome = Genome.parse("c4k3-max-se2-c4k3", OWN)
+    most = costs(genome, plain, table(plain))
+    limits = Limits(**SIZES, parameters=int(most["parameters"]) + 40, macs=int(most["macs"]) + 999)
+    space = replace(plain, limits=limits if limited else None)
+    rng = np.random.default_rng(0)
+    expected = naive_children(space, genome, mutation.__name__)
+    assert {mutation(space, genome, rng) for _ in range(12 * len(expected))} == expected
+    if limited:  # they cut something off
+        assert len(expected) < len(naive_children(plain, genome, mutation.__name__))
+
+
+PLAIN = (
+    (SearchSpace(shape=(3, 32, 32)), "fcb363d858a27d0b", "c6f625c4b3c224d8"),
+    (
+        SearchSpace(shape=(1, 8, 8), min_blocks=1, max_blocks=4, widths=(8, 16)),
+        "7e8ab10935f62d39",
+        "ae407c781beafc6a",
+    ),
+    (
+        SearchSpace(shape=(1, 3, 9), min_blocks=2, pools=("max",)),
+        "e9e2cfaa5bf593a8",
+        "9c17b1fd13f90eaf",
+    ),
+    (SearchSpace(shape=(1, 28, 28), pools=()), "e56f9d06dc7ad36f", "dba9a5964f7c4067"),
+)
+
+
+@pytest.mark.parametrize(("space", "zero", "one"), PLAIN)
+def test_without_limits_the_draws_are_those_of_version_0_1(
+    space: SearchSpace, zero: str, one: str
+) -> None:
+    def history(seed: int) -> str:
+        rng, texts = np.random.default_rng(seed), []
+        a, b = random_genome(space, rng), random_genome(space, rng)
+        for _ in range(60):
+            texts += [str(a), str(b)]
+            c, d = crossover(space, a, b, rng)
+            a, b = mutate(space, c, rng), random_genome(space, rng)
+            for mutation in MUTATIONS:
+                try:
+                    texts.append(str(mutation(space, d, rng)))
+                except BadInput:
+                    texts.append("x")
+        return hashlib.sha256(" ".join(texts).encode()).hexdigest()[:16]
+
+    assert (history(0), history(1)) == (zero, one)
+
+
+@patient
+@given(spaces(), seeds)
+def test_a_pickled_space_is_the_same_space(space: SearchSpace, seed: int) -> None:
+    random_genome(space, np.random.default_rng(seed))
+    again = pickle.loads(pickle.dumps(space))
+    assert again == space
+    assert hash(again) == hash(space)
+    draws = [random_genome(s, np.random.default_rng(seed)) for s in (space, again)]
+    assert draws[0] == draws[1]
+
+
+@patient
 @given(spaces(), seeds)
 def test_variation_is_a_function_of_the_rng(space: SearchSpace, seed: int) -> None:
     def run() -> tuple[Any, ...]:
