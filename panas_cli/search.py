@@ -1,40 +1,42 @@
 """`panas search`: the architecture of one client, or of several."""
 
-from typing import Annotated
+from typing import Any
 
-import typer
-
-from dprbft.engines.inprocess import InProcess
 from dprbft.layout import search_file
 from dprbft.stages import search_prices, search_stage
 from panas.store import read_json
-from panas_cli.display import Display
-from panas_cli.options import Request, start, with_common
+from panas_cli.of_clients import Clients, of_clients, print_files, print_table
+from panas_cli.options import Request, with_common
 from panas_cli.report import print_json, print_text
 
 
 @with_common
-def search(
-    request: Request,
-    client: Annotated[
-        list[int] | None, typer.Option(help="Which client (default 0). May be repeated.")
-    ] = None,
-) -> None:
+def search(request: Request, client: Clients = None) -> None:
     """Search one client's architecture; writes search/client-000/best.json."""
-    ids = client or [0]
-    job = start(request, shared=True, clients=ids)
-    with Display() as display, InProcess(min(job.workers, len(ids))) as engine:
+    with of_clients(request, client) as stage:
+        job, ids, display = stage.job, stage.clients, stage.display
         for line in search_prices(job.run, job.config, ids):
             display.say(line)
         display.stage("search", len(ids))
-        search_stage(job.run, job.config, engine, job.device, display.report, ids)
+        search_stage(job.run, job.config, stage.engine, job.device, display.report, ids)
     found = [read_json(search_file(job.run, i)) for i in ids]
     if job.json:
         print_json({"run": str(job.run), "clients": found})
         return
-    for f in found:
-        c = f["cost"]
-        print_text(
-            f"client {f['client']}: {f['genome']}, fitness {f['fitness']:.3f}, "
-            f"{c['parameters']} parameters, {c['macs']} MACs -> {search_file(job.run, f['client'])}"
-        )
+    for i, f in zip(ids, found, strict=True):
+        print_text(f"client {i}: {f['genome']}, fitness {f['fitness']:.3f}")
+        print_table(("layer", "output", "parameters", "MACs", "bytes"), _costs(f), left=2)
+        print_files(search_file(job.run, i).parent)
+
+
+def _costs(found: dict[str, Any]) -> list[list[str]]:
+    """Where a network's cost lies: a line a layer, and the sums."""
+    sums = found["cost"] | {"name": "all", "out_shape": ()}
+    return [
+        [
+            row["name"],
+            " x ".join(str(n) for n in row["out_shape"]),
+            *(f"{row[key]:,}" for key in ("parameters", "macs", "bytes")),
+        ]
+        for row in (*found["cost_table"], sums)
+    ]

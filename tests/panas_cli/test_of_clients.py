@@ -1,0 +1,59 @@
+"""What `panas search` and `panas tune` end with, for one client and for several."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from panas.store import read_json
+from panas_cli.of_clients import print_table
+
+
+def test_a_search_ends_with_genome_costs_and_files(cli: Callable, tiny: Callable, tmp_path: Path):
+    run = tmp_path / "r"
+    outcome = cli("search", "--out", run, "--client", 0, "--client", 1, *tiny())
+    assert outcome.code == 0
+    lines = outcome.out.splitlines()
+    starts = [k for k, line in enumerate(lines) if line.startswith("client ")]
+    assert [lines[k].split(":")[0] for k in starts] == ["client 0", "client 1"]
+    for i, part in enumerate((lines[: starts[1]], lines[starts[1] :])):
+        found = read_json(run / "search" / f"client-{i:03d}" / "best.json")
+        assert part[0] == f"client {i}: {found['genome']}, fitness {found['fitness']:.3f}"
+        blocks = found["genome"].split("-")
+        table = part[1 : len(blocks) + 5]
+        assert table[0].split() == ["layer", "output", "parameters", "MACs", "bytes"]
+        rows = [line.split("  ") for line in table[1:]]
+        assert [row[0] for row in rows] == [*blocks, "adapt", "head", "all"]
+        numbers = [[int(n.replace(",", "")) for n in line.split()[-3:]] for line in table[1:]]
+        assert [sum(column) for column in zip(*numbers[:-1], strict=True)] == numbers[-1]
+        assert numbers[-1] == [found["cost"][k] for k in ("parameters", "macs", "bytes")]
+        ends = {len(line) for line in table}
+        assert len(ends) == 1  # aligned
+        files = [Path(line.strip()) for line in part[len(blocks) + 5 :]]
+        assert all(file.is_file() and file.parent.name == f"client-{i:03d}" for file in files)
+        assert "best.json" in {file.name for file in files}
+    assert json.loads(cli("search", "--out", run, "--client", 1, "--json").out)["clients"] == [
+        read_json(run / "search" / "client-001" / "best.json")
+    ]
+
+
+def test_tuning_ends_with_the_setting_and_files(cli: Callable, tiny: Callable, tmp_path: Path):
+    run = tmp_path / "r"
+    assert cli("search", "--out", run, *tiny()).code == 0
+    outcome = cli("tune", "--out", run)
+    assert outcome.code == 0
+    setting, *files = outcome.out.splitlines()
+    assert setting == (
+        "client 0: learning rate 0.5, noise multiplier the least that the budget needs, clip 1, "
+        "batch 64"
+    )
+    assert [Path(f.strip()).name for f in files] == ["best.json"]
+
+
+def test_a_table_keeps_long_cells_whole(capsys: pytest.CaptureFixture):
+    print_table(("layer", "output", "bytes"), [("x" * 60, "256 x 32 x 32", "9" * 12)], left=2)
+    head, row = capsys.readouterr().out.splitlines()
+    assert row.split("  ")[0] == "x" * 60
+    assert head.endswith("bytes")
+    assert len(head) == len(row)
