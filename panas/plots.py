@@ -62,7 +62,7 @@ def history(
     Args:
         records: one a generation: generation, best, mean, best_genome, passes (of the search so
             far), and evaluations, cached and dropped (of this generation alone).
-        evaluations: one a candidate: generation, fitness, failed, dropped, size.
+        evaluations: one a candidate: generation, fitness, failed, dropped, passes, size.
         front: genome, fitness and size of those that no other beats in both; None for a search by
             fitness alone.
         size: what the second objective measures.
@@ -72,18 +72,21 @@ def history(
 
     """
     found = [r for r in records if _found(r)]
+    counted = any(e["passes"] for e in evaluations)  # a fitness of one's own need not
     panels = (2 if len(found) > 1 else 1) + bool(front)
 
     def draw(figure: "Figure") -> None:
         axes = list(figure.subplots(1, panels, squeeze=False)[0])
         _generations(axes.pop(0), records, evaluations)
         if len(found) > 1:
-            _spending(axes.pop(0), records)
+            _spending(axes.pop(0), records, counted)
         if front:
             _pareto(axes.pop(0), evaluations, front, size)
         if found:
             last = max(found, key=lambda r: r["best"])
-            headline(figure, f"best {last['best']:.3f}: {last['best_genome']}", _spent(records))
+            headline(
+                figure, f"best {last['best']:.3f}: {last['best_genome']}", _spent(records, counted)
+            )
 
     return png(draw, (4.7 * panels, 4.2))
 
@@ -122,10 +125,10 @@ def trials(records: Sequence[Record], chosen: Record | None = None) -> bytes:
     return png(draw, (max(6.5, 2.6 * len(fields)), 6.2 if fields else 3.6))
 
 
-def _spent(records: Sequence[Record]) -> str:
+def _spent(records: Sequence[Record], counted: bool) -> str:
     """What the search came to, in words."""
     total = {k: sum(r[k] for r in records) for k in ("evaluations", "cached", "dropped")}
-    passes = records[-1]["passes"]
+    passes = records[-1]["passes"] if counted else 0
     words = [f"{total['evaluations']:,} candidates"]
     words += [f"{passes:,} sample-passes"] if passes else []
     words += [f"{total['dropped']:,} dropped early"] if total["dropped"] else []
@@ -180,9 +183,8 @@ def _generations(axes: "Axes", records: Sequence[Record], evaluations: Sequence[
     legend(axes)
 
 
-def _spending(axes: "Axes", records: Sequence[Record]) -> None:
+def _spending(axes: "Axes", records: Sequence[Record], counted: bool) -> None:
     """Best and mean against sample-passes so far, or evaluations where nobody counted passes."""
-    counted = records[-1]["passes"] > 0
     evaluations = list(accumulate(r["evaluations"] for r in records))
     spent = [r["passes"] for r in records] if counted else evaluations
     both = [(x, r) for x, r in zip(spent, records, strict=True) if _found(r)]

@@ -39,7 +39,7 @@ def generation(number: int, best: float, **more: Any) -> dict[str, Any]:
 
 def candidate(number: int, fitness: float, **more: Any) -> dict[str, Any]:
     plain = {"generation": number, "fitness": fitness, "failed": False, "dropped": False}
-    return plain | {"genome": "c16k3", "size": 500.0 + number} | more
+    return plain | {"genome": "c16k3", "passes": 9, "size": 500.0 + number} | more
 
 
 def trial(number: int, value: float | None, status: str = "done", **setting: float):
@@ -116,7 +116,10 @@ EVERYONE = [
 LONG = "-".join(["c256k5", "max", "c128k3"] * 12)
 HISTORIES = {
     "two generations": ([generation(0, 0.4), generation(1, 0.6)], EVERYONE),
-    "nobody counted passes": ([generation(g, 0.4 + g / 9, passes=0) for g in range(3)], EVERYONE),
+    "nobody counted passes": (  # but those of the scores that seeded the search
+        [generation(g, 0.4 + g / 9, passes=40) for g in range(3)],
+        [e | {"passes": 0} for e in EVERYONE],
+    ),
     "one generation": ([generation(0, 0.4)], EVERYONE[:3]),
     "none": ([], []),
     "all failed": (
