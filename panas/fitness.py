@@ -3,7 +3,7 @@
 The training is seeded by the genome, so that it comes out the same whenever, wherever and in
 whatever order genomes are trained. It can stop after any epoch and go on later (`advance`), and
 a child may start from its parent's weights: blocks that both have, in the same order and at the
-same widths, are taken over, and so are adaptation layer and head.
+same widths, are taken over whole, and so are adaptation layer and head.
 
 Privacy: whoever sees the fitness, or what was chosen by it, learns of the samples it reads.
 """
@@ -62,7 +62,7 @@ class TrainingFitness:
         elif job.parent is not None:
             inherit(bottom, head, job.genome, job.parent[0], _unpack(job.parent[1]))
         passes = fitting.run(max(1, round(job.share * self.how.epochs)))
-        if not all(p.isfinite().all() for p in bottom.parameters()):
+        if not all(p.isfinite().all() for m in (bottom, head) for p in m.parameters()):
             return Outcome(math.nan, passes, error="its training diverged")
         state = pack_tensors(fitting.state(), {}) if job.share < 1 or job.keep else None
         return Outcome(accuracy(bottom, head, self.validation), passes, state)
@@ -113,18 +113,12 @@ def inherit(
     """
     same = SequenceMatcher(a=parent.blocks, b=child.blocks, autojunk=False).get_matching_blocks()
     place = {m.b + k: m.a + k for m in same for k in range(m.size)}
-    with torch.no_grad():
-        for network, prefix in ((bottom, "model.0."), (head, "model.1.")):
-            for name, weight in network.state_dict().items():
-                source = name
-                if name.startswith("blocks."):
-                    _, i, rest = name.split(".", 2)
-                    if int(i) not in place:
-                        continue
-                    source = f"blocks.{place[int(i)]}.{rest}"
-                found = state.get(prefix + source)
-                if found is not None and found.shape == weight.shape:
-                    weight.copy_(found)
+    parts = [(bottom.blocks[b], f"model.0.blocks.{a}.") for b, a in place.items()]
+    for part, prefix in [*parts, (bottom.adapt, "model.0.adapt."), (head, "model.1.")]:
+        theirs = {k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)}
+        shapes = {name: t.shape for name, t in theirs.items()}
+        if shapes == {name: t.shape for name, t in part.state_dict().items()}:
+            part.load_state_dict(theirs)
 
 
 def _unpack(state: bytes) -> Mapping[str, Tensor]:

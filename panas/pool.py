@@ -41,14 +41,16 @@ class Pool(Generic[C]):
     Args:
         workers: processes, at least 1.
         context: what every task needs; sent to each worker once.
-        preload: module that the workers' server imports beforehand.
+        preload: modules that the workers' server imports beforehand.
 
     Raises:
         BadInput: if the context cannot be sent to another process.
 
     """
 
-    def __init__(self, workers: int, context: C, *, preload: str = "panas.training") -> None:
+    def __init__(
+        self, workers: int, context: C, *, preload: Sequence[str] = ("panas.fitness",)
+    ) -> None:
         if workers < 1:
             raise BadInput(f"expected at least 1 worker, got {workers}; raise it")
         self.workers = workers
@@ -120,7 +122,7 @@ class Pool(Generic[C]):
     def _submit(self, work: Callable[[C, T], R], tasks: Sequence[T]) -> dict[Future[R], int]:
         if self._executor is None:
             context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload([self._preload])
+            context.set_forkserver_preload([*self._preload])
             cores = len(os.sched_getaffinity(0))
             self._executor = ProcessPoolExecutor(
                 self.workers,
@@ -181,7 +183,8 @@ def _check_picklable(context: object) -> None:
     try:
         pickle.dumps(context)
     except Exception as e:
+        found = " ".join(f"{context!r:.100} ({e})".split())
         raise BadInput(
             "expected something that can be sent to worker processes, such as a function at the "
-            f"top level of a module, got {context!r:.100} ({e}); move it there, or use one worker"
+            f"top level of a module, got {found}; move it there, or use one worker"
         ) from e
