@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from panas.data.dataset import Samples

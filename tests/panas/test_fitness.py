@@ -67,7 +67,7 @@ def unpacked(state: bytes | None) -> dict[str, Tensor]:
 
 def test_a_share_is_its_epochs_and_no_more() -> None:
     part = fitness().advance(Job(GENOME, 0.4))
-    bottom, head, fitting = fitness()._begin(GENOME)
+    _, _, fitting = fitness()._begin(GENOME)
     fitting.run(2)
     assert part.state == pack_tensors(fitting.state(), {})
     assert part.state != fitness().advance(Job(GENOME, 0.6)).state
