@@ -77,6 +77,19 @@ class Search(Section):
     optimiser: Literal["sgd", "adam"] = "adam"
     decay: Literal["none", "cosine"] = "cosine"  # of the learning rate
     batch_size: Count = 32
+    cache: bool = True  # train no genome twice
+    survival: Literal["best", "roulette"] = "best"  # of parents and offspring
+    rungs: tuple[float, ...] = (0.5,)  # shares of the training after which the slower ones stop
+    keep: Annotated[float, Field(gt=0, le=1)] = 1 / 3  # share that goes on beyond a rung
+    seeding: Count = 4  # random genomes scored for each place of the first population
+    screening: Count = 20  # children drawn for each that is trained
+    inherit: bool = False  # whether children start from their parent's weights
+    seconds: Positive | None = None  # that one stretch of training may take; makes runs differ
+    size: Literal["parameters", "macs", "bytes"] | None = None  # second objective
+    max_parameters: Count | None = None  # hard limits of a network
+    max_macs: Count | None = None  # multiply-accumulates of one image
+    max_bytes: Count | None = None
+    max_latency_ms: Positive | None = None  # of one image on one thread, by a measured table
 
 
 class Tuning(Section):
@@ -308,6 +321,6 @@ def save_config(run: Path, config: RunConfig) -> None:
     write_bytes(run / "config.toml", tomli_w.dumps(config.model_dump(exclude_none=True)).encode())
 
 
-def default_workers(clients: int) -> int:
-    """As many worker processes as this process may use cores, at most one a client."""
-    return max(1, min(len(os.sched_getaffinity(0)), clients))
+def default_workers() -> int:
+    """As many worker processes as this process may use cores."""
+    return len(os.sched_getaffinity(0))

@@ -8,6 +8,26 @@ def search_file(run: Path, client: int) -> Path:
     return run / "search" / f"client-{client:03d}" / "best.json"
 
 
+def search_log(run: Path, client: int) -> Path:
+    """A line for every generation of a client's search that is through."""
+    return search_file(run, client).with_name("log.jsonl")
+
+
+def histogram_file(run: Path, client: int) -> Path:
+    """The noised label histogram that a client's search on public samples follows."""
+    return search_file(run, client).with_name("histogram.json")
+
+
+def latency_file(run: Path) -> Path:
+    """How long the blocks of the search space take, where latency is limited."""
+    return run / "search" / "latency.json"
+
+
+def tune_log(run: Path, client: int) -> Path:
+    """A line for every trial of a client's tuning that is through."""
+    return tune_file(run, client).with_name("log.jsonl")
+
+
 def tune_file(run: Path, client: int) -> Path:
     """A client's DP-SGD settings, and every trial."""
     return run / "tune" / f"client-{client:03d}" / "best.json"

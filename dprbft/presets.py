@@ -28,6 +28,11 @@ PRESETS: dict[str, dict[str, Any]] = {
             "optimiser": "sgd",
             "decay": "none",
             "batch_size": 64,
+            "cache": False,
+            "survival": "roulette",
+            "rungs": [],
+            "seeding": 1,
+            "screening": 1,
         },
         "tuning": {
             "trials": 30,

@@ -38,6 +38,7 @@ from dprbft.messages import Broadcast, Release
 from dprbft.methods import method_named
 from dprbft.planning import current_plan
 from dprbft.schedule import participants, release_subset
+from dprbft.task import Task
 from panas.checkpoint import save_network
 from panas.errors import BadInput, BudgetExhausted
 from panas.privacy.ledger import Ledger
@@ -60,8 +61,7 @@ def train_federation(
     """
     check_since_round(run)
     tasks = [
-        work.Task(config.model_dump_json(), run, i, device)
-        for i in range(config.federation.clients)
+        Task(config.model_dump_json(), run, i, device) for i in range(config.federation.clients)
     ]
     if not (checkpoint_folder(run) / "latest.json").exists():
         _start(run, config, engine, tasks, report)
@@ -91,7 +91,7 @@ def _check_budgets(run: Path, config: RunConfig) -> None:
 
 
 def _check_plans(
-    run: Path, engine: InProcess, tasks: list[work.Task], round: int, chosen: list[int]
+    run: Path, engine: InProcess, tasks: list[Task], round: int, chosen: list[int]
 ) -> None:
     """Stop before anyone is charged if somebody's budget is too small."""
     folder = _folder(run, round - 1)
@@ -163,7 +163,7 @@ def _release(folder: Path, client: int) -> Path:
 
 
 def _start(
-    run: Path, config: RunConfig, engine: InProcess, tasks: list[work.Task], report: Report
+    run: Path, config: RunConfig, engine: InProcess, tasks: list[Task], report: Report
 ) -> None:
     if config.sent == "noisy_rows":
         warnings.warn(
@@ -183,7 +183,7 @@ def _round(
     run: Path,
     config: RunConfig,
     engine: InProcess,
-    tasks: list[work.Task],
+    tasks: list[Task],
     round: int,
     chosen: list[int],
     report: Report,

@@ -27,11 +27,13 @@ from dataclasses import dataclass
 from dprbft.client import Client
 from dprbft.federation import search_parts
 from dprbft.schedule import rounds_of
+from panas.architecture import prior_of
 from panas.data.dataset import Samples
 from panas.errors import BudgetExhausted
 from panas.evolution import EvolutionConfig, EvolutionResult, evolve
 from panas.fitness import TrainingFitness
 from panas.genome import Genome
+from panas.journal import Journal
 from panas.network import Bottom, Head
 from panas.privacy.accounting import Event, Gaussian, Relation, Unprotected
 from panas.privacy.ledger import Receipt
@@ -79,8 +81,15 @@ class SearchPrice:
     text: str
 
 
-def search_price(client: Client) -> SearchPrice:
-    """The price of a client's search, known before it begins; reads no private sample."""
+def search_price(client: Client, *, paid: bool = False, done: int = 0) -> SearchPrice:
+    """The price of a client's search, known before it begins; reads no private sample.
+
+    Args:
+        client: whose search it is.
+        paid: whether its label histogram is there already.
+        done: generations of its search that are through.
+
+    """
     mode, budget = client.config.privacy.search, client.budget
     if mode == "data-free":
         return SearchPrice(0.0, "epsilon 0 (data-free search: genomes are scored on noise)")
@@ -89,16 +98,18 @@ def search_price(client: Client) -> SearchPrice:
     account = client.ledger.account(client.id)
     before = account.events("search")
     if mode == "proxy":
-        event = histogram_event(client)
+        event = None if paid else histogram_event(client)
         affordable = event is not None and _fits(client, [*client.schedule().spent, event])
         spent = _cost(client, [*before, event] if affordable and event else before)
         what = "one noised label histogram" if affordable else "no histogram: all classes alike"
+        what = "a noised label histogram, paid already" if paid else what
         text = f"epsilon {spent:.2f} of {budget.epsilon:g}, for {what}"
         return SearchPrice(spent, f"{text} (search on proxies of public data)")
-    scoring = planned_scoring(client)
+    scoring = planned_scoring(client, done)
     parts = _parts(client)
-    after = [_cost(client, [*account.events_on(parts[-1]), *scoring.events()])]
-    if len(parts) > 1:
+    planned = scoring.events() if scoring.noise else ()
+    after = [_cost(client, [*account.events_on(parts[-1]), *planned])]
+    if len(parts) > 1 and planned:
         plan = planned_candidates(client, scoring)
         events = [*account.events_on(parts[0]), *scoring.training_events(plan)]
         after.append(_cost(client, events))
@@ -138,17 +149,20 @@ def _spent(client: Client, part: str) -> list[Event]:
     return list(client.ledger.account(client.id).events_on(part))
 
 
-def planned_scoring(client: Client) -> Scoring:
-    """How a dp search scores, with the noise that what is left of the budget needs."""
+def planned_scoring(client: Client, done: int = 0) -> Scoring:
+    """How a dp search scores, with the noise that what is left of the budget needs.
+
+    `done` generations are through, and paid for already.
+    """
     s = client.config.search
     draft = Scoring(
         algorithm=s.algorithm,
         population=s.population,
-        generations=s.generations,
+        generations=s.generations - done,
         trials=planned_trials(client),
         noise=0.0,
     )
-    if not client.budget.private:
+    if not client.budget.private or draft.generations < 0:
         return draft
     spent = _spent(client, _parts(client)[-1])
     return calibrate_scores(draft, client.budget, spent, _relation(client))
@@ -182,9 +196,15 @@ def _scoring_samples(search: int) -> int:
 
 
 def dp_search(
-    client: Client, space: SearchSpace, config: EvolutionConfig, how: Optimisation
+    client: Client,
+    space: SearchSpace,
+    config: EvolutionConfig,
+    how: Optimisation,
+    journal: Journal,
 ) -> tuple[Genome, float, EvolutionResult | None, float]:
     """A client's architecture by noised scores on its search split, charged before each is taken.
+
+    Generations that the journal holds are paid for; the genetic search goes on after them.
 
     Returns:
         Genome, its noised fitness, the whole record (None after a private selection, which
@@ -195,7 +215,7 @@ def dp_search(
 
     """
     c, noise, parts = client.config, SystemNoise(), _parts(client)
-    scoring = planned_scoring(client)
+    scoring = planned_scoring(client, done=len(journal.lines))
     if len(client.public):
         train, score_on, plan = client.public, client.data.search, None
     else:
@@ -231,22 +251,27 @@ def dp_search(
         return best, share, None, scoring.noise
     rng = stream(c.seed, "client", client.id, "search")
     scores = NoisedScores(scoring, len(score_on), count, paid, noise)
-    result = evolve(space, count, config=config, rng=rng, evaluator=scores)
+    prior = prior_of(client.blueprint, c.seed)
+    result = evolve(
+        space, count, config=config, rng=rng, prior=prior, journal=journal, evaluator=scores
+    )
     return result.best, result.fitness, result, scoring.noise
 
 
-def judge_of(client: Client, noise_before: float) -> Callable[[Bottom, Head], float]:
+def judge_of(client: Client, noise_before: float, done: int = 0) -> Callable[[Bottom, Head], float]:
     """How a dp search scores a setting: a noised share of right answers, charged before.
 
     Args:
         client: whose search split it is.
         noise_before: the noise of the search's scores, kept where what is left affords it.
+        done: trials that are through, and paid for.
 
     Raises:
         BudgetExhausted: if what is left affords no trial that says anything.
 
     """
-    search, noise, trials = client.data.search, SystemNoise(), planned_trials(client)
+    search, noise = client.data.search, SystemNoise()
+    trials = max(0, planned_trials(client) - done)
     s = noise_before
     spent = _spent(client, "search")
     if client.budget.private and not (s > 0 and _fits(client, [*spent, *(Gaussian(s),) * trials])):

@@ -9,19 +9,37 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
-from dprbft import work
-from dprbft.client import build_client
+from dprbft import search_work
+from dprbft.client import blueprint_of, build_client
 from dprbft.config import RunConfig, load_config, save_config
 from dprbft.engines.inprocess import InProcess
 from dprbft.federation import load_federation
-from dprbft.layout import ledger_file, search_file, stages_file, tune_file
+from dprbft.follow import Progress, following
+from dprbft.layout import (
+    histogram_file,
+    history_picture,
+    ledger_file,
+    network_picture,
+    search_file,
+    search_log,
+    stages_file,
+    trials_picture,
+    tune_file,
+    tune_log,
+)
 from dprbft.rounds import Report, check_since_round, train_federation
 from dprbft.schedule import participants
 from dprbft.searching import search_price
+from dprbft.task import Task
+from panas.drawing import drawing
 from panas.errors import BadInput
+from panas.genome import Genome
+from panas.journal import read_journal
+from panas.plots import history, trials
 from panas.privacy.ledger import Ledger
-from panas.store import exclusive, read_json, write_json
+from panas.store import exclusive, read_json, write_bytes, write_json
 
 
 def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False) -> RunConfig:
@@ -56,7 +74,7 @@ def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False)
             )
     elif run.exists() and (not run.is_dir() or any(run.iterdir())):
         raise BadInput(f"expected a new or empty run directory, got {run}; give another --out")
-    work.check(config, load_federation(config))
+    search_work.check(config, load_federation(config))
     if not (run / "config.toml").exists():
         save_config(run, config)
     return config
@@ -131,7 +149,13 @@ def search_prices(run: Path, config: RunConfig, clients: Sequence[int] | None = 
     The ledger will show the same epsilon for the search once it, and tuning, are through.
     """
     todo = _missing(config, clients, lambda i: search_file(run, i))
-    texts = {i: search_price(build_client(config, i, run, "cpu")).text for i in todo}
+
+    def price(i: int) -> str:
+        done = len(read_journal(search_log(run, i)))
+        client = build_client(config, i, run, "cpu")
+        return search_price(client, paid=histogram_file(run, i).exists(), done=done).text
+
+    texts = {i: price(i) for i in todo}
     if len(set(texts.values())) == 1:
         return [f"search price: {texts[todo[0]]}"]
     return [f"search price, client {i}: {text}" for i, text in texts.items()]
@@ -144,15 +168,50 @@ def search_stage(
     device: str,
     report: Report,
     clients: Sequence[int] | None = None,
+    progress: Progress | None = None,
 ) -> None:
-    """Search the architecture of the clients that have none yet (all, by default)."""
+    """Search the architecture of the clients that have none yet (all, by default).
+
+    A search that was interrupted goes on after its last generation. `progress` hears of every
+    generation of every client.
+    """
     todo = _missing(config, clients, lambda i: search_file(run, i))
-    with timed(run, "search", lambda: not _missing(config, None, lambda i: search_file(run, i))):
-        tasks = [work.Task(config.model_dump_json(), run, i, device) for i in todo]
-        for k, found in engine.map(work.search, tasks):
+    logs = {i: search_log(run, i) for i in todo}
+    with (
+        timed(run, "search", lambda: not _missing(config, None, lambda i: search_file(run, i))),
+        following(logs, progress) as catch_up,
+    ):
+        tasks = [Task(config.model_dump_json(), run, i, device, engine.inner) for i in todo]
+        for k, found in engine.map(search_work.search, tasks):
+            catch_up()
+            for path, picture in _pictures(run, config, found).items():
+                write_bytes(path, picture)
             write_json(search_file(run, todo[k]), found)
             of = {"dp": " (noised)", "data-free": " (on noise)"}.get(found["privacy"], "")
             report(f"client {todo[k]}: {found['genome']}, fitness {found['fitness']:.3f}{of}")
+
+
+def _pictures(run: Path, config: RunConfig, found: dict[str, Any]) -> dict[Path, bytes]:
+    """How a search went, and the network that won it."""
+    b = blueprint_of(config, load_federation(config))
+    network = drawing(
+        Genome.parse(found["genome"]),
+        shape=b.shape,
+        width=b.width,
+        classes=b.classes,
+        norm=b.norm,
+        fitness=found["fitness"],
+    )
+    pictures = {network_picture(run, found["client"]): network}
+    if found["logbook"]:
+        size = config.search.size
+        pictures[history_picture(run, found["client"])] = history(
+            found["logbook"],
+            found["history"],
+            found["front"] if size else None,
+            size=size or "parameters",
+        )
+    return pictures
 
 
 def tune_stage(
@@ -162,14 +221,27 @@ def tune_stage(
     device: str,
     report: Report,
     clients: Sequence[int] | None = None,
+    progress: Progress | None = None,
 ) -> None:
-    """Tune the DP-SGD settings of the clients that have none yet (all, by default)."""
+    """Tune the DP-SGD settings of the clients that have none yet (all, by default).
+
+    A tuning that was interrupted goes on after its last trial. `progress` hears of every trial of
+    every client.
+    """
     todo = _missing(config, clients, lambda i: tune_file(run, i))
     for i in todo:
         read_json(search_file(run, i))
-    with timed(run, "tune", lambda: not _missing(config, None, lambda i: tune_file(run, i))):
-        tasks = [work.Task(config.model_dump_json(), run, i, device) for i in todo]
-        for k, found in engine.map(work.tune, tasks):
+    logs = {i: tune_log(run, i) for i in todo}
+    with (
+        timed(run, "tune", lambda: not _missing(config, None, lambda i: tune_file(run, i))),
+        following(logs, progress) as catch_up,
+    ):
+        tasks = [Task(config.model_dump_json(), run, i, device, engine.inner) for i in todo]
+        for k, found in engine.map(search_work.tune, tasks):
+            catch_up()
+            if found["trials"]:
+                picture = trials(found["trials"], found["setting"])
+                write_bytes(trials_picture(run, todo[k]), picture)
             write_json(tune_file(run, todo[k]), found)
             s = found["setting"]
             sigma = f"sigma {s['noise_multiplier']:.3g}" if s["noise_multiplier"] else "least sigma"

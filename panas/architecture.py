@@ -7,10 +7,13 @@ at noise only and costs nothing. Scores on private samples that are noised and p
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 import torch
 
+from panas.cost import cost
 from panas.data.dataset import concat
+from panas.errors import BadInput
 from panas.evolution import (
     EvolutionConfig,
     EvolutionResult,
@@ -29,6 +32,9 @@ from panas.seeds import stream
 from panas.selection import Algorithm
 from panas.space import SearchSpace
 from panas.training import Optimisation
+
+SIZES = ("parameters", "macs", "bytes")
+Size = Literal["parameters", "macs", "bytes"]
 
 
 def search_architecture(
@@ -108,3 +114,18 @@ def _of(algorithm: Algorithm, config: EvolutionConfig) -> EvolutionConfig:
         return config
     everyone = config.population * (config.generations + 1)
     return replace(config, population=everyone, generations=0, rungs=(), seeding=1)
+
+
+def size_of(blueprint: Blueprint, size: Size | None) -> Score | None:
+    """How large a genome's network is, as a second objective."""
+    if size is None:
+        return None
+    if size not in SIZES:
+        raise BadInput(f"expected size as one of {', '.join(SIZES)}, got {size!r}")
+
+    def measure(genome: Genome) -> float:
+        b = blueprint
+        price = cost(genome, shape=b.shape, width=b.width, classes=b.classes, norm=b.norm)
+        return float(getattr(price, size))
+
+    return measure

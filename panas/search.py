@@ -15,12 +15,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
 from panas import latency
-from panas.architecture import prior_of
+from panas.architecture import Size, prior_of, size_of
 from panas.blocks import BlockType
 from panas.checkpoint import save_network
 from panas.cost import Cost, cost
@@ -30,7 +30,7 @@ from panas.data.splits import split
 from panas.drawing import drawing
 from panas.errors import BadInput
 from panas.evaluation import Fitness
-from panas.evolution import EvolutionConfig, EvolutionResult, GenerationRecord, Score, evolve
+from panas.evolution import EvolutionConfig, EvolutionResult, GenerationRecord, evolve
 from panas.fitness import TrainingFitness
 from panas.genome import Genome
 from panas.journal import open_journal
@@ -44,9 +44,6 @@ from panas.training import Optimisation, accuracy
 
 SHORT = Optimisation(optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=8)
 """The training that gives a genome its fitness."""
-
-SIZES = ("parameters", "macs", "bytes")
-Size = Literal["parameters", "macs", "bytes"]
 
 
 @dataclass(frozen=True)
@@ -137,7 +134,7 @@ def search(
     most = _Most(max_parameters, max_macs, max_bytes, max_latency_ms)
     space = _limited(space, blocks, most, blueprint, folder)
     config = config or EvolutionConfig()
-    s = split(samples.y, search=0, validation=1 / 7, test=1 / 7, rng=stream(seed, "split"))
+    s = split(samples.y, search=0.0, validation=1 / 7, test=1 / 7, rng=stream(seed, "split"))
     train, validation, test = (samples.take(part) for part in (s.train, s.validation, s.test))
     training = TrainingFitness(train, validation, blueprint, how, seed, 0, device)
     header = {
@@ -171,21 +168,6 @@ def search(
         if folder:
             _save(folder, found, blueprint, size)
     return found
-
-
-def size_of(blueprint: Blueprint, size: Size | None) -> Score | None:
-    """How large a genome's network is, as a second objective."""
-    if size is None:
-        return None
-    if size not in SIZES:
-        raise BadInput(f"expected size as one of {', '.join(SIZES)}, got {size!r}")
-
-    def measure(genome: Genome) -> float:
-        b = blueprint
-        price = cost(genome, shape=b.shape, width=b.width, classes=b.classes, norm=b.norm)
-        return float(getattr(price, size))
-
-    return measure
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from panas.privacy.randomness import NoiseSource
 EVALUATION_BATCH = 512
 """Samples in one forward pass without gradients."""
 
-CHUNK_BYTES = 128 << 20
+CHUNK_BYTES = 64 << 20
 """Activations that one forward and backward pass may hold: beyond it allocation costs most."""
 
 

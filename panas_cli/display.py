@@ -19,6 +19,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from dprbft.follow import Progress as Following
+
 TITLES = {
     "search": "architecture search",
     "tune": "DP-SGD settings",
@@ -112,6 +114,14 @@ class Display:
 
         """
         self._step(client, record, _trial, record["number"] + 1, total, live)
+
+    def generations(self, total: int) -> Following:
+        """What hears of the lines of searches' logs, each of so many generations."""
+        return lambda client, line, live: self.generation(client, line, total, live=live)
+
+    def trials(self, total: int) -> Following:
+        """What hears of the lines of tunings' logs, each of so many trials."""
+        return lambda client, line, live: self.trial(client, line["trial"], total, live=live)
 
     def say(self, text: str) -> None:
         """Show a line that is no part of a stage."""

@@ -45,7 +45,7 @@ def of_clients(
     """
     ids = clients or [0]
     job = start(request, shared=True, after=after, clients=ids)
-    with Display() as display, InProcess(min(job.workers, len(ids))) as engine:
+    with Display() as display, InProcess(job.workers, len(ids)) as engine:
         yield Stage(job, ids, display, engine)
 
 

@@ -167,7 +167,7 @@ def start(
         if not 0 <= client < everyone:
             raise BadInput(f"expected a --client of 0 to {everyone - 1}, got {client}")
     # Several processes on one GPU only get into each other's way.
-    workers = request.workers or (1 if device == "cuda" else default_workers(everyone))
+    workers = request.workers or (1 if device == "cuda" else default_workers())
     prepare(run, config, resume=request.resume, shared=shared)
     return Job(config, run, device, workers, request.json)
 

@@ -41,15 +41,17 @@ def _stages(job: Job) -> None:
         display.say(f"run directory: {job.run}")
         for line in search_prices(job.run, config):
             display.say(line)
-        with InProcess(job.workers) as engine:
-            for name, stage in (
-                ("search", search_stage),
-                ("tune", tune_stage),
-                ("train", train_stage),
-            ):
-                if not is_done(job.run, name):
-                    display.stage(name, totals[name])
-                    stage(job.run, config, engine, job.device, display.report)
+        with InProcess(job.workers, clients) as engine:
+            where = (job.run, config, engine, job.device, display.report)
+            if not is_done(job.run, "search"):
+                display.stage("search", totals["search"])
+                search_stage(*where, progress=display.generations(config.search.generations))
+            if not is_done(job.run, "tune"):
+                display.stage("tune", totals["tune"])
+                tune_stage(*where, progress=display.trials(config.tuning.trials))
+            if not is_done(job.run, "train"):
+                display.stage("train", totals["train"])
+                train_stage(*where)
         summarise(job.run, config)
         if not is_done(job.run, "audit"):
             display.stage("audit", 2 * clients)

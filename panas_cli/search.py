@@ -18,7 +18,15 @@ def search(request: Request, client: Clients = None) -> None:
         for line in search_prices(job.run, job.config, ids):
             display.say(line)
         display.stage("search", len(ids))
-        search_stage(job.run, job.config, stage.engine, job.device, display.report, ids)
+        search_stage(
+            job.run,
+            job.config,
+            stage.engine,
+            job.device,
+            display.report,
+            ids,
+            progress=display.generations(job.config.search.generations),
+        )
     found = [read_json(search_file(job.run, i)) for i in ids]
     if job.json:
         print_json({"run": str(job.run), "clients": found})

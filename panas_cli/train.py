@@ -17,7 +17,12 @@ def train(request: Request) -> None:
         raise BadInput(f"expected a run to train, got {request.out}, trained before; give --resume")
     job = start(request, shared=True, after="tune")
     try:
-        with hold(job.run), Display() as display, InProcess(job.workers) as engine:
+        clients = job.config.federation.clients
+        with (
+            hold(job.run),
+            Display() as display,
+            InProcess(job.workers, clients) as engine,
+        ):
             display.stage("train", reports(job.config, 0)["train"])
             train_stage(job.run, job.config, engine, job.device, display.report)
     except BudgetExhausted:

@@ -14,7 +14,15 @@ def tune(request: Request, client: Clients = None) -> None:
     with of_clients(request, client, after="search") as stage:
         job, ids, display = stage.job, stage.clients, stage.display
         display.stage("tune", len(ids))
-        tune_stage(job.run, job.config, stage.engine, job.device, display.report, ids)
+        tune_stage(
+            job.run,
+            job.config,
+            stage.engine,
+            job.device,
+            display.report,
+            ids,
+            progress=display.trials(job.config.tuning.trials),
+        )
     found = [read_json(tune_file(job.run, i)) for i in ids]
     if job.json:
         print_json({"run": str(job.run), "clients": found})

@@ -11,11 +11,23 @@ R = TypeVar("R")
 
 
 class InProcess:
-    """Runs a function over many clients' tasks."""
+    """Runs a function over many clients' tasks.
 
-    def __init__(self, workers: int = 1) -> None:
-        self.workers = workers
-        self._pool: Pool[None] = Pool(workers, None, preload="dprbft.work")
+    Args:
+        workers: processes, at least 1.
+        clients: how many clients share them; None: as many as there are workers.
+
+    Attributes:
+        inner: processes that each client's own search may use, where clients are few.
+
+    """
+
+    def __init__(self, workers: int = 1, clients: int | None = None) -> None:
+        self.workers = min(workers, clients or workers)
+        self.inner = workers // max(1, self.workers)
+        self._pool: Pool[None] = Pool(
+            self.workers, None, preload=("dprbft.work", "dprbft.search_work")
+        )
 
     def map(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
         """Run `work` on every task; yields (position, result) as results come.

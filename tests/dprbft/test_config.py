@@ -146,5 +146,4 @@ def test_toml_that_is_missing_or_broken_is_refused(tmp_path: Path):
 
 
 def test_workers_are_at_most_the_clients_and_the_cores():
-    assert default_workers(1) == 1
-    assert default_workers(1000) == len(os.sched_getaffinity(0))
+    assert default_workers() == len(os.sched_getaffinity(0))

@@ -15,6 +15,7 @@ from dprbft.layout import last_model_file, model_file, release_file, rounds_file
 from dprbft.messages import Broadcast, Release
 from dprbft.rounds import load_states
 from dprbft.schedule import chunk, participants
+from dprbft.task import Task
 from panas.checkpoint import load_network
 from panas.errors import BudgetExhausted
 from panas.privacy.account import Account
@@ -107,7 +108,7 @@ def test_public_rows_and_no_release_leave_the_whole_budget_to_training(
             assert 0.95 * account.budget.epsilon < account.spent() <= account.budget.epsilon
         lines = read_lines(rounds_file(run))
         assert all((r["up_bytes"] == r["down_bytes"] == 0) == (kind == "none") for r in lines)
-        first = work.initial_broadcast(work.Task(config.model_dump_json(), run, 0, "cpu"))
+        first = work.initial_broadcast(Task(config.model_dump_json(), run, 0, "cpu"))
         sent = (run / "checkpoint" / "round-002" / "broadcast.safetensors").read_bytes()
         width, classes = config.network.width, 10
         before, after = (

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from dprbft import client as clients
-from dprbft import searching, work
+from dprbft import search_work, searching
 from dprbft.client import build_client
 from dprbft.config import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.federation import Federation, load_federation, search_parts
-from dprbft.layout import search_file, tune_file
+from dprbft.layout import search_file, tune_file, tune_log
 from dprbft.searching import MIN_SEARCH, planned_scoring, search_price
 from dprbft.stages import prepare, search_prices
+from dprbft.task import Task
 from panas.data.dataset import Samples
 from panas.errors import BadInput, BudgetExhausted
 from panas.privacy.account import Account
@@ -48,11 +49,11 @@ def account(run: Path, client: int = 0) -> Account:
 def searched(config: RunConfig, run: Path, stages: str = "st", client: int = 0) -> dict[str, Any]:
     """One client's search, and tuning; returns what the search left."""
     prepare(run, config, resume=True, shared=True)
-    task = work.Task(config.model_dump_json(), run, client, "cpu")
-    found = work.search(task)
+    task = Task(config.model_dump_json(), run, client, "cpu")
+    found = search_work.search(task)
     write_json(search_file(run, client), found)
     if "t" in stages:
-        write_json(tune_file(run, client), work.tune(task))
+        write_json(tune_file(run, client), search_work.tune(task))
     return read_json(search_file(run, client))
 
 
@@ -262,8 +263,13 @@ def test_trials_that_spent_everything_leave_the_settings_and_training_alone(
     run, config = tmp_path / "r", tiny(**MODES["dp"])
     searched(config, run)
     charged = len(account(run).entries)
-    # Its process died between the last trial and the file.
-    again = work.tune(work.Task(config.model_dump_json(), run, 0, "cpu"))
+    task = Task(config.model_dump_json(), run, 0, "cpu")
+    # Its process died between the last trial and the file: the trials are there, and paid for.
+    assert search_work.tune(task) == read_json(tune_file(run, 0))
+    assert len(account(run).entries) == charged
+    # It died in every trial: nothing is there, and all is paid for.
+    tune_log(run, 0).unlink()
+    again = search_work.tune(task)
     assert (again["trials"], again["setting"]["learning_rate"]) == ([], 0.5)
     assert "refused" not in again
     assert len(account(run).entries) == charged

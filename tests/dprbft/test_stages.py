@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dprbft import client as clients
-from dprbft import stages, work
+from dprbft import search_work, stages
 from dprbft.config import RunConfig, build_config, load_config
 from dprbft.engines.inprocess import InProcess
 from dprbft.federation import Federation, load_federation
@@ -17,6 +17,7 @@ from dprbft.layout import search_file, tune_file
 from dprbft.schedule import participants
 from dprbft.stages import is_done, prepare, reports, search_stage, seconds, timed, train_stage
 from dprbft.summary import summarise
+from dprbft.task import Task
 from panas.data.dataset import Samples
 from panas.errors import BadInput, BudgetExhausted
 from panas.genome import Genome
@@ -188,7 +189,7 @@ def test_a_proxy_search_and_tuning_see_no_private_sample_but_the_histogram(
 ):
     config = tiny(tuning__trials=2, tuning__initial=2, search__generations=1)
     # The only noise in search is the histogram's; with it repeated, all must repeat.
-    monkeypatch.setattr(work, "SystemNoise", lambda: ReproducibleNoise(stream(0, "test")))
+    monkeypatch.setattr(search_work, "SystemNoise", lambda: ReproducibleNoise(stream(0, "test")))
     carry(tmp_path / "open", config, stages="st")
     federation = load_federation(config)
     monkeypatch.setattr(clients, "load_federation", lambda _: blinded(federation, labels=True))
@@ -207,11 +208,11 @@ def test_a_search_on_private_samples_would_be_noticed(
 ):
     """The test above has teeth: the paper's search does change when its samples are blinded."""
     config = tiny(privacy__search="unaccounted", privacy__allow_unprotected=True)
-    task = work.Task(config.model_dump_json(), tmp_path, 0, "cpu")
-    histories = [work.search(task)["history"]]
+    open_, blind = (Task(config.model_dump_json(), tmp_path / n, 0, "cpu") for n in "ab")
+    histories = [search_work.search(open_)["history"]]
     hidden = blinded(load_federation(config), labels=False, nan=False)
     monkeypatch.setattr(clients, "load_federation", lambda _: hidden)
-    histories.append(work.search(task)["history"])
+    histories.append(search_work.search(blind)["history"])
     assert histories[0] != histories[1]
 
 
@@ -221,8 +222,8 @@ def test_the_histogram_draws_its_noise_from_the_system(
     config = tiny()
     found = []
     for name in ("a", "b"):
-        task = work.Task(config.model_dump_json(), tmp_path / name, 0, "cpu")
-        found.append(work.search(task)["histogram"])
+        task = Task(config.model_dump_json(), tmp_path / name, 0, "cpu")
+        found.append(search_work.search(task)["histogram"])
     assert found[0] != found[1]
     exact = load_federation(config).clients[0].train.histogram().numpy()
     assert np.abs(np.array(found[0]) - exact).max() < 60
@@ -231,12 +232,12 @@ def test_the_histogram_draws_its_noise_from_the_system(
 def test_searches_that_died_may_use_up_the_histogram_but_not_the_run(
     tiny: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    task = work.Task(tiny(privacy__histogram_share=0.9).model_dump_json(), tmp_path, 0, "cpu")
+    task = Task(tiny(privacy__histogram_share=0.9).model_dump_json(), tmp_path, 0, "cpu")
     with monkeypatch.context() as m:
-        m.setattr(work, "search_architecture", lambda *a, **k: 1 / 0)
+        m.setattr(search_work, "write_json", lambda *a, **k: 1 / 0)  # before it is kept
         with pytest.raises(ZeroDivisionError):
-            work.search(task)
-    assert work.search(task)["histogram"] == [1.0] * 10
+            search_work.search(task)
+    assert search_work.search(task)["histogram"] == [1.0] * 10
     account = Ledger(tmp_path / "ledger.jsonl").account(0)
     assert len(account.entries) == 1
     assert account.spent() <= 8.0

@@ -243,11 +243,13 @@ def test_options_go_over_the_file_and_set_over_options(
 def test_stages_one_by_one_find_what_a_run_finds(
     run: Path, cli: Callable, tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from dprbft import work
+    from dprbft import search_work
     from panas.privacy.randomness import ReproducibleNoise
     from panas.seeds import stream
 
-    monkeypatch.setattr(work, "SystemNoise", lambda: ReproducibleNoise(stream(0, "histogram")))
+    monkeypatch.setattr(
+        search_work, "SystemNoise", lambda: ReproducibleNoise(stream(0, "histogram"))
+    )
     both = ["--client", "0", "--client", "1"]
     one, whole = tmp_path / "one", tmp_path / "whole"
     found = one_object(cli("search", "--out", one, *both, *tiny(), "--json").out)

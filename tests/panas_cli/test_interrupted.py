@@ -46,8 +46,8 @@ main()
 
 DEATHS = {
     # The histogram of client 1 is charged, its architecture is not found.
-    "search": ("dprbft.work", "search_architecture", 2, "before"),
-    "tune": ("dprbft.work", "_tune", 1, "after"),
+    "search": ("dprbft.search_work", "search_architecture", 2, "before"),
+    "tune": ("dprbft.search_work", "_tune", 1, "after"),
     # DP-SGD is charged, and not a step of it taken.
     "train, after the charge": ("dprbft.local_training", "fit_private", 2, "before"),
     # All of round 2 is charged and computed; its checkpoint is half written.
@@ -200,8 +200,8 @@ def test_noise_grows_after_a_death_between_release_and_checkpoint(
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        ("dprbft.work", "search_architecture"),
-        pytest.param("dprbft.work", "_tune", marks=pytest.mark.slow),
+        ("dprbft.search_work", "search_architecture"),
+        pytest.param("dprbft.search_work", "_tune", marks=pytest.mark.slow),
         ("dprbft.local_training", "fit_private"),
         pytest.param("attacks.audit", "run_attacks", marks=pytest.mark.slow),
     ],
