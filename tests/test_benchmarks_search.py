@@ -1,11 +1,16 @@
 """The benchmark of searches: what is paid for, what is compared, and what counts as worse."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import benchmarks
+from benchmarks.make_tables import all_genomes, table_space
 from benchmarks.rivals import ALGORITHMS, OURS
 from benchmarks.search import cost_ratio, holm, interval, worse_than
 from benchmarks.tabular import Meter, MeteredFitness, Problem, Spent, at
+from dprbft.config import build_config, read_toml
 from panas.evaluation import Job, Staged
 from panas.genome import Genome
 from panas.seeds import stream
@@ -154,9 +159,14 @@ def test_the_interval_holds_the_median():
 
 
 def test_random_genomes_of_the_table_are_in_it():
-    from benchmarks.make_tables import all_genomes, table_space
-
     genomes = all_genomes(table_space((1, 8, 8)))
     assert len(genomes) == len(set(genomes)) == 756
     rng = stream(0, "g")
     assert {random_genome(SPACE, rng) for _ in range(200)} <= set(genomes)
+
+
+def test_the_cifar10_experiment_is_the_papers():
+    config = build_config(read_toml(Path(benchmarks.__file__).parent / "search_cifar10.toml"))
+    assert (config.search.population, config.search.generations) == (10, 20)
+    assert (config.search.rungs, config.search.screening, config.search.cache) == ((), 1, False)
+    assert config.data.limit * config.data.search_fraction == 700
