@@ -6,7 +6,7 @@ children for each one that it trains, and keeps the most promising.
 
 | symbol | name |
 |---|---|
-| X | features, standardised over all genomes ever seen: (n, f) |
+| X | features, standardised over the trained genomes: (n, f) |
 | y | accuracies, standardised: (n,) |
 | K | squared exponential with one length scale, plus a linear kernel, plus noise |
 
@@ -86,7 +86,9 @@ class Predictor:
     """
 
     def __init__(self, X: Features, y: Values) -> None:
-        self._mean, self._scale = X.mean(0), X.std(0) + 1e-9
+        spread = X.std(0)
+        # A feature that has not varied yet keeps its unit: divided by 0 it would drown the others.
+        self._mean, self._scale = X.mean(0), np.where(spread > 1e-9, spread, 1.0)
         self._offset, self._spread = y.mean(), y.std() + 1e-9
         self._X = (X - self._mean) / self._scale
         target = (y - self._offset) / self._spread
