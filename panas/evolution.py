@@ -90,10 +90,10 @@ class EvolutionConfig:
         rungs = self.rungs
         if list(rungs) != sorted(set(rungs)) or not all(0 < r < 1 for r in rungs):
             raise BadInput(f"expected rungs increasing and inside (0, 1), got {rungs}; fix them")
-        if not 0 < self.keep <= 1 or self.seeding < 1:
+        if not 0 < self.keep <= 1 or min(self.seeding, self.screening) < 1:
             raise BadInput(
-                "expected keep in (0, 1] and seeding of at least 1, "
-                f"got {self.keep} and {self.seeding}; fix them"
+                "expected keep in (0, 1], seeding and screening of at least 1, "
+                f"got {self.keep}, {self.seeding} and {self.screening}; fix them"
             )
         if self.seconds is not None and not (0 < self.seconds < math.inf):
             raise BadInput(f"expected seconds above 0, got {self.seconds}; raise them")
@@ -185,10 +185,10 @@ class Individual:
         self.genome = genome
         self.index = index
         self.evaluation = evaluation
+        # A failure must not be kept for being small.
+        size = math.inf if evaluation.failed else evaluation.size
         self.fitness: base.Fitness = (
-            AccuracyAndSize((evaluation.fitness, evaluation.size))
-            if two
-            else Accuracy((evaluation.fitness,))
+            AccuracyAndSize((evaluation.fitness, size)) if two else Accuracy((evaluation.fitness,))
         )
 
 
@@ -543,15 +543,20 @@ class _Search:
         return sorted(pool, key=self._rank, reverse=True)[:size]
 
     def _worth(self) -> Accuracies:
-        """By what a tournament compares: accuracy, or the place that NSGA-II gives."""
+        """By what a tournament compares: accuracy, or NSGA-II's front and crowding distance."""
         if not self._two:
             return _accuracies(self._population)
-        order = tools.selNSGA2(self._population, len(self._population))
-        places = {id(individual): place for place, individual in enumerate(order)}
-        return np.array([-float(places[id(individual)]) for individual in self._population])
+        places: dict[int, tuple[int, float]] = {}
+        fronts = tools.sortNondominated(self._population, len(self._population))
+        for front, members in enumerate(fronts):
+            tools.emo.assignCrowdingDist(members)
+            for individual in members:
+                places[individual.index] = (-front, individual.fitness.crowding_dist)
+        order = sorted(set(places.values()))
+        return np.array([float(order.index(places[i.index])) for i in self._population])
 
     def _best(self) -> int:
-        """The place of the most accurate candidate that was trained to the end."""
+        """The place of the most accurate candidate that was trained to the end, if there is one."""
         everyone = [self._individual(i) for i in range(len(self._history))]
         if self._config.survival == "best":
             self._break_ties(everyone)
@@ -559,21 +564,23 @@ class _Search:
 
     def _rank(self, individual: Individual) -> tuple[bool, float, float]:
         e = individual.evaluation
-        return not e.dropped, e.fitness, self._priors.get(individual.genome, 0.0)
+        return e.trained, e.fitness, self._priors.get(individual.genome, 0.0)
 
     def _break_ties(self, pool: list[Individual]) -> None:
         """Score those whose accuracy alone does not order them."""
         if self._prior is None:
             return
-        count = Counter((i.evaluation.dropped, i.evaluation.fitness) for i in pool)
+        count = Counter((i.evaluation.trained, i.evaluation.fitness) for i in pool)
         for individual in pool:
-            if count[individual.evaluation.dropped, individual.evaluation.fitness] > 1:
+            if count[individual.evaluation.trained, individual.evaluation.fitness] > 1:
                 self._promise(individual.genome)
 
     def _promise(self, genome: Genome) -> float:
         assert self._prior is not None
         if genome not in self._priors:
-            self._priors[genome] = float(self._prior.score(genome))
+            # A score may be infinite or none at all; a journal holds finite numbers only.
+            least = np.finfo(float).min
+            self._priors[genome] = float(np.nan_to_num(self._prior.score(genome), nan=least))
         return self._priors[genome]
 
     def _remember(self, genome: Genome, evaluation: Evaluation) -> int:
@@ -589,9 +596,9 @@ class _Search:
 
 
 def _accuracies(individuals: Sequence[Individual]) -> Accuracies:
-    """Accuracies; one that was dropped is worth no more than the least of those that were not."""
-    trained = [i.evaluation.fitness for i in individuals if not i.evaluation.dropped]
-    ceiling = min(trained, default=1.0)
+    """Accuracies; one that was dropped is worth less than the least of those trained to the end."""
+    trained = [i.evaluation.fitness for i in individuals if i.evaluation.trained]
+    ceiling = np.nextafter(min(trained), 0.0) if trained else 1.0
     return np.array(
         [
             min(i.evaluation.fitness, ceiling) if i.evaluation.dropped else i.evaluation.fitness
