@@ -83,7 +83,7 @@ def history(
         if front:
             _pareto(axes.pop(0), evaluations, front, size)
         if found:
-            last = max(found, key=lambda r: r["best"])
+            last = found[-1]
             headline(
                 figure, f"best {last['best']:.3f}: {last['best_genome']}", _spent(records, counted)
             )
