@@ -135,7 +135,7 @@ def tune(
     )
     config, folder, budget = config or TuningConfig(), Path(out), Budget(epsilon, delta)
     blueprint = Blueprint(shape=samples.shape, classes=classes, width=width)
-    s = split(samples.y, search=0, validation=0, test=0.2, rng=stream(seed, "split"))
+    s = split(samples.y, search=0.0, validation=0.0, test=0.2, rng=stream(seed, "split"))
     train, test = samples.take(s.train), samples.take(s.test)
     budget.check(len(train), 0)
     schedule = Schedule(samples=len(train), epochs=epochs, rounds=1, releases=0, release_share=0.5)
