@@ -15,9 +15,9 @@ from own_blocks import Dilated, Double, Squeeze
 from scipy.stats import spearmanr
 from torch import nn
 
-from panas.cost import cost, latency_ms
+from panas.cost import block_cost, cost, latency_ms
 from panas.errors import BadInput
-from panas.genome import ConvBlock, Genome, PoolBlock
+from panas.genome import Block, ConvBlock, Genome, PoolBlock, Shape
 from panas.latency import measure, steps
 from panas.limits import LatencyTable, Limits
 from panas.network import Blueprint
@@ -100,6 +100,27 @@ def test_every_genome_within_the_limits_can_be_drawn() -> None:
     assert 5 < len(within) < len(EVERY) / 3
     rng = np.random.default_rng(0)
     assert {random_genome(space, rng) for _ in range(1500)} == within
+
+
+def test_costs_at_odds_do_not_hide_what_fits() -> None:
+    # Small genomes are slow and fast ones large, so that the front has many vectors.
+    blocks = {(str(b), shape): 10**6 - cost_of(b, shape) for b, shape in steps(TINY)}
+    table = replace(TIMES, blocks=blocks)
+    pairs = {
+        g: (int(COSTS[g]["parameters"]), table.latency_ms(g, TINY.shape))
+        for g in EVERY
+        if len(g.blocks) == 2
+    }
+    for parameters, ms in sorted(set(pairs.values()))[::4]:
+        limits = Limits(**SIZES, parameters=parameters, latency_ms=ms, latency=table)
+        within = {g for g, (p, t) in pairs.items() if p <= parameters and t <= ms}
+        space = replace(TINY, min_blocks=2, max_blocks=2, limits=limits)  # one just fits
+        rng = np.random.default_rng(0)
+        assert {random_genome(space, rng) for _ in range(12 * len(within))} == within
+
+
+def cost_of(block: Block, shape: Shape) -> int:
+    return 100 * block_cost(block, shape, "group").parameters
 
 
 def test_limits_without_a_number_change_nothing() -> None:
