@@ -60,6 +60,8 @@ def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False)
             settings. Nothing is written then.
 
     """
+    # Looked at before config.toml: several commands may begin at once, and one be ahead.
+    used = run.exists() and (not run.is_dir() or any(map(_is_visible, run.iterdir())))
     if (run / "config.toml").exists():
         if not (resume or shared):
             raise BadInput(
@@ -67,17 +69,28 @@ def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False)
                 "continue it or another --out"
             )
         check_ledger(run)
-        if load_config(run) != config:
-            raise BadInput(
-                f"expected the settings that {run} was made with (see its config.toml), got "
-                "others; give the same settings or another --out"
-            )
-    elif run.exists() and (not run.is_dir() or any(run.iterdir())):
+        _check_settings(run, config)
+    elif used:
         raise BadInput(f"expected a new or empty run directory, got {run}; give another --out")
     search_work.check(config, load_federation(config))
-    if not (run / "config.toml").exists():
-        save_config(run, config)
+    with exclusive(run / "config.toml"):
+        if not (run / "config.toml").exists():
+            save_config(run, config)
+    _check_settings(run, config)
     return config
+
+
+def _is_visible(path: Path) -> bool:
+    """Whether it is more than a lock, or a file that is being written."""
+    return not path.name.startswith(".")
+
+
+def _check_settings(run: Path, config: RunConfig) -> None:
+    if load_config(run) != config:
+        raise BadInput(
+            f"expected the settings that {run} was made with (see its config.toml), got "
+            "others; give the same settings or another --out"
+        )
 
 
 @contextlib.contextmanager

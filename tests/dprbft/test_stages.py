@@ -1,7 +1,9 @@
 """The stages: what they write, skip and refuse; search and tuning see no private sample."""
 
 import dataclasses
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +38,7 @@ def test_a_new_directory_gets_the_whole_configuration(
 ):
     config = tiny()
     prepare(tmp_path / "r", config, resume=False)
-    assert list(tree(tmp_path / "r")) == ["config.toml"]
+    assert set(tree(tmp_path / "r")) == {"config.toml", ".config.toml.lock"}
     assert load_config(tmp_path / "r") == config
 
 
@@ -53,6 +55,52 @@ def test_an_existing_run_needs_leave_and_the_same_settings(
         with pytest.raises(BadInput, match="settings"):
             prepare(tmp_path, tiny(seed=1), **leave)
     assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("seeds", [(0, 0, 0, 0), (0, 1, 2, 3)])
+def test_commands_that_begin_at_once_share_a_directory_on_the_same_settings_only(
+    seeds: tuple[int, ...],
+    tiny: Callable[..., RunConfig],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    together = threading.Barrier(len(seeds))
+    load = stages.load_federation
+
+    def wait_for_the_others(config: RunConfig) -> Federation:
+        together.wait(60)  # nobody has written anything yet
+        return load(config)
+
+    saved: list[RunConfig] = []
+    save = stages.save_config
+
+    def keep(run: Path, config: RunConfig) -> None:
+        saved.append(config)
+        save(run, config)
+
+    monkeypatch.setattr(stages, "load_federation", wait_for_the_others)
+    monkeypatch.setattr(stages, "save_config", keep)
+    run = tmp_path / "r"
+
+    def begin(seed: int) -> bool:
+        try:
+            prepare(run, tiny(seed=seed), resume=False, shared=True)
+        except BadInput:
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(seeds)) as threads:
+        went_on = list(threads.map(begin, seeds))
+    assert saved == [load_config(run)]
+    assert went_on == [saved[0].seed == seed for seed in seeds]
+
+
+def test_a_configuration_that_is_just_being_written_is_no_other_work(
+    tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    (tmp_path / ".config.toml.x1y2").write_text("")
+    prepare(tmp_path, tiny(), resume=False, shared=True)
+    assert load_config(tmp_path) == tiny()
 
 
 def test_a_directory_of_something_else_is_left_alone(
