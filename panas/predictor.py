@@ -106,8 +106,8 @@ class Predictor:
         variance = np.maximum(own - (inner**2).sum(0), 1e-9) * self._variance
         return self._offset + self._spread * mean, self._spread * np.sqrt(variance)
 
-    def improvement(self, X: Features, best: float) -> Values:
-        """Expected improvement over the accuracy `best`."""
+    def improvement(self, X: Features, best: Values | float) -> Values:
+        """Expected improvement over an accuracy, or for each genome over its own."""
         mean, deviation = self.predict(X)
         z = (mean - best) / deviation
         return deviation * (z * norm.cdf(z) + norm.pdf(z))
