@@ -13,7 +13,7 @@ Source: DPFNAS, section III-A3 and Table VI.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -177,3 +177,66 @@ def choice(menu: Menu) -> Choice:
         logs = np.log(np.append(values, values[-1] + abs(menu.step)))
         return Choice(values, (logs - logs[0]) / (logs[-1] - logs[0]))
     return Choice(values, np.linspace(0.0, 1.0, len(values) + 1))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A space with what its budget affords, and how accuracies are counted."""
+
+    space: TuningSpace
+    minimum_noise: Callable[[int, int | None], float | None]
+    validation_samples: int | None
+
+    def setting(self, u: Float[np.ndarray, " 5"]) -> Setting | None:
+        """The setting of a point; None where no noise is enough."""
+        values = (axis.value(u[i : i + 1]).item() for i, axis in enumerate(self.space.axes))
+        rate, clip, factor, batch, epochs = values
+        passes = int(epochs) or None
+        least = self.minimum_noise(int(batch), passes)
+        if least is None:
+            return None
+        if not 0 < least < math.inf:
+            raise BadInput(f"expected a least noise above 0, got {least}; set a finite epsilon")
+        return Setting(
+            learning_rate=rate,
+            noise_multiplier=factor * least,
+            clip=clip,
+            batch_size=int(batch),
+            epochs=passes,
+        )
+
+    def points(self, settings: Sequence[Setting]) -> Float[np.ndarray, "n 5"]:
+        """Where in the cube settings lie."""
+        rows = []
+        for s in settings:
+            least = self.minimum_noise(s.batch_size, s.epochs)
+            assert least is not None
+            factor = s.noise_multiplier / least
+            rows.append((s.learning_rate, s.clip, factor, s.batch_size, s.epochs or 0))
+        columns = np.array(rows, dtype=np.float64).T
+        places = zip(self.space.axes, columns, strict=True)
+        return np.clip(np.stack([axis.place(c) for axis, c in places], axis=1), 0, 1)
+
+    @cached_property
+    def free(self) -> list[int]:
+        """The axes along which there is anything to choose."""
+        return [i for i, axis in enumerate(self.space.axes) if axis.high > axis.low]
+
+    def inputs(self, u: Float[np.ndarray, "n 5"]) -> Float[np.ndarray, "n d"]:
+        """What a surrogate sees of points: logarithms, in [0, 1], of the free axes.
+
+        The learning rate's place is taken by the length of the whole path, eta C epochs / B, if all
+        gradients are clipped. At the least noise that a budget affords, the noise along the path
+        grows with that length alone; accuracy changes along it, and less across it.
+        """
+        axes = self.space.axes
+        spans = np.array([0.0 if a.high == a.low else math.log(a.high / a.low) for a in axes])
+        logs = [
+            np.log(a.value(u[:, i]) / a.low) if spans[i] else np.zeros(len(u))
+            for i, a in enumerate(axes)
+        ]
+        columns = {i: logs[i] / spans[i] for i in self.free}
+        if 0 in columns:
+            path = logs[0] + logs[1] + logs[4] + (spans[3] - logs[3])
+            columns[0] = path / (spans[0] + spans[1] + spans[3] + spans[4])
+        return np.stack([columns[i] for i in self.free], axis=1)

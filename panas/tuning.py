@@ -5,12 +5,13 @@
 | theta = (eta, sigma, C, B) | `Setting`, a point u of `TuningSpace`'s cube |
 | surrogate | Gaussian process, Matern 5/2, one length scale each, standardised outcomes |
 | noise of an observation p | p (1 - p) / n_validation, and a learnt part for the training's own |
-| acquisition | expected improvement, as its logarithm, over the best posterior mean |
+| acquisition | augmented expected improvement over the best posterior mean, as its logarithm |
 | epsilon(theta) <= budget | sigma = factor x the least that the whole plan affords, factor >= 1 |
 
 The constraint holds by construction, in closed form over the cube; the accountant is asked again
-before a trial trains. The surrogate sees log(eta C), the length of a step whose gradients are all
-clipped, in the place of log eta: accuracy changes along it and hardly across it.
+before a trial trains. Augmented is expected improvement times 1 - sqrt(v / (v + s^2)), with noise v
+and posterior variance s^2: it soon leaves what another look would not show any better. The
+surrogate's hyperparameters are the likeliest of `DRAWN` that fill their priors.
 
 Trial j draws from its own stream, named by one draw of `rng` and j, so that a search goes on from
 its trials alone; torch computes on one thread meanwhile. BoTorch and GPyTorch live only here,
@@ -19,7 +20,8 @@ loaded on first use.
 Privacy: the winner releases whatever the objective reads. The constraint prices the training that
 follows, not the trials; if they read private data, the caller must account for every one.
 
-Source: DPFNAS, section III-A3 and equation 1; Ament et al. 2023 for the logarithm.
+Source: DPFNAS, section III-A3 and equation 1; Huang et al. 2006 for the augmentation; Ament et al.
+2023 for the logarithm.
 """
 
 import math
@@ -33,6 +35,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
+from scipy import stats
 from scipy.stats import qmc
 from torch import Tensor
 
@@ -40,7 +43,13 @@ from panas.errors import BadInput, BudgetExhausted
 from panas.journal import Journal
 from panas.pool import Pool, WorkerDied
 from panas.seeds import one_thread
-from panas.settings import FIXED_CONFIGURATIONS, FixedConfiguration, Setting, TuningSpace
+from panas.settings import (
+    FIXED_CONFIGURATIONS,
+    FixedConfiguration,
+    Problem,
+    Setting,
+    TuningSpace,
+)
 from panas.trials import (
     Objective,
     Proposal,
@@ -71,6 +80,9 @@ REFINEMENTS = (0.1, 0.03, 0.01)
 
 DRAWS = 100
 """Random points that are tried before the cheapest setting stands in."""
+
+DRAWN = 512
+"""Hyperparameters of the surrogate that are compared, a power of 2."""
 
 LEAST_VARIANCE = 0.05
 """Of an answer that is right or wrong, p (1 - p), since an accuracy of 0 or 1 is not certain."""
@@ -121,7 +133,7 @@ def tune(
     if any(line["stream"] != root for line in known):
         raise BadInput("expected a journal of this search, got another's; give another folder")
     trials = [TrialRecord.from_dict(line["trial"]) for line in known]
-    problem = _Problem(space, cache(minimum_noise), validation_samples)
+    problem = Problem(space, cache(minimum_noise), validation_samples)
     with Pool(workers, objective) as pool:
         for start in range(0, config.trials, config.parallel):
             numbers = range(start, min(start + config.parallel, config.trials))
@@ -143,45 +155,6 @@ def tune(
     return TuningResult(best, predicted, tuple(trials))
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """What does not change during a search."""
-
-    space: TuningSpace
-    minimum_noise: Callable[[int, int | None], float | None]
-    validation_samples: int | None
-
-    def setting(self, u: Float[np.ndarray, " 5"]) -> Setting | None:
-        """The setting of a point; None where no noise is enough."""
-        values = (axis.value(u[i : i + 1]).item() for i, axis in enumerate(self.space.axes))
-        rate, clip, factor, batch, epochs = values
-        passes = int(epochs) or None
-        least = self.minimum_noise(int(batch), passes)
-        if least is None:
-            return None
-        if not 0 < least < math.inf:
-            raise BadInput(f"expected a least noise above 0, got {least}; set a finite epsilon")
-        return Setting(
-            learning_rate=rate,
-            noise_multiplier=factor * least,
-            clip=clip,
-            batch_size=int(batch),
-            epochs=passes,
-        )
-
-    def points(self, settings: Sequence[Setting]) -> Float[np.ndarray, "n 5"]:
-        """Where in the cube settings lie."""
-        rows = []
-        for s in settings:
-            least = self.minimum_noise(s.batch_size, s.epochs)
-            assert least is not None
-            factor = s.noise_multiplier / least
-            rows.append((s.learning_rate, s.clip, factor, s.batch_size, s.epochs or 0))
-        columns = np.array(rows, dtype=np.float64).T
-        places = zip(self.space.axes, columns, strict=True)
-        return np.clip(np.stack([axis.place(c) for axis, c in places], axis=1), 0, 1)
-
-
 def _run(pool: Pool[Objective], proposals: Sequence[Proposal]) -> list[TrialRecord]:
     asked = [p for p in proposals if p.affordable]
     outcomes = iter(pool.survive(attempt, [p.setting for p in asked]))
@@ -193,7 +166,7 @@ def _run(pool: Pool[Objective], proposals: Sequence[Proposal]) -> list[TrialReco
 
 
 def _propose(
-    problem: _Problem,
+    problem: Problem,
     trials: list[TrialRecord],
     numbers: range,
     config: TuningConfig,
@@ -203,7 +176,7 @@ def _propose(
     """The trials of one batch, by what came of those before it."""
     refused = any(t.status == "over budget" for t in trials[-config.parallel :])
     guided = numbers.stop > config.initial and not refused
-    surrogate = _fit(problem, trials, root) if guided else None
+    surrogate = _fit(problem, trials) if guided else None
     proposals: list[Proposal] = []
     for number in numbers:
         rng = np.random.default_rng((root, number))
@@ -225,7 +198,7 @@ def _design(initial: int, root: int) -> Float[np.ndarray, "initial 5"]:
     return qmc.LatinHypercube(5, rng=np.random.default_rng((root, 0, 0))).random(initial)
 
 
-def _random(problem: _Problem, rng: np.random.Generator) -> Setting:
+def _random(problem: Problem, rng: np.random.Generator) -> Setting:
     for u in (*rng.random((DRAWS, 5)), np.zeros(5)):
         if (setting := problem.setting(u)) is not None:
             return setting
@@ -237,7 +210,7 @@ def _random(problem: _Problem, rng: np.random.Generator) -> Setting:
 
 
 def _improve(
-    problem: _Problem,
+    problem: Problem,
     surrogate: "_Surrogate",
     trials: list[TrialRecord],
     pending: list[Setting],
@@ -262,14 +235,14 @@ def _improve(
     return None
 
 
-def _winner(problem: _Problem, trials: list[TrialRecord]) -> tuple[Setting, float]:
+def _winner(problem: Problem, trials: list[TrialRecord]) -> tuple[Setting, float]:
     """The trained setting of highest posterior mean; without a surrogate, of highest value."""
     done = [(t.setting, t.value) for t in trials if t.status == "done" and t.value is not None]
     if all(t.value is None for t in trials):
         raise BudgetExhausted("the accountant refused every trial; raise epsilon")
     if not done:
         raise BadInput("expected a finite accuracy, but every trial failed; lower the rates")
-    surrogate = _fit(problem, trials, 0)
+    surrogate = _fit(problem, trials)
     if surrogate is None:
         return max(done, key=lambda pair: pair[1])
     means = surrogate.mean(problem.points([s for s, _ in done]))
@@ -279,23 +252,25 @@ def _winner(problem: _Problem, trials: list[TrialRecord]) -> tuple[Setting, floa
 
 @dataclass(frozen=True)
 class _Surrogate:
-    """A fitted Gaussian process of value given point."""
+    """A Gaussian process of value given point; it counts in standard deviations of the values."""
 
     model: Any
-    space: TuningSpace
+    problem: Problem
     centre: float
     scale: float
+    noise: float
+    """Mean variance of an observation."""
 
     def mean(self, u: Float[np.ndarray, "n 5"]) -> Float[Tensor, " n"]:
         """Posterior mean of the value at points."""
-        with _quiet(0):
-            posterior = self.model.posterior(_inputs(self.space, u))
-            return self.centre + self.scale * posterior.mean[:, 0].detach()
+        with _quiet(), torch.no_grad():
+            posterior = self.model.posterior(_inputs(self.problem, u))
+            return self.centre + self.scale * posterior.mean[:, 0]
 
     def improvement(
         self, best: float, pending: Float[np.ndarray, "p 5"] | None
     ) -> Callable[[Float[np.ndarray, "n 5"]], Float[np.ndarray, " n"]]:
-        """The logarithm of expected improvement over a value, as a function of points.
+        """The logarithm of augmented expected improvement over a value, as a function of points.
 
         Points that are pending count as observed at their posterior mean: the mean stays as it
         is, and the variance near them shrinks.
@@ -304,97 +279,119 @@ class _Surrogate:
 
         model = self.model
         if pending is not None:
-            with _quiet(0):
-                x = _inputs(self.space, pending)
-                y = model.posterior(x).mean.detach()
-                model = model.condition_on_observations(x, y, noise=torch.full_like(y, 1e-4))
+            with _quiet(), torch.no_grad():
+                x = _inputs(self.problem, pending)
+                y = model.posterior(x).mean
+                model = model.condition_on_observations(x, y, noise=torch.full_like(y, self.noise))
         gain = botorch.acquisition.LogExpectedImprovement(
             model, best_f=(best - self.centre) / self.scale
         )
 
         def score(u: Float[np.ndarray, "n 5"]) -> Float[np.ndarray, " n"]:
-            with _quiet(0), torch.no_grad():
-                return gain(_inputs(self.space, u)[:, None]).numpy()
+            with _quiet(), torch.no_grad():
+                x = _inputs(self.problem, u)[:, None]
+                variance = model.posterior(x).variance[:, 0, 0]
+                # Where the value is known better than one more look would show it, nothing is won.
+                news = 1 - (self.noise / (self.noise + variance)).sqrt()
+                return (gain(x) + news.clamp(min=1e-12).log()).numpy()
 
         return score
 
 
-def _fit(problem: _Problem, trials: list[TrialRecord], seed: int) -> _Surrogate | None:
-    """A fitted surrogate, or None where the data allow none."""
-    import botorch
-    from gpytorch import constraints, kernels, likelihoods, mlls, priors
+def _fit(problem: Problem, trials: list[TrialRecord]) -> _Surrogate | None:
+    """The likeliest of many surrogates drawn from the priors; None where the data allow none."""
     from linear_operator.utils.errors import NanError, NotPSDError
 
     observed = [(t, t.value) for t in trials if t.value is not None]
     done = [v for t, v in observed if t.status == "done"]
-    if len(done) < 2 or min(done) == max(done) or not _free(problem.space):
+    if len(done) < 2 or min(done) == max(done) or not problem.free:
         return None
     # A failure says that a setting is bad, not how bad: it counts as the worst that was seen.
     values = torch.tensor([v if t.status == "done" else min(done) for t, v in observed]).double()
     centre, scale = values.mean().item(), values.std().item()
-    x = _inputs(problem.space, problem.points([t.setting for t, _ in observed]))
-    noise_prior = priors.LogNormalPrior(-4.0, 1.0)
-    likelihood: Any = likelihoods.GaussianLikelihood(
-        noise_prior=noise_prior, noise_constraint=constraints.GreaterThan(1e-4)
-    )
+    y = (values - centre) / scale
+    x = _inputs(problem, problem.points([t.setting for t, _ in observed]))
+    binomial = torch.zeros_like(y)
     if problem.validation_samples:
-        binomial = (values * (1 - values)).clamp(min=LEAST_VARIANCE) / problem.validation_samples
-        likelihood = likelihoods.FixedNoiseGaussianLikelihood(
-            binomial / scale**2,
-            learn_additional_noise=True,
-            noise_prior=noise_prior,
-            noise_constraint=constraints.GreaterThan(1e-4),
-        )
-    # Without any priors, five points fit every length scale.
-    matern = kernels.MaternKernel(
-        ard_num_dims=x.shape[1], lengthscale_prior=priors.GammaPrior(3.0, 6.0)
-    )
-    with _quiet(seed):
-        model = botorch.models.SingleTaskGP(
-            x,
-            (values[:, None] - centre) / scale,
-            likelihood=likelihood,
-            covar_module=kernels.ScaleKernel(
-                matern, outputscale_prior=priors.GammaPrior(2.0, 0.15)
-            ),
-            outcome_transform=None,
-        )
+        p = values.clamp(0, 1)
+        binomial = (p * (1 - p)).clamp(min=LEAST_VARIANCE) / problem.validation_samples / scale**2
+    drawn = _hyperparameters(x.shape[1])
+    with _quiet(), torch.no_grad():
         try:
-            botorch.fit_gpytorch_mll(mlls.ExactMarginalLogLikelihood(model.likelihood, model))
+            k = int(_evidence(x, y, binomial, drawn).argmax())
+            model = _model(x, y, binomial, [h[k] for h in drawn])
             finite = bool(model.posterior(x).mean.isfinite().all())
-        except (
-            botorch.exceptions.ModelFittingError,
-            NotPSDError,
-            NanError,
-            torch.linalg.LinAlgError,
-        ):
+        except (NotPSDError, NanError, torch.linalg.LinAlgError):
             return None
-    return _Surrogate(model, problem.space, centre, scale) if finite else None
+    noise = (binomial + drawn[-1][k]).mean().item()
+    return _Surrogate(model, problem, centre, scale, noise) if finite else None
 
 
-def _free(space: TuningSpace) -> list[int]:
-    """The axes along which there is anything to choose."""
-    return [i for i, axis in enumerate(space.axes) if axis.high > axis.low]
+@cache
+def _hyperparameters(d: int) -> list[Tensor]:
+    """Length scales (k, d), variances (k,) and noises (k,), spread over their priors.
+
+    Inputs fill the unit cube and values have variance 1. Without priors, five points fit every
+    length scale.
+    """
+    u = qmc.Sobol(d + 2, rng=np.random.default_rng(0)).random(DRAWN)
+    lengths = stats.lognorm(0.7, scale=0.5).ppf(u[:, :d])
+    variances = stats.lognorm(0.7, scale=1.5).ppf(u[:, d])
+    noises = stats.lognorm(1.2, scale=0.05).ppf(u[:, d + 1])
+    return [torch.from_numpy(h) for h in (lengths, variances, noises + 1e-4)]
 
 
-def _inputs(space: TuningSpace, u: Float[np.ndarray, "n 5"]) -> Float[Tensor, "n d"]:
-    """What the surrogate sees of points: logarithms of values, in [0, 1], of the free axes."""
-    free = _free(space)
-    columns = {}
-    for i in free:
-        axis = space.axes[i]
-        columns[i] = np.log(axis.value(u[:, i]) / axis.low) / math.log(axis.high / axis.low)
-    if 0 in columns and 1 in columns:
-        eta, c = (math.log(axis.high / axis.low) for axis in space.axes[:2])
-        columns[0] = (columns[0] * eta + columns[1] * c) / (eta + c)
-    return torch.from_numpy(np.stack([columns[i] for i in free], axis=1))
+def _evidence(
+    x: Float[Tensor, "n d"],
+    y: Float[Tensor, " n"],
+    binomial: Float[Tensor, " n"],
+    drawn: list[Tensor],
+) -> Float[Tensor, " k"]:
+    """Marginal likelihood of the values, its logarithm over n, under each of k draws."""
+    from gpytorch import mlls
+
+    model = _model(x, y, binomial, drawn)
+    model.train()
+    likelihood = mlls.ExactMarginalLogLikelihood(model.likelihood, model)
+    return likelihood(model(*model.train_inputs), model.train_targets).nan_to_num(nan=-math.inf)
+
+
+def _model(
+    x: Float[Tensor, "n d"],
+    y: Float[Tensor, " n"],
+    binomial: Float[Tensor, " n"],
+    h: list[Tensor],
+) -> Any:
+    """BoTorch's model with given hyperparameters; k at once if they are."""
+    import botorch
+    from gpytorch import kernels, likelihoods
+
+    lengths, variance, noise = h
+    k = variance.shape
+    likelihood = likelihoods.FixedNoiseGaussianLikelihood(
+        binomial.expand(*k, -1), learn_additional_noise=True, batch_shape=k
+    )
+    matern = kernels.MaternKernel(ard_num_dims=x.shape[1], batch_shape=k)
+    model = botorch.models.SingleTaskGP(
+        x.expand(*k, -1, -1),
+        y[:, None].expand(*k, -1, -1),
+        likelihood=likelihood,
+        covar_module=kernels.ScaleKernel(matern, batch_shape=k),
+        outcome_transform=None,
+    )
+    model.covar_module.outputscale = variance
+    matern.lengthscale = lengths[..., None, :]
+    likelihood.second_noise_covar.noise = noise[..., None]
+    return model
+
+
+def _inputs(problem: Problem, u: Float[np.ndarray, "n 5"]) -> Float[Tensor, "n d"]:
+    return torch.from_numpy(problem.inputs(u))
 
 
 @contextmanager
-def _quiet(seed: int) -> Iterator[None]:
-    """One thread, torch's draws seeded and its global state put back, and no warnings."""
-    with one_thread(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        # The CPU generator only: torch.manual_seed would reseed every accelerator as well.
-        torch.default_generator.manual_seed(seed)
+def _quiet() -> Iterator[None]:
+    """One thread, so that sums come in one order, and no warnings."""
+    with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

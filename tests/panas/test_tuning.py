@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import botorch
 import numpy as np
 import pytest
 import torch
@@ -20,7 +19,7 @@ from torch import Tensor
 from panas import tuning
 from panas.errors import BadInput, BudgetExhausted
 from panas.journal import Journal, open_journal
-from panas.settings import FIXED_CONFIGURATIONS, Menu, Range, choice
+from panas.settings import FIXED_CONFIGURATIONS, Menu, Problem, Range, choice
 from panas.store import write_json
 from panas.tuning import Setting, TrialRecord, TuningConfig, TuningResult, TuningSpace, tune
 
@@ -183,8 +182,8 @@ def problem(
     space: TuningSpace = SPACE,
     minimum_noise: Callable[[int, int | None], float | None] = least,
     validation_samples: int | None = None,
-) -> tuning._Problem:
-    return tuning._Problem(space, minimum_noise, validation_samples)
+) -> Problem:
+    return Problem(space, minimum_noise, validation_samples)
 
 
 def fitted(
@@ -193,24 +192,24 @@ def fitted(
     minimum_noise: Callable[[int, int | None], float | None] = least,
     validation_samples: int | None = None,
 ) -> tuning._Surrogate:
-    surrogate = tuning._fit(problem(space, minimum_noise, validation_samples), list(trials), 0)
+    surrogate = tuning._fit(problem(space, minimum_noise, validation_samples), list(trials))
     assert surrogate is not None
     return surrogate
 
 
-def test_expected_improvement_is_the_closed_form() -> None:
-    surrogate = fitted(search(trials=8, initial=8).trials)
+def test_augmented_expected_improvement_is_the_closed_form() -> None:
+    surrogate = fitted(search(trials=8, initial=8).trials, validation_samples=50)
     u = np.random.default_rng(1).random((6, 5))
-    posterior = surrogate.model.posterior(tuning._inputs(SPACE, u))
-    mean = surrogate.centre + surrogate.scale * posterior.mean[:, 0].detach()
-    std = surrogate.scale * posterior.variance[:, 0].sqrt().detach()
-    torch.testing.assert_close(surrogate.mean(u), mean)
-    z = (mean - 0.6) / std
+    posterior = surrogate.model.posterior(tuning._inputs(problem(), u))
+    mean, variance = posterior.mean[:, 0].detach(), posterior.variance[:, 0].detach()
+    torch.testing.assert_close(surrogate.mean(u), surrogate.centre + surrogate.scale * mean)
+    std = variance.sqrt()
+    z = (mean - (0.6 - surrogate.centre) / surrogate.scale) / std
     normal = torch.distributions.Normal(0.0, 1.0)
     closed = std * (z * normal.cdf(z) + normal.log_prob(z).exp())
+    closed *= 1 - (surrogate.noise / (surrogate.noise + variance)) ** 0.5
     log_ei = torch.from_numpy(surrogate.improvement(0.6, None)(u))
-    # The model counts in standard deviations of the values.
-    torch.testing.assert_close(surrogate.scale * log_ei.exp(), closed, rtol=1e-5, atol=1e-9)
+    torch.testing.assert_close(log_ei.exp(), closed, rtol=1e-5, atol=1e-9)
 
 
 def posterior_by_hand(
@@ -233,28 +232,48 @@ def test_the_surrogate_is_a_gaussian_process_with_the_noise_of_an_accuracy(
 ) -> None:
     trials = search(trials=12, initial=12).trials
     surrogate = fitted(trials, validation_samples=validation_samples)
-    model, likelihood = surrogate.model, surrogate.model.likelihood
-    x = model.train_inputs[0]
+    x, y = surrogate.model.train_inputs[0], surrogate.model.train_targets
     p = torch.tensor([t.value for t in trials], dtype=torch.float64)
-    if validation_samples is None:
-        noise = likelihood.noise.detach().expand(12)
-    else:
+    binomial = torch.zeros(12, dtype=torch.float64)
+    if validation_samples:
         binomial = (p * (1 - p)).clamp(min=0.05) / validation_samples / surrogate.scale**2
-        noise = binomial + likelihood.second_noise.detach()
-    at = tuning._inputs(SPACE, np.random.default_rng(2).random((5, 5)))
+    noise = binomial + surrogate.model.likelihood.second_noise.detach()
+    assert surrogate.noise == pytest.approx(noise.mean().item())
+    at = tuning._inputs(problem(), np.random.default_rng(2).random((5, 5)))
     mean, variance = posterior_by_hand(surrogate, x, noise, at)
-    posterior = model.posterior(at)
+    posterior = surrogate.model.posterior(at)
     torch.testing.assert_close(posterior.mean[:, 0].detach(), mean, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(posterior.variance[:, 0].detach(), variance, rtol=1e-3, atol=1e-5)
+    # No other of the hyperparameters that were drawn makes the values likelier.
+    drawn = tuning._hyperparameters(x.shape[1])
+    evidence = []
+    for lengths, variance, learnt in zip(*drawn, strict=True):
+        r = 5**0.5 * ((x[:, None] - x[None]) / lengths).norm(dim=2)
+        K = variance * (1 + r + r * r / 3) * (-r).exp() + (binomial + learnt).diag()
+        spread = torch.distributions.MultivariateNormal(torch.zeros_like(y), K)
+        evidence.append(spread.log_prob(y).item())
+    best = int(np.argmax(evidence))
+    lengths = surrogate.model.covar_module.base_kernel.lengthscale.detach()[0]
+    torch.testing.assert_close(lengths, drawn[0][best])
+    assert surrogate.model.likelihood.second_noise.item() == pytest.approx(drawn[2][best].item())
+
+
+def test_hyperparameters_fill_their_priors() -> None:
+    lengths, variances, noises = tuning._hyperparameters(3)
+    assert lengths.shape == (tuning.DRAWN, 3)
+    assert lengths.median(0).values.tolist() == pytest.approx([0.5] * 3, rel=0.02)
+    assert variances.log().std().item() == pytest.approx(0.7, rel=0.05)
+    assert noises.min() >= 1e-4
+    assert torch.corrcoef(lengths.log().T).triu(1).abs().max() < 0.1
 
 
 def test_few_validation_samples_make_the_surrogate_doubt_what_it_saw() -> None:
     trials = search(trials=12, initial=12).trials
     spread = {}
-    for n in (10, 10_000):
+    for n in (3, 10_000):
         means = fitted(trials, validation_samples=n).mean(problem().points(settings_of(trials)))
         spread[n] = means.std().item()
-    assert spread[10] < 0.8 * spread[10_000]
+    assert spread[3] < 0.9 * spread[10_000]
 
 
 def settings_of(trials: Sequence[TrialRecord]) -> list[Setting]:
@@ -274,16 +293,25 @@ def test_the_surrogate_is_the_papers() -> None:
     assert y.std().item() == pytest.approx(1)
 
 
-def test_settings_of_equal_step_length_share_the_surrogates_first_input() -> None:
-    space = TuningSpace(learning_rate=(0.01, 1.0), clip=(0.1, 10.0))
-    values = [(0.1, 1.0), (1.0, 0.1), (0.01, 10.0), (1.0, 10.0), (0.01, 0.1)]
-    points = problem(space).points(
-        [
-            Setting(learning_rate=rate, noise_multiplier=1.1, clip=clip, batch_size=32)
-            for rate, clip in values
-        ]
+def test_settings_of_equal_path_share_the_surrogates_first_input() -> None:
+    space = TuningSpace(
+        learning_rate=(0.01, 1.0), clip=(0.1, 10.0), batch_sizes=(10, 100), epochs=(1, 10)
     )
-    assert tuning._inputs(space, points)[:, 0].tolist() == pytest.approx([0.5, 0.5, 0.5, 1, 0])
+    known = problem(space, lambda batch, epochs: 1.0)
+    rows = [(0.1, 1.0, 10, 1), (1.0, 0.1, 100, 10), (0.01, 10.0, 10, 1), (0.1, 0.1, 10, 10)]
+    ends = [(0.01, 0.1, 100, 1), (1.0, 10.0, 10, 10)]
+
+    def first(rows: list[tuple[float, float, int, int]]) -> list[float]:
+        points = known.points(
+            [
+                Setting(learning_rate=a, noise_multiplier=1.1, clip=c, batch_size=b, epochs=e)
+                for a, c, b, e in rows
+            ]
+        )
+        return known.inputs(points)[:, 0].tolist()
+
+    assert first(rows) == pytest.approx([0.5] * 4, abs=0.01)
+    assert first(ends) == pytest.approx([0, 1], abs=1e-9)
 
 
 def test_what_is_pending_is_not_proposed_again() -> None:
@@ -295,7 +323,12 @@ def test_what_is_pending_is_not_proposed_again() -> None:
     after = surrogate.improvement(incumbent, best)(u)
     assert after[before.argmax()] < before.max() - 0.5
     assert np.all(after <= before + 1e-6)  # the mean stays, and no variance grows
-    far = (tuning._inputs(SPACE, u) - tuning._inputs(SPACE, best)).abs().max(1).values.argmax()
+    far = (
+        (tuning._inputs(problem(), u) - tuning._inputs(problem(), best))
+        .abs()
+        .max(1)
+        .values.argmax()
+    )
     assert after[far] == pytest.approx(before[far], abs=0.3)
 
 
@@ -332,11 +365,12 @@ def test_a_constant_objective_survives() -> None:
 def test_a_surrogate_that_cannot_be_fitted_falls_back_to_the_best_observed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(_: object) -> None:
-        raise botorch.exceptions.ModelFittingError("not positive definite")
+    def fail(*_: object) -> None:
+        raise torch.linalg.LinAlgError("not positive definite")
 
-    monkeypatch.setattr(botorch, "fit_gpytorch_mll", fail)
+    monkeypatch.setattr(tuning, "_evidence", fail)
     result = search()
+    assert {t.proposed_by for t in result.trials} == {"random"}
     assert result.predicted == max(t.value for t in result.trials if t.value is not None)
     assert smooth(result.best) == result.predicted
 
