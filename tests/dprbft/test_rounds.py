@@ -19,7 +19,7 @@ from dprbft.task import Task
 from panas.checkpoint import load_network
 from panas.errors import BudgetExhausted
 from panas.privacy.account import Account
-from panas.privacy.accounting import Event, PostProcessing, Unprotected
+from panas.privacy.accounting import Event, PostProcessing, SampledGaussian, Unprotected
 from panas.privacy.ledger import Ledger
 from panas.store import read_json, read_lines
 from panas.training import accuracy
@@ -89,6 +89,31 @@ def test_every_variant_trains_and_keeps_its_budget(
     config = tiny(**changes)
     carry(tmp_path / "r", config)
     check_whole(tmp_path / "r", config)
+
+
+def test_passes_that_were_tuned_are_those_that_train_and_are_charged(
+    tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
+):
+    # The configuration's own single pass is not on the menu.
+    config = tiny(
+        federation__rounds=2,
+        tuning__trials=3,
+        tuning__initial=2,
+        tuning__epochs=(2, 4),
+        tuning__batch_sizes=(20,),
+        tuning__noise_factor=(1.0, 1.0),
+    )
+    carry(tmp_path / "r", config)
+    check_whole(tmp_path / "r", config)
+    states = load_states(tmp_path / "r", 2)
+    for account, state in zip(accounts(tmp_path / "r"), states, strict=True):
+        epochs, plan = state.setting.epochs, state.plan
+        assert epochs in (2, 4)
+        assert plan is not None
+        assert plan.epochs == epochs
+        trained = [e for e in account.events("training") if isinstance(e, SampledGaussian)]
+        assert [e.steps for e in trained] == [math.ceil(epochs / plan.rate - 1e-9)] * 2
+        assert 0.9 * account.budget.epsilon < account.spent() <= account.budget.epsilon
 
 
 def events_of(run: Path, phase: str) -> list[list[Event]]:
