@@ -1,6 +1,9 @@
 """The code that the documents show, run at a small size."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import pytest
 from PIL import Image
 
 from panas.evolution import EvolutionConfig
+from panas.store import read_json
 from panas.tuning import TuningConfig
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,3 +66,50 @@ def test_what_searching_shows_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         "log.jsonl",
         "ledger.jsonl",
     }
+
+
+TINY = """--set data.limit=200 --set search.population=2 --set search.generations=1
+--set search.epochs=1 --set search.max_blocks=3 --set search.widths=[16] --set tuning.trials=1
+--set training.epochs=1 --set training.warm_epochs=1 --set federation.rounds=1"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_job_array_that_searching_shows_runs_and_goes_on(tmp_path: Path):
+    """Its two scripts, with two clients, small settings, and a stand-in for Slurm."""
+    text = (ROOT / "docs/searching.md").read_text()
+    tasks, submit = re.findall(r"```bash\n(.*?)```", text, re.S)
+    assert "--array=0-9" in tasks
+    assert "--clients 10" in submit
+    one_core = re.compile(r"--cpus-per-task=\d+")
+    tasks = one_core.sub("--cpus-per-task=1", tasks.replace("--array=0-9", "--array=0-1"))
+    (tmp_path / "client.sbatch").write_text(tasks)
+    submit = re.sub(r"--dataset \S+ --data-root \S+", " ".join(TINY.split()), submit)
+    submit = submit.replace("--clients 10", "--clients 2").replace("/scratch", str(tmp_path))
+    (tmp_path / "federation.sh").write_text(one_core.sub("--cpus-per-task=1", submit))
+    for folder in ("bin", "jobs"):
+        (tmp_path / folder).mkdir()
+    sbatch = tmp_path / "bin" / "sbatch"
+    sbatch.write_text(
+        f'#!/bin/sh\nexec {sys.executable} {ROOT}/tests/stand_in_for_sbatch.py "$@"\n'
+    )
+    sbatch.chmod(0o755)
+    where = os.pathsep.join([str(sbatch.parent), str(Path(sys.executable).parent), "/bin:/usr/bin"])
+    own = {"PATH": where, "USER": "me", "HOME": str(tmp_path), "JOBS": str(tmp_path / "jobs")}
+    own |= {"OMP_NUM_THREADS": "1"}
+
+    def call() -> None:
+        done = subprocess.run(
+            ["bash", "federation.sh"], cwd=tmp_path, env=own, capture_output=True, text=True
+        )
+        logs = {p.name: p.read_text()[-2000:] for p in tmp_path.glob("*.log")}
+        assert done.returncode == 0, (done.stderr, logs)
+
+    call()
+    run = tmp_path / "me" / "federation"
+    found = {p: p.read_bytes() for p in run.glob("*/client-*/best.json")}
+    assert len(found) == 4
+    assert read_json(run / "summary.json")["rounds"] == 1
+    call()
+    assert {p: p.read_bytes() for p in found} == found
+    assert [p.read_text() for p in sorted((tmp_path / "jobs").iterdir())] == ["0 0", "0"] * 2
