@@ -294,3 +294,8 @@ def reports(config: RunConfig, clients: int) -> dict[str, int]:
         "tune": clients,
         "train": config.federation.clients + sum(len(c) + 1 for c in rounds),
     }
+
+
+def last_generation(config: RunConfig) -> int:
+    """Number of the last generation of each search; a random one has the first alone."""
+    return config.search.generations if config.search.algorithm == "genetic" else 0

@@ -5,6 +5,7 @@ from dprbft.engines.inprocess import InProcess
 from dprbft.stages import (
     hold,
     is_done,
+    last_generation,
     reports,
     search_prices,
     search_stage,
@@ -45,7 +46,7 @@ def _stages(job: Job) -> None:
             where = (job.run, config, engine, job.device, display.report)
             if not is_done(job.run, "search"):
                 display.stage("search", totals["search"])
-                search_stage(*where, progress=display.generations(config.search.generations))
+                search_stage(*where, progress=display.generations(last_generation(config)))
             if not is_done(job.run, "tune"):
                 display.stage("tune", totals["tune"])
                 tune_stage(*where, progress=display.trials(config.tuning.trials))

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dprbft.layout import search_file
-from dprbft.stages import search_prices, search_stage
+from dprbft.stages import last_generation, search_prices, search_stage
 from panas.store import read_json
 from panas_cli.of_clients import Clients, of_clients, print_files, print_table
 from panas_cli.options import Request, with_common
@@ -25,7 +25,7 @@ def search(request: Request, client: Clients = None) -> None:
             job.device,
             display.report,
             ids,
-            progress=display.generations(job.config.search.generations),
+            progress=display.generations(last_generation(job.config)),
         )
     found = [read_json(search_file(job.run, i)) for i in ids]
     if job.json:

@@ -38,6 +38,18 @@ def test_a_search_ends_with_genome_costs_and_files(cli: Callable, tiny: Callable
     ]
 
 
+@pytest.mark.parametrize(("algorithm", "last"), [("genetic", "1/1"), ("random", "0/0")])
+def test_a_search_counts_its_generations(
+    algorithm: str, last: str, cli: Callable, tiny: Callable, tmp_path: Path
+):
+    options = tiny(search__algorithm=algorithm, search__generations=1)
+    outcome = cli("search", "--out", tmp_path / "r", *options)
+    assert outcome.code == 0
+    lines = [line for line in outcome.err.splitlines() if "generation" in line]
+    assert f"client  0:  generation {last}  best" in lines[-1]
+    assert "left" not in lines[-1]
+
+
 def test_tuning_ends_with_the_setting_and_files(cli: Callable, tiny: Callable, tmp_path: Path):
     run = tmp_path / "r"
     assert cli("search", "--out", run, *tiny()).code == 0
