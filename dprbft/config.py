@@ -81,7 +81,8 @@ class Search(Section):
     survival: Literal["best", "roulette"] = "best"  # of parents and offspring
     rungs: tuple[float, ...] = (0.5,)  # shares of the training after which the slower ones stop
     keep: Annotated[float, Field(gt=0, le=1)] = 1 / 3  # share that goes on beyond a rung
-    seeding: Count = 4  # random genomes scored for each place of the first population
+    seeding: Count = 2  # random genomes scored for each place of the first population
+    offspring: Count | None = 5  # children trained in a generation; None: as the population
     screening: Count = 20  # children drawn for each that is trained
     inherit: bool = False  # whether children start from their parent's weights
     seconds: Positive | None = None  # that one stretch of training may take; makes runs differ

@@ -156,7 +156,7 @@ class Breeder:
         return [Child(genome) for genome in genomes[: config.population]]
 
     def vary(self, population: Sequence[int], worth: Accuracies) -> list[Child]:
-        """As many children as the population has places.
+        """The children of a generation.
 
         Args:
             population: places of its individuals in the memory.
@@ -165,7 +165,7 @@ class Breeder:
         """
         config, rng, genome_of = self._config, self._rng, self._memory.genomes
         children: list[Child] = []
-        while len(children) < config.population * config.screening:
+        while len(children) < config.children * config.screening:
             pair = [population[self._parent(worth)] for _ in range(2)]
             a, b = (genome_of[i] for i in pair)
             parents = (a, b)
@@ -179,7 +179,7 @@ class Breeder:
                     children.append(self._made_new(child, parent, children))
                 else:
                     children.append(Child(child, parent, known, known is not None))
-        return self._screened(children)[: config.population]
+        return self._screened(children)[: config.children]
 
     def _random(self) -> Genome:
         return random_genome(self._space, self._rng)
@@ -202,12 +202,14 @@ class Breeder:
         places, y = self._memory.finals()
         if self._config.screening == 1 or len(places) < LEAST:
             return children
-        predictor = Predictor(self._features(self._memory.genomes[i] for i in places), y)
-        gain = predictor.improvement(
-            self._features(child.genome for child in children), self._bests(children, places, y)
-        )
-        gain[[child.known is not None for child in children]] = -1.0
-        return [children[i] for i in np.argsort(-gain, kind="stable")]
+        new = [child for child in children if child.known is None]
+        if not new:
+            return children
+        X = self._features(self._memory.genomes[i] for i in places)
+        Z = self._features(child.genome for child in new)
+        predictor = Predictor(X, y, np.concatenate([X, Z]))
+        chosen = predictor.batch(Z, self._bests(new, places, y), self._config.children)
+        return [new[i] for i in chosen] + [child for child in children if child.known is not None]
 
     def _bests(
         self, children: list[Child], places: list[int], y: Accuracies

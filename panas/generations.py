@@ -33,8 +33,10 @@ class EvolutionConfig:
     """Shares of the training, increasing, after which the slower candidates stop; () for none."""
     keep: float = 1 / 3
     """Share of candidates that goes on beyond a rung, in (0, 1]."""
-    seeding: int = 4
+    seeding: int = 2
     """Random genomes scored for each place of the first population, at least 1 (not scored)."""
+    offspring: int | None = 5
+    """Children trained in a generation, at least 1; None: as many as the population."""
     screening: int = 20
     """Children drawn for each that is trained, at least 1; a predictor chooses among them."""
     inherit: bool = False
@@ -64,6 +66,11 @@ class EvolutionConfig:
         if self.seconds is not None and not (0 < self.seconds < math.inf):
             raise BadInput(f"expected seconds above 0, got {self.seconds}; raise them")
 
+    @property
+    def children(self) -> int:
+        """Children trained in a generation."""
+        return self.population if self.offspring is None else self.offspring
+
     @classmethod
     def paper(
         cls,
@@ -83,6 +90,7 @@ class EvolutionConfig:
             survival="roulette",
             rungs=(),
             seeding=1,
+            offspring=None,
             screening=1,
         )
 

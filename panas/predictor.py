@@ -62,6 +62,8 @@ def features(genome: Genome, shape: Shape) -> Float[np.ndarray, " f"]:
             len(pools),
             own,
             np.mean(pools) if pools else 1.0,
+            isinstance(genome.blocks[0], PoolBlock),
+            isinstance(genome.blocks[-1], PoolBlock),
             np.log(widths[1]),
             np.log(widths[-1]),
             np.log(np.mean(widths[1:])),
@@ -72,7 +74,8 @@ def features(genome: Genome, shape: Shape) -> Float[np.ndarray, " f"]:
             np.log1p(parameters),
             np.log1p(macs),
             np.log(field),
-        ]
+        ],
+        dtype=float,
     )
 
 
@@ -82,13 +85,16 @@ class Predictor:
     Args:
         X: features of the genomes that were trained, at least 2.
         y: their accuracies.
+        scale_of: features of all genomes in question, by whose spread each feature is measured;
+            None: X itself.
 
     """
 
-    def __init__(self, X: Features, y: Values) -> None:
-        spread = X.std(0)
+    def __init__(self, X: Features, y: Values, scale_of: Features | None = None) -> None:
+        like = X if scale_of is None else scale_of
+        spread = like.std(0)
         # A feature that has not varied yet keeps its unit: divided by 0 it would drown the others.
-        self._mean, self._scale = X.mean(0), np.where(spread > 1e-9, spread, 1.0)
+        self._mean, self._scale = like.mean(0), np.where(spread > 1e-9, spread, 1.0)
         self._offset, self._spread = y.mean(), y.std() + 1e-9
         self._X = (X - self._mean) / self._scale
         target = (y - self._offset) / self._spread
@@ -97,20 +103,40 @@ class Predictor:
 
     def predict(self, X: Features) -> tuple[Values, Values]:
         """Mean and standard deviation of the accuracy of other genomes."""
-        Z = (X - self._mean) / self._scale
-        scale, _, linear = self._how
-        cross = _kernel(Z, self._X, scale, linear)
-        mean = cross @ self._alpha
-        inner = solve_triangular(self._factor, cross.T, lower=True)
-        own = 1 + linear * (Z**2).mean(1)
-        variance = np.maximum(own - (inner**2).sum(0), 1e-9) * self._variance
-        return self._offset + self._spread * mean, self._spread * np.sqrt(variance)
+        mean, covariance = self._posterior(X)
+        return mean, np.sqrt(np.diag(covariance))
 
     def improvement(self, X: Features, best: Values | float) -> Values:
         """Expected improvement over an accuracy, or for each genome over its own."""
-        mean, deviation = self.predict(X)
-        z = (mean - best) / deviation
-        return deviation * (z * norm.cdf(z) + norm.pdf(z))
+        return _improvement(*self.predict(X), best)
+
+    def batch(self, X: Features, best: Values | float, count: int) -> list[int]:
+        """So many genomes to train at once: each the most promising, given those before it.
+
+        Each choice is taken to turn out as expected: that leaves all means as they are, and makes
+        its like less uncertain, so that the next choice is another kind of genome.
+        """
+        mean, covariance = self._posterior(X)
+        noise = self._how[1] * self._variance * self._spread**2
+        chosen: list[int] = []
+        for _ in range(min(count, len(X))):
+            deviation = np.sqrt(np.maximum(np.diag(covariance), 1e-12))
+            gain = _improvement(mean, deviation, best)
+            gain[chosen] = -np.inf
+            i = int(np.argmax(gain))
+            chosen.append(i)
+            column = covariance[:, i]
+            covariance = covariance - np.outer(column, column) / (column[i] + noise)
+        return chosen
+
+    def _posterior(self, X: Features) -> tuple[Values, Float[np.ndarray, "n n"]]:
+        Z = (X - self._mean) / self._scale
+        scale, _, linear = self._how
+        cross = _kernel(Z, self._X, scale, linear)
+        inner = solve_triangular(self._factor, cross.T, lower=True)
+        covariance = (_kernel(Z, Z, scale, linear) - inner.T @ inner) * self._variance
+        np.fill_diagonal(covariance, np.maximum(np.diag(covariance), 1e-9 * self._variance))
+        return self._offset + self._spread * (cross @ self._alpha), self._spread**2 * covariance
 
     def _fit(
         self, target: Values, scale: float, noise: float, linear: float
@@ -122,6 +148,11 @@ class Predictor:
         variance = max(float(target @ alpha) / n, 1e-12)
         evidence = -0.5 * n * np.log(variance) - np.log(np.diag(factor)).sum()
         return evidence, (scale, noise, linear), factor, alpha, variance
+
+
+def _improvement(mean: Values, deviation: Values, best: Values | float) -> Values:
+    z = (mean - best) / deviation
+    return deviation * (z * norm.cdf(z) + norm.pdf(z))
 
 
 def _kernel(
