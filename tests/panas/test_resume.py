@@ -295,7 +295,7 @@ check_kills(Path({folder!r}), {workers}, {inherit}, {moments})
 
 @pytest.mark.slow
 @pytest.mark.parametrize("inherit", [False, True], ids=["fresh", "inherit"])
-@pytest.mark.parametrize(("workers", "moments"), [(1, 20), (2, 10)])
+@pytest.mark.parametrize(("workers", "moments"), [(1, 20), (2, 5)])
 @pytest.mark.timeout(1500)
 def test_a_search_killed_anywhere_goes_on(
     tmp_path: Path, workers: int, moments: int, inherit: bool
