@@ -182,6 +182,7 @@ class _Track:
         since: the time, in seconds, from which its speed is measured.
         records: those so far.
         before: work that was done before `since`.
+        ran: whether a record came while this process looked on.
         left: what is left, in words; empty where nothing can be said.
 
     """
@@ -189,6 +190,7 @@ class _Track:
     since: float
     records: list[Mapping[str, Any]] = field(default_factory=list)
     before: int = 0
+    ran: bool = False
     step: int = 0
     total: int = 0
     left: str = ""
@@ -209,8 +211,10 @@ class _Track:
         fresh, seconds = work[-1] - self.before, now - self.since
         # The first generation is unlike the others: everybody in it is new.
         later = (work[-1] - work[0]) / (len(work) - 1) if len(work) > 1 else work[0]
-        known = live and fresh > 0 and not self.finished
+        known = live and fresh > 0 and seconds > 0 and not self.finished
         self.left = about(seconds / fresh * later * (total - step)) if known else ""
+        if live and not self.ran:  # from now on, without what a process takes to start
+            self.since, self.before, self.ran = now, work[-1], True
 
     def _work(self) -> list[int]:
         """Work after each record."""

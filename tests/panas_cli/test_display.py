@@ -102,6 +102,25 @@ def test_without_passes_time_left_goes_by_evaluations(clock: Clock):
     assert left(shown) == "about 33 min left"
 
 
+def test_what_a_process_takes_to_start_is_no_part_of_the_speed(clock: Clock):
+    shown = display(clock)
+    shown.stage("search", 1)
+    clock.now = 5000.0
+    shown.generation(0, generation(0, 100), 11)
+    clock.now += 60
+    shown.generation(0, generation(1, 200), 11)
+    assert left(shown) == "about 10 min left"
+
+
+def test_generations_seen_at_one_look_say_nothing_of_the_speed(clock: Clock):
+    shown = display(clock)
+    shown.stage("search", 1)
+    clock.now = 60.0
+    for k in range(2):
+        shown.generation(0, generation(k, 100 * (k + 1)), 11)
+    assert lines(shown)[-1].endswith("failed   2")
+
+
 def test_what_ran_before_an_interruption_is_counted_but_not_as_speed(clock: Clock):
     shown = display(clock)
     shown.stage("search", 1)
@@ -113,6 +132,9 @@ def test_what_ran_before_an_interruption_is_counted_but_not_as_speed(clock: Cloc
     (line,) = lines(shown)[1:]
     assert "tried 110" in line
     assert left(shown) == "about 18 min left"  # 9 x 120 s
+    clock.now += 60
+    shown.generation(0, generation(11, 1200), 19)
+    assert left(shown) == "about 8 min left"  # 8 x 60 s: the start is over
 
 
 def test_a_client_that_begins_later_is_timed_from_when_a_worker_was_free(clock: Clock):
