@@ -26,7 +26,7 @@ Source: DPFNAS, section III-A3 and equation 1; Huang et al. 2006 for the augment
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -41,7 +41,7 @@ from torch import Tensor
 
 from panas.errors import BadInput, BudgetExhausted
 from panas.journal import Journal
-from panas.pool import Pool, WorkerDied
+from panas.pool import Pool
 from panas.seeds import one_thread
 from panas.settings import (
     FIXED_CONFIGURATIONS,
@@ -51,14 +51,17 @@ from panas.settings import (
     TuningSpace,
 )
 from panas.trials import (
+    DRAWS,
     Objective,
     Proposal,
     Proposer,
     TrialRecord,
     TuningConfig,
     TuningResult,
-    attempt,
-    record,
+    climb,
+    design,
+    random_setting,
+    run,
 )
 
 __all__ = [
@@ -71,15 +74,6 @@ __all__ = [
     "TuningSpace",
     "tune",
 ]
-
-CANDIDATES = 1000
-"""Points at which the acquisition is compared, before its best ones are refined."""
-
-REFINEMENTS = (0.1, 0.03, 0.01)
-"""Spread of the candidates around the best ones so far, in sides of the cube, round by round."""
-
-DRAWS = 100
-"""Random points that are tried before the cheapest setting stands in."""
 
 DRAWN = 512
 """Hyperparameters of the surrogate that are compared, a power of 2."""
@@ -132,7 +126,7 @@ def tune(
     known = list(journal.lines) if journal else []
     if any(line["stream"] != root for line in known):
         raise BadInput("expected a journal of this search, got another's; give another folder")
-    trials = [TrialRecord.from_dict(line["trial"]) for line in known]
+    trials = [TrialRecord.from_dict(line["trial"]) for line in known[: config.trials]]
     problem = Problem(space, cache(minimum_noise), validation_samples)
     with Pool(workers, objective) as pool:
         for start in range(0, config.trials, config.parallel):
@@ -145,7 +139,7 @@ def tune(
             missing = batch[len(trials) - start :]
             size = 1 if workers == 1 else len(missing)
             for k in range(0, len(missing), size):
-                for trial in _run(pool, missing[k : k + size]):
+                for trial in run(pool, missing[k : k + size]):
                     if journal:
                         journal.append({"stream": root, "trial": trial.as_dict()})
                     trials.append(trial)
@@ -153,16 +147,6 @@ def tune(
                         on_trial(trial)
     best, predicted = _winner(problem, trials)
     return TuningResult(best, predicted, tuple(trials))
-
-
-def _run(pool: Pool[Objective], proposals: Sequence[Proposal]) -> list[TrialRecord]:
-    asked = [p for p in proposals if p.affordable]
-    outcomes = iter(pool.survive(attempt, [p.setting for p in asked]))
-    trials = []
-    for p in proposals:
-        outcome = next(outcomes) if p.affordable else None
-        trials.append(record(p, outcome.error if isinstance(outcome, WorkerDied) else outcome))
-    return trials
 
 
 def _propose(
@@ -183,30 +167,14 @@ def _propose(
         setting: Setting | None = None
         by: Proposer = "random"
         if number < config.initial:
-            setting = problem.setting(_design(config.initial, root)[number])
+            setting = problem.setting(design(config.initial, root)[number])
         elif surrogate is not None:
             pending = [p.setting for p in proposals]
             setting, by = _improve(problem, surrogate, trials, pending, rng), "ei"
         if setting is None:
-            setting, by = _random(problem, rng), "random"
+            setting, by = random_setting(problem, rng), "random"
         proposals.append(Proposal(number, setting, by, is_affordable(setting)))
     return proposals
-
-
-def _design(initial: int, root: int) -> Float[np.ndarray, "initial 5"]:
-    """The first points: a Latin hypercube, so that each axis is covered evenly."""
-    return qmc.LatinHypercube(5, rng=np.random.default_rng((root, 0, 0))).random(initial)
-
-
-def _random(problem: Problem, rng: np.random.Generator) -> Setting:
-    for u in (*rng.random((DRAWS, 5)), np.zeros(5)):
-        if (setting := problem.setting(u)) is not None:
-            return setting
-    space = problem.space
-    raise BudgetExhausted(
-        f"the budget fits no batch size of {space.batch_sizes}, even with the largest noise; "
-        "raise epsilon or plan fewer steps"
-    )
 
 
 def _improve(
@@ -220,17 +188,8 @@ def _improve(
     known = problem.points([t.setting for t in trials if t.value is not None] + pending)
     best = surrogate.mean(known).max().item()
     score = surrogate.improvement(best, problem.points(pending) if pending else None)
-    u = np.concatenate([rng.random((CANDIDATES, 5)), known])
-    values = score(u)
-    for spread in REFINEMENTS:
-        near = np.repeat(u[np.argsort(-values, kind="stable")[:10]], 20, axis=0)
-        moved = np.clip(near + spread * rng.standard_normal(near.shape), 0, 1)
-        # Some coordinates stay, and some jump: a step within a menu needs more than a small move.
-        moved = np.where(rng.random(near.shape) < 0.3, near, moved)
-        moved = np.where(rng.random(near.shape) < 0.1, rng.random(near.shape), moved)
-        u, values = np.concatenate([u, moved]), np.concatenate([values, score(moved)])
-    for k in np.argsort(-values, kind="stable")[:DRAWS]:
-        if (setting := problem.setting(u[k])) is not None:
+    for u in climb(score, known, rng)[:DRAWS]:
+        if (setting := problem.setting(u)) is not None:
             return setting
     return None
 

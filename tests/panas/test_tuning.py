@@ -21,6 +21,7 @@ from panas.errors import BadInput, BudgetExhausted
 from panas.journal import Journal, open_journal
 from panas.settings import FIXED_CONFIGURATIONS, Menu, Problem, Range, choice
 from panas.store import write_json
+from panas.trials import design
 from panas.tuning import Setting, TrialRecord, TuningConfig, TuningResult, TuningSpace, tune
 
 SPACE = TuningSpace()
@@ -466,7 +467,7 @@ def test_a_range_is_never_left_by_a_rounding_error(u: float, low: float, ratio: 
 
 
 def test_the_first_trials_cover_every_axis_evenly() -> None:
-    u = tuning._design(8, root=3)
+    u = design(8, root=3)
     assert sorted((8 * u[:, 0]).astype(int)) == list(range(8))
     rates = sorted(t.setting.learning_rate for t in search(trials=8, initial=8).trials)
     for k, rate in enumerate(rates):
