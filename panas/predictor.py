@@ -90,7 +90,9 @@ class Predictor:
 
     """
 
-    def __init__(self, X: Features, y: Values, scale_of: Features | None = None) -> None:
+    def __init__(
+        self, X: Features, y: Values, scale_of: Float[np.ndarray, "m f"] | None = None
+    ) -> None:
         like = X if scale_of is None else scale_of
         spread = like.std(0)
         # A feature that has not varied yet keeps its unit: divided by 0 it would drown the others.

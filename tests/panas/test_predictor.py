@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from own_blocks import OWN
-from scipy.stats import spearmanr
+from scipy.stats import norm, spearmanr
 
 from panas.genome import Genome
-from panas.predictor import LINEAR, NOISES, SCALES, Predictor, features
+from panas.predictor import LINEAR, NOISES, SCALES, Predictor, _kernel, features
 from panas.space import SearchSpace, random_genome
 
 N, D = 25, 6
@@ -125,14 +125,39 @@ def test_features_are_numbers_and_tell_genomes_apart(name: str, seed: int) -> No
 def test_features_by_hand() -> None:
     x = features(Genome.parse("c16k3-max-c32k5-c32k3-avg"), (3, 16, 16))
     field = 1 + 2 + 1 + 4 * 2 + 2 * 2 + 2
-    expected = [3, 2, 0, (2 / 5 + 1) / 2, math.log(16), math.log(32), math.log(80 / 3), 2]
-    np.testing.assert_allclose(x[:8], expected)
-    np.testing.assert_allclose(x[8:11], [11 / 3, 3, 3])
-    assert x[11] > 0
-    assert x[12] > x[11]
-    np.testing.assert_allclose(x[13], math.log(field))
+    widths = [math.log(16), math.log(32), math.log(80 / 3), 2]
+    expected = [3, 2, 0, (2 / 5 + 1) / 2, 0, 1, *widths]
+    np.testing.assert_allclose(x[:10], expected)
+    np.testing.assert_allclose(x[10:13], [11 / 3, 3, 3])
+    assert x[13] > 0
+    assert x[14] > x[13]
+    np.testing.assert_allclose(x[15], math.log(field))
     own = features(Genome.parse("c4k3-se2-double", OWN), (1, 12, 12))
-    np.testing.assert_allclose(own[:6], [3, 0, 2, 1.0, math.log(4), math.log(8)])
+    np.testing.assert_allclose(own[:8], [3, 0, 2, 1.0, 0, 0, math.log(4), math.log(8)])
+
+
+def test_a_batch_is_chosen_as_if_each_choice_had_come_true() -> None:
+    X, y = planted(2)
+    told, rest = (X[:12], y[:12]), X[12:]
+    predictor = Predictor(*told)
+    scale, noise, linear = predictor._how
+    chosen = predictor.batch(rest, float(told[1].max()), 4)
+    assert len(set(chosen)) == 4
+    # The oracle adds each choice to the data, at its predicted value, with the kernel as it is.
+    kept, values = told[0], told[1]
+    for i in chosen:
+        A = (kept - predictor._mean) / predictor._scale
+        Z = (rest - predictor._mean) / predictor._scale
+        inverse = np.linalg.inv(_kernel(A, A, scale, linear) + noise * np.eye(len(A)))
+        cross = _kernel(Z, A, scale, linear)
+        mean = told[1].mean() + cross @ inverse @ (values - told[1].mean())
+        variance = np.diag(_kernel(Z, Z, scale, linear) - cross @ inverse @ cross.T)
+        deviation = np.sqrt(variance * predictor._variance) * predictor._spread
+        z = (mean - told[1].max()) / deviation
+        gain = deviation * (z * norm.cdf(z) + norm.pdf(z))
+        gain[[j for j in chosen if (rest[j] == kept).all(1).any()]] = -np.inf
+        assert gain[i] == pytest.approx(gain.max(), rel=1e-6)
+        kept, values = np.vstack([kept, rest[i]]), np.append(values, mean[i])
 
 
 def test_equal_accuracies_and_equal_genomes_are_no_obstacle() -> None:

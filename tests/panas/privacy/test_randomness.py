@@ -357,5 +357,5 @@ def makers(name: str) -> set[str]:
 
 
 def test_noise_that_repeats_is_made_only_for_the_search_on_public_data() -> None:
-    assert makers("ReproducibleNoise") == {"panas/search.py"}
+    assert makers("ReproducibleNoise") == {"panas/rehearsal.py"}
     assert makers("SystemNoise")
