@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from dprbft.config import Search
 from panas.evolution import EvolutionConfig
 from panas.store import read_json
 from panas.tuning import TuningConfig
@@ -32,6 +34,17 @@ class Pictures:
     def __getitem__(self, i: int) -> tuple[Image.Image, int]:
         pixels = self._patterns[i % 10] + self._noise[i % 200]
         return Image.fromarray(pixels.astype(np.uint8)), i % 10
+
+
+def test_searching_names_the_defaults_of_python_and_of_the_command_line():
+    text = (ROOT / "docs/searching.md").read_text()
+    python, shell = EvolutionConfig(), Search()
+    for name in ("seeding", "offspring", "screening", "survival"):
+        assert f"| `{name}` | {getattr(python, name)} |" in text
+    savings = {f.name for f in fields(python)} - {"population", "generations"}
+    for name in savings:
+        assert getattr(python, name) == getattr(shell, name), name
+        assert name in ("crossover", "mutation") or f"`{name}`" in text, name
 
 
 @pytest.mark.slow
