@@ -51,7 +51,7 @@ from panas.store import read_json, write_json
 
 GRID = (5, 10, 15, 20, 30, 40, 60, 80, 120, 160, 210)
 """Budgets at which algorithms are compared, in full trainings; the paper's GA has 210 at most."""
-LIVE_BUDGET = 60
+LIVE_BUDGET = 40
 LEVEL = 0.05
 
 

@@ -48,6 +48,9 @@ SCORE_PASSES = {
 }
 """Sample-passes of one data-free score; the last is forward only, and charged in full."""
 
+PATIENCE = 3
+"""Proposals, known or new, that an algorithm with a cache may make, in trainings of its budget."""
+
 Trace = list[tuple[int, float, float]]
 
 
@@ -169,6 +172,8 @@ class Meter:
         """Train from epoch `since` to epoch `until` (the last, if None), pay, and validate."""
         last = self.problem.epochs if until is None else until
         self.calls += 1
+        if self.cached and self.calls > PATIENCE * self.budget / self.problem.full:
+            raise Spent  # an algorithm that proposes what it has had would go on for ever
         since = max(since, self.paid.get(genome, 0)) if self.cached else since
         self.charge(self.problem.samples * max(0, last - since))
         self.paid[genome] = max(last, self.paid.get(genome, 0))
