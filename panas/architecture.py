@@ -28,7 +28,7 @@ from panas.journal import Journal
 from panas.network import Blueprint
 from panas.proxies import synaptic_flow
 from panas.search_data import SearchData
-from panas.seeds import stream
+from panas.seeds import one_thread, stream
 from panas.selection import Algorithm
 from panas.space import SearchSpace
 from panas.training import Optimisation
@@ -103,7 +103,8 @@ def prior_of(blueprint: Blueprint, seed: int) -> Prior:
     """The data-free score that seeds a search and decides between equals: one pass a genome."""
 
     def flow(genome: Genome) -> float:
-        return synaptic_flow(genome, blueprint, stream(seed, "prior", str(genome)))
+        with one_thread():
+            return synaptic_flow(genome, blueprint, stream(seed, "prior", str(genome)))
 
     return Prior(flow, passes=1)
 

@@ -58,10 +58,10 @@ class EvolutionConfig:
         rungs = self.rungs
         if list(rungs) != sorted(set(rungs)) or not all(0 < r < 1 for r in rungs):
             raise BadInput(f"expected rungs increasing and inside (0, 1), got {rungs}; fix them")
-        if not 0 < self.keep <= 1 or min(self.seeding, self.screening) < 1:
+        if not 0 < self.keep <= 1 or min(self.seeding, self.screening, self.children) < 1:
             raise BadInput(
-                "expected keep in (0, 1], seeding and screening of at least 1, "
-                f"got {self.keep}, {self.seeding} and {self.screening}; fix them"
+                "expected keep in (0, 1], and seeding, screening and offspring of at least 1, got "
+                f"{self.keep}, {self.seeding}, {self.screening} and {self.offspring}; fix them"
             )
         if self.seconds is not None and not (0 < self.seconds < math.inf):
             raise BadInput(f"expected seconds above 0, got {self.seconds}; raise them")

@@ -285,6 +285,7 @@ def test_global_random_states_are_left_alone() -> None:
     "fields",
     [
         {"screening": 0},
+        {"offspring": 0},
         {"seeding": 0},
         {"keep": 0.0},
         {"keep": 1.1},
