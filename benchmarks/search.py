@@ -258,6 +258,8 @@ def draw(found: dict[str, dict[str, Any]], path: Path) -> None:
             late = [min(a[metric]["low"][2:]) for a in f["algorithms"].values()]
             ax.set_ylim(bottom=min(late) - 0.01)
             ax.set_xscale("log")
+            ax.set_xticks(f["budgets"][::2], [str(b) for b in f["budgets"][::2]])
+            ax.minorticks_off()
             ax.set_title(f"{name}, {f['repetitions']} runs")
             ax.set_xlabel("cost, in full trainings")
             ax.set_ylabel(f"{metric} accuracy of the best")
