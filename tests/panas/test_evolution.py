@@ -525,8 +525,8 @@ def test_screening_finds_more_with_the_same_trainings(monkeypatch: pytest.Monkey
     with_it, without = found(10), found(1)
     learn = Predictor.__init__
 
-    def shuffled(self: Predictor, X: np.ndarray, y: np.ndarray) -> None:
-        learn(self, X, np.random.default_rng(len(y)).permutation(y))
+    def shuffled(self: Predictor, X: np.ndarray, y: np.ndarray, like: np.ndarray) -> None:
+        learn(self, X, np.random.default_rng(len(y)).permutation(y), like)
 
     assert np.mean(with_it) > np.mean(without) + 0.03
     monkeypatch.setattr(Predictor, "__init__", shuffled)  # the planted bug
