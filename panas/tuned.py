@@ -173,7 +173,8 @@ def tune(
             journal=journal,
             workers=workers,
         )
-        write_bytes(folder / "trials.png", trials([t.as_dict() for t in result.trials]))
+        picture = trials([t.as_dict() for t in result.trials], result.best.as_dict())
+        write_bytes(folder / "trials.png", picture)
         bottom, head = deployable(
             genome,
             blueprint=blueprint,
