@@ -498,7 +498,7 @@ def draw(found: dict[str, Any], rows: list[dict[str, Any]], file: str) -> None:
     names = [n for n in found["median_regret"] if n in PROPOSERS]
     values = [[r["regret"] for r in rows if r["proposer"] == n] for n in names]
     right.boxplot(values, tick_labels=names, showfliers=False)
-    right.set(ylabel="regret after all trials", title="30 trials on the table")
+    right.set(ylabel="regret after all trials", title="Regret on the table, all epsilons")
     left.legend(fontsize="small")
     figure.savefig(file)
 
