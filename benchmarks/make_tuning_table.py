@@ -17,8 +17,9 @@ after which most settings do about as well. One split for all seeds: 1000 sample
 validate, 497 test. The paper's fixed configurations (Table VI) train for as many steps as the
 budget affords them at their noise; none at all where it affords none.
 
-The first seed trains everything. Others, if asked for, train what decides who finds the best: of the settings
-at the least noise, the share `--again` that did best with the first seed. What they left out is -1.
+The first seed trains everything. Others, if asked for, train what decides who finds the best: of
+the settings at the least noise, the share `--again` that did best with the first seed. What they
+left out is -1.
 
 The data are public, so noise comes from the seed, and the table repeats to the last count on the
 same machine. It is written after every twentieth training and goes on where it stopped. It holds
