@@ -17,7 +17,7 @@ from torch import nn
 
 from panas.blocks import BlockType
 from panas.checkpoint import load_network, save_network
-from panas.data.convert import as_samples
+from panas.data.convert import as_samples, in_unit_range
 from panas.data.dataset import Samples
 from panas.data.splits import split
 from panas.errors import BadInput
@@ -117,10 +117,16 @@ def tune(
 
     Privacy: the network is (epsilon, delta)-differentially private for one training sample added
     or removed; the ledger in `out` is charged before the first private sample is read for
-    training. `accuracy` is exact and of private test samples: keep it where the data are.
+    training. Nothing else in `out` depends on private samples but their number, which counts as
+    public, like the number of classes. `accuracy` is exact and of private test samples, and not
+    in `out`: keep it where the data are.
 
     """
-    samples, open_samples = as_samples(dataset), as_samples(public)
+    # What public floats look like decides for the private ones: their own look is private.
+    raw = as_samples(public, unit=False)
+    unit = raw.x.dtype == torch.uint8 or in_unit_range(raw.x)
+    open_samples = as_samples(public, unit=unit)
+    samples = as_samples(dataset, unit=unit)
     classes = max(samples.classes, open_samples.classes)
     if samples.shape != open_samples.shape:
         raise BadInput(
@@ -141,7 +147,8 @@ def tune(
     schedule = Schedule(samples=len(train), epochs=epochs, rounds=1, releases=0, release_share=0.5)
     header = {
         "search": "settings",
-        "data": [digest(samples), digest(open_samples)],
+        # No digest of private samples: it would tell whether a guess of them all is right.
+        "data": [len(samples), digest(open_samples)],
         "genome": str(genome),
         "budget": [epsilon, delta],
         "epochs": epochs,

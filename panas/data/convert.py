@@ -10,7 +10,7 @@ from panas.data.dataset import Samples
 from panas.errors import BadInput
 
 
-def as_samples(data: Any, *, classes: int | None = None) -> Samples:
+def as_samples(data: Any, *, classes: int | None = None, unit: bool | None = None) -> Samples:
     """Labelled images of one shape, in memory.
 
     Args:
@@ -18,6 +18,8 @@ def as_samples(data: Any, *, classes: int | None = None) -> Samples:
             set (anything with a length and `[i]`) of pairs image and label, where an image is a
             tensor (c, h, w) or (h, w), a numpy array or a PIL image, channels last.
         classes: number of classes; None: the largest label plus one.
+        unit: whether floats go from 0 to 1; None: as all of them together look. Private samples
+            must be told, since one sample may decide how the others look.
 
     Returns:
         The samples. Bytes stay bytes; floats from 0 to 1 are scaled to [-1, 1], which networks
@@ -30,7 +32,9 @@ def as_samples(data: Any, *, classes: int | None = None) -> Samples:
     if isinstance(data, Samples):
         return data
     if isinstance(data, tuple) and len(data) == 2 and hasattr(data[0], "shape"):
-        images, labels = list(data[0]), list(data[1])
+        # Tensors, since those have their channels first.
+        stacked = data[0] if isinstance(data[0], Tensor) else torch.from_numpy(np.array(data[0]))
+        images, labels = list(stacked), list(data[1])
     elif hasattr(data, "__len__") and hasattr(data, "__getitem__"):
         pairs = [data[i] for i in range(len(data))]
         if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
@@ -58,13 +62,17 @@ def as_samples(data: Any, *, classes: int | None = None) -> Samples:
         x = x.float()
         if not x.isfinite().all():
             raise BadInput("expected finite images, got NaN or infinity; clean the data")
-        if x.min() >= 0 and x.max() <= 1:
-            x = 2 * x - 1
+        x = 2 * x - 1 if (in_unit_range(x) if unit is None else unit) else x
     y = _labels(labels)
     most = int(y.max()) + 1 if classes is None else classes
     if int(y.min()) < 0 or int(y.max()) >= most:
         raise BadInput(f"expected labels of 0 to {most - 1}, got {int(y.min())} to {int(y.max())}")
     return Samples(x, y, most)
+
+
+def in_unit_range(x: Tensor) -> bool:
+    """Whether all values are from 0 to 1."""
+    return bool(x.min() >= 0 and x.max() <= 1)
 
 
 def _image(image: Any) -> Tensor:
