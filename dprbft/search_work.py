@@ -6,7 +6,7 @@ paid for: a search that goes on looks at the same samples.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,12 @@ from dprbft.searching import (
     planned_trials,
 )
 from dprbft.task import Task
-from panas import latency
-from panas.architecture import search_architecture, search_without_data, size_of
+from panas.architecture import limited, search_architecture, search_without_data, size_of
 from panas.cost import cost, cost_table
 from panas.errors import BadInput, BudgetExhausted
 from panas.evolution import EvolutionConfig, EvolutionResult
 from panas.genome import Genome
 from panas.journal import Journal, open_journal
-from panas.limits import LatencyTable, Limits
 from panas.network import Blueprint, Bottom, Head
 from panas.privacy.accounting import Unprotected
 from panas.privacy.randomness import SystemNoise
@@ -41,7 +39,7 @@ from panas.rehearsal import tune_settings
 from panas.search_data import SearchData, private_data, proxy_data
 from panas.seeds import stream, torch_generator
 from panas.space import SearchSpace, random_genome
-from panas.store import exclusive, read_json, write_json
+from panas.store import read_json, write_json
 from panas.training import Optimisation
 from panas.tuning import Setting, TuningConfig, TuningResult, TuningSpace
 
@@ -179,38 +177,23 @@ def _short(config: RunConfig) -> Optimisation:
 
 def _space(config: RunConfig, blueprint: Blueprint, run: Path | None) -> SearchSpace:
     """The space with its limits; without a run, as if every latency were allowed."""
-    s, b = config.search, blueprint
+    s = config.search
     free = SearchSpace(
-        shape=b.shape,
+        shape=blueprint.shape,
         min_blocks=s.min_blocks,
         max_blocks=s.max_blocks,
         widths=s.widths,
         kernels=s.kernels,
     )
-    timed = run is not None and s.max_latency_ms is not None
-    if (s.max_parameters, s.max_macs, s.max_bytes) == (None, None, None) and not timed:
-        return free
-    limits = Limits(
-        width=b.width,
-        classes=b.classes,
-        norm=b.norm,
+    return limited(
+        free,
+        blueprint,
         parameters=s.max_parameters,
         macs=s.max_macs,
         bytes=s.max_bytes,
-        latency_ms=s.max_latency_ms if timed else None,
-        latency=_latencies(free, b, latency_file(run)) if run and timed else None,
+        latency_ms=s.max_latency_ms if run else None,
+        table=latency_file(run) if run else None,
     )
-    return replace(free, limits=limits)
-
-
-def _latencies(space: SearchSpace, blueprint: Blueprint, path: Path) -> LatencyTable:
-    """Measured once a run, so that all clients, and a search that goes on, have the same."""
-    with exclusive(path):
-        if not path.exists():
-            b = blueprint
-            table = latency.measure(space, width=b.width, classes=b.classes, norm=b.norm)
-            write_json(path, table.to_json())
-    return LatencyTable.from_json(read_json(path))
 
 
 def _tuning_space(config: RunConfig) -> TuningSpace:

@@ -7,10 +7,12 @@ at noise only and costs nothing. Scores on private samples that are noised and p
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import torch
 
+from panas import latency
 from panas.cost import cost
 from panas.data.dataset import concat
 from panas.errors import BadInput
@@ -25,12 +27,14 @@ from panas.evolution import (
 from panas.fitness import DataFreeFitness, TrainingFitness
 from panas.genome import Genome
 from panas.journal import Journal
+from panas.limits import LatencyTable, Limits
 from panas.network import Blueprint
 from panas.proxies import synaptic_flow
 from panas.search_data import SearchData
 from panas.seeds import one_thread, stream
 from panas.selection import Algorithm
 from panas.space import SearchSpace
+from panas.store import exclusive, read_json, write_json
 from panas.training import Optimisation
 
 SIZES = ("parameters", "macs", "bytes")
@@ -97,6 +101,48 @@ def search_without_data(
         size=size,
         journal=journal,
     )
+
+
+def limited(
+    space: SearchSpace,
+    blueprint: Blueprint,
+    *,
+    parameters: int | None,
+    macs: int | None,
+    bytes: int | None,
+    latency_ms: float | None,
+    table: Path | None = None,
+) -> SearchSpace:
+    """The space with hard limits put in; None for no limit.
+
+    Latencies are measured once and kept at `table`, so that whoever searches there, now or later,
+    has the same.
+    """
+    b = blueprint
+    if (parameters, macs, bytes, latency_ms) == (None, None, None, None):
+        return space
+    limits = Limits(
+        width=b.width,
+        classes=b.classes,
+        norm=b.norm,
+        parameters=parameters,
+        macs=macs,
+        bytes=bytes,
+        latency_ms=latency_ms,
+        latency=None if latency_ms is None else _latencies(space, b, table),
+    )
+    return replace(space, limits=limits)
+
+
+def _latencies(space: SearchSpace, blueprint: Blueprint, path: Path | None) -> LatencyTable:
+    b = blueprint
+    if path is None:
+        return latency.measure(space, width=b.width, classes=b.classes, norm=b.norm)
+    with exclusive(path):
+        if not path.exists():
+            measured = latency.measure(space, width=b.width, classes=b.classes, norm=b.norm)
+            write_json(path, measured.to_json())
+    return LatencyTable.from_json(read_json(path))
 
 
 def prior_of(blueprint: Blueprint, seed: int) -> Prior:

@@ -19,8 +19,7 @@ from typing import Any
 
 from torch import nn
 
-from panas import latency
-from panas.architecture import Size, prior_of, size_of
+from panas.architecture import Size, limited, prior_of, size_of
 from panas.blocks import BlockType
 from panas.checkpoint import save_network
 from panas.cost import Cost, cost
@@ -34,12 +33,11 @@ from panas.evolution import EvolutionConfig, EvolutionResult, GenerationRecord, 
 from panas.fitness import TrainingFitness
 from panas.genome import Genome
 from panas.journal import open_journal
-from panas.limits import LatencyTable, Limits
 from panas.network import Blueprint, Bottom, Head
 from panas.plots import history
 from panas.seeds import one_thread, stream
 from panas.space import SearchSpace
-from panas.store import read_json, write_bytes, write_json
+from panas.store import write_bytes, write_json
 from panas.training import Optimisation, accuracy
 
 SHORT = Optimisation(optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=8)
@@ -131,8 +129,19 @@ def search(
     folder = None if out is None else Path(out)
     blueprint = Blueprint(shape=samples.shape, classes=samples.classes, width=width)
     space = space or SearchSpace(shape=samples.shape, max_blocks=6, widths=(16, 32, 64))
-    most = _Most(max_parameters, max_macs, max_bytes, max_latency_ms)
-    space = _limited(space, blocks, most, blueprint, folder)
+    if space.shape != blueprint.shape:
+        raise BadInput(
+            f"expected a space for images of {blueprint.shape} as the data's, got {space.shape}"
+        )
+    space = limited(
+        replace(space, blocks=(*space.blocks, *blocks)),
+        blueprint,
+        parameters=max_parameters,
+        macs=max_macs,
+        bytes=max_bytes,
+        latency_ms=max_latency_ms,
+        table=folder / "latency.json" if folder else None,
+    )
     config = config or EvolutionConfig()
     s = split(samples.y, search=0.0, validation=1 / 7, test=1 / 7, rng=stream(seed, "split"))
     train, validation, test = (samples.take(part) for part in (s.train, s.validation, s.test))
@@ -168,57 +177,6 @@ def search(
         if folder:
             _save(folder, found, blueprint, size)
     return found
-
-
-@dataclass(frozen=True)
-class _Most:
-    """Hard limits, as a user gives them."""
-
-    parameters: int | None
-    macs: int | None
-    bytes: int | None
-    latency_ms: float | None
-
-
-def _limited(
-    space: SearchSpace,
-    blocks: tuple[BlockType, ...],
-    most: _Most,
-    blueprint: Blueprint,
-    folder: Path | None,
-) -> SearchSpace:
-    """The space with blocks and limits put in."""
-    if space.shape != blueprint.shape:
-        raise BadInput(
-            f"expected a space for images of {blueprint.shape} as the data's, got {space.shape}"
-        )
-    space = replace(space, blocks=(*space.blocks, *blocks))
-    if most == _Most(None, None, None, None):
-        return space
-    table = _latencies(space, blueprint, folder) if most.latency_ms is not None else None
-    limits = Limits(
-        width=blueprint.width,
-        classes=blueprint.classes,
-        norm=blueprint.norm,
-        parameters=most.parameters,
-        macs=most.macs,
-        bytes=most.bytes,
-        latency_ms=most.latency_ms,
-        latency=table,
-    )
-    return replace(space, limits=limits)
-
-
-def _latencies(space: SearchSpace, blueprint: Blueprint, folder: Path | None) -> LatencyTable:
-    """Measured once, and kept, so that a search which goes on has the same."""
-    path = folder / "latency.json" if folder else None
-    if path and path.exists():
-        return LatencyTable.from_json(read_json(path))
-    b = blueprint
-    table = latency.measure(space, width=b.width, classes=b.classes, norm=b.norm)
-    if path:
-        write_json(path, table.to_json())
-    return table
 
 
 def _save(folder: Path, found: Found, blueprint: Blueprint, size: Size | None) -> None:
