@@ -56,6 +56,8 @@ def check(config: RunConfig, federation: Federation) -> None:
     space = _space(config, blueprint, None)
     random_genome(space, stream(config.seed, "check"))
     _tuning_space(config)
+    _evolution(config)
+    _tuning(config)
     least = MIN_SEARCH.get(config.privacy.search, 0)
     for client in federation.clients:
         if len(client.search) < least:
@@ -207,6 +209,13 @@ def _tuning_space(config: RunConfig) -> TuningSpace:
     )
 
 
+def _tuning(config: RunConfig) -> TuningConfig:
+    """How long to tune; of no consequence where there are no trials."""
+    t = config.tuning
+    trials = max(1, t.trials)
+    return TuningConfig(initial=min(t.initial, trials), trials=trials, parallel=t.parallel)
+
+
 def _histogram(client: Client, run: Path) -> list[float] | None:
     """The noised label histogram that a proxy needs, paid for once; None for other searches."""
     mode, path = client.config.privacy.search, histogram_file(run, client.id)
@@ -300,13 +309,13 @@ def _tune(
     judge: Callable[[Bottom, Head], float] | None,
     journal: Journal,
 ) -> TuningResult:
-    c, t = client.config, client.config.tuning
+    c = client.config
     return tune_settings(
         _search_data(client, found["histogram"]),
         Genome.parse(found["genome"]),
         blueprint=client.blueprint,
         space=_tuning_space(c),
-        config=TuningConfig(initial=min(t.initial, t.trials), trials=t.trials, parallel=t.parallel),
+        config=_tuning(c),
         budget=client.budget,
         schedule=client.schedule(),
         warm=client.warm,

@@ -39,6 +39,8 @@ def no_classes(folder: Path) -> Path:
         (["--set", "federation.clients=500", "--partition", "iid"], "500"),
         (["--set", "federation.clients=0"], "federation.clients"),
         (["--epsilon", "0"], "privacy.epsilon"),
+        (["--set", "search.rungs=[2]"], "rungs"),
+        (["--set", "search.max_parameters=10"], "limits"),
         (["--epsilon", "-3"], "privacy.epsilon"),
         (["--epsilon", "nan"], "privacy.epsilon"),
         (["--epsilon", "much"], "--epsilon"),
