@@ -24,10 +24,13 @@ from panas.privacy.plan import Plan
 from panas.privacy.randomness import NoiseSource
 
 EVALUATION_BATCH = 512
-"""Samples in one forward pass without gradients."""
+"""Samples in one forward pass without gradients, at most."""
 
 CHUNK_BYTES = 64 << 20
-"""Activations that one forward and backward pass may hold: beyond it allocation costs most."""
+"""Activations that one pass may hold: beyond it allocation costs most."""
+
+MAPS_HELD = 4
+"""Maps that a residual block holds at once in a pass without gradients."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,9 +249,26 @@ def represent(bottom: Bottom, samples: Samples) -> Float[Tensor, "n d"]:
     """Representations of all samples, on the CPU, in evaluation mode."""
     bottom.eval()
     device = bottom.adapt.weight.device
-    batches = torch.arange(len(samples)).split(EVALUATION_BATCH) if len(samples) else ()
-    parts = [bottom(samples.inputs(b).to(device)).cpu() for b in batches]
-    return torch.cat(parts) if parts else torch.zeros(0, bottom.adapt.out_features)
+    if not len(samples):
+        return torch.zeros(0, bottom.adapt.out_features)
+    held = MAPS_HELD * _largest_map(bottom, samples.inputs(torch.arange(1)).to(device))
+    batches = torch.arange(len(samples)).split(min(EVALUATION_BATCH, max(1, CHUNK_BYTES // held)))
+    return torch.cat([bottom(samples.inputs(b).to(device)).cpu() for b in batches])
+
+
+def _largest_map(bottom: Bottom, x: Float[Tensor, "1 c h w"]) -> int:
+    """Bytes of the largest map that a sample comes by."""
+    sizes = [x.numel() * x.element_size()]
+
+    def note(_: nn.Module, __: object, out: object) -> None:
+        if isinstance(out, Tensor):
+            sizes.append(out.numel() * out.element_size())
+
+    hooks = [module.register_forward_hook(note) for module in bottom.modules()]
+    bottom(x)
+    for hook in hooks:
+        hook.remove()
+    return max(sizes)
 
 
 @torch.no_grad()

@@ -224,6 +224,8 @@ def test_accuracy_counts_by_hand_whatever_the_batches(monkeypatch: pytest.Monkey
     whole = represent(bottom, samples)
     monkeypatch.setattr("panas.training.EVALUATION_BATCH", 5)
     torch.testing.assert_close(represent(bottom, samples), whole)
+    monkeypatch.setattr("panas.training.CHUNK_BYTES", 1)
+    torch.testing.assert_close(represent(bottom, samples), whole)
     right, loss = head_scores(whole, samples, head)
     assert right == pytest.approx(hits / 23)
     assert loss == pytest.approx(float(F.cross_entropy(logits, samples.y).detach()), rel=1e-5)
