@@ -83,7 +83,7 @@ def main() -> None:
             config=config,
             rng=stream(a.seed, "search"),
             workers=a.workers,
-            prior=prior_of(blueprint, a.seed),
+            prior=prior_of(blueprint.shape),
             journal=journal,
             on_generation=progress,
         )

@@ -20,7 +20,8 @@ from collections.abc import Callable
 import optuna
 
 from benchmarks.tabular import Meter, MeteredFitness
-from panas.evolution import EvolutionConfig, Prior, evolve
+from panas.architecture import prior_of
+from panas.evolution import EvolutionConfig, evolve
 from panas.genome import Block, Genome, PoolBlock
 from panas.seeds import stream
 from panas.space import SearchSpace, mutate, random_genome
@@ -30,7 +31,6 @@ Rival = Callable[[Meter, int], None]
 POPULATION = 10
 PLAIN_GA = EvolutionConfig.paper()
 OUR_GA = EvolutionConfig(generations=40)  # 210 candidates with the first 10, as the plain GA has
-PRIOR = "synaptic flow"
 
 
 def random_search(meter: Meter, seed: int) -> None:
@@ -101,7 +101,7 @@ def plain_ga(meter: Meter, seed: int) -> None:
 def ours(meter: Meter, seed: int) -> None:
     """The project's search as it comes, for as many candidates as the plain GA has at most."""
     rng = stream(seed, "ours")
-    prior = Prior(lambda genome: meter.score(genome, PRIOR))
+    prior = prior_of(meter.problem.space.shape)
     evolve(meter.problem.space, MeteredFitness(meter), config=OUR_GA, rng=rng, prior=prior)
 
 

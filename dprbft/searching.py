@@ -251,7 +251,7 @@ def dp_search(
         return best, share, None, scoring.noise
     rng = stream(c.seed, "client", client.id, "search")
     scores = NoisedScores(scoring, len(score_on), count, paid, noise)
-    prior = prior_of(client.blueprint, c.seed)
+    prior = prior_of(client.blueprint.shape)
     result = evolve(
         space, count, config=config, rng=rng, prior=prior, journal=journal, evaluator=scores
     )

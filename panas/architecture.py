@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 
 from panas import latency
+from panas.blocks import Shape
 from panas.cost import cost
 from panas.data.dataset import concat
 from panas.errors import BadInput
@@ -29,9 +30,9 @@ from panas.genome import Genome
 from panas.journal import Journal
 from panas.limits import LatencyTable, Limits
 from panas.network import Blueprint
-from panas.proxies import synaptic_flow
+from panas.predictor import capacity
 from panas.search_data import SearchData
-from panas.seeds import one_thread, stream
+from panas.seeds import stream
 from panas.selection import Algorithm
 from panas.space import SearchSpace
 from panas.store import exclusive, read_json, write_json
@@ -68,7 +69,7 @@ def search_architecture(
         on_generation=on_generation,
         workers=workers,
         size=size,
-        prior=prior_of(blueprint, seed),
+        prior=prior_of(blueprint.shape),
         journal=journal,
     )
 
@@ -145,14 +146,9 @@ def _latencies(space: SearchSpace, blueprint: Blueprint, path: Path | None) -> L
     return LatencyTable.from_json(read_json(path))
 
 
-def prior_of(blueprint: Blueprint, seed: int) -> Prior:
-    """The data-free score that seeds a search and decides between equals: one pass a genome."""
-
-    def flow(genome: Genome) -> float:
-        with one_thread():
-            return synaptic_flow(genome, blueprint, stream(seed, "prior", str(genome)))
-
-    return Prior(flow, passes=1)
+def prior_of(shape: Shape) -> Prior:
+    """The score that seeds a search and decides between equals: it trains nothing."""
+    return Prior(lambda genome: capacity(genome, shape))
 
 
 def _of(algorithm: Algorithm, config: EvolutionConfig) -> EvolutionConfig:

@@ -21,7 +21,6 @@ from statistics import median
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from panas.errors import BadInput
 from panas.genome import Block, BlockType, ConvBlock, Genome, PoolBlock, Shape, shape_after
@@ -127,6 +126,8 @@ def block_cost(block: Block, shape: Shape, norm: Norm) -> Cost:
 
 def _counted(block: BlockType, shape: Shape, after: tuple[int, ...]) -> Cost:
     """Count a block of one's own: its weights, its state, its convolutions and matrix products."""
+    from torch.utils.flop_counter import FlopCounterMode  # here: it loads a compiler
+
     try:
         with torch.device("meta"), torch.no_grad():
             module = block.build(shape[0]).eval()

@@ -166,7 +166,7 @@ def search(
             on_generation=progress,
             workers=workers,
             size=size_of(blueprint, size),
-            prior=prior_of(blueprint, seed),
+            prior=prior_of(blueprint.shape),
             journal=journal,
         )
         with one_thread():  # as when it was scored

@@ -74,7 +74,17 @@ def pack_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> 
     content = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
     notes = dict(metadata)
     notes[CHECKSUM] = _tensor_digest(content, notes)
-    return to_safetensors(content, notes)
+    return _ordered(to_safetensors(content, notes))
+
+
+def _ordered(content: bytes) -> bytes:
+    """The same bytes from the same tensors: the library writes metadata in an order of chance."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # tensors stay aligned
+    return len(text).to_bytes(8, "little") + text + content[end:]
 
 
 def parse_tensors(content: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:

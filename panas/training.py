@@ -26,7 +26,7 @@ from panas.privacy.randomness import NoiseSource
 EVALUATION_BATCH = 512
 """Samples in one forward pass without gradients, at most."""
 
-CHUNK_BYTES = 64 << 20
+CHUNK_BYTES = 32 << 20
 """Activations that one pass may hold: beyond it allocation costs most."""
 
 MAPS_HELD = 4

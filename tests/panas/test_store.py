@@ -104,6 +104,17 @@ TENSORS = {
 }
 
 
+def test_the_same_tensors_are_the_same_bytes() -> None:
+    tensors = {"x": torch.arange(3.0), "y": torch.zeros(2, 2, dtype=torch.int64)}
+    for key in ("é", "ab", "abc", "abcd"):  # lengths of headers that need padding or none
+        notes = {key: "1", "network": "{}", "n": "2"}
+        packed = {store.pack_tensors(tensors, notes) for _ in range(20)}
+        assert len(packed) == 1
+        found, metadata = store.unpack_tensors(packed.pop(), Path("here"))
+        assert metadata == notes
+        assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+
+
 def test_tensors_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     store.write_tensors(path, TENSORS, {"about": "é"})
