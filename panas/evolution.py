@@ -25,13 +25,15 @@ Source: DPFNAS, section III-A2; Deb et al. 2002 (NSGA-II).
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from deap import base, tools
 
 from panas.breeding import Accuracies, Breeder, Child, Memory, tournament
-from panas.evaluation import Evaluation, Evaluator, Fitness, Rules, Staged
+from panas.cost import cost
+from panas.evaluation import Evaluation, Evaluator, Fitness, Job, Rules, Staged
 from panas.generations import (
     EvolutionConfig,
     EvolutionResult,
@@ -39,7 +41,7 @@ from panas.generations import (
     Prior,
     Score,
 )
-from panas.genome import Genome
+from panas.genome import Genome, Shape
 from panas.journal import Journal
 from panas.pool import Pool
 from panas.space import SearchSpace
@@ -144,7 +146,7 @@ def evolve(
     )
     with Pool(workers, fitness) as pool:
         toolbox = base.Toolbox()
-        toolbox.register("map", pool.survive)
+        toolbox.register("map", pool.survive, load=partial(_load, space.shape))
         search = _Search(
             space,
             config,
@@ -356,6 +358,11 @@ class _Search:
 
     def _parse(self, text: str) -> Genome:
         return Genome.parse(text, self._space.blocks)
+
+
+def _load(shape: Shape, task: tuple[Job, object]) -> float:
+    """How long a job trains, by the multiply-accumulates of its blocks."""
+    return cost(task[0].genome, shape=shape, width=1, classes=1).macs
 
 
 def _accuracies(individuals: Sequence[Individual]) -> Accuracies:

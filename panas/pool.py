@@ -86,15 +86,24 @@ class Pool(Generic[C]):
             for future in futures:
                 future.cancel()
 
-    def survive(self, work: Callable[[C, T], R], tasks: Sequence[T]) -> list[R | WorkerDied]:
+    def survive(
+        self,
+        work: Callable[[C, T], R],
+        tasks: Sequence[T],
+        *,
+        load: Callable[[T], float] = lambda _: 0.0,
+    ) -> list[R | WorkerDied]:
         """The results in the order of the tasks, `WorkerDied` for those whose process died.
 
         Tasks that another one's death has interrupted run again, each alone. With one worker, a
-        task that dies takes the calling process with it.
+        task that dies takes the calling process with it. Several workers begin with the tasks of
+        the largest `load`, in any unit, so that none is left with a long one at the end.
         """
         if self.workers == 1:
             return [_tidily(work, self._context, task) for task in tasks]
-        futures = {i: future for future, i in self._submit(work, tasks).items()}
+        order = sorted(range(len(tasks)), key=lambda i: -load(tasks[i]))
+        submitted = self._submit(work, [tasks[i] for i in order])
+        futures = {order[k]: future for future, k in submitted.items()}
         results: list[R | WorkerDied] = []
         try:
             for i, task in enumerate(tasks):

@@ -44,6 +44,21 @@ def two() -> Iterator[Pool[int]]:
         yield pool
 
 
+def test_the_largest_load_begins_first_and_results_keep_their_order(
+    two: Pool[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, submit = [], two._submit
+
+    def note(work: Any, tasks: Any) -> Any:
+        begun.extend(tasks)
+        return submit(work, tasks)
+
+    monkeypatch.setattr(two, "_submit", note)
+    assert two.survive(scaled, [1, 4, 2, 6], load=float) == [10, 40, 20, 60]
+    assert begun == [6, 4, 2, 1]
+    assert two.survive(choosy, [1, 7, 2], load=float) == [10, WorkerDied(), 20]
+
+
 @pytest.mark.parametrize("workers", [0, -1])
 def test_at_least_one_worker(workers: int) -> None:
     with pytest.raises(BadInput, match="at least 1 worker"):
