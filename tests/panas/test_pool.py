@@ -59,6 +59,18 @@ def test_the_largest_load_begins_first_and_results_keep_their_order(
     assert two.survive(choosy, [1, 7, 2], load=float) == [10, WorkerDied(), 20]
 
 
+def test_old_workers_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Pool(2, 10) as pool:
+
+        def processes() -> set[int]:
+            return {pid for pid, _, _ in pool.survive(environment, range(8))}
+
+        first = processes()
+        assert processes() & first
+        monkeypatch.setattr("panas.pool.LIFE", 0.0)
+        assert not processes() & first
+
+
 @pytest.mark.parametrize("workers", [0, -1])
 def test_at_least_one_worker(workers: int) -> None:
     with pytest.raises(BadInput, match="at least 1 worker"):
