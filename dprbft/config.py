@@ -82,6 +82,7 @@ class Search(Section):
     rungs: tuple[float, ...] = (0.5,)  # shares of the training after which the slower ones stop
     keep: Annotated[float, Field(gt=0, le=1)] = 1 / 3  # share that goes on beyond a rung
     seeding: Count = 2  # random genomes scored for each place of the first population
+    initial: Count | None = 6  # individuals of the first population; None: as the population
     offspring: Count | None = 5  # children trained in a generation; None: as the population
     screening: Count = 20  # children drawn for each that is trained
     inherit: bool = False  # whether children start from their parent's weights

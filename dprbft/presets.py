@@ -32,6 +32,7 @@ PRESETS: dict[str, dict[str, Any]] = {
             "survival": "roulette",
             "rungs": [],
             "seeding": 1,
+            "initial": None,
             "offspring": None,
             "screening": 1,
         },

@@ -159,6 +159,7 @@ def _evolution(config: RunConfig) -> EvolutionConfig:
         rungs=s.rungs,
         keep=s.keep,
         seeding=s.seeding,
+        initial=s.initial,
         offspring=s.offspring,
         screening=s.screening,
         inherit=s.inherit,

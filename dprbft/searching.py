@@ -157,7 +157,7 @@ def planned_scoring(client: Client, done: int = 0) -> Scoring:
     s = client.config.search
     draft = Scoring(
         algorithm=s.algorithm,
-        population=s.population,
+        population=s.population if s.algorithm == "random" else max(s.population, s.offspring or 0),
         generations=s.generations - done,
         trials=planned_trials(client),
         noise=0.0,

@@ -155,8 +155,9 @@ def _of(algorithm: Algorithm, config: EvolutionConfig) -> EvolutionConfig:
     """The genetic search, or the best of as many random genomes as it would evaluate at most."""
     if algorithm == "genetic":
         return config
-    everyone = config.population * (config.generations + 1)
-    return replace(config, population=everyone, generations=0, rungs=(), seeding=1)
+    everyone = config.first + config.generations * config.children
+    changed = {"population": everyone, "initial": None, "generations": 0}
+    return replace(config, **changed, rungs=(), seeding=1)
 
 
 def size_of(blueprint: Blueprint, size: Size | None) -> Score | None:

@@ -141,7 +141,7 @@ class Breeder:
     def first(self) -> list[Child]:
         """Random genomes, or the most promising of several times as many."""
         config = self._config
-        wanted = config.population * self._seeding
+        wanted = config.first * self._seeding
         if config.cache:
             drawn: dict[Genome, None] = {}
             for _ in range(TRIES * wanted):
@@ -153,7 +153,7 @@ class Breeder:
             genomes = [self._random() for _ in range(wanted)]
         if self._seeding > 1:
             genomes = sorted(genomes, key=self._memory.promise, reverse=True)
-        return [Child(genome) for genome in genomes[: config.population]]
+        return [Child(genome) for genome in genomes[: config.first]]
 
     def vary(self, population: Sequence[int], worth: Accuracies) -> list[Child]:
         """The children of a generation.

@@ -35,6 +35,8 @@ class EvolutionConfig:
     """Share of candidates that goes on beyond a rung, in (0, 1]."""
     seeding: int = 2
     """Random genomes scored for each place of the first population, at least 1 (not scored)."""
+    initial: int | None = 6
+    """Individuals of the first population, at most; None: as many as the population."""
     offspring: int | None = 5
     """Children trained in a generation, at least 1; None: as many as the population."""
     screening: int = 20
@@ -58,13 +60,20 @@ class EvolutionConfig:
         rungs = self.rungs
         if list(rungs) != sorted(set(rungs)) or not all(0 < r < 1 for r in rungs):
             raise BadInput(f"expected rungs increasing and inside (0, 1), got {rungs}; fix them")
-        if not 0 < self.keep <= 1 or min(self.seeding, self.screening, self.children) < 1:
+        counts = (self.seeding, self.screening, self.first, self.children)
+        if not 0 < self.keep <= 1 or min(counts) < 1:
             raise BadInput(
-                "expected keep in (0, 1], and seeding, screening and offspring of at least 1, got "
-                f"{self.keep}, {self.seeding}, {self.screening} and {self.offspring}; fix them"
+                "expected keep in (0, 1], and seeding, screening, initial and offspring of at "
+                f"least 1, got {self.keep}, {self.seeding}, {self.screening}, {self.initial} and "
+                f"{self.offspring}; fix them"
             )
         if self.seconds is not None and not (0 < self.seconds < math.inf):
             raise BadInput(f"expected seconds above 0, got {self.seconds}; raise them")
+
+    @property
+    def first(self) -> int:
+        """Individuals of the first population."""
+        return self.population if self.initial is None else min(self.initial, self.population)
 
     @property
     def children(self) -> int:
@@ -90,6 +99,7 @@ class EvolutionConfig:
             survival="roulette",
             rungs=(),
             seeding=1,
+            initial=None,
             offspring=None,
             screening=1,
         )

@@ -34,7 +34,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from panas.errors import BudgetExhausted
+from panas.errors import BudgetExhausted, PanasError
 from panas.evaluation import Evaluation
 from panas.genome import Genome
 from panas.privacy.accounting import (
@@ -67,7 +67,7 @@ class Scoring:
 
     Attributes:
         algorithm: how candidates come about.
-        population: P, at least 1.
+        population: P, candidates of a generation at most, at least 1.
         generations: G, at least 0.
         trials: T, at least 0.
         noise: s, above 0; 0 for exact scores, which nothing bounds.
@@ -218,6 +218,11 @@ class NoisedScores:
         self, generation: int, genomes: Sequence[Genome], parents: Mapping[Genome, Genome]
     ) -> list[Evaluation]:
         """One noised share of right answers a genome, clipped to [0, 1]."""
+        if len(genomes) > self._scoring.population:
+            raise PanasError(
+                f"expected at most {self._scoring.population} candidates, which are paid for, got "
+                f"{len(genomes)}; report this"
+            )
         scale = self._scoring.noise * math.sqrt(len(genomes) / self._scoring.population)
         with self._paid():
             shares = [

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -298,12 +299,25 @@ def test_without_data_the_settings_are_kept(tiny: Callable[..., RunConfig], tmp_
         assert tuned["setting"]["learning_rate"] == config.training.learning_rate
 
 
+def test_generations_of_more_children_than_individuals_are_paid_for_whole(
+    tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    more = {"search__population": 2, "search__offspring": 3, "search__generations": 1}
+    config = tiny(**MODES["dp, nothing public"], **more)
+    found = searched(config, tmp_path / "r", "s")
+    assert max(Counter(e["generation"] for e in found["history"]).values()) == 3
+    events = [entry.event for entry in account(tmp_path / "r").entries]
+    trained = [event for event in events if isinstance(event, SampledGaussian)]
+    assert len(trained) == 2
+    assert all(event.steps % 3 == 0 for event in trained)
+
+
 def test_a_random_search_looks_at_as_many_genomes_and_breeds_none(
     tiny: Callable[..., RunConfig], tmp_path: Path
 ):
     config = tiny(search__algorithm="random", search__population=2, search__generations=1)
     found = searched(config, tmp_path / "r", "s")
-    assert found["evaluations"] == 4
+    assert found["evaluations"] == 2 + 5  # children of a generation
     assert {e["generation"] for e in found["history"]} == {0}
 
 

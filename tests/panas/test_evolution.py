@@ -426,7 +426,12 @@ def test_a_space_that_is_exhausted_ends_the_training_and_not_the_search(
 
     everyone = {random_genome(TINY, np.random.default_rng(i)) for i in range(100)}
     config = EvolutionConfig(
-        population=12, generations=2, screening=screening, survival=survival, mutation=0.5
+        population=12,
+        generations=2,
+        initial=None,
+        screening=screening,
+        survival=survival,
+        mutation=0.5,
     )
     journal = Journal(None, {})
     result = run(fitness, space=TINY, config=config, size=size, journal=journal)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, kstest
 
-from panas.errors import BudgetExhausted
+from panas.errors import BudgetExhausted, PanasError
 from panas.evolution import EvolutionConfig, evolve
 from panas.genome import Genome
 from panas.privacy.accounting import ADD_OR_REMOVE, REPLACE, Gaussian, PrivateSelection, Relation
@@ -133,7 +133,7 @@ def test_every_generation_is_charged_once_before_any_of_its_genomes_is_scored():
     found = evolve(
         SPACE,
         count,
-        config=EvolutionConfig(population=4, generations=2),
+        config=EvolutionConfig(population=4, generations=2, offspring=4),
         rng=stream(0),
         evaluator=NoisedScores(s, 40, count, till, SystemNoise()),
     )
@@ -141,6 +141,15 @@ def test_every_generation_is_charged_once_before_any_of_its_genomes_is_scored():
     assert {generation for generation, _ in seen} <= {1, 2, 3}
     assert all(0 <= e.fitness <= 1 for e in found.history)
     assert len({e.fitness for e in found.history}) > 1  # noised, though all counts are alike
+
+
+def test_no_generation_holds_more_candidates_than_were_paid_for():
+    till = Till()
+    scores = NoisedScores(scoring(), 40, lambda _: 20.0, till, SystemNoise())
+    some = [Genome.parse("c4k3-c4k3")] * 5  # of a population of 4
+    with pytest.raises(PanasError, match="at most 4"):
+        scores.evaluate(1, some, {})
+    assert till.charges == 0
 
 
 def test_the_number_of_candidates_is_geometric():
