@@ -1,16 +1,16 @@
 """The stored trainings of `benchmarks.make_tuning_table`, and one search that they answer.
 
-Each setting that a proposer asks for is snapped to the nearest one of the grid, and answered with
-the validation accuracy of the training there. A repetition is a client with initial weights and
-noise of its own: one of the table's seeds, in turn, answers all of its trials. Regret is the test
-accuracy of the grid's best setting at that seed less that of the one chosen.
+Each setting that a proposer asks for is snapped to the nearest one of the grid. The answer is the
+validation accuracy of one of the trainings there, drawn anew at each visit: a repetition's draw
+depends on setting and visit alone, so that all proposers see the same. Regret is the mean test
+accuracy (over all trainings of a setting) of the grid's best setting less that of the one chosen.
 """
 
 import json
 import math
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float, Int16, Int32
 from benchmarks.tuners import PROPOSERS, Task
 from panas.privacy.budget import Budget
 from panas.privacy.plan import Plan, cost
+from panas.seeds import stream
 from panas.settings import FIXED_CONFIGURATIONS
 from panas.tuning import Setting, TuningSpace
 
@@ -51,15 +52,10 @@ class Table:
         """The budgets' epsilons."""
         return list(self.about["axes"]["epsilon"])
 
-    def seeds(self, searched: bool) -> list[int]:
-        """The seeds that trained every setting: of the whole grid, or of that of least noise."""
-        trained = self.validation if searched else self.validation[..., :1, :]
-        whole = (trained >= 0).all(axis=tuple(range(trained.ndim - 1)))
-        return [int(seed) for seed in np.flatnonzero(whole)]
-
-    def tested(self, e: int, seed: int) -> Float[np.ndarray, "r c b p f"]:
-        """Test accuracy of every setting under budget `e` at a seed; below 0 if not trained."""
-        return self.test[e, ..., seed] / self.about["samples"]["test"]
+    def means(self, e: int) -> Float[np.ndarray, "r c b p f"]:
+        """Mean test accuracy of every setting under budget `e`, over seeds."""
+        right = np.where(self.test[e] < 0, np.nan, self.test[e])
+        return np.nanmean(right, axis=-1) / self.about["samples"]["test"]
 
     def space(self, searched: bool) -> TuningSpace:
         """What the grid fills, with sigma searched or derived from the budget."""
@@ -125,8 +121,8 @@ def replay(work: tuple[Path, int], task: tuple[bool, str, int, int]) -> dict[str
     (path, trials), (searched, name, e, repetition) = work, task
     torch.set_num_threads(1)
     table, refused = loaded(path)
-    seeds, over = table.seeds(searched), 0
-    seed = seeds[repetition % len(seeds)]
+    visits = Counter[tuple[int, ...]]()
+    over = 0
 
     def affordable(setting: Setting) -> bool:
         # A noise below the least would be snapped up to it; 1e-9 is for rounding.
@@ -137,7 +133,11 @@ def replay(work: tuple[Path, int], task: tuple[bool, str, int, int]) -> dict[str
     def objective(setting: Setting) -> float:
         nonlocal over
         over += not affordable(setting)
-        right = table.validation[(e, *table.cell(e, setting), seed)]
+        cell = table.cell(e, setting)
+        visits[cell] += 1
+        rng = stream(repetition, "training", str(cell), visits[cell])
+        trained = table.validation[(e, *cell)]
+        right = rng.choice(trained[trained >= 0])
         return float(right / table.about["samples"]["validation"])
 
     found = PROPOSERS[name](
@@ -151,17 +151,17 @@ def replay(work: tuple[Path, int], task: tuple[bool, str, int, int]) -> dict[str
         trials,
         repetition,
     )
-    tested = table.tested(e, seed)
-    chosen = tested[table.cell(e, found.best)]
+    means = table.means(e)
+    chosen = means[table.cell(e, found.best)]
     return {
         "proposer": name,
         "searched": searched,
         "epsilon": table.epsilons[e],
         "accuracy": float(chosen),
-        "regret": float(tested.max() - chosen),
+        "regret": float(means.max() - chosen),
         "over": over,
         "seconds": found.seconds,
-        "seen": [float(tested[table.cell(e, s)]) for s in found.settings],
+        "seen": [float(means[table.cell(e, s)]) for s in found.settings],
     }
 
 
@@ -169,16 +169,16 @@ def fixed_rows(table: Table) -> list[dict[str, Any]]:
     """The paper's configurations on the table's data, one row an epsilon and trained seed."""
     rows = []
     for e, epsilon in enumerate(table.epsilons):
-        for (i, name), seed in product(enumerate(FIXED_CONFIGURATIONS), table.seeds(False)):
-            reached = float(table.fixed_test[e, i, seed] / table.about["samples"]["test"])
-            best = float(table.tested(e, seed).max())
-            if reached >= 0:
+        best = table.means(e).max()
+        for i, name in enumerate(FIXED_CONFIGURATIONS):
+            for right in table.fixed_test[e, i][table.fixed_test[e, i] >= 0]:
+                reached = float(right / table.about["samples"]["test"])
                 rows.append(
                     {
                         "proposer": f"fixed {name}",
                         "epsilon": epsilon,
                         "accuracy": reached,
-                        "regret": best - reached,
+                        "regret": float(best - reached),
                         "steps": int(table.fixed_steps[e, i]),
                     }
                 )

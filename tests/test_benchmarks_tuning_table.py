@@ -144,44 +144,59 @@ def test_the_least_noise_is_just_what_the_budget_affords():
         assert (cost(plan.events(), budget) <= budget.epsilon) == fits
 
 
-def test_only_seeds_that_trained_the_whole_grid_are_used(tmp_path: Path):
+def test_means_leave_out_what_was_not_trained(tmp_path: Path):
     table = Table.read(three_seeds(tmp_path / "three.npz"))
-    for searched in (False, True):
-        part = [cell for cell in GRID if searched or cell[-1] == 0]
-        whole = [
-            seed
-            for seed in range(3)
-            if all(table.test[(e, *cell, seed)] >= 0 for e in range(3) for cell in part)
-        ]
-        assert table.seeds(searched) == whole
+    lengths = Counter()
+    for e in range(len(table.epsilons)):
+        means = table.means(e)
+        for cell in GRID:
+            right = [int(r) for r in table.test[(e, *cell)] if r >= 0]
+            lengths[len(right)] += 1
+            assert means[cell] == pytest.approx(sum(right) / len(right) / TEST)
+    assert set(lengths) == {1, 3}
 
 
-def test_a_repetition_is_answered_by_one_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    with np.load(TABLE, allow_pickle=False) as f:
-        one = f["validation"][..., :1]
-    path = stored(tmp_path / "two.npz", validation=np.concatenate([one, one[::-1]], axis=-1))
+def test_all_proposers_get_the_same_answers_at_the_same_visit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = three_seeds(tmp_path / "three.npz")
     table = Table.read(path)
-    assert table.seeds(True) == [0, 1]
-    cells = [GRID[k] for k in (0, 50, 100, 150, 200)] * 2
-    for repetition in range(4):
-        answers, _ = replayed(
-            monkeypatch, path, [at(table, 1, cell) for cell in cells], repetition=repetition
-        )
-        right = [int(table.validation[(1, *cell, repetition % 2)]) for cell in cells]
-        assert answers == pytest.approx([r / VALIDATION for r in right])
+    cells = [GRID[k] for k in (0, 50, 100, 150, 200)]
+    orders = [cells * 12, [c for c in cells for _ in range(12)], [*reversed(cells * 12)]]
+    told: list[dict[Any, float]] = []
+    for order in orders:
+        answers, _ = replayed(monkeypatch, path, [at(table, 1, cell) for cell in order])
+        visits = Counter[Any]()
+        told.append({})
+        for cell, answer in zip(order, answers, strict=True):
+            visits[cell] += 1
+            told[-1][cell, visits[cell]] = answer
+    assert told[0] == told[1] == told[2]
+    for cell in cells:
+        right = table.validation[(1, *cell)]
+        seen = {told[0][cell, visit] for visit in range(1, 13)}
+        assert seen == {int(r) / VALIDATION for r in right if r >= 0}
+    other, _ = replayed(monkeypatch, path, [at(table, 1, c) for c in orders[0]], repetition=1)
+    first, _ = replayed(monkeypatch, path, [at(table, 1, c) for c in orders[0]])
+    assert first != other
 
 
-def test_the_best_setting_has_no_regret(monkeypatch: pytest.MonkeyPatch):
-    with np.load(TABLE, allow_pickle=False) as f:
-        test, least = f["test"][..., 0] / TEST, f["least_noise"]
+@pytest.mark.parametrize("seeds", ["stored", "three"])
+def test_the_best_setting_has_no_regret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: str
+):
+    path = TABLE if seeds == "stored" else three_seeds(tmp_path / "three.npz")
+    with np.load(path, allow_pickle=False) as f:
+        test, least = f["test"].astype(float), f["least_noise"]
+    mean = np.ma.masked_less(test, 0).mean(axis=-1) / TEST
     for e in range(len(test)):
-        ranked = sorted(GRID, key=lambda cell, e=e: test[(e, *cell)])
+        ranked = sorted(GRID, key=lambda cell, e=e: mean[(e, *cell)])
         for cell in (ranked[-1], ranked[0], ranked[len(ranked) // 2]):
             setting = at(TABLE_READ, e, cell)
             assert least[e, cell[2], cell[3]] <= setting.noise_multiplier
-            _, row = replayed(monkeypatch, TABLE, [setting], e)
-            assert row["regret"] == pytest.approx(test[e].max() - test[(e, *cell)])
-            assert row["accuracy"] == pytest.approx(test[(e, *cell)])
+            _, row = replayed(monkeypatch, path, [setting], e)
+            assert row["regret"] == pytest.approx(mean[e].max() - mean[(e, *cell)])
+            assert row["accuracy"] == pytest.approx(mean[(e, *cell)])
             assert (row["epsilon"], row["over"]) == (TABLE_READ.epsilons[e], 0)
             assert row["regret"] == 0 or cell != ranked[-1]
 
@@ -260,25 +275,23 @@ def test_rivals_choose_their_best_observed_value(name: str):
 
 
 def test_fixed_configurations_have_a_row_for_each_training(tmp_path: Path):
-    seeds = TABLE_READ.seeds(False)
-    fixed = TABLE_READ.fixed_test.copy()
-    fixed[0, 2, seeds[-1]] = -1
+    fixed = np.tile(TABLE_READ.fixed_test[..., :1], (1, 1, 3))
+    fixed[..., 1] += 5
+    fixed[0, 2, 1:] = -1
     table = Table.read(stored(tmp_path / "fixed.npz", fixed_test=fixed))
     rows = fixed_rows(table)
     expected = [
         {
             "proposer": f"fixed {name}",
             "epsilon": epsilon,
-            "accuracy": int(fixed[e, i, seed]) / TEST,
-            "regret": pytest.approx(
-                (int(table.test[e, ..., seed].max()) - int(fixed[e, i, seed])) / TEST
-            ),
+            "accuracy": int(right) / TEST,
+            "regret": pytest.approx(float(table.means(e).max()) - int(right) / TEST),
             "steps": int(table.fixed_steps[e, i]),
         }
         for e, epsilon in enumerate(table.epsilons)
         for i, name in enumerate(FIXED_CONFIGURATIONS)
-        for seed in seeds
-        if fixed[e, i, seed] >= 0
+        for right in fixed[e, i]
+        if right >= 0
     ]
     assert rows == expected
-    assert len(rows) == fixed[..., 0].size * len(seeds) - 1
+    assert len(rows) == fixed[..., 0].size * 3 - 2
