@@ -156,8 +156,7 @@ def _of(algorithm: Algorithm, config: EvolutionConfig) -> EvolutionConfig:
     if algorithm == "genetic":
         return config
     everyone = config.first + config.generations * config.children
-    changed = {"population": everyone, "initial": None, "generations": 0}
-    return replace(config, **changed, rungs=(), seeding=1)
+    return replace(config, population=everyone, initial=None, generations=0, rungs=(), seeding=1)
 
 
 def size_of(blueprint: Blueprint, size: Size | None) -> Score | None:
