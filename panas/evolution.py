@@ -362,7 +362,7 @@ class _Search:
 
 def _load(shape: Shape, task: tuple[Job, object]) -> float:
     """How long a job trains, by the multiply-accumulates of its blocks."""
-    return cost(task[0].genome, shape=shape, width=1, classes=1).macs
+    return float(cost(task[0].genome, shape=shape, width=1, classes=1).macs)
 
 
 def _accuracies(individuals: Sequence[Individual]) -> Accuracies:
