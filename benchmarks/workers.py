@@ -22,7 +22,7 @@ from panas.seeds import stream
 from panas.space import SearchSpace
 from panas.training import Optimisation
 
-CONFIG = EvolutionConfig(population=12, generations=4, offspring=12)
+CONFIG = EvolutionConfig(population=12, generations=9, initial=None, offspring=12)
 HOW = Optimisation(optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=8)
 
 
