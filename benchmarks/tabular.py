@@ -8,9 +8,8 @@
 | `MeteredFitness` | a meter as a staged fitness of `panas.evolution` |
 | trace | (sample-passes so far, best validation accuracy, test accuracy of that best), ... |
 
-Counting: a sample-pass is one training sample seen forward and backward. What a data-free score
-trains on noise is charged too. Validation and test are free, for everyone alike. Only a candidate
-that was trained to the end may become the best.
+Counting: a sample-pass is one training sample seen forward and backward. Validation and test
+are free, for everyone alike. Only a candidate that was trained to the end may become the best.
 
     from benchmarks.tabular import read_table, tabular_fitness
     fitness = tabular_fitness(read_table("digits"), seed=0)   # seeds 0, 1, 2
@@ -37,17 +36,9 @@ from scipy.stats import spearmanr
 from panas.errors import BadInput
 from panas.evaluation import Job, Outcome
 from panas.genome import Genome
-from panas.proxies import BATCH, REPEATS, STEPS
 from panas.space import SearchSpace
 
 TABLES = Path(__file__).parent / "tables"
-SCORE_PASSES = {
-    "learnability": REPEATS * STEPS * BATCH,
-    "synaptic flow": 1,
-    "activation agreement": 32,
-}
-"""Sample-passes of one data-free score; the last is forward only, and charged in full."""
-
 PATIENCE = 3
 """Proposals, known or new, that an algorithm with a cache may make, in trainings of its budget."""
 
@@ -120,8 +111,6 @@ class Problem:
     """Validation accuracy after so many epochs."""
     test: Callable[[Genome], float]
     """Test accuracy after a full training."""
-    score: Callable[[Genome, str], float]
-    """A data-free score, by name."""
 
     @property
     def full(self) -> int:
@@ -140,7 +129,6 @@ def table_problem(table: Table, seed: int) -> Problem:
         epochs=right.shape[1],
         validation=lambda g, n: float(right[row[str(g)], n - 1] / table.facts["validation"]),
         test=lambda g: float(tested[row[str(g)]] / table.facts["test"]),
-        score=lambda g, name: float(table.proxies[name][row[str(g)]]),
     )
 
 
@@ -181,11 +169,6 @@ class Meter:
         if last == self.problem.epochs and (not self.trace or accuracy > self.trace[-1][1]):
             self.trace.append((self.passes, accuracy, self.problem.test(genome)))
         return accuracy
-
-    def score(self, genome: Genome, name: str) -> float:
-        """Score without data, and pay."""
-        self.charge(SCORE_PASSES[name])
-        return self.problem.score(genome, name)
 
 
 @dataclass(frozen=True)

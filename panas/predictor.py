@@ -42,8 +42,8 @@ def capacity(genome: Genome, shape: Shape) -> float:
 
     The logarithm of its parameters, plus its changes of width (each is a shortcut with weights of
     its own), plus twice the logarithm of its field of view. Rank correlation with accuracy is .64
-    to .69 in the spaces of `benchmarks.search`, where synaptic flow has .26 to .57; the three and
-    their weights were chosen there.
+    to .69 in the spaces of `benchmarks.search`; synaptic flow has .26 and .57 on its tables. The
+    three and their weights were chosen there.
     """
     return float(features(genome, shape)[-1])
 
@@ -100,7 +100,7 @@ class Predictor:
     """Accuracies of genomes, learnt from those of others.
 
     Args:
-        X: features of the genomes that were trained, at least 2.
+        X: features of the genomes that were trained, at least 2, `capacity` in the last column.
         y: their accuracies.
         scale_of: features of all genomes in question, by whose spread each feature is measured;
             None: X itself.
