@@ -35,6 +35,7 @@ from attacks.decoder import decoder_inverter
 from attacks.metrics import Score, gain_interval, score
 from attacks.observation import MIN_PUBLIC, Inverter, Observation
 from attacks.ridge import ridge_inverter, ridge_on_noise
+from attacks.threats import WhiteBox
 from dprbft.config import RunConfig, load_config
 from dprbft.federation import ClientData, Federation, load_federation
 from dprbft.layout import audit_file, last_model_file, ledger_file, release_file
@@ -128,7 +129,12 @@ def _audit_client(
         # Each row is attacked on its own: those not scored can go.
         arrays = {"z": arrays["z"][torch.from_numpy(chosen)], "y": private.y}
     observation = Observation(
-        client.id, release.kind, arrays, release.noise_multiplier, bottom, federation.public
+        client.id,
+        release.kind,
+        arrays,
+        release.noise_multiplier,
+        WhiteBox(bottom),
+        federation.public,
     )
     attacks, beside = run_attacks(observation, private, config.audit.decoder_epochs, rng, tell)
     verdict, evidence = judge(attacks, beside, rng=rng)
@@ -147,7 +153,7 @@ def _audit_client(
 
 
 def run_attacks(
-    observation: Observation,
+    observation: Observation[WhiteBox],
     private: Samples,
     epochs: int,
     rng: np.random.Generator,
@@ -194,9 +200,9 @@ def run_attacks(
     attacks = [scored(name, x) for name, x in images.items()]
     strongest = images[max(attacks, key=lambda s: s.r2).name]
 
-    fresh = controls.random_extractor(observation.bottom, rng=rng)
+    fresh = controls.random_extractor(observation.knowledge.bottom, rng=rng)
     untrained = controls.raw_rows(observation, private, fresh)
-    ceiling = controls.raw_rows(observation, private, observation.bottom)
+    ceiling = controls.raw_rows(observation, private, observation.knowledge.bottom)
     beside = [
         scored("mean image", mean.expand_as(truth)),
         scored("same-class mean", controls.same_class_mean(public, y)),

@@ -25,6 +25,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attacks.observation import Observation, class_means
+from attacks.threats import WhiteBox
 from panas.data.dataset import Samples
 from panas.network import Bottom, initialise
 from panas.seeds import torch_generator
@@ -69,14 +70,20 @@ def shuffled(
     return images[torch.from_numpy(partner)]
 
 
-def raw_rows(observation: Observation, private: Samples, bottom: Bottom) -> Observation:
+def raw_rows(
+    observation: Observation[WhiteBox], private: Samples, bottom: Bottom
+) -> Observation[WhiteBox]:
     """What the server would see, had the client sent noiseless rows of `private` from `bottom`.
 
     With the observation's own bottom this is the ceiling.
     """
     arrays = {"z": represent(bottom, private), "y": private.y}
     return replace(
-        observation, kind="raw_rows", arrays=arrays, noise_multiplier=None, bottom=bottom
+        observation,
+        kind="raw_rows",
+        arrays=arrays,
+        noise_multiplier=None,
+        knowledge=WhiteBox(bottom),
     )
 
 

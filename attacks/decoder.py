@@ -57,7 +57,7 @@ class Decoder(nn.Module):
 def decoder_inverter(
     observation: Observation, *, epochs: int, rng: np.random.Generator, noised: bool = False
 ) -> Inverter:
-    """Train a decoder of the client's bottom on public samples.
+    """Train a decoder of representations on known samples: public ones, or leaked pairs.
 
     Args:
         observation: what the server sees.

@@ -1,15 +1,15 @@
 """What an attack may see: `Observation`, and nothing of a client besides.
 
-The server is honest but curious, with the strongest knowledge that the federation could give it:
-the client's release, the weights of the bottom that made it, and the public samples. It never
-holds a private sample; only `attacks.audit` does, to score.
+It holds what crossed the wire, the public samples, and what the server knows besides: its type
+parameter is one of `attacks.threats`. An attack never holds a client; private samples are held by
+`attacks.audit` alone, to score (and given away in `LeakedPairs`, which says so).
 
 | symbol | name |
 |---|---|
 | z | representation, shape (d,); u is z clipped to norm 1 |
 | B_c, S_c | noised sum of u over the client's samples of class c (`moments`, `class_sums`) |
 | n_c | number of the client's samples of class c |
-| mu_c | mean of u over the public samples of class c |
+| mu_c | mean of u over the known samples of class c |
 
 | release | what there is to invert |
 |---|---|
@@ -27,31 +27,32 @@ classes, is not used.)
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Generic
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from attacks.threats import K
 from panas.data.dataset import Samples
 from panas.errors import BadInput
-from panas.network import Bottom
+from panas.network import Head
 from panas.privacy.mechanisms import Kind, clip_rows, noise_scale
 from panas.seeds import torch_generator
-from panas.training import represent
 
 Inverter = Callable[[Tensor], Tensor]
-"""Turns features (m, f) into images (m, c, h, w) in [-1, 1]; learnt from public samples."""
+"""Turns features (m, f) into images (m, c, h, w) in [-1, 1]; learnt from known samples."""
 
 MAX_PAIRS = 2000
-"""An inverter learns from at most so many public samples."""
+"""An inverter learns from at most so many known samples."""
 
 MIN_PUBLIC = 8
 """With fewer public samples an attack would learn nothing, and its silence would say nothing."""
 
 
 @dataclass(frozen=True)
-class Observation:
+class Observation(Generic[K]):
     """All that the server knows of one client."""
 
     client: int
@@ -60,9 +61,15 @@ class Observation:
     """The release, as `panas.privacy.release` describes it."""
     noise_multiplier: float | None
     """m of the release; None where there is no noise."""
-    bottom: Bottom
-    """The network that made the release: its weights count as known."""
+    knowledge: K
+    """What the server knows besides: `attacks.threats`."""
     public: Samples
+    head: Head | None = None
+    """The head that the client was sent; None where the attack does not need it."""
+    flip: float | None = None
+    """Share of labels that were drawn anew (`noisy_rows`); it is no secret."""
+    up_bytes: int = 0
+    """Length of the release's message."""
 
     def __post_init__(self) -> None:
         if len(self.public) < MIN_PUBLIC:
@@ -70,7 +77,7 @@ class Observation:
                 f"expected at least {MIN_PUBLIC} public samples to learn an attack from, got "
                 f"{len(self.public)}; raise data.public_fraction"
             )
-        if not bool(torch.isfinite(self.public_z).all()):
+        if not bool(torch.isfinite(self.known_z).all()):
             raise BadInput(
                 f"expected finite representations from the network of client {self.client}, got "
                 "NaN or infinity; train it again"
@@ -92,35 +99,44 @@ class Observation:
         return noise_scale(self.kind, self.noise_multiplier)
 
     @cached_property
-    def public_z(self) -> Float[Tensor, "p d"]:
-        """Representations of the public samples, clipped as the release clips."""
-        z = represent(self.bottom, self.public)
-        return z if self.kind == "raw_rows" else clip_rows(z)
+    def _pairs(self) -> tuple[Float[Tensor, "p d"], Samples]:
+        z, samples = self.knowledge.pairs(self.public)
+        return z if self.kind == "raw_rows" else clip_rows(z), samples
+
+    @property
+    def known(self) -> Samples:
+        """The samples whose representations the server knows: what attacks learn from."""
+        return self._pairs[1]
+
+    @property
+    def known_z(self) -> Float[Tensor, "p d"]:
+        """Their representations, clipped as the release clips."""
+        return self._pairs[0]
 
     @cached_property
-    def public_means(self) -> Float[Tensor, "classes d"]:
-        """mu_c, by class; the mean of all public samples where a class has none."""
-        return class_means(self.public_z, self.public)
+    def known_means(self) -> Float[Tensor, "classes d"]:
+        """mu_c, by class; the mean of all known samples where a class has none."""
+        return class_means(self.known_z, self.known)
 
     def features(self, z: Float[Tensor, "m d"], y: Int[Tensor, "m"]) -> Float[Tensor, "m f"]:
-        """What an inverter reads: z, and the class as an indicator on the scale of public z."""
-        spread = (self.public_z - self.public_z.mean(0)).square().mean().sqrt()
+        """What an inverter reads: z, and the class as an indicator on the scale of known z."""
+        spread = (self.known_z - self.known_z.mean(0)).square().mean().sqrt()
         return torch.cat([z, spread * torch.eye(self.public.classes)[y]], dim=1)
 
     def pairs(
         self, rng: np.random.Generator, *, noised: bool = False
     ) -> tuple[Float[Tensor, "m f"], Float[Tensor, "m c h w"]]:
-        """Features and images of at most `MAX_PAIRS` public samples, in random order.
+        """Features and images of at most `MAX_PAIRS` known samples, in random order.
 
         With `noised` the representations have the noise of released rows: what they are learnt
         from is then distributed as what they will be used on.
         """
-        chosen = rng.permutation(len(self.public))[:MAX_PAIRS]
+        chosen = rng.permutation(len(self.known))[:MAX_PAIRS]
         at = torch.from_numpy(chosen)
-        z = self.public_z[at]
+        z = self.known_z[at]
         if noised:
             z = z + self.noise_scale * torch.randn(z.shape, generator=torch_generator(rng))
-        return self.features(z, self.public.y[at]), self.public.inputs(chosen)
+        return self.features(z, self.known.y[at]), self.known.inputs(chosen)
 
     def released(self) -> Float[Tensor, "m f"]:
         """Features of what there is to invert: one row a sample, or one a class, in order."""
@@ -133,13 +149,13 @@ class Observation:
         if self.kind == "public_rows":
             return class_means(clip_rows(self.arrays["z"]), self.public)
         sums = self.arrays["S" if self.kind == "class_sums" else "B"]
-        return estimate_means(sums, self.arrays.get("counts"), self.public_means)
+        return estimate_means(sums, self.arrays.get("counts"), self.known_means)
 
     def counts(self) -> Float[Tensor, "classes"]:
         """Estimate of n_c in [1, 1e6]: released, or from the length of B_c along mu_c."""
         counts = self.arrays.get("counts")
         if counts is None:
-            mu = self.public_means
+            mu = self.known_means
             counts = (self.arrays["B"] * mu).sum(1) / mu.square().sum(1).clamp(min=1e-9)
         return counts.clamp(1.0, 1e6)
 
@@ -158,7 +174,7 @@ def estimate_means(
     """A class's mean representation from its noised sum.
 
     With counts (`class_sums`) it is S_c / n_c, clipped to norm 1. Without (`moments`) only the
-    direction of B_c is known; its length is taken from the public mu_c.
+    direction of B_c is known; its length is taken from the known mu_c.
     """
     if counts is not None:
         return clip_rows(sums / counts.clamp(min=1.0)[:, None])

@@ -78,11 +78,11 @@ def fit(z: Float[Tensor, "n d"], x: Float[Tensor, "n p"]) -> Linear:
 def ridge_inverter(
     observation: Observation, *, rng: np.random.Generator, noised: bool = False
 ) -> Inverter:
-    """Learn a linear inverter of the client's bottom on public samples.
+    """Learn a linear inverter of representations on known samples.
 
     Args:
         observation: what the server sees.
-        rng: order of the public samples, and so which are held out.
+        rng: order of the known samples, and so which are held out.
         noised: learn from public rows with the noise of the release.
 
     """
@@ -108,22 +108,22 @@ def ridge_on_noise(
         For each class the mean public image, moved by what the release adds to it.
 
     """
-    public, generator = observation.public, torch_generator(rng)
-    x, scale = public.inputs().flatten(1), observation.noise_scale
-    images = class_means(x, public)
+    known, generator = observation.known, torch_generator(rng)
+    x, scale = known.inputs().flatten(1), observation.noise_scale
+    images = class_means(x, known)
     seen, sizes = observation.estimates(), observation.counts()
-    for c in public.y.unique().tolist():
-        mine, size = public.y == c, round(float(sizes[c]))
+    for c in known.y.unique().tolist():
+        mine, size = known.y == c, round(float(sizes[c]))
         draws = rng.multinomial(size, np.full(int(mine.sum()), 1 / int(mine.sum())), SIMULATIONS)
         share = torch.from_numpy(draws / size).float()  # each row: a client's mix of public samples
 
         def noise(*shape: int) -> Tensor:
             return scale * torch.randn(*shape, generator=generator)
 
-        sums = size * share @ observation.public_z[mine]
+        sums = size * share @ observation.known_z[mine]
         sums = sums + noise(*sums.shape)
         counted = size + noise(SIMULATIONS) if observation.kind == "class_sums" else None
-        mu = observation.public_means[c].expand_as(sums)
+        mu = observation.known_means[c].expand_as(sums)
         linear = fit(estimate_means(sums, counted, mu), share @ x[mine] - images[c])
         images[c] += linear(seen[c][None])[0].float()
-    return images.clamp(-1, 1).unflatten(1, public.shape)
+    return images.clamp(-1, 1).unflatten(1, known.shape)

@@ -11,6 +11,7 @@ from torch import Tensor
 from attacks.audit import audit_run, judge, run_attacks
 from attacks.metrics import Score
 from attacks.observation import Observation
+from attacks.threats import WhiteBox
 from dprbft.config import RunConfig, build_config, save_config
 from dprbft.federation import load_federation
 from dprbft.layout import release_file
@@ -190,7 +191,7 @@ def _scores(z: Tensor, seed: int) -> tuple[list[Score], list[Score]]:
     private = federation.clients[0].train.take(range(len(z)))
     arrays = {"z": z, "y": private.y}
     bottom = _bottom(federation.shape, 0)
-    seen = Observation(0, "raw_rows", arrays, None, bottom, federation.public)
+    seen = Observation(0, "raw_rows", arrays, None, WhiteBox(bottom), federation.public)
     return run_attacks(seen, private, 2, np.random.default_rng(seed))
 
 

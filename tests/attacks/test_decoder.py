@@ -5,6 +5,7 @@ from torch import nn
 
 from attacks.decoder import Decoder, decoder_inverter
 from attacks.observation import Observation
+from attacks.threats import WhiteBox
 from panas.data.dataset import Samples
 from panas.network import Bottom, initialise
 from panas.training import represent
@@ -26,7 +27,7 @@ def _observation(z: torch.Tensor | None = None) -> tuple[Observation, Samples]:
     private = _samples(80, 1)
     rows = represent(bottom, private) if z is None else z
     arrays = {"z": rows, "y": private.y}
-    return Observation(0, "raw_rows", arrays, None, bottom, _samples(300, 0)), private
+    return Observation(0, "raw_rows", arrays, None, WhiteBox(bottom), _samples(300, 0)), private
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (1, 28, 28), (1, 6, 6), (2, 1, 5)])

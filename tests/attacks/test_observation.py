@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from attacks.observation import MAX_PAIRS, Observation, class_means, estimate_means
+from attacks.threats import WhiteBox
 from panas.data.dataset import Samples
 from panas.errors import BadInput
 from panas.genome import Genome
@@ -25,12 +26,12 @@ def _samples(n: int, classes: int = 3) -> Samples:
 
 def test_an_observation_is_frozen_and_sees_one_row_a_sample_or_a_class() -> None:
     rows = {"z": torch.rand(5, 6), "y": torch.tensor([0, 1, 2, 0, 1])}
-    seen = Observation(0, "raw_rows", rows, None, _bottom(), _samples(30))
+    seen = Observation(0, "raw_rows", rows, None, WhiteBox(_bottom()), _samples(30))
     assert seen.released().shape == (5, 6 + 3)
     assert torch.equal(seen.released()[:, :6], rows["z"])
     assert seen.noise_scale == 0.0
     sums = {"A": torch.rand(21), "B": torch.rand(3, 6)}
-    seen = Observation(0, "moments", sums, 1.5, _bottom(), _samples(30))
+    seen = Observation(0, "moments", sums, 1.5, WhiteBox(_bottom()), _samples(30))
     assert seen.released().shape == (3, 6 + 3)
     assert seen.noise_scale == pytest.approx(1.5 * math.sqrt(2))
     with pytest.raises(FrozenInstanceError):
@@ -40,14 +41,21 @@ def test_an_observation_is_frozen_and_sees_one_row_a_sample_or_a_class() -> None
 def test_estimates_recover_class_means_from_noiseless_sums() -> None:
     public = _samples(60)
     seen = Observation(
-        0, "moments", {"A": torch.zeros(21), "B": torch.zeros(3, 6)}, 1.0, _bottom(), public
+        0,
+        "moments",
+        {"A": torch.zeros(21), "B": torch.zeros(3, 6)},
+        1.0,
+        WhiteBox(_bottom()),
+        public,
     )
-    mu = seen.public_means
+    mu = seen.known_means
     counts = torch.tensor([4.0, 20.0, 7.0])
     sums = mu * counts[:, None]
     assert torch.allclose(estimate_means(sums, None, mu), mu, atol=1e-6)
     assert torch.allclose(estimate_means(sums, counts, mu), mu, atol=1e-6)
-    again = Observation(0, "moments", {"A": torch.zeros(21), "B": sums}, 1.0, _bottom(), public)
+    again = Observation(
+        0, "moments", {"A": torch.zeros(21), "B": sums}, 1.0, WhiteBox(_bottom()), public
+    )
     assert torch.allclose(again.counts(), counts, atol=1e-3)
 
 
@@ -68,7 +76,12 @@ def test_class_means_fall_back_to_all_samples() -> None:
 def test_pairs_are_capped_and_match() -> None:
     public = _samples(MAX_PAIRS + 50)
     seen = Observation(
-        0, "raw_rows", {"z": torch.rand(1, 6), "y": torch.tensor([0])}, None, _bottom(), public
+        0,
+        "raw_rows",
+        {"z": torch.rand(1, 6), "y": torch.tensor([0])},
+        None,
+        WhiteBox(_bottom()),
+        public,
     )
     z, x = seen.pairs(np.random.default_rng(0))
     assert len(z) == len(x) == MAX_PAIRS
@@ -78,17 +91,17 @@ def test_pairs_are_capped_and_match() -> None:
 def test_useless_knowledge_is_refused() -> None:
     rows = {"z": torch.rand(1, 6), "y": torch.tensor([0])}
     with pytest.raises(BadInput, match="public samples"):
-        Observation(0, "raw_rows", rows, None, _bottom(), _samples(3))
+        Observation(0, "raw_rows", rows, None, WhiteBox(_bottom()), _samples(3))
     broken = _bottom()
     broken.adapt.weight.data.fill_(float("nan"))
     with pytest.raises(BadInput, match="NaN"):
-        Observation(0, "raw_rows", rows, None, broken, _samples(30))
+        Observation(0, "raw_rows", rows, None, WhiteBox(broken), _samples(30))
 
 
 def test_noisy_rows_are_seen_by_sample_and_inverters_may_learn_their_noise() -> None:
     rows = {"z": torch.rand(5, 6), "y": torch.tensor([0, 1, 2, 0, 1])}
     public = _samples(300)
-    seen = Observation(0, "noisy_rows", rows, 1.5, _bottom(), public)
+    seen = Observation(0, "noisy_rows", rows, 1.5, WhiteBox(_bottom()), public)
     assert not seen.by_class
     assert torch.equal(seen.released()[:, :6], rows["z"])
     assert seen.noise_scale == pytest.approx(3.0)
@@ -103,7 +116,7 @@ def test_noisy_rows_are_seen_by_sample_and_inverters_may_learn_their_noise() -> 
 def test_public_rows_show_no_more_than_class_means_of_the_public() -> None:
     public = _samples(30)
     z = torch.rand(30, 6)
-    seen = Observation(0, "public_rows", {"z": z, "y": public.y}, None, _bottom(), public)
+    seen = Observation(0, "public_rows", {"z": z, "y": public.y}, None, WhiteBox(_bottom()), public)
     assert seen.by_class
     assert not seen.noised_sums
     assert seen.released().shape == (3, 6 + 3)
