@@ -7,18 +7,22 @@
 | MSE | mean of e_i |
 | R^2 | 1 - sum e_i / sum r_i: 0 is as good as the mean public image, 1 is perfect |
 | PSNR | mean over samples of 10 log10(2^2 / e_i), in dB, at most 106 |
+| re-identified | share of samples whose reconstruction is nearer to them than to k - 1 others |
 
 An error means nothing without its scale: the mean image scores about 0.06 on [0, 1] and 0.25 on
-[-1, 1]. R^2 has none. SSIM is Wang et al. 2004 with a uniform window.
+[-1, 1]. R^2 has none. SSIM is Wang et al. 2004 with a uniform window. Re-identification by chance
+is 1 / k, because the others are of the sample's class as far as there are as many: it sees what an
+error hides, a blurred image that is still of one person. All intervals are bootstrapped, 95 %.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -29,6 +33,10 @@ RESAMPLES = 1000
 """Bootstrap draws behind an interval."""
 
 
+CANDIDATES = 10
+"""k of the re-identification rate."""
+
+
 @dataclass(frozen=True)
 class Score:
     """What one attack or control achieves on the scored samples of one client."""
@@ -36,24 +44,21 @@ class Score:
     name: str
     mse: float
     r2: float
-    r2_interval: tuple[float, float]
-    """Bootstrap 95 % interval over samples."""
     psnr: float
     ssim: float
+    reidentified: float
+    intervals: Mapping[str, tuple[float, float]]
+    """Of each of the above, by name."""
     errors: Float[Tensor, "n"]
     """e_i, for comparing two scores on the same samples."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record; what is no number (R^2 of constant images) is None."""
-        low, high = self.r2_interval
-        return {
-            "name": self.name,
-            "mse": _number(self.mse),
-            "r2": _number(self.r2),
-            "r2_interval": [_number(low), _number(high)],
-            "psnr": _number(self.psnr),
-            "ssim": _number(self.ssim),
-        }
+        record: dict[str, Any] = {"name": self.name}
+        for name, (low, high) in self.intervals.items():
+            record[name] = _number(getattr(self, name))
+            record[f"{name}_interval"] = [_number(low), _number(high)]
+        return record
 
 
 def _number(value: float) -> float | None:
@@ -67,6 +72,7 @@ def score(
     mean_image: Float[Tensor, "c h w"],
     *,
     rng: np.random.Generator,
+    among: Int[Tensor, "n k"] | None = None,
 ) -> Score:
     """Compare reconstructions with the truth.
 
@@ -76,19 +82,62 @@ def score(
         images: their reconstructions, in the same order.
         mean_image: the mean public image, the reference of R^2.
         rng: of the bootstrap.
+        among: for each sample itself and k - 1 others, see `candidates`; None: others at random.
 
     """
     errors = squared_errors(truth, images)
     reference = squared_errors(truth, mean_image.expand_as(truth))
-    return Score(
-        name,
-        float(errors.mean()),
-        r2(errors, reference),
-        gain_interval(errors, reference, reference, rng=rng),
-        psnr(errors),
-        float(ssim(truth, images).mean()),
-        errors,
-    )
+    if among is None:
+        among = candidates(torch.zeros(len(truth), dtype=torch.long), rng=rng)
+    of_each = {
+        "mse": errors,
+        "psnr": psnr(errors),
+        "ssim": ssim(truth, images),
+        "reidentified": reidentified(truth, images, among),
+    }
+    means = {k: float(v.mean()) for k, v in of_each.items()}
+    intervals = {k: mean_interval(v, rng=rng) for k, v in of_each.items()}
+    intervals["r2"] = gain_interval(errors, reference, reference, rng=rng)
+    return Score(name, **means, r2=r2(errors, reference), intervals=intervals, errors=errors)
+
+
+def candidates(
+    y: Int[Tensor, "n"], *, rng: np.random.Generator, k: int = CANDIDATES
+) -> Int[Tensor, "n k"]:
+    """Whom a reconstruction is compared with: each sample first, then k - 1 others.
+
+    They are of the sample's class, filled up with any others where the class has too few; k falls
+    to n where there are fewer samples.
+    """
+    labels, n = y.numpy(), len(y)
+    rows = []
+    for i in range(n):
+        order = rng.permutation(n)
+        order = order[order != i]
+        same = labels[order] == labels[i]
+        rows.append(np.concatenate([[i], order[same], order[~same]])[:k])
+    return torch.from_numpy(np.stack(rows))
+
+
+def reidentified(
+    truth: Float[Tensor, "n c h w"], images: Float[Tensor, "n c h w"], among: Int[Tensor, "n k"]
+) -> Float[Tensor, "n"]:
+    """1 where the reconstruction's nearest candidate is its sample; ties share the 1."""
+    flat, guess = truth.flatten(1).double(), images.flatten(1).double()
+    distances = torch.cdist(guess, flat).gather(1, among)
+    nearest = distances <= distances.min(dim=1, keepdim=True).values
+    return nearest[:, 0].double() / nearest.sum(1)
+
+
+def mean_interval(
+    values: Float[Tensor, "n"], *, rng: np.random.Generator, level: float = 0.95
+) -> tuple[float, float]:
+    """Bootstrap interval of a mean."""
+    n = len(values)
+    counts = rng.multinomial(n, np.full(n, 1 / n), RESAMPLES)
+    tail = (1 - level) / 2
+    low, high = np.quantile(counts @ values.double().numpy() / n, [tail, 1 - tail])
+    return float(low), float(high)
 
 
 def squared_errors(
@@ -128,9 +177,9 @@ def gain_interval(
     return float(low), float(high)
 
 
-def psnr(errors: Float[Tensor, "n"]) -> float:
-    """Mean peak signal-to-noise ratio in dB; errors below 1e-10 count as 1e-10."""
-    return float((10 * torch.log10(RANGE**2 / errors.clamp(min=1e-10))).mean())
+def psnr(errors: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+    """Peak signal-to-noise ratio of each sample in dB; errors below 1e-10 count as 1e-10."""
+    return 10 * torch.log10(RANGE**2 / errors.clamp(min=1e-10))
 
 
 def ssim(truth: Float[Tensor, "n c h w"], images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n"]:

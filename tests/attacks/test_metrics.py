@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.metrics import gain_interval, psnr, r2, score, squared_errors, ssim
+from attacks.metrics import (
+    candidates,
+    gain_interval,
+    mean_interval,
+    psnr,
+    r2,
+    reidentified,
+    score,
+    squared_errors,
+    ssim,
+)
 
 
 def _images(n: int, c: int, h: int, w: int, seed: int) -> torch.Tensor:
@@ -34,7 +44,8 @@ def test_ssim_equals_a_naive_loop_over_windows(shape: tuple[int, int, int]) -> N
 def test_a_perfect_reconstruction_scores_best() -> None:
     x = _images(20, 1, 8, 8, 0)
     s = score("perfect", x, x, x.mean(0), rng=np.random.default_rng(0))
-    assert (s.mse, s.r2, s.r2_interval) == (0.0, 1.0, (1.0, 1.0))
+    assert (s.mse, s.r2, s.intervals["r2"]) == (0.0, 1.0, (1.0, 1.0))
+    assert s.reidentified == 1.0
     assert s.ssim == pytest.approx(1.0)
     assert s.psnr == pytest.approx(10 * math.log10(4 / 1e-10))
 
@@ -42,7 +53,7 @@ def test_a_perfect_reconstruction_scores_best() -> None:
 def test_the_mean_image_has_r2_zero_and_known_errors() -> None:
     x = _images(20, 2, 4, 5, 0)
     s = score("mean image", x, x.mean(0).expand_as(x), x.mean(0), rng=np.random.default_rng(0))
-    assert (s.r2, s.r2_interval) == (0.0, (0.0, 0.0))
+    assert (s.r2, s.intervals["r2"]) == (0.0, (0.0, 0.0))
     assert s.mse == pytest.approx(float(x.var(dim=0, correction=0).mean()), rel=1e-5)
     naive = [10 * math.log10(4 / float((v - x.mean(0)).square().mean())) for v in x]
     assert s.psnr == pytest.approx(np.mean(naive), rel=1e-5)
@@ -81,4 +92,33 @@ def test_errors_are_means_over_values() -> None:
     errors = squared_errors(a, b)
     assert float(errors[2]) == pytest.approx(float(((a[2] - b[2]) ** 2).mean()), rel=1e-6)
     assert r2(errors, errors) == 0.0
-    assert math.isfinite(psnr(errors))
+    assert torch.isfinite(psnr(errors)).all()
+
+
+def test_candidates_are_of_the_samples_class_as_far_as_there_are_as_many() -> None:
+    y = torch.tensor([0] * 30 + [1] * 4)
+    among = candidates(y, rng=np.random.default_rng(0), k=6)
+    assert torch.equal(among[:, 0], torch.arange(34))
+    assert all(len(set(row)) == 6 for row in among.tolist())
+    assert (y[among[:30]] == 0).all()
+    assert (y[among[30:]] == 1).sum(1).tolist() == [4] * 4
+    assert candidates(y[:3], rng=np.random.default_rng(0)).shape == (3, 3)
+
+
+def test_reidentification_is_one_in_k_by_chance_and_certain_with_the_image() -> None:
+    x, rng = _images(400, 1, 4, 4, 0), np.random.default_rng(0)
+    among = candidates(torch.zeros(400, dtype=torch.long), rng=rng, k=5)
+    assert float(reidentified(x, x + 0.1, among).mean()) == 1.0
+    blind = reidentified(x, x.mean(0).expand_as(x), among)  # the nearest to the mean is chosen
+    low, high = mean_interval(blind, rng=rng)
+    assert low < 1 / 5 < high
+    same = reidentified(x[:1].expand_as(x), x, among)
+    assert same.tolist() == [1 / 5] * 400  # ties
+
+
+def test_the_interval_of_a_mean_covers_it_as_often_as_it_claims() -> None:
+    rng, hits = np.random.default_rng(1), 0
+    for _ in range(200):
+        low, high = mean_interval(torch.from_numpy(rng.random(100)), rng=rng)
+        hits += low <= 0.5 <= high
+    assert 180 <= hits <= 199

@@ -1,0 +1,86 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attacks.release_audit import ReleaseAudit, audit_release, neighbours, realised_noise
+from panas.errors import BadInput
+from panas.privacy.mechanisms import Kind, class_sums, moments, noise_scale, noisy_rows
+from panas.privacy.randomness import ReproducibleNoise
+
+KINDS: tuple[Kind, ...] = ("moments", "class_sums", "noisy_rows")
+
+
+def _rows(n: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
+    g = torch.Generator().manual_seed(0)
+    z = torch.nn.functional.normalize(torch.rand(n, 8, generator=g), dim=1)
+    return z, torch.arange(n) % 3
+
+
+def _made(kind: Kind, m: float, seed: int = 0) -> dict[str, torch.Tensor]:
+    z, y = _rows()
+    s, noise = noise_scale(kind, m), ReproducibleNoise(np.random.default_rng(seed))
+    if kind == "moments":
+        return moments(z, y, 3, s, noise)
+    if kind == "class_sums":
+        return class_sums(z, y, 3, s, noise)
+    return noisy_rows(z, y, 3, s, 0.2, noise)
+
+
+def _audit(kind: Kind, made: dict[str, torch.Tensor], m: float) -> ReleaseAudit:
+    z, y = _rows()
+    flip = 0.2 if kind == "noisy_rows" else None
+    noise = ReproducibleNoise(np.random.default_rng(9))
+    return audit_release(
+        kind, made, z, y, classes=3, noise_multiplier=m, flip=flip, noise=noise, draws=400
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sound_release_is_not_refuted_and_half_the_noise_is(kind: Kind) -> None:
+    sound, half = (_audit(kind, _made(kind, m), 1.0) for m in (1.0, 0.5))
+    assert not sound.refuted
+    assert sound.noise_interval[0] < 1 < sound.noise_interval[1]
+    assert 0 <= sound.mechanism.lower_bound <= sound.claim
+    assert half.refuted
+    assert half.noise == pytest.approx(0.5, rel=0.3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_mechanisms_bound_is_near_its_claim_with_little_noise(kind: Kind) -> None:
+    found = _audit(kind, _made(kind, 0.7), 0.7).mechanism
+    assert found.lower_bound > 0.4
+
+
+def test_the_interval_of_the_noise_covers_the_truth_as_often_as_it_says() -> None:
+    z, y = _rows()
+    s = noise_scale("class_sums", 1.0)
+    held = 0
+    for seed in range(300):
+        _, (low, high) = realised_noise("class_sums", _made("class_sums", 1.0, seed), z, y, 3, s)
+        held += low <= 1 <= high
+    assert held >= 297  # 299.7 expected
+
+
+def test_neighbours_differ_in_one_sample() -> None:
+    z, y = _rows()
+    (a, _), (b, labels) = neighbours("moments", z, y)
+    assert len(b) == len(labels) == len(a) - 1
+    (a, _), (b, _) = neighbours("noisy_rows", z, y)
+    assert len(a) == len(b) == 1
+    assert float((a - b).norm()) > 0.5
+
+
+def test_what_has_no_claim_is_refused() -> None:
+    z, y = _rows()
+    with pytest.raises(BadInput, match="noised release"):
+        audit_release("raw_rows", {"z": z, "y": y}, z, y, classes=3, noise_multiplier=1.0)
+    with pytest.raises(BadInput, match="at least one sample"):
+        audit_release("moments", {}, z[:0], y[:0], classes=3, noise_multiplier=1.0)
+
+
+def test_the_record_is_plain() -> None:
+    record = _audit("moments", _made("moments", 1.0), 1.0).to_json()
+    assert record["refuted"] is False
+    assert math.isclose(record["delta"], 0.01)
