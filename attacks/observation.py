@@ -138,11 +138,15 @@ class Observation(Generic[K]):
             z = z + self.noise_scale * torch.randn(z.shape, generator=torch_generator(rng))
         return self.features(z, self.known.y[at]), self.known.inputs(chosen)
 
-    def released(self) -> Float[Tensor, "m f"]:
-        """Features of what there is to invert: one row a sample, or one a class, in order."""
+    def targets(self) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"]]:
+        """What there is to invert, and of which class: a row a sample, or one a class, in order."""
         if self.by_class:
-            return self.features(self.estimates(), torch.arange(self.public.classes))
-        return self.features(self.arrays["z"], self.arrays["y"])
+            return self.estimates(), torch.arange(self.public.classes)
+        return self.arrays["z"], self.arrays["y"]
+
+    def released(self) -> Float[Tensor, "m f"]:
+        """Features of `targets`."""
+        return self.features(*self.targets())
 
     def estimates(self) -> Float[Tensor, "classes d"]:
         """The best guess of the mean of u in each class, from sums or from public rows."""
