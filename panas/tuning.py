@@ -78,6 +78,11 @@ __all__ = [
 DRAWN = 512
 """Hyperparameters of the surrogate that are compared, a power of 2."""
 
+LENGTHS = (0.3, 2.0, 0.7, 1.0, 0.5)
+"""Prior medians of the length scales, by axis, in sides of the cube: most depends on the path's
+length and on how many passes it takes, least on clip, which matters for gradients below it alone.
+"""
+
 LEAST_VARIANCE = 0.05
 """Of an answer that is right or wrong, p (1 - p), since an accuracy of 0 or 1 is not certain."""
 
@@ -274,7 +279,7 @@ def _fit(problem: Problem, trials: list[TrialRecord]) -> _Surrogate | None:
     if problem.validation_samples:
         p = values.clamp(0, 1)
         binomial = (p * (1 - p)).clamp(min=LEAST_VARIANCE) / problem.validation_samples / scale**2
-    drawn = _hyperparameters(x.shape[1])
+    drawn = _hyperparameters(tuple(problem.free))
     with _quiet(), torch.no_grad():
         try:
             k = int(_evidence(x, y, binomial, drawn).argmax())
@@ -287,14 +292,15 @@ def _fit(problem: Problem, trials: list[TrialRecord]) -> _Surrogate | None:
 
 
 @cache
-def _hyperparameters(d: int) -> list[Tensor]:
-    """Length scales (k, d), variances (k,) and noises (k,), spread over their priors.
+def _hyperparameters(axes: tuple[int, ...]) -> list[Tensor]:
+    """Length scales (k, d) of the d axes, variances (k,) and noises (k,), spread over their priors.
 
     Inputs fill the unit cube and values have variance 1. Without priors, five points fit every
     length scale.
     """
+    d = len(axes)
     u = qmc.Sobol(d + 2, rng=np.random.default_rng(0)).random(DRAWN)
-    lengths = stats.lognorm(0.7, scale=0.5).ppf(u[:, :d])
+    lengths = stats.lognorm(0.7, scale=[LENGTHS[i] for i in axes]).ppf(u[:, :d])
     variances = stats.lognorm(0.7, scale=1.5).ppf(u[:, d])
     noises = stats.lognorm(1.2, scale=0.05).ppf(u[:, d + 1])
     return [torch.from_numpy(h) for h in (lengths, variances, noises + 1e-4)]

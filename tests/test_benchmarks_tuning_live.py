@@ -143,7 +143,8 @@ def test_a_fixed_configuration_trains_for_what_the_budget_affords(name: str):
     more = SampledGaussian(f.rate, f.noise_multiplier, steps + 1)
     assert cost([more], BUDGET) > LIVE_EPSILON
     assert 0 <= row["accuracy"] <= 1
-    assert (row["accuracy"] * n) == pytest.approx(round(row["accuracy"] * n))
+    right = row["accuracy"] * n * tuning_live.JUDGES  # a mean of so many trainings
+    assert right == pytest.approx(round(right))
     assert row == {
         "proposer": name,
         "seed": 0,

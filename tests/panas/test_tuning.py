@@ -171,9 +171,9 @@ def test_it_beats_random_search() -> None:
     guided, blind = [], []
     space = TuningSpace(batch_sizes=(64,))
     for seed in range(3):
-        guided.append(smooth(search(seed=seed, trials=13, space=space).best))
+        guided.append(smooth(search(seed=seed, trials=18, space=space).best))
         # As many initial trials as trials is random search, its best as observed.
-        trials = search(seed=100 + seed, trials=13, initial=13, space=space).trials
+        trials = search(seed=100 + seed, trials=18, initial=18, space=space).trials
         blind.append(max(t.value for t in trials if t.value is not None))
     assert np.median(guided) > np.median(blind)
     assert min(guided) > 0.85
@@ -246,7 +246,7 @@ def test_the_surrogate_is_a_gaussian_process_with_the_noise_of_an_accuracy(
     torch.testing.assert_close(posterior.mean[:, 0].detach(), mean, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(posterior.variance[:, 0].detach(), variance, rtol=1e-3, atol=1e-5)
     # No other of the hyperparameters that were drawn makes the values likelier.
-    drawn = tuning._hyperparameters(x.shape[1])
+    drawn = tuning._hyperparameters(tuple(problem().free))
     evidence = []
     for lengths, variance, learnt in zip(*drawn, strict=True):
         r = 5**0.5 * ((x[:, None] - x[None]) / lengths).norm(dim=2)
@@ -260,9 +260,10 @@ def test_the_surrogate_is_a_gaussian_process_with_the_noise_of_an_accuracy(
 
 
 def test_hyperparameters_fill_their_priors() -> None:
-    lengths, variances, noises = tuning._hyperparameters(3)
+    lengths, variances, noises = tuning._hyperparameters((0, 1, 3))
     assert lengths.shape == (tuning.DRAWN, 3)
-    assert lengths.median(0).values.tolist() == pytest.approx([0.5] * 3, rel=0.02)
+    expected = [tuning.LENGTHS[i] for i in (0, 1, 3)]
+    assert lengths.median(0).values.tolist() == pytest.approx(expected, rel=0.02)
     assert variances.log().std().item() == pytest.approx(0.7, rel=0.05)
     assert noises.min() >= 1e-4
     assert torch.corrcoef(lengths.log().T).triu(1).abs().max() < 0.1
