@@ -1,0 +1,164 @@
+"""The ROC of a membership attack, with its uncertainty: the only holder of who is a member.
+
+| symbol | name |
+|---|---|
+| TPR(t), FPR(t) | shares of members, of others, whose score is at least t |
+| AUC | probability that a member scores above another, ties half |
+
+An average over all candidates hides what matters: whether *some* are found with hardly a false
+alarm. So the true positives at 1 % and 0.1 % false positives stand beside the AUC, and the axes
+are logarithmic where it is drawn. With m others no rate between 0 and 1/m can be seen: where the
+rate asked for is below 1/m, true positives are counted above all others.
+
+What it cannot show: an attack that finds nothing proves nothing; a better one may. Scores of one
+network share its luck: intervals here tell of other candidates, not of other trainings, and an
+epsilon from them (`epsilon_if_independent`) is an estimate. For a bound that holds with one
+network let coins choose the members: `attacks.canaries`.
+Source: Carlini et al. 2022 (arXiv 2112.03570), section III.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from scipy.stats import beta
+from torch import Tensor
+
+from attacks.mechanism import lower_bound
+from panas.errors import BadInput
+
+RATES = (0.01, 0.001)
+"""False-positive rates at which true positives are reported."""
+
+RESAMPLES = 1000
+"""Bootstrap draws behind the interval of the AUC."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """True positives at a rate of false positives.
+
+    Attributes:
+        fpr: rate of false positives, at most.
+        tpr: rate of true positives.
+        interval: of tpr, by Clopper and Pearson, at the threshold that the others gave.
+
+    """
+
+    fpr: float
+    tpr: float
+    interval: tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roc:
+    """How well scores tell members from others.
+
+    Attributes:
+        fpr: false-positive rates, from 0 to 1, one a threshold.
+        tpr: true-positive rates at the same thresholds.
+        auc: in [0, 1]; 0.5 is as good as a coin.
+        auc_interval: by bootstrap over members and over others; no wider than a point where the
+            two do not overlap at all.
+        points: at each of `RATES`.
+        epsilon_if_independent: lower bound on epsilon at `delta`, were each score an independent
+            draw of the mechanism, say each of a network of its own.
+        delta: in [0, 1).
+        confidence: of all intervals and bounds, in (0, 1).
+
+    """
+
+    fpr: Float[np.ndarray, "t"]
+    tpr: Float[np.ndarray, "t"]
+    auc: float
+    auc_interval: tuple[float, float]
+    points: tuple[Point, ...]
+    epsilon_if_independent: float
+    delta: float
+    confidence: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures, without the curve."""
+        return {
+            "auc": self.auc,
+            "auc_interval": list(self.auc_interval),
+            "points": [
+                {"fpr": p.fpr, "tpr": p.tpr, "interval": list(p.interval)} for p in self.points
+            ],
+            "epsilon_if_independent": self.epsilon_if_independent,
+            "delta": self.delta,
+            "confidence": self.confidence,
+        }
+
+
+def roc(
+    scores: Float[Tensor, "n"],
+    members: Bool[Tensor, "n"],
+    *,
+    rng: np.random.Generator,
+    delta: float = 1e-5,
+    confidence: float = 0.95,
+) -> Roc:
+    """Score the scores of an attack.
+
+    Args:
+        scores: one a candidate, the higher the more it is taken for a member; infinite ones are
+            welcome.
+        members: the truth.
+        rng: of the bootstrap, and of the order in which epsilon's halves are taken.
+        delta: of the epsilon, in [0, 1).
+        confidence: in (0, 1).
+
+    Raises:
+        BadInput: for fewer than two members or others, or a score that is no number.
+
+    """
+    values, truth = scores.detach().cpu().double().numpy(), members.cpu().numpy()
+    ins, outs = values[truth], values[~truth]
+    if min(len(ins), len(outs)) < 2 or np.isnan(values).any():
+        raise BadInput(
+            "expected scores of two or more members and two or more others, all numbers, got "
+            f"{len(ins)} and {len(outs)}; give more candidates, and see that no score is NaN"
+        )
+    _, group = np.unique(values, return_inverse=True)
+    groups = int(group.max()) + 1
+    hist_in, hist_out = (np.bincount(group[w], minlength=groups) for w in (truth, ~truth))
+    draws = [_auc(_again(rng, hist_in), _again(rng, hist_out)) for _ in range(RESAMPLES)]
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(draws, [tail, 1 - tail])
+    first, second = (torch.from_numpy(rng.permutation(s)) for s in (ins, outs))
+    return Roc(
+        fpr=np.concatenate([[0.0], hist_out[::-1].cumsum() / len(outs)]),
+        tpr=np.concatenate([[0.0], hist_in[::-1].cumsum() / len(ins)]),
+        auc=_auc(hist_in, hist_out),
+        auc_interval=(float(low), float(high)),
+        points=tuple(_point(ins, outs, rate, tail) for rate in RATES),
+        epsilon_if_independent=lower_bound(first, second, delta, confidence),
+        delta=delta,
+        confidence=confidence,
+    )
+
+
+def _again(rng: np.random.Generator, histogram: np.ndarray) -> np.ndarray:
+    """As many draws from a histogram as it holds."""
+    n = int(histogram.sum())
+    return rng.multinomial(n, histogram / n)
+
+
+def _auc(ins: np.ndarray, outs: np.ndarray) -> float:
+    """From the numbers of members and of others at each value, in rising order."""
+    below = outs.cumsum() - outs / 2
+    return float(ins @ below / (ins.sum() * outs.sum()))
+
+
+def _point(ins: np.ndarray, outs: np.ndarray, rate: float, tail: float) -> Point:
+    # Rounding must not turn ten others in a thousand into nine.
+    allowed = math.floor(rate * len(outs) + 1e-9)
+    threshold = np.sort(outs)[::-1][allowed]
+    hits, n = int((ins > threshold).sum()), len(ins)
+    low = float(beta.ppf(tail, hits, n - hits + 1)) if hits else 0.0
+    high = float(beta.ppf(1 - tail, hits + 1, n - hits)) if hits < n else 1.0
+    return Point(fpr=rate, tpr=hits / n, interval=(low, high))
