@@ -165,7 +165,7 @@ def row_likelihood(observation: Observation, *, labels: bool = True) -> Float[Te
         raise BadInput(
             f"expected a release of rows, got {observation.kind}; ask for its histogram instead"
         )
-    z, known = observation.arrays["z"].double(), observation.known_z.double()
+    z, known = observation.targets()[0].double(), observation.known_z.double()
     mu, d = observation.known_means.double(), known.shape[1]
     gaps = known - mu[observation.known.y]
     within = gaps.T @ gaps / len(known)
@@ -213,7 +213,9 @@ def _from_sums(observation: Observation, rng: np.random.Generator) -> Inference:
     size = float(counts.sum())
     if observation.kind == "moments":
         noise = scale / mu.norm(dim=1).clamp(min=1e-4)
-        A = unpack_symmetric(observation.arrays["A"], mu.shape[1])
+        A = unpack_symmetric(observation.arrays["A"], observation.arrays["B"].shape[1])
+        if observation.basis is not None:
+            A = observation.basis.T @ A @ observation.basis
         size = float(A.trace() / observation.known_z.square().sum(1).mean().clamp(min=1e-9))
     again = torch.randn(REDRAWS, len(counts), generator=torch_generator(rng))
     redrawn = (counts + noise * again).clamp(min=0)

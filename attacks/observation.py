@@ -25,7 +25,7 @@ classes, is not used.)
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Generic
 
@@ -70,6 +70,8 @@ class Observation(Generic[K]):
     """Share of labels that were drawn anew (`noisy_rows`); it is no secret."""
     up_bytes: int = 0
     """Length of the release's message."""
+    basis: Float[Tensor, "d j"] | None = None
+    """Orthonormal directions along which representations are read: see `along_head`."""
 
     def __post_init__(self) -> None:
         if len(self.public) < MIN_PUBLIC:
@@ -101,7 +103,31 @@ class Observation(Generic[K]):
     @cached_property
     def _pairs(self) -> tuple[Float[Tensor, "p d"], Samples]:
         z, samples = self.knowledge.pairs(self.public)
-        return z if self.kind == "raw_rows" else clip_rows(z), samples
+        return self.read(z), samples
+
+    def read(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m j"]:
+        """Representations as they are seen here: clipped as the release clips, along the basis."""
+        return self._along(z if self.kind == "raw_rows" else clip_rows(z))
+
+    def _along(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m j"]:
+        return z if self.basis is None else z @ self.basis
+
+    def along_head(self) -> "Observation[K]":
+        """The same, read along the k - 1 directions that the head tells apart, and no others.
+
+        Bottoms of one architecture that were trained under one head agree on these alone: what a
+        shadow or a pilot has in the others says nothing of a client's, and misleads an inverter.
+        (Adding the same to all logits changes no softmax, hence k - 1.)
+
+        Raises:
+            BadInput: if the head is not known.
+
+        """
+        if self.head is None:
+            raise BadInput("expected the head that the client was sent, got none; give it")
+        W = self.head.linear.weight.detach().cpu()
+        _, lengths, directions = torch.linalg.svd(W - W.mean(0), full_matrices=False)
+        return replace(self, basis=directions[lengths > 1e-4 * lengths[0]].T)
 
     @property
     def known(self) -> Samples:
@@ -142,7 +168,7 @@ class Observation(Generic[K]):
         """What there is to invert, and of which class: a row a sample, or one a class, in order."""
         if self.by_class:
             return self.estimates(), torch.arange(self.public.classes)
-        return self.arrays["z"], self.arrays["y"]
+        return self._along(self.arrays["z"]), self.arrays["y"]
 
     def released(self) -> Float[Tensor, "m f"]:
         """Features of `targets`."""
@@ -151,8 +177,8 @@ class Observation(Generic[K]):
     def estimates(self) -> Float[Tensor, "classes d"]:
         """The best guess of the mean of u in each class, from sums or from public rows."""
         if self.kind == "public_rows":
-            return class_means(clip_rows(self.arrays["z"]), self.public)
-        sums = self.arrays["S" if self.kind == "class_sums" else "B"]
+            return class_means(self.read(self.arrays["z"]), self.public)
+        sums = self._along(self.arrays["S" if self.kind == "class_sums" else "B"])
         return estimate_means(sums, self.arrays.get("counts"), self.known_means)
 
     def counts(self) -> Float[Tensor, "classes"]:
@@ -160,7 +186,9 @@ class Observation(Generic[K]):
         counts = self.arrays.get("counts")
         if counts is None:
             mu = self.known_means
-            counts = (self.arrays["B"] * mu).sum(1) / mu.square().sum(1).clamp(min=1e-9)
+            counts = (self._along(self.arrays["B"]) * mu).sum(1) / mu.square().sum(1).clamp(
+                min=1e-9
+            )
         return counts.clamp(1.0, 1e6)
 
 

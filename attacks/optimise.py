@@ -42,8 +42,6 @@ from torch import Tensor
 from attacks.observation import Observation, class_means
 from attacks.threats import WhiteBox
 from panas.errors import BadInput
-from panas.network import Bottom
-from panas.privacy.mechanisms import clip_rows
 from panas.seeds import torch_generator
 
 Start = Literal["class mean", "nearest", "noise"]
@@ -112,12 +110,12 @@ def optimise(
     nearest = torch.cdist(
         observation.released(), observation.features(observation.known_z, public.y)
     ).argmin(1)
+    observation.knowledge.bottom.eval()
     tolerance, generator = _tolerance(observation, len(z)), torch_generator(rng)
     found: list[Tensor] = []
     for rows in torch.arange(len(z)).split(how.batch):
         search = _Search(
-            observation.knowledge.bottom.eval(),
-            observation.kind != "raw_rows",
+            observation,
             z[rows],
             tolerance[rows],
             means[y[rows]],
@@ -146,8 +144,7 @@ def optimise(
 class _Search:
     """What a batch of images must satisfy; each image's descent is its own."""
 
-    bottom: Bottom
-    clipped: bool
+    observation: Observation[WhiteBox]
     z: Float[Tensor, "m d"]
     tolerance: Float[Tensor, "m"]
     x_c: Float[Tensor, "m c h w"]
@@ -161,8 +158,8 @@ class _Search:
 
     def losses(self, w: Float[Tensor, "m k_p"]) -> Float[Tensor, "m"]:
         x = self.image(w)
-        h = self.bottom(x)
-        distance = ((clip_rows(h) if self.clipped else h) - self.z).square().sum(1)
+        h = self.observation.read(self.observation.knowledge.bottom(x))
+        distance = (h - self.z).square().sum(1)
         smooth, near = self.how.variation * total_variation(x), self.how.prior * w.square().sum(1)
         return distance / self.tolerance + smooth + near
 
