@@ -1,0 +1,220 @@
+"""Each attack catches the leak that was planted for it, and is silent where none was.
+
+Ridge, decoder and optimisation on images; label inference on labels; the mechanism audit on noise;
+a bound on membership scores. At the end, how often a verdict is false over many seeds.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from planted import (
+    HARDLY,
+    Halved,
+    extractor,
+    image_in_clear,
+    independent,
+    labelled,
+    memorised,
+    pictures,
+    released,
+    seeded,
+    verdict,
+)
+from torch import Tensor
+
+import attacks.verdict
+from attacks.decoder import decoder_inverter
+from attacks.labels import infer_labels, score_histogram, score_labels
+from attacks.mechanism import audit_mechanism, gaussian_score, lower_bound
+from attacks.metrics import Score
+from attacks.observation import Observation
+from attacks.optimise import Inversion, optimise
+from attacks.ridge import ridge_inverter, ridge_on_noise
+from attacks.threats import WhiteBox
+from attacks.verdict import MARGIN, judge
+from panas.data.dataset import Samples
+from panas.privacy.accounting import REPLACE, NoisyRows, epsilon
+from panas.privacy.mechanisms import Kind, noise_scale
+from panas.privacy.randomness import NoiseSource
+from panas.training import represent
+
+Attack = Callable[[Observation[WhiteBox], np.random.Generator], Tensor]
+
+PUBLIC, PRIVATE = pictures(300, 0), pictures(60, 1)
+LONELY = [pictures(3, seed) for seed in range(20, 24)]
+"""Clients with one sample a class: what a sum holds of them is the image."""
+
+
+def ridge(seen: Observation[WhiteBox], rng: np.random.Generator) -> Tensor:
+    return ridge_inverter(seen, rng=rng)(seen.released())
+
+
+def ridge_noised(seen: Observation[WhiteBox], rng: np.random.Generator) -> Tensor:
+    if seen.noised_sums:
+        return ridge_on_noise(seen, rng=rng)
+    return ridge_inverter(seen, rng=rng, noised=True)(seen.released())
+
+
+def decoder(seen: Observation[WhiteBox], rng: np.random.Generator) -> Tensor:
+    return decoder_inverter(seen, epochs=12, rng=rng)(seen.released())
+
+
+def sought(seen: Observation[WhiteBox], rng: np.random.Generator) -> Tensor:
+    return optimise(seen, rng=rng, how=Inversion(steps=60, starts=("nearest", "class mean")))
+
+
+ATTACKS: dict[str, Attack] = {
+    "ridge": ridge,
+    "ridge on noise": ridge_noised,
+    "decoder": decoder,
+    "optimise": sought,
+}
+
+
+@pytest.mark.parametrize("kind", ["raw_rows", "noisy_rows"])
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_image_in_clear_leaks_and_independent_noise_does_not(attack: str, kind: Kind) -> None:
+    run = ATTACKS[attack]
+    leak = image_in_clear(kind, PRIVATE, PUBLIC)
+    assert verdict(leak, PRIVATE, run(leak, np.random.default_rng(0))) == "leaks"
+    blank = independent(kind, PRIVATE, PUBLIC, seed=0)
+    found = verdict(blank, PRIVATE, run(blank, np.random.default_rng(0)))
+    assert found == "no better than blind"
+
+
+@pytest.mark.parametrize("kind", ["moments", "class_sums"])
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_the_sum_of_one_image_leaks_it_and_of_noise_nothing(attack: str, kind: Kind) -> None:
+    """Four clients with an image a class, since a verdict wants ten samples and more."""
+    run = ATTACKS[attack]
+    for make, expected in (
+        (lambda c, i: image_in_clear(kind, c, PUBLIC), "leaks"),
+        (lambda c, i: independent(kind, c, PUBLIC, seed=i), "no better than blind"),
+    ):
+        images = []
+        for i, client in enumerate(LONELY):
+            seen = make(client, i)
+            images.append(run(seen, np.random.default_rng(i))[client.y])
+        together = Samples(
+            torch.cat([c.x for c in LONELY]), torch.cat([c.y for c in LONELY]), PUBLIC.classes
+        )
+        rows = image_in_clear("raw_rows", together, PUBLIC)  # scores one image a sample
+        assert verdict(rows, together, torch.cat(images)) == expected
+
+
+def test_a_label_in_the_clear_and_a_label_in_z_are_told_and_shuffled_ones_are_not() -> None:
+    u, y = represent(extractor("noisy_rows", PUBLIC), PRIVATE), PRIVATE.y
+    noise = torch.randn(u.shape, generator=torch.Generator().manual_seed(0))
+    die = y[torch.randperm(len(y), generator=torch.Generator().manual_seed(1))]
+    cases = {
+        "in the clear": (labelled(noise, y, PUBLIC, m=10.0, flip=0.0), True),
+        "in z": (labelled(u, die, PUBLIC, m=HARDLY, flip=1.0), True),
+        "nowhere": (labelled(noise, die, PUBLIC, m=1.0, flip=0.5), False),
+    }
+    for name, (seen, leaks) in cases.items():
+        labels = infer_labels(seen, rng=np.random.default_rng(0)).labels
+        assert labels is not None
+        assert score_labels(labels, y, PUBLIC).beats_blind == leaks, name
+
+
+@pytest.mark.parametrize("kind", ["moments", "class_sums", "noisy_rows"])
+def test_a_histogram_is_told_by_a_release_and_not_by_noise(kind: Kind) -> None:
+    skewed = PRIVATE.take([*range(0, 60, 3), *range(1, 12, 3)])  # 20, 4 and 0 of the classes
+    rng = np.random.default_rng(0)
+    leak = image_in_clear(kind, skewed, PUBLIC)
+    assert score_histogram(infer_labels(leak, rng=rng), skewed.y, PUBLIC).beats_blind
+    for seed in range(10):
+        blank = independent(kind, PUBLIC.take(range(24)), PUBLIC, seed)  # another, level client
+        assert not score_histogram(infer_labels(blank, rng=rng), skewed.y, PUBLIC).beats_blind
+
+
+def test_half_the_noise_is_caught_and_all_of_it_is_not() -> None:
+    m, delta, draws = 1.0, 0.01, 20_000
+    claim = epsilon([NoisyRows(m, 1.0, 3)], delta, relation=REPLACE)
+    one = torch.tensor([1.0, 0.0])
+    score = gaussian_score(one, -one, torch.full((2,), noise_scale("noisy_rows", m)))
+
+    def bound(noise: NoiseSource) -> float:
+        def draw(z: Tensor) -> Callable[[int], Tensor]:
+            # Each row of one release is an independent output for a client with one sample.
+            return lambda k: released(
+                "noisy_rows", z.repeat(k, 1), torch.arange(k) % 3, m, noise, flip=1.0
+            )["z"]
+
+        return audit_mechanism(draw(one), draw(-one), score, draws, delta).lower_bound
+
+    assert claim / 2 < bound(seeded(0)) <= claim
+    assert bound(Halved(seeded(0))) > claim
+
+
+def test_memorised_members_are_told_from_others() -> None:
+    assert lower_bound(*memorised(500, 0, shift=5.0), 1e-5) > 3
+    false = [lower_bound(*memorised(500, seed, shift=0.0), 1e-5) > 0 for seed in range(100)]
+    assert sum(false) <= 10  # at 95 % more than 10 of 100 come by chance once in 87 times
+
+
+def false_alarms(seeds: int, seen: Callable[[int], Observation[WhiteBox]], of: Samples) -> int:
+    found = [
+        verdict(o := seen(seed), of, ridge(o, np.random.default_rng(seed)), seed)
+        for seed in range(seeds)
+    ]
+    return found.count("leaks")
+
+
+@pytest.mark.slow
+def test_independent_noise_raises_no_alarm_over_100_seeds() -> None:
+    public, private = pictures(90, 2, side=4), pictures(30, 3, side=4)
+    assert false_alarms(100, lambda s: independent("raw_rows", private, public, s), private) == 0
+    # The planted bug: rows of the private images themselves.
+    leak = image_in_clear("raw_rows", private, public)
+    assert false_alarms(5, lambda _: leak, private) == 5
+
+
+def edge(seed: int, attacks: int) -> str:
+    """The verdict on attacks that truly gain no more than what is let pass: the hardest null."""
+    g, n = torch.Generator().manual_seed(seed), 80
+    reference = 1 + torch.rand(n, generator=g).double()
+    blind = reference * 0.6
+
+    def scored(name: str, errors: Tensor) -> Score:
+        r2 = 1 - float(errors.sum() / reference.sum())
+        return Score(name, float(errors.mean()), r2, 0.0, 0.0, 0.0, {}, errors)
+
+    gains = [
+        blind - MARGIN * reference + 0.2 * torch.randn(n, generator=g).double()
+        for _ in range(attacks)
+    ]
+    beside = [scored("mean image", reference), scored("same-class mean", blind)]
+    mine = [scored(f"attack {k}", e) for k, e in enumerate(gains)]
+    return judge(mine, beside, rng=np.random.default_rng(seed))[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attacks_run", [1, 6])
+def test_at_the_very_margin_false_alarms_are_as_rare_as_stated(attacks_run: int) -> None:
+    seeds = 300
+    alarms = sum(edge(seed, attacks_run) == "leaks" for seed in range(seeds))
+    assert alarms <= 25  # 95 % confidence: more come by chance once in 200 times
+
+
+def test_a_margin_forgotten_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attacks.verdict, "MARGIN", 0.0)
+    assert sum(edge(seed, 1) == "leaks" for seed in range(20)) > 5
+
+
+@pytest.mark.slow
+def test_labels_raise_no_more_alarms_than_stated_over_100_seeds() -> None:
+    y, rows, sums = PRIVATE.y, 0, 0
+    for seed in range(100):
+        g = torch.Generator().manual_seed(seed)
+        die = torch.randint(3, (len(y),), generator=g)
+        z = torch.randn(len(y), 36, generator=g)
+        seen = labelled(z, die, PUBLIC, m=0.5, flip=0.5, seed=seed)
+        found = infer_labels(seen, rng=np.random.default_rng(seed))
+        assert found.labels is not None
+        rows += score_labels(found.labels, y, PUBLIC).beats_blind
+        sums += score_histogram(found, y, PUBLIC).beats_blind
+    assert rows <= 7  # at 97.5 %
+    assert sums <= 7
