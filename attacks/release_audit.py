@@ -50,7 +50,7 @@ from panas.privacy.mechanisms import (
 from panas.privacy.plan import cost
 from panas.privacy.randomness import NoiseSource, SystemNoise
 
-DRAWS = 1000
+DRAWS = 500
 """Runs of the mechanism in each world."""
 
 DELTA = 0.01

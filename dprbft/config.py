@@ -160,7 +160,7 @@ class Audit(Section):
     """The attacks after training."""
 
     samples: Count = 500  # at most so many of a client's samples are attacked
-    decoder_epochs: Count = 30
+    decoder_epochs: Count = 30  # passes of what attacks train: decoders and shadow networks
 
 
 class RunConfig(Section):

@@ -91,3 +91,8 @@ def last_model_file(run: Path, client: int) -> Path:
 def audit_file(run: Path) -> Path:
     """What attacks on the releases have found."""
     return run / "audit.json"
+
+
+def audit_pictures(run: Path) -> Path:
+    """The folder of what reconstructions look like, beside private samples."""
+    return run / "audit"

@@ -1,27 +1,129 @@
-"""`panas audit`: attacks on what a run released, beside blind controls."""
+"""`panas audit`: attacks on what a run released, or on a network, beside blind controls.
+
+With `--fail-on leak` a leak is exit code 1, for use in continuous integration; what the audit
+found is printed and written all the same.
+"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
 from attacks.audit import audit_run
-from dprbft.config import load_config
+from attacks.elsewhere import audit_model
+from dprbft.config import default_workers, load_config
 from dprbft.stages import timed
+from panas.errors import BadInput
 from panas_cli.display import Display
-from panas_cli.report import print_json, show_audit
+from panas_cli.report import print_json, show_audit, show_model_audit
+
+LEAK = 1
+"""The exit code of `--fail-on`."""
+
+FailOn = Literal["leak", "inconclusive"]
+FAILS: dict[FailOn, tuple[str, ...]] = {
+    "leak": ("leaks",),
+    "inconclusive": ("leaks", "inconclusive"),
+}
+
+
+def steps(clients: int, workers: int) -> int:
+    """How often an audit tells of its progress, about."""
+    return clients if workers > 1 else 9 * clients
 
 
 def audit(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: Annotated[Path | None, typer.Argument(help="A run directory; or give --model.")] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="A network trained elsewhere: .pt2 (torch.export) or .safetensors."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="What it was trained on: .npz (train_*, test_*), .csv or a folder."),
+    ] = None,
+    others: Annotated[
+        str | None, typer.Option(help="Like samples that it was not trained on.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Label column of a .csv.")] = None,
+    mean: Annotated[str, typer.Option(help="Its preprocessing: (x - mean) / std.")] = "0.5",
+    std: Annotated[str, typer.Option(help="x in [0, 1]; one number, or one a channel.")] = "0.5",
+    epsilon: Annotated[float | None, typer.Option(help="That it was trained with.")] = None,
+    delta: Annotated[float, typer.Option(help="Of that epsilon.")] = 1e-5,
+    outputs: Annotated[
+        bool, typer.Option("--outputs", help="Its answers to private images are seen by others.")
+    ] = False,
+    shadows: Annotated[int, typer.Option(help="Networks that LiRA trains; 0 leaves it out.")] = 0,
+    workers: Annotated[int | None, typer.Option(help="Processes; none: one a core.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="With --model: folder for audit.json and pictures.")
+    ] = None,
+    fail_on: Annotated[
+        FailOn | None, typer.Option(help="Exit with 1 on such a verdict, or a worse one.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Attack what a run released, beside blind controls; writes audit.json."""
-    config = load_config(run)
-    with Display() as display, timed(run, "audit", anew=True):
-        display.stage("audit", 2 * config.federation.clients)
-        found = audit_run(run, on_progress=display.report)
+    """Attack what a run released, or a network with --model and --data, beside blind controls."""
+    if shadows < 0 or shadows == 1:
+        raise BadInput(f"expected --shadows of 0, or 2 and more, got {shadows}; 16 is a good start")
+    processes = default_workers() if workers is None else workers
+    if processes < 1:
+        raise BadInput(f"expected --workers of 1 or more, got {processes}; leave it out")
+    if (run is None) == (model is None):
+        raise BadInput("expected a run directory, or --model with --data, got both or neither")
+    if model is not None:
+        if data is None:
+            raise BadInput("expected --data with --model, got none; give what it was trained on")
+        if not 0 < delta < 1 or (epsilon is not None and not epsilon > 0):
+            raise BadInput(f"expected --epsilon above 0, --delta in (0, 1), got {epsilon}, {delta}")
+        with Display() as display:
+            display.stage("audit", 2)
+            found = audit_model(
+                model,
+                data,
+                others=others,
+                label=label,
+                mean=_numbers("--mean", mean),
+                std=_numbers("--std", std),
+                epsilon=epsilon,
+                delta=delta,
+                shadows=shadows,
+                outputs=outputs,
+                workers=processes,
+                out=out,
+                on_progress=display.report,
+            )
+        verdicts = [found["verdict"]]
+    else:
+        assert run is not None
+        if data or others or out or outputs or epsilon is not None:
+            raise BadInput(
+                "expected --data, --others, --epsilon, --outputs and --out with --model only, got "
+                "a run; it has its own"
+            )
+        config = load_config(run)
+        with Display() as display, timed(run, "audit", anew=True):
+            display.stage("audit", steps(config.federation.clients, processes))
+            found = audit_run(run, shadows=shadows, workers=processes, on_progress=display.report)
+        verdicts = [c["verdict"] for c in found["clients"]]
+        verdicts += [c["network"]["verdict"] for c in found["clients"] if c["network"]]
+    _show(found, json, model)
+    if fail_on and any(v in FAILS[fail_on] for v in verdicts):
+        raise typer.Exit(LEAK)
+
+
+def _show(found: dict[str, Any], json: bool, model: Path | None) -> None:
     if json:
         print_json(found)
+    elif model is not None:
+        show_model_audit(found)
     else:
         show_audit(found)
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    """Numbers between commas."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError as e:
+        raise BadInput(f"expected numbers for {option}, as 0.5 or 0.5,0.4,0.3, got {text!r}") from e

@@ -1,6 +1,7 @@
 """`panas report`: what a run came to, as text; also what `run` and `train` end with."""
 
 import json as json_library
+import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,13 +16,12 @@ from dprbft.summary import summarise
 from panas.store import read_json
 
 HEADERS = {
-    "ridge on noise": "ridge\non noise",
-    "mean image": "mean\nimage",
     "same-class mean": "class\nmean",
-    "unrelated image": "other\nimage",
-    "random extractor": "untrained\nbottom",
+    "shuffled": "shuffled",
+    "random extractor": "untrained",
+    "ceiling": "ceiling",
 }
-"""Column headers of attacks and controls whose names are long."""
+"""Controls in the audit's table, and their columns."""
 
 
 def report(
@@ -111,29 +111,62 @@ def _clients(summary: dict[str, Any]) -> Table:
 
 
 def show_audit(audit: dict[str, Any]) -> None:
-    """The attacks beside their blind controls, one row a client, and the verdicts."""
+    """The best attack beside its controls, one row a client, and the verdicts with evidence."""
     console = _console()
+    rows = [c for c in audit["clients"] if c["attacks"]]
+    if rows:
+        console.print(_attacked(rows))
+    for c in audit["clients"]:
+        console.print(f"client {c['id']}: {c['verdict']}: {c['evidence']}", soft_wrap=True)
+        if c["network"]:
+            n = c["network"]
+            console.print(f"  its network: {n['verdict']}: {n['evidence']}", soft_wrap=True)
+
+
+def show_model_audit(audit: dict[str, Any]) -> None:
+    """The verdicts on a network trained elsewhere."""
+    console = _console()
+    a = audit["network"]["accuracy"]
+    console.print(
+        f"{audit['model']}: accuracy {a['members']:.3f} on what it was trained on, "
+        f"{a['others']:.3f} on others"
+    )
+    n, seen = audit["network"], audit["outputs"]
+    console.print(f"membership: {n['verdict']}: {n['evidence']}", soft_wrap=True)
+    if seen:
+        console.print(f"its answers: {seen['verdict']}: {seen['evidence']}", soft_wrap=True)
+
+
+def _attacked(rows: list[dict[str, Any]]) -> Table:
+    """R^2 of the best attack and of its controls, and what each release claims."""
     table = Table(
         title="audit: R^2 of reconstructed training images (1: perfect, 0: the mean public image)",
         title_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
-    rows = [c for c in audit["clients"] if c["attacks"]]
-    names = list(dict.fromkeys(x["name"] for c in rows for x in (*c["attacks"], *c["controls"])))
-    table.add_column("client", justify="right")
-    table.add_column("release")
-    for name in names:
-        table.add_column(HEADERS.get(name, name), justify="right")
+    for name in ("client", "release", "best attack", "R^2", *HEADERS.values()):
+        table.add_column(name, justify="left" if name in ("release", "best attack") else "right")
+    for name in ("found\nof 10", "epsilon\nshown", "claimed", "noise\nof claim"):
+        table.add_column(name, justify="right")
     table.add_column("verdict", min_width=10)
     for c in rows:
-        values = {x["name"]: x["r2"] for x in (*c["attacks"], *c["controls"])}
-        cells = [_r2(values.get(n)) for n in names]
-        table.add_row(str(c["id"]), c["release"], *cells, c["verdict"])
-    if rows:
-        console.print(table)
-    for c in audit["clients"]:
-        console.print(f"client {c['id']}: {c['evidence']}", soft_wrap=True)
+        best = max(c["attacks"], key=lambda x: -math.inf if x["r2"] is None else x["r2"])
+        controls = {x["name"]: x["r2"] for x in c["controls"]}
+        claim = c["claim"] or {}
+        table.add_row(
+            str(c["id"]),
+            c["release"],
+            best["name"],
+            _r2(best["r2"]),
+            *(_r2(controls.get(name)) for name in HEADERS),
+            _r2(best["reidentified"]),
+            _r2(claim.get("epsilon_lower_bound")),
+            _r2(claim.get("claimed_epsilon")),
+            _r2(claim.get("noise_over_claim")),
+            c["verdict"],
+        )
+    return table
 
 
 def _count(n: int, what: str) -> str:

@@ -15,6 +15,7 @@ from dprbft.stages import (
 )
 from dprbft.summary import summarise
 from panas.errors import BudgetExhausted
+from panas_cli.audit import steps
 from panas_cli.display import Display
 from panas_cli.options import Job, Request, start, with_common
 from panas_cli.report import show
@@ -55,6 +56,6 @@ def _stages(job: Job) -> None:
                 train_stage(*where)
         summarise(job.run, config)
         if not is_done(job.run, "audit"):
-            display.stage("audit", 2 * clients)
+            display.stage("audit", steps(clients, job.workers))
             with timed(job.run, "audit", anew=True):
-                audit_run(job.run, on_progress=display.report)
+                audit_run(job.run, workers=job.workers, on_progress=display.report)

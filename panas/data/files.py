@@ -56,6 +56,31 @@ def read_npz(path: Path) -> Raw:
         BadInput: if the archive is damaged, a key is missing, or its arrays are no labelled images.
 
     """
+    parts = list(_parts(path).values())
+    x, y = (np.concatenate(arrays) for arrays in zip(*((p.x, p.y) for p in parts), strict=True))
+    return Raw(x, y, parts[0].class_names)
+
+
+def read_split_npz(path: Path) -> tuple[Raw, Raw]:
+    """Read the training part of a MedMNIST archive, and the rest of it: `val_*` and `test_*`.
+
+    Raises:
+        BadInput: as `read_npz`, or if one of the two is missing.
+
+    """
+    parts = _parts(path)
+    train = parts.pop("train_images", None)
+    if train is None or not parts:
+        raise BadInput(
+            f"expected train_images and test_images, with their labels, in {path}, to tell what "
+            "was trained on from what was not; give the others as a file of their own"
+        )
+    x, y = (np.concatenate([getattr(p, name) for p in parts.values()]) for name in ("x", "y"))
+    return train, Raw(x, y, train.class_names)
+
+
+def _parts(path: Path) -> dict[str, Raw]:
+    """The parts of an archive by the keys of their images, with one numbering of classes."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
@@ -72,10 +97,12 @@ def read_npz(path: Path) -> Raw:
             raise BadInput(f"expected a label for each of {len(x)} {key} in {path}, got {len(y)}")
     if len({(x.shape[1:], x.dtype) for x in images}) > 1:
         raise BadInput(f"expected parts of one shape and type in {path}, got several")
-    values, y = np.unique(np.concatenate(labels), return_inverse=True)
+    values = np.unique(np.concatenate(labels))
     if len(values) > MOST_CLASSES:
         raise BadInput(_too_many(path, len(values)))
-    return Raw(np.concatenate(images), y.astype(np.int64), tuple(str(v) for v in values))
+    names = tuple(str(v) for v in values)
+    numbered = [np.searchsorted(values, y).astype(np.int64) for y in labels]
+    return {key: Raw(x, y, names) for (key, _), x, y in zip(pairs, images, numbered, strict=True)}
 
 
 def _pairs(path: Path, arrays: Mapping[str, np.ndarray]) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from panas.data.dataset import Samples, Source
-from panas.data.files import Raw, read_csv, read_folder, read_npz
+from panas.data.files import Raw, read_csv, read_folder, read_npz, read_split_npz
 from panas.data.named import NAMES, read_named
 from panas.data.splits import stratified
 from panas.errors import BadInput
@@ -91,6 +91,36 @@ def load(
         public=_samples(shared, public, rows),
         class_names=raw.class_names,
     )
+
+
+def load_members(
+    data: str, others: str | None, *, label: str | None, image_size: int = 32
+) -> tuple[Samples, Samples]:
+    """What a network was trained on, and like samples that it was not trained on.
+
+    Args:
+        data: an .npz archive, a .csv table or a folder of pictures, see `load`.
+        others: the same; None takes the rest of an archive with `train_images` and `test_images`.
+        label: name of a table's label column.
+        image_size: side of images read from picture files, in pixels, >= 1.
+
+    Raises:
+        BadInput: if one cannot be read, or they do not match.
+
+    """
+    if others is None:
+        path = _path(data)
+        if path.suffix.lower() != ".npz" or not path.is_file():
+            raise BadInput(
+                f"expected an .npz archive with a training and a test part at {data}, got another "
+                "file or none; check the path, or give the samples not trained on with --others"
+            )
+        mine, rest = read_split_npz(path)
+    else:
+        mine, rest = (_read(d, None, label, image_size) for d in (data, others))
+        _check_match(mine, rest)
+    members, not_trained_on = (_samples(r, np.arange(len(r.y)), rest.x) for r in (mine, rest))
+    return members, not_trained_on
 
 
 def _check(public_fraction: float, public_limit: int, limit: int | None, image_size: int) -> None:

@@ -8,10 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from attacks.audit import audit_run, judge, run_attacks
+from attacks.audit import LEAKED, audit_run
 from attacks.metrics import Score
 from attacks.observation import Observation
+from attacks.reconstruction import attack_release
 from attacks.threats import WhiteBox
+from attacks.verdict import judge
 from dprbft.config import RunConfig, build_config, save_config
 from dprbft.federation import load_federation
 from dprbft.layout import release_file
@@ -118,14 +120,27 @@ def test_raw_rows_leak_and_the_record_says_so(tmp_path: Path) -> None:
     for id, client in enumerate(record["clients"]):
         assert (client["id"], client["release"], client["round"]) == (id, "raw_rows", 3)
         assert (client["noise_multiplier"], client["epsilon"]) == (None, "infinity")
-        assert [a["name"] for a in client["attacks"]] == ["ridge", "decoder"]
+        assert [a["name"] for a in client["attacks"]] == [
+            "ridge",
+            "decoder",
+            "optimise",
+            "ridge (shadow)",
+            "decoder (shadow)",
+            "ridge (leaked pairs)",
+            "decoder (leaked pairs)",
+        ]
         r2 = {s["name"]: s["r2"] for s in client["controls"]}
         assert r2["mean image"] == 0.0
         assert r2["shuffled"] <= 0
         assert r2["unrelated image"] <= 0
         assert r2["random extractor"] > r2["same-class mean"]
-        keys = {"name", "mse", "r2", "r2_interval", "psnr", "ssim"}
+        metrics = {"mse", "r2", "psnr", "ssim", "reidentified"}
+        keys = {"name", *metrics, *(f"{m}_interval" for m in metrics)}
         assert all(set(s) == keys for s in client["attacks"] + client["controls"])
+        best = max(client["attacks"], key=lambda s: s["r2"])
+        assert best["reidentified_interval"][0] > 0.1  # chance
+        assert client["claim"] is None
+        assert (tmp_path / "audit" / f"client-{id:03d}-images.png").stat().st_size > 1000
 
 
 def test_moments_at_the_demo_s_noise_are_no_better_than_blind(tmp_path: Path) -> None:
@@ -145,9 +160,10 @@ def test_noisy_rows_are_attacked_by_sample_on_the_part_that_left(tmp_path: Path)
     _fabricate(tmp_path, config, clients=(0,))
     record = audit_run(tmp_path)["clients"][0]
     names = {a["name"] for a in record["attacks"]}
-    assert names == {"ridge", "decoder", "ridge on noise", "decoder on noise"}
+    assert {"ridge", "decoder", "ridge on noise", "decoder on noise", "optimise"} < names
+    assert not record["claim"]["refuted"]
     mine = load_federation(config).clients[0].train
-    assert record["samples"] == min(80, len(chunk(config, 0, len(mine), 3))) < len(mine)
+    assert record["samples"] == _scored(len(chunk(config, 0, len(mine), 3))) < len(mine)
     assert record["verdict"] != "leaks", record["evidence"]
     assert record["noise_multiplier"] == 2.5
     content = release_file(tmp_path, 0).read_bytes()
@@ -156,6 +172,22 @@ def test_noisy_rows_are_attacked_by_sample_on_the_part_that_left(tmp_path: Path)
     _write(tmp_path, 0, replace(got, arrays=short).to_bytes())
     with pytest.raises(BadInput, match="noisy rows of client 0"):
         audit_run(tmp_path)
+
+
+def _scored(n: int) -> int:
+    """Of so many samples: a tenth leaks, and is not scored."""
+    return min(80, n - min(LEAKED, n // 10))
+
+
+def test_less_noise_than_claimed_is_a_leak_whatever_the_attacks_see(tmp_path: Path) -> None:
+    _fabricate(tmp_path, _config("moments"), clients=(0,))
+    content = release_file(tmp_path, 0).read_bytes()
+    got = Release.from_bytes(content, width=WIDTH, classes=10)
+    assert got.noise_multiplier is not None
+    _write(tmp_path, 0, replace(got, noise_multiplier=2 * got.noise_multiplier).to_bytes())
+    record = audit_run(tmp_path)["clients"][0]
+    assert record["claim"]["noise_over_claim"] == pytest.approx(0.5, rel=0.1)
+    assert (record["claim"]["refuted"], record["verdict"]) == (True, "leaks")
 
 
 def test_noisy_rows_that_had_no_noise_are_caught(tmp_path: Path) -> None:
@@ -170,7 +202,7 @@ def test_public_rows_hold_no_private_row_and_the_verdict_says_so(tmp_path: Path)
     record = audit_run(tmp_path)["clients"][0]
     assert record["evidence"].startswith("no private row was released, public rows only")
     assert record["verdict"] == "no better than blind", record["evidence"]
-    assert {a["name"] for a in record["attacks"]} == {"ridge", "decoder"}
+    assert "ridge on noise" not in [a["name"] for a in record["attacks"]]
     assert record["epsilon"] == 0
     got = Release.from_bytes(release_file(tmp_path, 0).read_bytes(), width=WIDTH, classes=10)
     other = {**got.arrays, "y": (got.arrays["y"] + 1) % 10}
@@ -182,6 +214,9 @@ def test_public_rows_hold_no_private_row_and_the_verdict_says_so(tmp_path: Path)
 def test_the_audit_repeats_from_the_seed(tmp_path: Path) -> None:
     _fabricate(tmp_path, _config("class_sums"), clients=(0,))
     first, second = audit_run(tmp_path), audit_run(tmp_path)
+    for record in (first, second):  # draws of privacy noise never repeat
+        for key in ("claim", "evidence"):
+            del record["clients"][0][key]
     assert first["clients"] == second["clients"]
     assert first["clients"][0]["verdict"] == "no better than blind"
 
@@ -192,7 +227,8 @@ def _scores(z: Tensor, seed: int) -> tuple[list[Score], list[Score]]:
     arrays = {"z": z, "y": private.y}
     bottom = _bottom(federation.shape, 0)
     seen = Observation(0, "raw_rows", arrays, None, WhiteBox(bottom), federation.public)
-    return run_attacks(seen, private, 2, np.random.default_rng(seed))
+    found = attack_release(seen, private, epochs=2, rng=np.random.default_rng(seed))
+    return found.attacks, found.controls
 
 
 def test_rows_of_independent_noise_are_no_leak_whatever_their_scale() -> None:
