@@ -51,6 +51,9 @@ DECODER_EPOCHS = 30
 
 Tell = Callable[[str], None]
 
+MEMBERSHIP = "membership"
+"""The first step that an audit tells of."""
+
 
 def audit_model(
     model: Path,
@@ -105,7 +108,7 @@ def audit_model(
             f"expected at least {2 * MIN_PUBLIC} samples that were not trained on, and "
             f"{MIN_PUBLIC} that were, got {len(rest)} and {len(members)}; give more"
         )
-    tell("membership")
+    tell(MEMBERSHIP)
     blueprint = Blueprint(shape=members.shape, classes=members.classes, width=64)
     network = audit_network(
         query,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from attacks.audit import audit_run
-from attacks.elsewhere import audit_model
+from attacks.elsewhere import MEMBERSHIP, audit_model
 from dprbft.config import default_workers, load_config
 from dprbft.stages import timed
 from panas.errors import BadInput
@@ -76,22 +76,28 @@ def audit(
             raise BadInput("expected --data with --model, got none; give what it was trained on")
         if not 0 < delta < 1 or (epsilon is not None and not epsilon > 0):
             raise BadInput(f"expected --epsilon above 0, --delta in (0, 1), got {epsilon}, {delta}")
+        shift, scale = _numbers("--mean", mean), _numbers("--std", std)
         with Display() as display:
-            display.stage("audit", 2)
+
+            def tell(text: str) -> None:
+                if text == MEMBERSHIP:  # the first step: its files have been read
+                    display.stage("audit", 1 + outputs)
+                display.report(text)
+
             found = audit_model(
                 model,
                 data,
                 others=others,
                 label=label,
-                mean=_numbers("--mean", mean),
-                std=_numbers("--std", std),
+                mean=shift,
+                std=scale,
                 epsilon=epsilon,
                 delta=delta,
                 shadows=shadows,
                 outputs=outputs,
                 workers=processes,
                 out=out,
-                on_progress=display.report,
+                on_progress=tell,
             )
         verdicts = [found["verdict"]]
     else:

@@ -118,8 +118,7 @@ def show_audit(audit: dict[str, Any]) -> None:
         console.print(_attacked(rows))
     for c in audit["clients"]:
         console.print(f"client {c['id']}: {c['verdict']}: {c['evidence']}", soft_wrap=True)
-        if c["network"]:
-            n = c["network"]
+        if n := c.get("network"):
             console.print(f"  its network: {n['verdict']}: {n['evidence']}", soft_wrap=True)
 
 
@@ -153,14 +152,14 @@ def _attacked(rows: list[dict[str, Any]]) -> Table:
     for c in rows:
         best = max(c["attacks"], key=lambda x: -math.inf if x["r2"] is None else x["r2"])
         controls = {x["name"]: x["r2"] for x in c["controls"]}
-        claim = c["claim"] or {}
+        claim = c.get("claim") or {}
         table.add_row(
             str(c["id"]),
             c["release"],
             best["name"],
             _r2(best["r2"]),
             *(_r2(controls.get(name)) for name in HEADERS),
-            _r2(best["reidentified"]),
+            _r2(best.get("reidentified")),
             _r2(claim.get("epsilon_lower_bound")),
             _r2(claim.get("claimed_epsilon")),
             _r2(claim.get("noise_over_claim")),

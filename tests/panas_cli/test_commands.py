@@ -79,7 +79,7 @@ def test_a_run_ends_with_its_table_the_audit_and_where_it_is(run: Path, folder: 
     for word in ("before", "after", "of 8", "mean", "std", "up", "down", "search", "audit"):
         assert word in shown
     for i, c in enumerate(read_json(run / "audit.json")["clients"]):
-        assert f"client {i}: {c['evidence']}" in shown
+        assert f"client {i}: {c['verdict']}: {c['evidence']}" in shown
     assert "verdict" in shown
     assert shown.rstrip().endswith(f"run directory: {run}")
 
