@@ -1,0 +1,358 @@
+"""Membership: what canaries and membership attacks find on trainings that leak, and that do not.
+
+    python -m benchmarks.attack_membership [--json] [--data-root DIR] [--seeds 20] [--workers 2]
+
+Fashion-MNIST averaged to 14 x 14 from `--data-root`; without it the digits, which are embedded.
+
+1. One-run audits with 1,000 canaries: of DP-SGD at epsilon 8 with gradient canaries (a network of
+   `GENOME` on 500 samples), and of training without privacy with mislabelled samples and random
+   patterns (a perceptron of one hidden layer on 200 samples, which memorises them).
+2. LiRA against the loss threshold on overfitted networks of `OVERFITTED`, each trained on a random
+   half of the same candidates; shadow networks on halves of as many public samples.
+3. The same attacks on a network that never saw a candidate.
+
+What is finished is kept in the folder `--work` and not run again. It is known by the arguments,
+the data and the versions, not by the code: remove the folder after a change of code.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attacks.canaries import OneRunAudit, audit_training, mislabelled, random_patterns
+from attacks.gradient_canaries import dirac_scores, diracs, train_with_diracs
+from attacks.membership import (
+    GenomeTrainer,
+    Query,
+    confidence_scores,
+    lira_scores,
+    logits,
+    loss_scores,
+    query_of,
+    shadow_confidences,
+)
+from attacks.roc import Roc, roc
+from benchmarks.kept import kept
+from panas.data.dataset import Samples, concat
+from panas.data.sources import load
+from panas.genome import Genome
+from panas.network import Blueprint
+from panas.privacy.budget import Budget
+from panas.privacy.plan import Plan, calibrate
+from panas.privacy.randomness import ReproducibleNoise
+from panas.seeds import stream, torch_generator
+from panas.training import Optimisation
+
+BUDGET = Budget(8.0, 1e-5)
+CANARIES = 1000
+GENOME = "c16k3-max-c32k3-max-c64k3"
+OVERFITTED = "c64k3-max-c128k3-c128k3"
+OVERFIT = Optimisation(
+    learning_rate=0.01, optimiser="adam", batch_size=32, epochs=60, decay="cosine"
+)
+DATA, FEW, MEMBERS = 500, 200, 440
+"""Samples beside gradient canaries, beside others, and of an overfitted network."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is run: less in tests.
+
+    Attributes:
+        canaries: of each audit.
+        shadows: networks of LiRA.
+        targets: overfitted networks.
+        epochs: of all networks without privacy.
+
+    """
+
+    canaries: int = CANARIES
+    shadows: int = 16
+    targets: int = 4
+    epochs: int = OVERFIT.epochs
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What every task needs: the samples, how much is run, and phi of the shadow networks."""
+
+    pool: Samples
+    size: Size
+    phi: Tensor | None = None
+
+    @property
+    def candidates(self) -> Samples:
+        """Half of them are members."""
+        return self.pool.take(range(2 * MEMBERS))
+
+    @property
+    def public(self) -> Samples:
+        """As many that are surely none."""
+        return self.pool.take(range(2 * MEMBERS, 4 * MEMBERS))
+
+    @property
+    def overfit(self) -> GenomeTrainer:
+        """The training that is attacked, and that of its shadows."""
+        blueprint = Blueprint(
+            shape=self.pool.shape, classes=10, width=128, head_init="random", unit=False
+        )
+        how = Optimisation(
+            learning_rate=OVERFIT.learning_rate,
+            optimiser=OVERFIT.optimiser,
+            batch_size=OVERFIT.batch_size,
+            epochs=self.size.epochs,
+            decay=OVERFIT.decay,
+        )
+        return GenomeTrainer(genome=Genome.parse(OVERFITTED), blueprint=blueprint, how=how)
+
+    def plan(self) -> Plan:
+        """DP-SGD at the claim: data and canaries, 20 passes at a rate of 1 in 5."""
+        n = DATA + self.size.canaries
+        return calibrate(BUDGET, samples=n, batch_size=n // 5, clip=1.0, epochs=20, rounds=1)
+
+
+def pool(root: str | None) -> Samples:
+    """1,760 samples or more."""
+    found = load(
+        "fashion-mnist" if root else "digits",
+        data_root=Path(root) if root else None,
+        public_fraction=0.0,
+        public_limit=0,
+        public_data=None,
+        limit=1797,
+        label=None,
+        rng=stream(0, "membership data"),
+    ).private
+    n, c, h, w = found.x.shape
+    if h < 28:
+        return found
+    means = found.x.reshape(n, c, h // 2, 2, w // 2, 2).float().mean(dim=(3, 5))
+    return Samples(means.round().to(torch.uint8), found.y, found.classes)
+
+
+def run(ground: Ground, task: tuple[str, int]) -> dict[str, Any]:
+    """One audit, or one attacked network."""
+    torch.set_num_threads(1)
+    name, seed = task
+    if name == "gradient canaries":
+        return shown(private(ground, seed))
+    if name in KINDS:
+        return shown(memorised(ground, seed, KINDS[name]))
+    return attacked(ground, seed, seen=name == "overfitted")
+
+
+def shown(audit: OneRunAudit) -> dict[str, Any]:
+    """The figures of an audit."""
+    return {
+        "lower_bound": audit.lower_bound,
+        "ceiling": audit.ceiling,
+        "guesses": audit.guesses,
+        "correct": audit.correct,
+    }
+
+
+def private(ground: Ground, seed: int) -> OneRunAudit:
+    """DP-SGD at the claim, with gradient canaries."""
+    data, plan = ground.pool.take(range(DATA)), ground.plan()
+    rng = stream(seed, "gradient canaries")
+    generator = torch_generator(rng)
+    blueprint = Blueprint(shape=data.shape, classes=10, width=64, head_init="random")
+    bottom, head = blueprint.bottom(Genome.parse(GENOME), generator), blueprint.head(generator)
+    network = nn.Sequential(bottom, head)
+    return audit_training(
+        lambda included: train_with_diracs(
+            network,
+            data,
+            included,
+            plan=plan,
+            learning_rate=0.5,
+            noise=ReproducibleNoise(stream(seed, "noise")),
+        ),
+        diracs(network, ground.size.canaries, rng),
+        dirac_scores,
+        rng=stream(seed, "coins"),
+        delta=BUDGET.delta,
+        claim=BUDGET.epsilon,
+    )
+
+
+def perceptron(samples: Samples, rng: np.random.Generator, epochs: int) -> Query:
+    """A network with one hidden layer that is wide enough to learn anything by heart."""
+    generator = torch_generator(rng)
+    x, y = samples.inputs(), samples.y
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(int(rng.integers(2**62)))
+        network = nn.Sequential(
+            nn.Flatten(), nn.Linear(x[0].numel(), 512), nn.ReLU(), nn.Linear(512, samples.classes)
+        )
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.001)
+    for _ in range(epochs):
+        for batch in torch.randperm(len(y), generator=generator).split(32):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(network(x[batch]), y[batch]).backward()
+            optimiser.step()
+    return query_of(network)
+
+
+Kind = Callable[[Samples, int, np.random.Generator], Samples]
+KINDS: dict[str, Kind] = {"mislabelled": mislabelled, "random patterns": random_patterns}
+
+
+def memorised(ground: Ground, seed: int, kind: Kind) -> OneRunAudit:
+    """Training without privacy, with canaries that are images."""
+    data, rest = ground.pool.take(range(FEW)), ground.pool.take(range(FEW, len(ground.pool)))
+    canaries = kind(rest, ground.size.canaries, stream(seed, "canaries"))
+    epochs = round(5 / 3 * ground.size.epochs)
+    return audit_training(
+        lambda included: perceptron(concat([data, included]), stream(seed, "training"), epochs),
+        canaries,
+        confidence_scores,
+        rng=stream(seed, "coins"),
+        delta=BUDGET.delta,
+    )
+
+
+def attacked(ground: Ground, seed: int, *, seen: bool) -> dict[str, Any]:
+    """LiRA and the loss threshold on a network that saw half of the candidates, or none."""
+    assert ground.phi is not None
+    rng, candidates = stream(seed, "members"), ground.candidates
+    members = torch.zeros(2 * MEMBERS, dtype=torch.bool)
+    members[torch.from_numpy(rng.choice(2 * MEMBERS, MEMBERS, replace=False))] = True
+    training = candidates.take(members.nonzero().flatten())
+    if not seen:
+        training = ground.public.take(rng.choice(2 * MEMBERS, MEMBERS, replace=False))
+    query = ground.overfit(training, rng)
+    right = (logits(query, candidates).argmax(1) == candidates.y).double()
+    attacks = {
+        "lira": lira_scores(query, candidates, ground.phi),
+        "loss_threshold": loss_scores(query, candidates),
+    }
+    found = {name: roc(s, members, rng=stream(seed, "roc")) for name, s in attacks.items()}
+    return {
+        "accuracy_members": float(right[members].mean()),
+        "accuracy_others": float(right[~members].mean()),
+        **{name: curve(r) for name, r in found.items()},
+    }
+
+
+def curve(found: Roc) -> dict[str, Any]:
+    """The figures of a ROC, and its curve for logarithmic axes."""
+    return found.to_json() | {"fpr": found.fpr.tolist(), "tpr": found.tpr.tolist()}
+
+
+def summary(
+    results: dict[tuple[str, int], dict[str, Any]], seeds: int, size: Size
+) -> dict[str, Any]:
+    """What all results come to."""
+    bounds = {
+        name: [results[name, s]["lower_bound"] for s in range(seeds)]
+        for name in ("gradient canaries", *KINDS)
+    }
+    targets = [results["overfitted", s] for s in range(size.targets)]
+    unseen = results["unseen", 0]
+
+    def over(name: str) -> dict[str, Any]:
+        at = [[t[name]["points"][k]["tpr"] for t in targets] for k in (0, 1)]
+        return {
+            "tpr_at_1_percent": statistics.fmean(at[0]),
+            "tpr_at_0.1_percent": statistics.fmean(at[1]),
+            "tpr_at_1_percent_each": at[0],
+            "auc": statistics.fmean(t[name]["auc"] for t in targets),
+            "members": MEMBERS,
+            "others": MEMBERS,
+        }
+
+    return {
+        "one_run": {
+            "claim": BUDGET.epsilon,
+            "delta": BUDGET.delta,
+            "canaries": size.canaries,
+            "ceiling": results["gradient canaries", 0]["ceiling"],
+            "lower_bounds": bounds["gradient canaries"],
+            "non_private": bounds["mislabelled"],
+            "non_private_patterns": bounds["random patterns"],
+        },
+        "lira": over("lira"),
+        "loss_threshold": over("loss_threshold"),
+        "accuracy": {
+            "members": statistics.fmean(t["accuracy_members"] for t in targets),
+            "others": statistics.fmean(t["accuracy_others"] for t in targets),
+        },
+        "unseen": {
+            "auc": unseen["lira"]["auc"],
+            "interval": unseen["lira"]["auc_interval"],
+            "loss_threshold": {
+                "auc": unseen["loss_threshold"]["auc"],
+                "interval": unseen["loss_threshold"]["auc_interval"],
+            },
+        },
+    }
+
+
+def report(found: dict[str, Any]) -> str:
+    """The figures as text."""
+    audits = found["one_run"]
+    lines = [f"one-run audits, {audits['canaries']} canaries, ceiling {audits['ceiling']:.2f}"]
+    for name, key in (
+        (f"DP-SGD at {audits['claim']:g}, gradient canaries", "lower_bounds"),
+        ("no privacy, mislabelled", "non_private"),
+        ("no privacy, random patterns", "non_private_patterns"),
+    ):
+        b = audits[key]
+        lines.append(f"{name:36s} {min(b):.2f} to {max(b):.2f}, mean {statistics.fmean(b):.2f}")
+    accuracy, unseen = found["accuracy"], found["unseen"]
+    lines.append(
+        f"overfitted: accuracy {accuracy['members']:.3f} on members, {accuracy['others']:.3f} else"
+    )
+    for name in ("lira", "loss_threshold"):
+        r = found[name]
+        lines.append(
+            f"{name:15s} TPR {r['tpr_at_1_percent']:.3f} at 1 % FPR, "
+            f"{r['tpr_at_0.1_percent']:.3f} at 0.1 %, AUC {r['auc']:.3f}"
+        )
+    low, high = unseen["interval"]
+    lines.append(f"never saw them: AUC {unseen['auc']:.3f} [{low:.3f}, {high:.3f}]")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None, size: Size = Size()) -> None:
+    """Parse, run, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data-root", help="folder of FashionMNIST; without it the digits")
+    parser.add_argument("--seeds", type=int, default=20, help="of each one-run audit")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--work", type=Path, default=Path("build/membership"), help="keeps all")
+    parser.add_argument("--json", action="store_true")
+    a = parser.parse_args(arguments)
+    ground = Ground(pool(a.data_root), size)
+    phi = shadow_confidences(
+        ground.candidates,
+        ground.public,
+        ground.overfit,
+        rng=stream(0, "shadows"),
+        shadows=size.shadows,
+        workers=a.workers,
+        keep=a.work / f"shadows-{size.epochs}",
+        on_shadow=lambda done: print(f"shadows: {done} of {size.shadows}", file=sys.stderr),
+    )
+    audits = ("gradient canaries", *KINDS)
+    tasks = [(name, seed) for name in audits for seed in range(a.seeds)]
+    tasks += [("overfitted", seed) for seed in range(size.targets)] + [("unseen", 0)]
+    decided = {"data": "fashion-mnist" if a.data_root else "digits", "size": repr(size)}
+    context = Ground(ground.pool, size, phi)
+    results = kept(a.work, "membership", decided, run, context, tasks, workers=a.workers)
+    found = summary(dict(zip(tasks, results, strict=True)), a.seeds, size)
+    print(json.dumps(found) if a.json else report(found))
+
+
+if __name__ == "__main__":
+    main()
