@@ -1,0 +1,221 @@
+"""Table IV of DPFNAS in form: what attacks reconstruct from a release, by privacy budget.
+
+One client of `PRIVATE` training samples trains a network by DP-SGD and releases once; the whole of
+training and release is calibrated to the epsilon. The attacker knows the weights and `PUBLIC`
+public samples (`attacks.reconstruction`).
+
+| release | what epsilon covers |
+|---|---|
+| raw_rows | the weights alone (the paper): rows and labels leave as they are |
+| others | weights and release together: sound |
+
+`ceiling_r2` is what the same attacks reach on raw rows of a network that was trained without
+privacy: the row (raw_rows, infinity). At infinity no noise is added anywhere.
+
+Deviation: the network is of a size for two cores, the same for all rows but that representations
+of a sound release have norm 1; the paper's has width 500. MSE is on [-1, 1].
+"""
+
+import math
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attacks.observation import Observation
+from attacks.reconstruction import INVERSION, attack_release
+from attacks.threats import WhiteBox
+from attacks.verdict import judge
+from dprbft.messages import Release
+from dprbft.schedule import LABEL_SHARE
+from panas.data.dataset import Samples
+from panas.data.sources import load
+from panas.genome import Genome
+from panas.network import Blueprint, Bottom
+from panas.privacy.accounting import PostProcessing, Unprotected
+from panas.privacy.budget import Budget
+from panas.privacy.ledger import Ledger
+from panas.privacy.mechanisms import Kind, flip_for, relation_of
+from panas.privacy.plan import Plan, calibrate
+from panas.privacy.randomness import SystemNoise
+from panas.privacy.release import ReleaseEvent, release
+from panas.seeds import stream, torch_generator
+from panas.training import Optimisation, fit, fit_private, represent
+
+PRIVATE, PUBLIC = 800, 800
+WIDTH = 128
+GENOME = Genome.parse("c32k3-max-c64k3-c128k3")
+EPOCHS, BATCH, CLIP = 5, 80, 1.0
+DECODER_EPOCHS = 20
+DELTA = 1e-5
+
+EPSILONS = (math.inf, 50.0, 5.0, 0.5)
+ROWS: tuple[tuple[Kind, float], ...] = (
+    *(("raw_rows", e) for e in EPSILONS),  # type: ignore[misc]
+    *(("moments", e) for e in (math.inf, 50.0, 8.0, 5.0, 0.5)),  # type: ignore[misc]
+    ("class_sums", 8.0),
+    ("noisy_rows", 8.0),
+    ("public_rows", 8.0),
+)
+
+
+SHOWN = 8
+"""Samples of a picture, one a class."""
+
+
+@cache
+def samples_of(dataset: str, root: str) -> tuple[Samples, Samples]:
+    """Private and public samples."""
+    source = load(
+        dataset,
+        data_root=Path(root) if root else None,
+        public_fraction=0.3,
+        public_limit=PUBLIC,
+        public_data=None,
+        limit=PRIVATE,
+        label=None,
+        rng=stream(0, "attack table"),
+    )
+    return source.private, source.public
+
+
+def planned(kind: Kind, epsilon: float, classes: int, samples: int) -> Plan | None:
+    """Training and release for the whole epsilon; None without privacy."""
+    if math.isinf(epsilon):
+        return None
+    flip = flip_for(LABEL_SHARE * 0.3 * epsilon, classes) if kind == "noisy_rows" else None
+    return calibrate(
+        Budget(epsilon, DELTA),
+        samples=samples,
+        batch_size=BATCH,
+        clip=CLIP,
+        epochs=EPOCHS,
+        rounds=1,
+        releases=int(kind in ("moments", "class_sums", "noisy_rows")),
+        flip=flip,
+        classes=classes if flip else 0,
+    )
+
+
+def trained(kind: Kind, plan: Plan | None, private: Samples) -> Bottom:
+    """The client's bottom after its training."""
+    blueprint = Blueprint(
+        shape=private.shape, classes=private.classes, width=WIDTH, unit=kind != "raw_rows"
+    )
+    rng = stream(0, "network")
+    bottom, head = (
+        blueprint.bottom(GENOME, torch_generator(rng)),
+        blueprint.head(torch_generator(rng)),
+    )
+    if plan is None:
+        how = Optimisation(learning_rate=2e-3, optimiser="adam", batch_size=32, epochs=EPOCHS)
+        fit(bottom, head, private, how=how, rng=rng, train_head=False)
+    else:
+        sgd = Optimisation(learning_rate=0.5)
+        fit_private(
+            bottom, head, private, plan=plan, how=sgd, noise=SystemNoise(), train_head=False
+        )
+    return bottom
+
+
+def released(kind: Kind, plan: Plan | None, bottom: Bottom, rows_of: Samples) -> Release:
+    """The client's message, charged to a ledger of its own."""
+    event: ReleaseEvent = Unprotected()
+    if kind == "public_rows":
+        event = PostProcessing()
+    elif kind != "raw_rows" and plan is not None:
+        event = plan.release_event
+
+    def rows() -> tuple[Tensor, Tensor]:
+        return represent(bottom, rows_of), rows_of.y
+
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(Path(folder) / "ledger.jsonl")
+        budget = Budget(100.0, DELTA)
+        ledger.open_account(0, budget, allow_unprotected=True, relation=relation_of(kind))
+        made = release(
+            kind,
+            rows,
+            classes=rows_of.classes,
+            event=event,
+            ledger=ledger,
+            client=0,
+            round=1,
+            noise=SystemNoise(),
+        )
+        return Release.from_bytes(Release.of(made).to_bytes(), width=WIDTH, classes=rows_of.classes)
+
+
+def cell(root: str, task: tuple[str, Kind, float | str]) -> dict[str, Any]:
+    """One row of the table.
+
+    Args:
+        root: folder of the data sets.
+        task: data set, release, epsilon.
+
+    """
+    dataset, kind, budget = task
+    epsilon = float(budget)
+    torch.set_num_threads(1)
+    private, public = samples_of(dataset, root)
+    plan = planned(kind, epsilon, private.classes, len(private))
+    bottom = trained(kind, plan, private)
+    message = released(kind, plan, bottom, public if kind == "public_rows" else private)
+    arrays = dict(message.arrays)
+    if kind == "noisy_rows":
+        arrays["y"] = private.y  # attacks are told the true class
+    seen = Observation(
+        0, kind, arrays, message.noise_multiplier, WhiteBox(bottom), public, flip=message.flip
+    )
+    rng = stream(0, "attacks", dataset, kind, str(epsilon))
+    found = attack_release(
+        seen,
+        private,
+        epochs=DECODER_EPOCHS,
+        rng=rng,
+        inversion=INVERSION if seen.by_class else None,
+    )
+    verdict, evidence = judge(found.attacks, found.controls, rng=rng)
+    best = max(found.attacks, key=lambda s: s.r2)
+    controls = {s.name: s.r2 for s in found.controls}
+    first = [int((private.y == c).nonzero()[0]) for c in private.y.unique()][:SHOWN]
+    return {
+        "shown": {
+            "original": bytes_of(private.inputs(first)),
+            "best": bytes_of(found.images[best.name][first]),
+        },
+        "dataset": dataset,
+        "release": kind,
+        "epsilon": "infinity" if math.isinf(epsilon) else epsilon,
+        "attack": best.name,
+        "r2": best.r2,
+        "r2_interval": list(best.intervals["r2"]),
+        "mse": best.mse,
+        "decoder_r2": next(s.r2 for s in found.attacks if s.name == "decoder"),
+        "reidentified": best.reidentified,
+        "class_mean_r2": controls["same-class mean"],
+        "untrained_r2": controls["random extractor"],
+        "own_rows_r2": controls["ceiling"],
+        "verdict": verdict,
+        "evidence": evidence,
+    }
+
+
+def bytes_of(images: Float[Tensor, "n c h w"]) -> list[Any]:
+    """Images in [-1, 1] as whole numbers 0..255, for a picture."""
+    return (127.5 * (images.clamp(-1, 1) + 1)).round().byte().tolist()
+
+
+def with_ceiling(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, each with the no-DP ceiling of its data set."""
+    ceiling = {
+        r["dataset"]: r["r2"]
+        for r in rows
+        if (r["release"], r["epsilon"]) == ("raw_rows", "infinity")
+    }
+    return [r | {"ceiling_r2": ceiling[r["dataset"]]} for r in rows]

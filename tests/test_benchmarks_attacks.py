@@ -1,0 +1,47 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import attack_table, attacks
+
+
+@pytest.mark.slow
+def test_the_table_on_the_embedded_digits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    rows = (("raw_rows", float("inf")), ("raw_rows", 0.5), ("moments", 8.0), ("public_rows", 8.0))
+    for module in (attack_table, attacks):
+        monkeypatch.setattr(module, "ROWS", rows)
+    monkeypatch.setattr(attack_table, "DECODER_EPOCHS", 6)
+    arguments = ["--json", "--work", str(tmp_path), "--workers", "1"]
+    attacks.main([*arguments, "--plot", str(tmp_path / "table.png")])
+    found = json.loads(capsys.readouterr().out)
+    wanted = {"release", "epsilon", "attack", "r2", "ceiling_r2", "class_mean_r2", "verdict"}
+    assert all(set(r) >= wanted and "shown" not in r for r in found["table4"])
+    verdicts = {(r["release"], r["epsilon"]): r["verdict"] for r in found["table4"]}
+    assert verdicts["raw_rows", "infinity"] == verdicts["raw_rows", 0.5] == "leaks"
+    assert verdicts["moments", 8.0] == "no better than blind"
+    assert isinstance(found["paper_release_reaches_ceiling"], bool)
+    assert found["moments_at_8_beaten"] == []
+    assert (tmp_path / "table.png").stat().st_size > 10_000
+    # Finished rows are read back.
+    monkeypatch.setattr(attacks, "cell", lambda *_: pytest.fail("run again"))
+    attacks.main(arguments)
+    assert json.loads(capsys.readouterr().out) == found
+
+
+def test_a_missing_data_set_is_named_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture):
+    assert attacks.found_sets(str(tmp_path), None) == {"digits": ""}
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split(" is left out")[0] for line in said] == ["fashion-mnist", "cifar10"]
+
+
+def test_a_plan_covers_weights_and_release_unless_rows_are_raw():
+    assert attack_table.planned("raw_rows", float("inf"), 10, 800) is None
+    paper = attack_table.planned("raw_rows", 5.0, 10, 800)
+    sound = attack_table.planned("moments", 5.0, 10, 800)
+    assert paper is not None
+    assert sound is not None
+    assert (paper.releases, sound.releases) == (0, 1)
+    assert sound.noise_multiplier > paper.noise_multiplier
