@@ -11,11 +11,10 @@ so that f keeps of x what d needs, and g serves such an f. It broadcasts g. Clie
 train under g; the server inverts what they release with what it learns on the pilot's own
 representations: any inverter of `attacks` does, on an `Observation[MaliciousHead]`.
 
-What it can hope for is bounded by what a head can ask for. Cross-entropy looks at z along the k
-rows of g alone: d - k + 1 directions of z stay the client's own, and within a class nothing asks a
-client to tell samples apart. A head whose logits are large (`sharpness`) is content with any
-z on the right side, and so disturbs least what a bottom saw of its input before; it widens
-what is released, and aligns it less.
+What it can hope for is bounded by what a head can ask for. Cross-entropy looks at z along k - 1
+directions alone: all others stay the client's own (read with `Observation.along_head`), and within
+a class nothing asks a client to tell samples apart. With small logits (`sharpness` below 1) a head
+pulls harder and aligns more of z; what is aligned then holds less of the image.
 
 | symbol | name |
 |---|---|
@@ -84,8 +83,8 @@ def make_malicious_head(
         public: at least 2 samples to learn from.
         rng: initial weights and batches.
         how: weights and lengths of the training.
-        start: the pilot to begin with, copied by nobody: it is trained in place. A bottom that was
-            warm-started as clients do begins where they begin. None draws one.
+        start: the pilot to begin with, trained in place: one that was warm-started as clients are
+            begins where they begin. None draws one.
         on_epoch: told (epochs done, of all).
 
     Returns:
