@@ -19,7 +19,7 @@ pulls harder and aligns more of z; what is aligned then holds less of the image.
 | symbol | name |
 |---|---|
 | f, g, d | `pilot`, `head`, `decoder` |
-| k, d | classes, width of a representation |
+| k | number of classes |
 
 Source: Pasquini et al. 2021 (feature-space hijacking), carried over to where no gradient is sent.
 """
