@@ -164,6 +164,7 @@ class _Trial:
         how = self._how
         while self._iteration < how.iterations:
             began, busy = time.monotonic(), time.process_time()
+            self._set_rates()
             exchange(self._client, self._server)
             self._iteration += 1
             self._seconds += time.monotonic() - began
@@ -250,6 +251,16 @@ class _Trial:
         self._iteration = record["iteration"]
         self._seconds, self._cpu_seconds = record["seconds"], record["cpu_seconds"]
         self._curve = [(i, mse) for i, mse in record["curve"]]
+
+    def _set_rates(self) -> None:
+        share, how = self._how.rate_share(self._iteration), self._how
+        rates = {
+            "client": how.client_rate,
+            "autoencoder": how.pilot_rate,
+            "critic": how.critic_rate,
+        }
+        for name, optimiser in self._optimisers.items():
+            optimiser.param_groups[0]["lr"] = share * rates[name]
 
     def _reconstruct(self) -> Tensor:
         return self._server.reconstruct(self._client.smash(self._scored))
