@@ -163,11 +163,12 @@ def gain_interval(
 ) -> tuple[float, float]:
     """Bootstrap interval of R^2(errors) - R^2(baseline), paired by sample.
 
-    Percentiles of `RESAMPLES` draws of n samples. With the reference itself as baseline it is the
-    interval of R^2. Pairing cancels what makes a sample hard for everyone.
+    Percentiles of draws of n samples, `RESAMPLES` of them at 95 % and more at higher levels, whose
+    tails are thinner. With the reference itself as baseline it is the interval of R^2. Pairing
+    cancels what makes a sample hard for everyone.
     """
-    n = len(errors)
-    counts = rng.multinomial(n, np.full(n, 1 / n), RESAMPLES).astype(float)
+    n, draws = len(errors), max(RESAMPLES, math.ceil(RESAMPLES * 0.05 / (1 - level)))
+    counts = rng.multinomial(n, np.full(n, 1 / n), draws).astype(float)
     above = counts @ (baseline - errors).double().numpy()
     below = counts @ reference.double().numpy()
     if not below.min() > 0:

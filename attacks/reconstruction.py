@@ -103,6 +103,8 @@ def attack_release(
         images["optimise"] = of_samples(optimise(observation, rng=rng, how=inversion))
     for knowledge in others:
         weaker: Observation[Knowledge] = replace(observation, knowledge=knowledge)  # type: ignore[arg-type]
+        if observation.head is not None and isinstance(knowledge, Shadow):
+            weaker = weaker.along_head()  # elsewhere two bottoms have little in common
         learnt = inverters(weaker, f"the release, with {knowledge.name}")
         rows = weaker.released()
         images |= {f"{k} ({knowledge.name})": of_samples(f(rows)) for k, f in learnt.items()}

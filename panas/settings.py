@@ -222,6 +222,13 @@ class Problem:
         """The axes along which there is anything to choose."""
         return [i for i, axis in enumerate(self.space.axes) if axis.high > axis.low]
 
+    @cached_property
+    def spans(self) -> list[float]:
+        """How far `inputs` reach along each axis, as a natural logarithm; 0 where fixed."""
+        spans = [0.0 if a.high == a.low else math.log(a.high / a.low) for a in self.space.axes]
+        path = spans[0] + spans[1] + spans[3] + spans[4]
+        return [path if spans[0] else 0.0, *spans[1:]]
+
     def inputs(self, u: Float[np.ndarray, "n 5"]) -> Float[np.ndarray, "n d"]:
         """What a surrogate sees of points: logarithms, in [0, 1], of the free axes.
 
@@ -229,14 +236,10 @@ class Problem:
         gradients are clipped. At the least noise that a budget affords, the noise along the path
         grows with that length alone; accuracy changes along it, and less across it.
         """
-        axes = self.space.axes
-        spans = np.array([0.0 if a.high == a.low else math.log(a.high / a.low) for a in axes])
         logs = [
-            np.log(a.value(u[:, i]) / a.low) if spans[i] else np.zeros(len(u))
-            for i, a in enumerate(axes)
+            np.log(a.value(u[:, i]) / a.low) if a.high > a.low else np.zeros(len(u))
+            for i, a in enumerate(self.space.axes)
         ]
-        columns = {i: logs[i] / spans[i] for i in self.free}
-        if 0 in columns:
-            path = logs[0] + logs[1] + logs[4] + (spans[3] - logs[3])
-            columns[0] = path / (spans[0] + spans[1] + spans[3] + spans[4])
-        return np.stack([columns[i] for i in self.free], axis=1)
+        if self.spans[0]:
+            logs[0] = logs[0] + logs[1] + logs[4] + (self.spans[3] - logs[3])
+        return np.stack([logs[i] / self.spans[i] for i in self.free], axis=1)

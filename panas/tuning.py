@@ -78,9 +78,9 @@ __all__ = [
 DRAWN = 512
 """Hyperparameters of the surrogate that are compared, a power of 2."""
 
-LENGTHS = (0.3, 2.0, 0.7, 1.0, 0.5)
-"""Prior medians of the length scales, by axis, in sides of the cube: most depends on the path's
-length and on how many passes it takes, least on clip, which matters for gradients below it alone.
+LENGTHS = (2.0, 8.0, 1.0, 2.2, 1.1)
+"""Prior medians of the length scales, by axis, in natural logarithms: accuracy depends most on how
+long the path is and on how many passes it takes, least on clip (once below most gradients).
 """
 
 LEAST_VARIANCE = 0.05
@@ -279,7 +279,7 @@ def _fit(problem: Problem, trials: list[TrialRecord]) -> _Surrogate | None:
     if problem.validation_samples:
         p = values.clamp(0, 1)
         binomial = (p * (1 - p)).clamp(min=LEAST_VARIANCE) / problem.validation_samples / scale**2
-    drawn = _hyperparameters(tuple(problem.free))
+    drawn = _hyperparameters(tuple(LENGTHS[i] / problem.spans[i] for i in problem.free))
     with _quiet(), torch.no_grad():
         try:
             k = int(_evidence(x, y, binomial, drawn).argmax())
@@ -292,15 +292,15 @@ def _fit(problem: Problem, trials: list[TrialRecord]) -> _Surrogate | None:
 
 
 @cache
-def _hyperparameters(axes: tuple[int, ...]) -> list[Tensor]:
-    """Length scales (k, d) of the d axes, variances (k,) and noises (k,), spread over their priors.
+def _hyperparameters(medians: tuple[float, ...]) -> list[Tensor]:
+    """Length scales (k, d), variances (k,) and noises (k,), spread over their priors.
 
-    Inputs fill the unit cube and values have variance 1. Without priors, five points fit every
-    length scale.
+    Inputs fill the unit cube, in which length scales have these medians, and values have variance
+    1. Without priors, five points fit every length scale.
     """
-    d = len(axes)
+    d = len(medians)
     u = qmc.Sobol(d + 2, rng=np.random.default_rng(0)).random(DRAWN)
-    lengths = stats.lognorm(0.7, scale=[LENGTHS[i] for i in axes]).ppf(u[:, :d])
+    lengths = stats.lognorm(0.7, scale=medians).ppf(u[:, :d])
     variances = stats.lognorm(0.7, scale=1.5).ppf(u[:, d])
     noises = stats.lognorm(1.2, scale=0.05).ppf(u[:, d + 1])
     return [torch.from_numpy(h) for h in (lengths, variances, noises + 1e-4)]

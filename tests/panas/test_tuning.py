@@ -246,7 +246,8 @@ def test_the_surrogate_is_a_gaussian_process_with_the_noise_of_an_accuracy(
     torch.testing.assert_close(posterior.mean[:, 0].detach(), mean, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(posterior.variance[:, 0].detach(), variance, rtol=1e-3, atol=1e-5)
     # No other of the hyperparameters that were drawn makes the values likelier.
-    drawn = tuning._hyperparameters(tuple(problem().free))
+    spans = problem().spans
+    drawn = tuning._hyperparameters(tuple(tuning.LENGTHS[i] / spans[i] for i in problem().free))
     evidence = []
     for lengths, variance, learnt in zip(*drawn, strict=True):
         r = 5**0.5 * ((x[:, None] - x[None]) / lengths).norm(dim=2)
@@ -260,10 +261,9 @@ def test_the_surrogate_is_a_gaussian_process_with_the_noise_of_an_accuracy(
 
 
 def test_hyperparameters_fill_their_priors() -> None:
-    lengths, variances, noises = tuning._hyperparameters((0, 1, 3))
+    lengths, variances, noises = tuning._hyperparameters((0.2, 0.5, 1.0))
     assert lengths.shape == (tuning.DRAWN, 3)
-    expected = [tuning.LENGTHS[i] for i in (0, 1, 3)]
-    assert lengths.median(0).values.tolist() == pytest.approx(expected, rel=0.02)
+    assert lengths.median(0).values.tolist() == pytest.approx([0.2, 0.5, 1.0], rel=0.02)
     assert variances.log().std().item() == pytest.approx(0.7, rel=0.05)
     assert noises.min() >= 1e-4
     assert torch.corrcoef(lengths.log().T).triu(1).abs().max() < 0.1
