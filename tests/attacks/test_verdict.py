@@ -52,7 +52,7 @@ def _noisy(gain: float) -> tuple[list[Score], list[Score]]:
 
 
 def test_the_best_of_many_attacks_must_be_surer() -> None:
-    attacks, beside = _noisy(0.08)
+    attacks, beside = _noisy(0.068)
     alone, _ = judge(attacks, beside, rng=np.random.default_rng(0))
     among, _ = judge(attacks * 30, beside, rng=np.random.default_rng(0))
     assert (alone, among) == ("leaks", "inconclusive")
