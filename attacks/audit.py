@@ -197,7 +197,8 @@ def _audit_release(job: _Job) -> tuple[dict[str, Any], dict[str, bytes]]:
     verdict, evidence = with_claim(verdict, evidence, claim, job.spent)
     if release.kind == "public_rows":
         evidence = f"no private row was released, public rows only; {evidence}"
-    title = f"client {client.id}, {release.kind}, epsilon {_plain(job.spent)}: {verdict}"
+    spent = "unknown" if job.spent is None else f"{job.spent:.3g}"
+    title = f"client {client.id}, {release.kind}, epsilon {spent}: {verdict}"
     return record | {
         "noise_multiplier": release.noise_multiplier,
         "samples": len(private),

@@ -35,7 +35,7 @@ LIVE_SPACE = TuningSpace(
     clip=(0.1, 10.0),
     noise_factor=(1.0, 1.0),
     batch_sizes=range(16, 513),
-    epochs=range(2, 49),
+    epochs=range(2, 33),
 )
 JUDGES = 8
 """New trainings by which a choice is judged: one alone is off by 0.035 (standard deviation)."""
