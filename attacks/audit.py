@@ -219,15 +219,15 @@ def _weaker(
     rng: np.random.Generator,
 ) -> list[Shadow | LeakedPairs]:
     """The other threat models: a shadow network, and a few leaked pairs where there are enough."""
-    job.tell(f"client {job.client.id}: a shadow network")
-    blueprint, head = blueprint_of(job.config, job.federation), observation.head
-    assert head is not None
-    known: list[Shadow | LeakedPairs] = [
-        shadow(genome, blueprint, head, observation.public, rng=rng, how=_shadowing(job))
-    ]
-    if len(leaked) >= MIN_PUBLIC:
-        z = represent(observation.knowledge.bottom, leaked)
-        known.append(LeakedPairs(z, leaked))
+    asked, known = job.config.audit.threats, list[Shadow | LeakedPairs]()
+    if "shadow" in asked:
+        job.tell(f"client {job.client.id}: a shadow network")
+        blueprint, head = blueprint_of(job.config, job.federation), observation.head
+        assert head is not None
+        how = _shadowing(job)
+        known.append(shadow(genome, blueprint, head, observation.public, rng=rng, how=how))
+    if "leaked pairs" in asked and len(leaked) >= MIN_PUBLIC:
+        known.append(LeakedPairs(represent(observation.knowledge.bottom, leaked), leaked))
     return known
 
 

@@ -77,7 +77,7 @@ class Size:
 
     canaries: int = CANARIES
     shadows: int = 16
-    targets: int = 4
+    targets: int = 8
     epochs: int = OVERFIT.epochs
 
 
@@ -278,8 +278,8 @@ def summary(
             "canaries": size.canaries,
             "ceiling": results["gradient canaries", 0]["ceiling"],
             "lower_bounds": bounds["gradient canaries"],
-            "non_private": bounds["mislabelled"],
-            "non_private_patterns": bounds["random patterns"],
+            "non_private": bounds["random patterns"],
+            "non_private_mislabelled": bounds["mislabelled"],
         },
         "lira": over("lira"),
         "loss_threshold": over("loss_threshold"),
@@ -304,8 +304,8 @@ def report(found: dict[str, Any]) -> str:
     lines = [f"one-run audits, {audits['canaries']} canaries, ceiling {audits['ceiling']:.2f}"]
     for name, key in (
         (f"DP-SGD at {audits['claim']:g}, gradient canaries", "lower_bounds"),
-        ("no privacy, mislabelled", "non_private"),
-        ("no privacy, random patterns", "non_private_patterns"),
+        ("no privacy, random patterns", "non_private"),
+        ("no privacy, mislabelled", "non_private_mislabelled"),
     ):
         b = audits[key]
         lines.append(f"{name:36s} {min(b):.2f} to {max(b):.2f}, mean {statistics.fmean(b):.2f}")
@@ -347,7 +347,12 @@ def main(arguments: Sequence[str] | None = None, size: Size = Size()) -> None:
     audits = ("gradient canaries", *KINDS)
     tasks = [(name, seed) for name in audits for seed in range(a.seeds)]
     tasks += [("overfitted", seed) for seed in range(size.targets)] + [("unseen", 0)]
-    decided = {"data": "fashion-mnist" if a.data_root else "digits", "size": repr(size)}
+    decided = {
+        "data": "fashion-mnist" if a.data_root else "digits",
+        "canaries": size.canaries,
+        "shadows": size.shadows,
+        "epochs": size.epochs,
+    }
     context = Ground(ground.pool, size, phi)
     results = kept(a.work, "membership", decided, run, context, tasks, workers=a.workers)
     found = summary(dict(zip(tasks, results, strict=True)), a.seeds, size)

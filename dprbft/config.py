@@ -161,6 +161,7 @@ class Audit(Section):
 
     samples: Count = 500  # at most so many of a client's samples are attacked
     decoder_epochs: Count = 30  # passes of what attacks train: decoders and shadow networks
+    threats: tuple[Literal["shadow", "leaked pairs"], ...] = ("shadow", "leaked pairs")  # besides
 
 
 class RunConfig(Section):

@@ -24,7 +24,7 @@ def test_the_benchmark_says_what_it_found_and_runs_nothing_twice(
     found = json.loads(capsys.readouterr().out)
     audits = found["one_run"]
     assert (audits["claim"], audits["canaries"]) == (8.0, 100)
-    for name in ("lower_bounds", "non_private", "non_private_patterns"):
+    for name in ("lower_bounds", "non_private", "non_private_mislabelled"):
         assert [0 <= b <= audits["ceiling"] for b in audits[name]] == [True]
     for name in ("lira", "loss_threshold"):
         assert 0 <= found[name]["tpr_at_1_percent"] <= 1

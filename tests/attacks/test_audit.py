@@ -36,14 +36,16 @@ WIDTH = 48
 GENOME = Genome.parse("c32k3-max-c64k3")
 
 
-def _config(kind: Kind | Literal["none"], method: str = "dprbft") -> RunConfig:
+def _config(
+    kind: Kind | Literal["none"], method: str = "dprbft", threats: tuple[str, ...] = ()
+) -> RunConfig:
     return build_config(
         {
             "data": {"limit": 500, "public_limit": 400},
             "network": {"width": WIDTH},
             "federation": {"clients": 2, "method": method, "partition": "iid"},
             "privacy": {"release": kind, "allow_unprotected": True},
-            "audit": {"samples": 80, "decoder_epochs": 2},
+            "audit": {"samples": 80, "decoder_epochs": 2, "threats": threats},
         }
     )
 
@@ -109,7 +111,7 @@ def _tampered(run: Path, arrays: dict[str, Tensor], client: int = 0) -> None:
 
 
 def test_raw_rows_leak_and_the_record_says_so(tmp_path: Path) -> None:
-    _fabricate(tmp_path, _config("raw_rows"))
+    _fabricate(tmp_path, _config("raw_rows", threats=("shadow", "leaked pairs")))
     told: list[str] = []
     record = audit_run(tmp_path, on_progress=told.append)
     assert read_json(tmp_path / "audit.json") == json.loads(json.dumps(record))
