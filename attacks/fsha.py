@@ -51,17 +51,17 @@ class Hijack:
 
     width: float = 0.25
     """Channel counts of f, f~ and decoder, as a share of the paper's; above 0."""
-    critic_width: float = 0.25
+    critic_width: float = 0.375
     """Channel count of the critic, as a share of the paper's 256; above 0."""
     critic_blocks: int = 1
     """Residual blocks of the critic, 0 or more; 6 in the paper."""
-    critic_steps: int = 3
+    critic_steps: int = 6
     """Steps of D an iteration, at least 1; 1 in the paper."""
     batch_size: int = 64
     """Samples a batch, at least 2; expected ones, where the client runs DP-SGD."""
-    iterations: int = 2500
+    iterations: int = 4500
     """Batches that the client sends, at least 1."""
-    client_rate: float = 2e-4
+    client_rate: float = 3e-4
     """Learning rate of f (Adam), above 0. Narrow networks need larger rates than the paper's."""
     pilot_rate: float = 2e-3
     """Learning rate of f~ and its decoder (Adam), above 0."""
@@ -69,7 +69,7 @@ class Hijack:
     """Learning rate of D (Adam), above 0."""
     momentum: float = 0.5
     """Adam's first decay rate for f and D, in [0, 1); 0.9 in the paper."""
-    last_rate: float = 0.1
+    last_rate: float = 0.02
     """All learning rates fall linearly to this share of themselves, in (0, 1]; 1 in the paper.
     Constant rates leave the two sides circling each other."""
     penalty: float = 500.0
