@@ -31,6 +31,7 @@ from attacks.reconstruction import Tell, attack_release
 from attacks.release_audit import ReleaseAudit, audit_release
 from attacks.threats import SHADOW, LeakedPairs, Shadow, WhiteBox, shadow
 from attacks.truth import epsilons, load_release, released_samples, sent_head
+from attacks.unfinished import Audited, Unfinished, digest
 from attacks.verdict import MARGIN, judge, with_claim
 from dprbft.client import blueprint_of
 from dprbft.config import RunConfig, load_config
@@ -38,6 +39,9 @@ from dprbft.federation import ClientData, Federation, load_federation
 from dprbft.layout import (
     audit_file,
     audit_pictures,
+    audit_unfinished,
+    last_model_file,
+    ledger_file,
     model_file,
     release_file,
 )
@@ -49,7 +53,7 @@ from panas.genome import Genome
 from panas.network import Bottom
 from panas.pool import Pool
 from panas.seeds import stream
-from panas.store import write_bytes, write_json
+from panas.store import exclusive, write_bytes, write_json
 from panas.training import Optimisation, represent
 
 LEAKED = 32
@@ -72,8 +76,11 @@ def audit_run(
         each) and "summary" (means over the clients that released something; None if none did).
 
     Raises:
-        BadInput: if there is no run, nothing was released though the method releases, or a file
-            is damaged, not finite or of other shapes than the run's.
+        BadInput: if there is no run, nothing was released though the method releases, another
+            process audits it, or a file is damaged, not finite or of other shapes than the run's.
+
+    An audit that was interrupted goes on: clients that were through are not attacked again, and
+    "seconds" are those of the last stretch.
 
     Privacy: reads private samples and writes scores, and under `audit/` pictures of samples: the
     simulator's view, no release, which must not leave a real client.
@@ -84,26 +91,19 @@ def audit_run(
     federation = load_federation(config)
     if config.sent and not any(release_file(run, c.id).is_file() for c in federation.clients):
         raise BadInput(f"expected releases in {run / 'releases'}, found none; train the run first")
-    tell = on_progress or (lambda _: None)
-    work = _Work(run, shadows, tell if workers == 1 else None)
-    results: dict[int, tuple[dict[str, Any], dict[str, bytes]]] = {}
-    with Pool(workers, work, preload=("attacks.audit",)) as pool:
-        for id, one in pool.map(_audit_client, range(len(federation.clients))):
-            results[id] = one
-            tell(f"client {id}: {one[0]['verdict']}")
-    clients = [results[id][0] for id in sorted(results)]
-    # Nothing is written before all went well.
-    for id, (_, pictures) in results.items():
-        for name, content in pictures.items():
-            write_bytes(audit_pictures(run) / f"client-{id:03d}-{name}.png", content)
-    result = {
-        "scale": "[-1, 1]",
-        "margin": MARGIN,
-        "seconds": round(time.monotonic() - begin, 2),
-        "clients": clients,
-        "summary": _summary(clients),
-    }
-    write_json(audit_file(run), result)
+    with exclusive(audit_file(run), wait=False):
+        ids = [c.id for c in federation.clients]
+        unfinished = Unfinished(audit_unfinished(run), _about(run, ids, shadows))
+        clients = _audit_clients(_Work(run, shadows, on_progress), ids, unfinished, workers)
+        result = {
+            "scale": "[-1, 1]",
+            "margin": MARGIN,
+            "seconds": round(time.monotonic() - begin, 2),
+            "clients": clients,
+            "summary": _summary(clients),
+        }
+        write_json(audit_file(run), result)
+        unfinished.forget()
     return result
 
 
@@ -114,10 +114,38 @@ class _Work:
     run: Path
     shadows: int
     tell: Tell | None
-    """In one process; several tell of whole clients only."""
 
 
-def _audit_client(work: _Work, id: int) -> tuple[dict[str, Any], dict[str, bytes]]:
+def _about(run: Path, ids: list[int], shadows: int) -> str:
+    """All that decides an audit."""
+    files = [run / "config.toml", ledger_file(run)]
+    files += [f(run, id) for id in ids for f in (release_file, model_file, last_model_file)]
+    return digest((f for f in files if f.is_file()), {"shadows": shadows})
+
+
+def _audit_clients(
+    work: _Work, ids: list[int], unfinished: Unfinished, workers: int
+) -> list[dict[str, Any]]:
+    """The records of all clients; their pictures are in place once all are through."""
+    tell = work.tell or (lambda _: None)
+    results = {id: known for id in ids if (known := unfinished.known(id))}
+    for id, (record, _) in results.items():
+        tell(f"client {id}: {record['verdict']} (known)")
+    missing = [id for id in ids if id not in results]
+    # Several processes tell of whole clients only.
+    context = replace(work, tell=tell if workers == 1 else None)
+    with Pool(workers, context, preload=("attacks.audit",)) as pool:
+        for at, one in pool.map(_audit_client, missing):
+            unfinished.keep(missing[at], one)
+            results[missing[at]] = one
+            tell(f"client {missing[at]}: {one[0]['verdict']}")
+    for id, (_, pictures) in results.items():
+        for name, content in pictures.items():
+            write_bytes(audit_pictures(work.run) / f"client-{id:03d}-{name}.png", content)
+    return [results[id][0] for id in ids]
+
+
+def _audit_client(work: _Work, id: int) -> Audited:
     """The record of one client, and its pictures."""
     config = load_config(work.run)
     federation = load_federation(config)

@@ -96,3 +96,8 @@ def audit_file(run: Path) -> Path:
 def audit_pictures(run: Path) -> Path:
     """The folder of what reconstructions look like, beside private samples."""
     return run / "audit"
+
+
+def audit_unfinished(run: Path) -> Path:
+    """The folder of an audit that is not through yet."""
+    return audit_pictures(run) / "unfinished"

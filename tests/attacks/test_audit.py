@@ -8,11 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from attacks import audit
 from attacks.audit import LEAKED, audit_run
 from attacks.metrics import Score
 from attacks.observation import Observation
 from attacks.reconstruction import attack_release
 from attacks.threats import WhiteBox
+from attacks.unfinished import Audited, Unfinished, digest
 from attacks.verdict import judge
 from dprbft.config import RunConfig, build_config, save_config
 from dprbft.federation import load_federation
@@ -299,3 +301,44 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
     _tampered(tmp_path, {"z": z, "y": y})
     (tmp_path / "models" / "client-000-last.safetensors").unlink()
     refused("found no such file")
+
+
+def test_an_interrupted_audit_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fabricate(tmp_path, _config("raw_rows"))
+    asked: list[int] = []
+    whole = audit._audit_client
+
+    def interrupted(work: audit._Work, id: int) -> Audited:
+        asked.append(id)
+        if asked == [0, 1]:
+            raise KeyboardInterrupt
+        return whole(work, id)
+
+    monkeypatch.setattr(audit, "_audit_client", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        audit_run(tmp_path)
+    assert not (tmp_path / "audit.json").exists()
+    assert not [*(tmp_path / "audit").glob("*.png")]
+    first = audit_run(tmp_path)
+    assert asked == [0, 1, 1]
+    assert not (tmp_path / "audit" / "unfinished").exists()
+    assert [c["id"] for c in first["clients"]] == [0, 1]
+    assert (tmp_path / "audit" / "client-000-images.png").is_file()
+    again = audit_run(tmp_path)  # a whole audit is made anew
+    assert asked == [0, 1, 1, 0, 1]
+    assert first["clients"] == again["clients"]
+
+
+def test_what_was_kept_of_another_audit_is_not_taken(tmp_path: Path) -> None:
+    _fabricate(tmp_path, _config("raw_rows"))
+    files = [tmp_path / "config.toml", release_file(tmp_path, 0)]
+    now = digest(files, {"shadows": 0})
+    assert now == digest(files[::-1], {"shadows": 0})
+    Unfinished(tmp_path / "kept", now).keep(0, ({"id": 0}, {"images": b"png"}))
+    assert Unfinished(tmp_path / "kept", now).known(0) == ({"id": 0}, {"images": b"png"})
+    assert Unfinished(tmp_path / "kept", digest(files, {"shadows": 2})).known(0) is None
+    _write(tmp_path, 0, b"another release")
+    assert Unfinished(tmp_path / "kept", digest(files, {"shadows": 0})).known(0) is None
+    kept = tmp_path / "kept" / "client-000.safetensors"
+    kept.write_bytes(kept.read_bytes()[:-1])
+    assert Unfinished(tmp_path / "kept", now).known(0) is None
