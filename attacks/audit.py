@@ -28,9 +28,17 @@ from attacks.network_audit import audit_network
 from attacks.observation import MIN_PUBLIC, Observation
 from attacks.pictures import draw_curves, draw_images
 from attacks.reconstruction import Tell, attack_release
-from attacks.release_audit import ReleaseAudit, audit_release
+from attacks.release_audit import NUMBERS, ReleaseAudit, audit_release
 from attacks.threats import SHADOW, LeakedPairs, Shadow, WhiteBox, shadow
-from attacks.truth import epsilons, load_release, released_samples, sent_head
+from attacks.truth import (
+    Promise,
+    epsilons,
+    load_release,
+    promise,
+    released_samples,
+    sent,
+    sent_head,
+)
 from attacks.unfinished import Audited, Unfinished, digest
 from attacks.verdict import MARGIN, judge, with_claim
 from dprbft.client import blueprint_of
@@ -91,6 +99,12 @@ def audit_run(
     federation = load_federation(config)
     if config.sent and not any(release_file(run, c.id).is_file() for c in federation.clients):
         raise BadInput(f"expected releases in {run / 'releases'}, found none; train the run first")
+    for c in federation.clients:
+        if not release_file(run, c.id).is_file() and sent(run, c.id):
+            raise BadInput(
+                f"expected {release_file(run, c.id)}, which was sent, found no such file; restore "
+                "it, or train the run again"
+            )
     with exclusive(audit_file(run), wait=False):
         ids = [c.id for c in federation.clients]
         unfinished = Unfinished(audit_unfinished(run), _about(run, ids, shadows))
@@ -117,8 +131,8 @@ class _Work:
 
 
 def _about(run: Path, ids: list[int], shadows: int) -> str:
-    """All that decides an audit."""
-    files = [run / "config.toml", ledger_file(run)]
+    """What decides an audit: the run's files, and the attacks as they are."""
+    files = [run / "config.toml", ledger_file(run), *Path(__file__).parent.glob("*.py")]
     files += [f(run, id) for id in ids for f in (release_file, model_file, last_model_file)]
     return digest((f for f in files if f.is_file()), {"shadows": shadows})
 
@@ -186,12 +200,20 @@ def _audit_release(job: _Job) -> tuple[dict[str, Any], dict[str, bytes]]:
         evidence = f"client {client.id} had no sample left to release in round {release.round}"
         return record | {"verdict": "nothing left", "evidence": evidence}, {}
     record |= {"release": release.kind, "round": release.round}
+    record |= {"noise_multiplier": release.noise_multiplier}
+    promised = promise(job.run, release)
+    claim = _claim(job, release, promised, bottom, samples)
+    record |= {"claim": claim and claim.to_json()}
     if len(public) < MIN_PUBLIC:
-        evidence = (
+        verdict, evidence = with_claim(
+            "inconclusive",
             f"client {client.id} was not attacked, which says nothing: an attack learns from at "
-            f"least {MIN_PUBLIC} public samples, and there are {len(public)}"
+            f"least {MIN_PUBLIC} public samples, and there are {len(public)}",
+            claim,
+            job.spent,
+            promised.fault,
         )
-        return record | {"verdict": "inconclusive", "evidence": evidence}, {}
+        return record | {"verdict": verdict, "evidence": evidence}, {}
     order = rng.permutation(len(samples))
     spared = min(LEAKED, len(samples) // 10)
     chosen, leaked = np.sort(order[spared:][: config.audit.samples]), order[:spared]
@@ -220,20 +242,19 @@ def _audit_release(job: _Job) -> tuple[dict[str, Any], dict[str, bytes]]:
         tell=job.tell,
     )
     labels = _labels(observation, release, samples, chosen, rng)
-    claim = _claim(job, release, bottom, samples)
     verdict, evidence = judge(found.attacks, found.controls, rng=rng)
-    verdict, evidence = with_claim(verdict, evidence, claim, job.spent)
+    if rows := labels["rows"]:
+        evidence += f"; {rows['accuracy']:.1%} of the labels guessed (blind {rows['blind']:.1%})"
+    verdict, evidence = with_claim(verdict, evidence, claim, job.spent, promised.fault)
     if release.kind == "public_rows":
         evidence = f"no private row was released, public rows only; {evidence}"
     spent = "unknown" if job.spent is None else f"{job.spent:.3g}"
     title = f"client {client.id}, {release.kind}, epsilon {spent}: {verdict}"
     return record | {
-        "noise_multiplier": release.noise_multiplier,
         "samples": len(private),
         "attacks": [s.to_json() for s in found.attacks],
         "controls": [s.to_json() for s in found.controls],
         "labels": labels,
-        "claim": claim and claim.to_json(),
         "verdict": verdict,
         "evidence": evidence,
     }, {"images": draw_images(private.inputs(), private.y, found.images, title)}
@@ -279,9 +300,11 @@ def _labels(
     return {"rows": rows, "histogram": histogram.to_json()}
 
 
-def _claim(job: _Job, release: Release, bottom: Bottom, samples: Samples) -> ReleaseAudit | None:
-    """The audit of a release's own promise; None where it makes none."""
-    if not release.noise_multiplier:
+def _claim(
+    job: _Job, release: Release, promised: Promise, bottom: Bottom, samples: Samples
+) -> ReleaseAudit | None:
+    """The audit of what was charged for a release; None where that promises nothing."""
+    if not promised.noise_multiplier or release.kind not in NUMBERS:
         return None
     job.tell(f"client {job.client.id}: noise and claim of the release")
     return audit_release(
@@ -290,8 +313,10 @@ def _claim(job: _Job, release: Release, bottom: Bottom, samples: Samples) -> Rel
         represent(bottom, samples),
         samples.y,
         classes=job.federation.classes,
-        noise_multiplier=release.noise_multiplier,
-        flip=release.flip,
+        noise_multiplier=promised.noise_multiplier,
+        flip=promised.flip,
+        # Of all clients together: one false alarm in twenty audits.
+        confidence=1 - 0.05 / len(job.federation.clients),
     )
 
 
@@ -317,7 +342,7 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[dict[str, Any] | None, d
             blueprint=blueprint_of(job.config, job.federation),
             how=_shadowing(job),
         ),
-        shadows=shadows,
+        shadows=shadows if len(public) >= MIN_PUBLIC else 0,
     )
     title = f"client {client.id}, its network: {found.verdict}"
     return found.to_json(), {"members": draw_curves(found.curves, title)}

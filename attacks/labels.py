@@ -33,9 +33,9 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.stats import beta
 from torch import Tensor
 
+from attacks.intervals import clopper_pearson
 from attacks.observation import Observation
 from panas.data.dataset import Samples
 from panas.errors import BadInput
@@ -243,7 +243,9 @@ def score_labels(labels: Int[Tensor, "m"], truth: Int[Tensor, "n"], public: Samp
     mine, theirs = (_normalised(_counts(y, public.classes)) for y in (labels, truth))
     commonest = int(public.histogram().argmax())
     blind = max(float(theirs[commonest]), 1 / public.classes)
-    return LabelScore(right / n, clopper_pearson(right, n), blind, float((mine * theirs).sum()))
+    return LabelScore(
+        right / n, clopper_pearson(right, n, 1 - ERROR), blind, float((mine * theirs).sum())
+    )
 
 
 def score_histogram(
@@ -270,10 +272,3 @@ def _distance(
     p: Float[Tensor, "*draws classes"], q: Float[Tensor, "classes"]
 ) -> Float[Tensor, "*draws"]:
     return (p - q).abs().sum(-1) / 2
-
-
-def clopper_pearson(hits: int, n: int) -> tuple[float, float]:
-    """The exact 95 % interval of a probability that gave `hits` of n."""
-    low = float(beta.ppf(ERROR / 2, hits, n - hits + 1)) if hits else 0.0
-    high = float(beta.isf(ERROR / 2, hits + 1, n - hits)) if hits < n else 1.0
-    return low, high

@@ -4,8 +4,11 @@ Two questions to one client's last release, both asked by someone who holds the 
 
 1. *Is the noise there?* What was released less what it would be without noise, in units of the
    claimed standard deviation s, is k independent standard normal numbers if the claim is true, and
-   the sum of their squares is chi-square with k degrees of freedom. It tells half the noise (or
-   none) in the very bytes that left.
+   the sum of their squares is chi-square with k degrees of freedom. Each part of a release is
+   looked at by itself, so that noise in one does not hide that another has none; of rows also
+   their sum, which tells one noise for all rows from noise for each. Released labels that
+   are not the true ones must be as many as the flip makes (binomial). It tells half the noise
+   (or none) in the very bytes that left.
 2. *What does the mechanism promise at most?* `attacks.mechanism` on this client's own samples: D
    is all of them, D' lacks one (or, for rows, holds another in its place), and the mechanism that
    made the release is run many times on both. The bound is beside the claim: epsilon of this
@@ -14,7 +17,7 @@ Two questions to one client's last release, both asked by someone who holds the 
 | symbol | name |
 |---|---|
 | s | claimed standard deviation of the noise on each number |
-| k | numbers released (labels apart) |
+| k | numbers of a part: A and B; S and counts; rows z, or their sum |
 
 What it cannot show: see `attacks.mechanism`. A release that is claimed to be unprotected has no
 claim to test.
@@ -29,6 +32,7 @@ from jaxtyping import Float, Int
 from scipy.stats import chi2
 from torch import Tensor
 
+from attacks.intervals import clopper_pearson
 from attacks.mechanism import (
     MechanismAudit,
     audit_mechanism,
@@ -58,7 +62,7 @@ DELTA = 0.01
 
 CONFIDENCE = 0.95
 NOISE_CONFIDENCE = 0.999
-"""Of the interval of the noise: it is looked at for every client, and a false alarm is costly."""
+"""Of the intervals of the noise, all parts together: a false alarm is costly."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,13 +70,16 @@ class ReleaseAudit:
     """What the audit of a release found.
 
     Attributes:
-        noise: standard deviation of the noise that was found, over the claimed one.
+        part: of the release, with the least noise for its claim.
+        noise: standard deviation of the noise that was found there, over the claimed one; of
+            labels, the share of false ones over the claimed share.
         noise_interval: of it, at `NOISE_CONFIDENCE`; a sound release holds 1.
         claim: epsilon of this release alone at `DELTA`.
         mechanism: what draws of the mechanism show.
 
     """
 
+    part: str
     noise: float
     noise_interval: tuple[float, float]
     claim: float
@@ -86,6 +93,7 @@ class ReleaseAudit:
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record."""
         return {
+            "part": self.part,
             "noise_over_claim": round(self.noise, 4),
             "noise_interval": [round(v, 4) for v in self.noise_interval],
             "claimed_epsilon": round(self.claim, 4),
@@ -108,6 +116,7 @@ def audit_release(
     flip: float | None = None,
     noise: NoiseSource | None = None,
     draws: int = DRAWS,
+    confidence: float = CONFIDENCE,
 ) -> ReleaseAudit:
     """Audit a release of `moments`, `class_sums` or `noisy_rows`.
 
@@ -121,6 +130,7 @@ def audit_release(
         flip: of the labels (`noisy_rows`).
         noise: of the draws; None: the system's, as clients use.
         draws: runs of the mechanism in each world.
+        confidence: of the bound on epsilon; of the noise it is `NOISE_CONFIDENCE` at least.
 
     Raises:
         BadInput: for another kind, or no sample.
@@ -133,11 +143,19 @@ def audit_release(
     if kind == "noisy_rows":
         event = NoisyRows(noise_multiplier, f, classes)
     claim = cost((event,), Budget(1.0, DELTA), relation=relation_of(kind))
-    ratio, interval = realised_noise(kind, arrays, z, y, classes, s)
+    parts = realised_noise(kind, arrays, z, y, classes, s, f, max(confidence, NOISE_CONFIDENCE))
+    part = min(parts, key=lambda name: parts[name][1][1])
     source = noise or SystemNoise()
     worlds = neighbours(kind, z, y)
-    mechanism = _audit(kind, worlds, classes, s, f, source, draws)
-    return ReleaseAudit(noise=ratio, noise_interval=interval, claim=claim, mechanism=mechanism)
+    mechanism = _audit(kind, worlds, classes, s, f, source, draws, confidence)
+    ratio, interval = parts[part]
+    return ReleaseAudit(
+        part=part, noise=ratio, noise_interval=interval, claim=claim, mechanism=mechanism
+    )
+
+
+Noise = tuple[float, tuple[float, float]]
+"""What was found over what was claimed, and its interval."""
 
 
 def realised_noise(
@@ -147,15 +165,38 @@ def realised_noise(
     y: Int[Tensor, "n"],
     classes: int,
     s: float,
-) -> tuple[float, tuple[float, float]]:
-    """Standard deviation of the noise in a release over the claimed s, and its interval."""
-    exact = _flat(kind, _run(kind, z, y, classes, 0.0, 0.0, SystemNoise()))
-    off = (_flat(kind, arrays) - exact) / (s * _spread(kind, z.shape[1], classes, len(z)))
-    total, k = float(off.square().sum()), len(off)
-    tail = (1 - NOISE_CONFIDENCE) / 2
-    low, high = (math.sqrt(total / chi2.ppf(p, k)) for p in (1 - tail, tail))
+    flip: float = 0.0,
+    confidence: float = NOISE_CONFIDENCE,
+) -> dict[str, Noise]:
+    """The noise of each part of a release over the claimed one; all hold 1 at `confidence`."""
+    exact = _run(kind, z, y, classes, 0.0, 0.0, SystemNoise())
+    spread = _spread(kind, z.shape[1], classes, len(z))
+    off = {name: ((arrays[name] - exact[name]).double() / (s * spread[name])) for name in spread}
+    if kind == "noisy_rows":
+        off["sum of rows"] = off["z"].sum(0) / math.sqrt(len(z))
+    error = (1 - confidence) / (len(off) + (flip > 0))
+    found = {name: _deviation(values, error) for name, values in off.items()}
+    if flip > 0:
+        share = flip * (1 - 1 / classes)
+        false = int((arrays["y"] != y).sum())
+        low, high = clopper_pearson(false, len(y), 1 - error)
+        found["labels"] = false / len(y) / share, (low / share, high / share)
+    return found
+
+
+def _deviation(values: Float[Tensor, "*k"], error: float) -> Noise:
+    """The standard deviation of centred normal numbers, and its interval (chi-square)."""
+    total, k = float(values.square().sum()), values.numel()
+    low, high = (math.sqrt(total / chi2.ppf(p, k)) for p in (1 - error / 2, error / 2))
     return math.sqrt(total / k), (low, high)
 
+
+NUMBERS: dict[Kind, tuple[str, ...]] = {
+    "moments": ("A", "B"),
+    "class_sums": ("S", "counts"),
+    "noisy_rows": ("z",),
+}
+"""The parts of a release that have Gaussian noise."""
 
 World = tuple[Tensor, Tensor]
 
@@ -189,17 +230,17 @@ def _run(
 
 def _flat(kind: Kind, arrays: dict[str, Tensor]) -> Float[Tensor, "k"]:
     """All numbers of a release but labels, in float64."""
-    names = {"moments": ("A", "B"), "class_sums": ("S", "counts"), "noisy_rows": ("z",)}[kind]
-    return torch.cat([arrays[name].double().flatten() for name in names])
+    return torch.cat([arrays[name].double().flatten() for name in NUMBERS[kind]])
 
 
-def _spread(kind: Kind, d: int, classes: int, n: int) -> Float[Tensor, "k"]:
-    """The noise of each number in units of s: 1, but for A off the diagonal."""
-    if kind != "moments":
-        return torch.ones(n * d if kind == "noisy_rows" else classes * (d + 1)).double()
+def _spread(kind: Kind, d: int, classes: int, n: int) -> dict[str, Tensor]:
+    """The noise of each number in units of s, by part: 1, but for A off the diagonal."""
+    shapes = {"z": (n, d), "S": (classes, d), "counts": (classes,), "B": (classes, d)}
     row, column = torch.triu_indices(d, d)
     off = torch.where(row == column, 1.0, math.sqrt(0.5)).double()
-    return torch.cat([off, torch.ones(classes * d).double()])
+    return {
+        name: off if name == "A" else torch.ones(shapes[name]).double() for name in NUMBERS[kind]
+    }
 
 
 def _audit(
@@ -210,10 +251,11 @@ def _audit(
     flip: float,
     noise: NoiseSource,
     draws: int,
+    confidence: float,
 ) -> MechanismAudit:
     """The mechanism audit of the two worlds, by the likelihood ratio of their outputs."""
     means = [_flat(kind, _run(kind, z, y, classes, 0.0, 0.0, noise)) for z, y in worlds]
-    spread = s * _spread(kind, worlds[0][0].shape[1], classes, 1)
+    spread = s * _flat(kind, _spread(kind, worlds[0][0].shape[1], classes, 1))
     by_numbers = gaussian_score(means[0], means[1], spread)
     labels = [int(y[0]) for _, y in worlds]
 
@@ -234,5 +276,5 @@ def _audit(
         lambda outputs: outputs[:, 0],
         draws,
         DELTA,
-        CONFIDENCE,
+        confidence,
     )

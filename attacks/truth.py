@@ -1,5 +1,11 @@
-"""What a run left, checked, and the truth behind it: for the auditor alone."""
+"""What a run left, checked, and the truth behind it: for the auditor alone.
 
+What a release says of its own noise is not believed: its receipt names a charge in the ledger, and
+what was charged there is what the release must keep.
+"""
+
+import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -7,7 +13,7 @@ import torch
 from dprbft.client import blueprint_of
 from dprbft.config import RunConfig
 from dprbft.federation import ClientData, Federation
-from dprbft.layout import last_model_file, ledger_file, release_file
+from dprbft.layout import last_model_file, ledger_file, release_file, rounds_file
 from dprbft.messages import Release
 from dprbft.schedule import chunk
 from panas.checkpoint import load_network
@@ -15,8 +21,77 @@ from panas.data.dataset import Samples
 from panas.errors import BadInput
 from panas.genome import Genome
 from panas.network import Bottom, Head
+from panas.privacy.account import Entry
+from panas.privacy.accounting import Event, Gaussian, NoisyRows, PostProcessing, Unprotected
 from panas.privacy.ledger import Ledger
+from panas.privacy.mechanisms import Kind
 from panas.seeds import stream, torch_generator
+from panas.store import read_lines
+
+COVERS: dict[Kind, type[Event]] = {
+    "moments": Gaussian,
+    "class_sums": Gaussian,
+    "noisy_rows": NoisyRows,
+    "public_rows": PostProcessing,
+    "raw_rows": Unprotected,
+}
+"""What must be charged for a release, if not that it is unprotected."""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What the ledger says of a release."""
+
+    noise_multiplier: float | None
+    """None where nothing is promised."""
+    flip: float | None
+    fault: str | None
+    """What contradicts the ledger, as half a sentence; None: nothing."""
+
+
+def promise(run: Path, release: Release) -> Promise:
+    """What a release has to keep: what was charged for it; without a ledger, what it says."""
+    if not ledger_file(run).is_file():
+        return Promise(release.noise_multiplier, release.flip, None)
+    entry = _charge(run, release.receipt)
+    if entry is None:
+        fault = "its receipt is not in the ledger, so that nothing covers it"
+        return Promise(release.noise_multiplier, release.flip, fault)
+    event = entry.event
+    m, flip = (getattr(event, name, None) for name in ("noise_multiplier", "flip"))
+    if (entry.client, entry.round) != (release.client, release.round):
+        fault = f"its receipt is that of client {entry.client} in round {entry.round}"
+        return Promise(m, flip, fault)
+    if not isinstance(event, (COVERS[release.kind], Unprotected)):
+        fault = f"its receipt is for {entry.mechanism}, which does not cover {release.kind}"
+        return Promise(None, None, fault)
+    if m is not None and (m, flip) != (release.noise_multiplier, release.flip):
+        fault = f"it says of itself {_terms(release.noise_multiplier, release.flip)}"
+        return Promise(m, flip, f"{fault}, and the ledger {_terms(m, flip)}")
+    return Promise(m, flip, None)
+
+
+def _terms(noise_multiplier: float | None, flip: float | None) -> str:
+    terms = "no noise" if noise_multiplier is None else f"noise multiplier {noise_multiplier:g}"
+    return terms if flip is None else f"{terms} and flip {flip:g}"
+
+
+def _charge(run: Path, receipt: str) -> Entry | None:
+    """The charge of a receipt."""
+    entries = (e for a in Ledger(ledger_file(run)).accounts() for e in a.entries)
+    return next((e for e in entries if e.id == receipt), None)
+
+
+def sent(run: Path, client: int) -> tuple[int, str] | None:
+    """The last round in which a client sent a release, and the SHA-256 of its bytes.
+
+    None if it sent nothing, or the rounds do not tell.
+    """
+    for line in reversed(read_lines(rounds_file(run))):
+        for c in line["clients"]:
+            if c["id"] == client and c.get("release"):
+                return line["round"], c["release"]
+    return None
 
 
 def released_samples(config: RunConfig, client: ClientData, release: Release) -> Samples:
@@ -37,8 +112,17 @@ def load_release(
 ) -> tuple[Release, Bottom, Genome]:
     """The release and the bottom that made it, checked against the run and each other."""
     width, classes = config.network.width, federation.classes
-    content = release_file(run, client.id).read_bytes()
-    release = Release.from_bytes(content, width=width, classes=classes)
+    path = release_file(run, client.id)
+    content, known = path.read_bytes(), sent(run, client.id)
+    if known is not None and hashlib.sha256(content).hexdigest() != known[1]:
+        raise BadInput(
+            f"expected {path} as it was sent in round {known[0]}, got a damaged or edited file; "
+            "restore it, or train the run again"
+        )
+    try:
+        release = Release.from_bytes(content, width=width, classes=classes)
+    except BadInput as e:
+        raise BadInput(f"{path}: {e}; restore it, or train the run again") from e
     bottom, _, about = load_network(last_model_file(run, client.id))
     if release.client != client.id:
         raise BadInput(

@@ -10,8 +10,9 @@
 
 The paired bootstrap interval of the difference must lie above the margin, or not above it. The
 best of k attacks is chosen by the scores that it is judged by, so that a leak is claimed at
-1 - 0.05 / k (Bonferroni), and silence at 95 %. Whatever the attacks see, a release that has less
-noise than its claim, or a larger epsilon, leaks (`attacks.release_audit`).
+1 - 0.05 / k (Bonferroni), and silence at 95 %. Whatever the attacks see, a release leaks that has
+less noise than the ledger was charged for, or a larger epsilon (`attacks.release_audit`), that no
+charge covers, or that says of itself what the ledger does not (`attacks.truth`).
 
 Silence of these attacks proves nothing: the proof is the ledger's epsilon, which stands beside.
 """
@@ -31,8 +32,8 @@ Verdict = Literal["leaks", "no better than blind", "inconclusive", "nothing left
 MARGIN = 0.05
 """By how much R^2 must beat the best blind control before it counts as a leak."""
 
-MIN_SAMPLES = 10
-"""With fewer scored samples an interval says little, and no verdict is given."""
+MIN_SAMPLES = 20
+"""With fewer scored samples an interval is too narrow for skewed errors: no verdict is given."""
 
 
 def judge(
@@ -69,7 +70,11 @@ def judge(
 
 
 def with_claim(
-    verdict: Verdict, evidence: str, audit: ReleaseAudit | None, spent: float | None
+    verdict: Verdict,
+    evidence: str,
+    audit: ReleaseAudit | None,
+    spent: float | None,
+    fault: str | None = None,
 ) -> tuple[Verdict, str]:
     """The verdict on a whole release: on reconstructions, and on what it claims.
 
@@ -78,18 +83,21 @@ def with_claim(
         evidence: its sentence.
         audit: of the release; None where it claims nothing.
         spent: epsilon that the ledger claims for all that the client did; None without a ledger.
+        fault: what contradicts the ledger; None: nothing.
 
     """
     if spent is not None:
         evidence += (
             f"; claimed epsilon {'infinity' if spent == math.inf else f'{spent:.3g}'} in all"
         )
+    if fault is not None:
+        verdict, evidence = "leaks", f"{evidence}; {fault}"
     if audit is None:
         return verdict, evidence
     m, (low, high) = audit.mechanism, audit.noise_interval
     evidence += (
         f"; this release alone claims {audit.claim:.2f} at delta {m.delta:g}, and has at least "
-        f"{m.lower_bound:.2f} (95 %, at most {m.ceiling:.2f} can be shown); its noise is "
-        f"{audit.noise:.3f} [{low:.3f}, {high:.3f}] of its claim"
+        f"{m.lower_bound:.2f} ({m.confidence:.1%} sure; so many draws can show {m.ceiling:.2f}); "
+        f"the noise of its {audit.part} is {audit.noise:.3f} [{low:.3f}, {high:.3f}] of its claim"
     )
     return ("leaks" if audit.refuted else verdict), evidence

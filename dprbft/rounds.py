@@ -233,7 +233,10 @@ def _line(
     answer: bytes,
     seconds: float,
 ) -> dict[str, Any]:
-    """What rounds.jsonl says of a round; accuracies are the simulator's view."""
+    """What rounds.jsonl says of a round; accuracies are the simulator's view.
+
+    "release" is the digest of what a client sent: with it an audit knows the very bytes.
+    """
     # The simplex head is known to all; a random one is sent once before round 1. An answer is sent
     # to all where there is a server that has heard anything.
     first = round == 1 and config.federation.head_init == "random"
@@ -253,6 +256,7 @@ def _line(
                 "validation": facts[i]["validation"],
                 "blend": facts[i]["blend"],
                 "kept": facts[i]["kept"]["accuracy"],
+                "release": hashlib.sha256(released[i]).hexdigest() if i in released else None,
             }
             for i in chosen
         ],

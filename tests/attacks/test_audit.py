@@ -1,7 +1,8 @@
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from attacks.unfinished import Audited, Unfinished, digest
 from attacks.verdict import judge
 from dprbft.config import RunConfig, build_config, save_config
 from dprbft.federation import load_federation
-from dprbft.layout import release_file
+from dprbft.layout import release_file, rounds_file
 from dprbft.messages import Release
 from dprbft.schedule import chunk
 from panas.checkpoint import save_network
@@ -28,7 +29,7 @@ from panas.network import Bottom, build_bottom, build_head
 from panas.privacy.accounting import Gaussian, NoisyRows, PostProcessing, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger import Ledger
-from panas.privacy.mechanisms import Kind, relation_of
+from panas.privacy.mechanisms import Kind, moments, noise_scale, relation_of
 from panas.privacy.randomness import ReproducibleNoise
 from panas.privacy.release import ReleaseEvent, release
 from panas.store import read_json, write_bytes
@@ -183,15 +184,96 @@ def _scored(n: int) -> int:
     return min(80, n - min(LEAKED, n // 10))
 
 
-def test_less_noise_than_claimed_is_a_leak_whatever_the_attacks_see(tmp_path: Path) -> None:
+def _resent(run: Path, **changes: Any) -> None:
+    """Client 0's release with something else in it."""
+    got = Release.from_bytes(release_file(run, 0).read_bytes(), width=WIDTH, classes=10)
+    _write(run, 0, replace(got, **changes).to_bytes())
+
+
+def _drawn(noise_multiplier: float) -> dict[str, Tensor]:
+    """The arrays that client 0 would have sent with other noise."""
+    federation = load_federation(_config("moments"))
+    bottom, samples = _bottom(federation.shape, 0), federation.clients[0].train
+    source = ReproducibleNoise(np.random.default_rng(5))
+    scale = noise_scale("moments", noise_multiplier) if noise_multiplier else 0.0
+    return moments(represent(bottom, samples), samples.y, federation.classes, scale, source)
+
+
+@pytest.mark.parametrize(
+    ("sent", "said", "fault"),
+    [
+        (1.25, 2.5, None),  # half the noise
+        (0.0, None, "it says of itself no noise, and the ledger noise multiplier 2.5"),
+        (0.02, 0.02, "it says of itself noise multiplier 0.02, and the ledger"),
+        (2.5, 5.0, "it says of itself noise multiplier 5"),  # true, but not what it says
+    ],
+)
+def test_a_release_must_keep_what_the_ledger_was_charged_for(
+    tmp_path: Path, sent: float, said: float | None, fault: str | None
+) -> None:
     _fabricate(tmp_path, _config("moments"), clients=(0,))
-    content = release_file(tmp_path, 0).read_bytes()
-    got = Release.from_bytes(content, width=WIDTH, classes=10)
-    assert got.noise_multiplier is not None
-    _write(tmp_path, 0, replace(got, noise_multiplier=2 * got.noise_multiplier).to_bytes())
+    _resent(tmp_path, arrays=_drawn(sent), noise_multiplier=said)
     record = audit_run(tmp_path)["clients"][0]
-    assert record["claim"]["noise_over_claim"] == pytest.approx(0.5, rel=0.1)
-    assert (record["claim"]["refuted"], record["verdict"]) == (True, "leaks")
+    assert record["verdict"] == "leaks"
+    assert record["claim"]["refuted"] == (sent < 2.5)
+    assert record["claim"]["noise_over_claim"] == pytest.approx(sent / 2.5, rel=0.15)
+    assert fault is None or fault in record["evidence"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"receipt": "made up"}, "its receipt is not in the ledger"),
+        ({"round": 2}, "its receipt is that of client 0 in round 3"),
+    ],
+)
+def test_a_release_without_a_charge_of_its_own_leaks(
+    tmp_path: Path, changes: dict[str, Any], fault: str
+) -> None:
+    _fabricate(tmp_path, _config("moments"), clients=(0,))
+    _resent(tmp_path, **changes)
+    record = audit_run(tmp_path)["clients"][0]
+    assert record["verdict"] == "leaks"
+    assert fault in record["evidence"]
+
+
+def test_a_charge_for_public_rows_covers_no_others(tmp_path: Path) -> None:
+    _fabricate(tmp_path, _config("public_rows"), clients=(0,))
+    save_config(tmp_path, _config("moments"))
+    _resent(tmp_path, kind="moments", arrays=_drawn(2.5), noise_multiplier=2.5)
+    record = audit_run(tmp_path)["clients"][0]
+    assert record["verdict"] == "leaks"
+    assert "which does not cover moments" in record["evidence"]
+
+
+def test_the_claim_is_audited_where_nothing_can_be_attacked(tmp_path: Path) -> None:
+    config = _config("moments")
+    few = build_config({**config.model_dump(), "data": {"limit": 500, "public_limit": 4}})
+    _fabricate(tmp_path, few, clients=(0,))
+    assert audit_run(tmp_path)["clients"][0]["verdict"] == "inconclusive"
+    got = Release.from_bytes(release_file(tmp_path, 0).read_bytes(), width=WIDTH, classes=10)
+    quiet = {k: v / 2 for k, v in got.arrays.items()}
+    _resent(tmp_path, arrays=quiet)
+    record = audit_run(tmp_path)["clients"][0]
+    assert (record["attacks"], record["claim"]["refuted"]) == ([], True)
+    assert record["verdict"] == "leaks"
+
+
+def test_a_release_that_is_gone_or_damaged_is_refused(tmp_path: Path) -> None:
+    _fabricate(tmp_path, _config("moments"))
+    digests = [hashlib.sha256(release_file(tmp_path, i).read_bytes()).hexdigest() for i in (0, 1)]
+    clients = [{"id": i, "release": digest} for i, digest in enumerate(digests)]
+    lines = [{"round": 2, "clients": [{"id": 0, "release": "of another round"}]}]
+    lines += [{"round": 3, "clients": clients}, {"round": 4, "clients": [{"id": 0}]}]
+    rounds_file(tmp_path).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    audit_run(tmp_path)
+    whole = release_file(tmp_path, 1).read_bytes()
+    release_file(tmp_path, 1).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(BadInput, match="as it was sent in round 3, got a damaged"):
+        audit_run(tmp_path)
+    release_file(tmp_path, 1).unlink()
+    with pytest.raises(BadInput, match=r"client-001.safetensors, which was sent"):
+        audit_run(tmp_path)
 
 
 def test_noisy_rows_that_had_no_noise_are_caught(tmp_path: Path) -> None:

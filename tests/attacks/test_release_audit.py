@@ -58,9 +58,64 @@ def test_the_interval_of_the_noise_covers_the_truth_as_often_as_it_says() -> Non
     s = noise_scale("class_sums", 1.0)
     held = 0
     for seed in range(300):
-        _, (low, high) = realised_noise("class_sums", _made("class_sums", 1.0, seed), z, y, 3, s)
-        held += low <= 1 <= high
+        parts = realised_noise("class_sums", _made("class_sums", 1.0, seed), z, y, 3, s)
+        held += all(low <= 1 <= high for _, (low, high) in parts.values())
     assert held >= 297  # 299.7 expected
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.99])
+def test_all_parts_together_hold_1_as_often_as_they_say(confidence: float) -> None:
+    z, y = _rows()
+    s, held = noise_scale("noisy_rows", 1.0), 0
+    for seed in range(300):
+        made = _made("noisy_rows", 1.0, seed)
+        parts = realised_noise("noisy_rows", made, z, y, 3, s, 0.2, confidence)
+        held += all(low <= 1 <= high for _, (low, high) in parts.values())
+    assert set(parts) == {"z", "sum of rows", "labels"}
+    expected = 300 * confidence
+    assert expected - 15 <= held <= 300  # Bonferroni errs to the safe side
+
+
+def _exact(kind: Kind) -> dict[str, torch.Tensor]:
+    z, y = _rows()
+    run = {"class_sums": class_sums, "moments": moments}[kind]
+    return run(z, y, 3, 0.0, ReproducibleNoise(np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"), [("class_sums", "counts"), ("class_sums", "S"), ("moments", "B")]
+)
+def test_one_part_without_noise_is_caught_beside_others_with_it(kind: Kind, part: str) -> None:
+    made = _made(kind, 1.0) | {part: _exact(kind)[part]}
+    found = _audit(kind, made, 1.0)
+    assert found.refuted
+    assert (found.part, round(found.noise, 6)) == (part, 0.0)
+
+
+def test_labels_in_clear_are_caught_beside_noisy_rows() -> None:
+    z, y = _rows(200)
+    noise = ReproducibleNoise(np.random.default_rng(0))
+    made = noisy_rows(z, y, 3, noise_scale("noisy_rows", 1.0), 0.6, noise)
+
+    def audit(arrays: dict[str, torch.Tensor]) -> ReleaseAudit:
+        return audit_release(
+            "noisy_rows", arrays, z, y, classes=3, noise_multiplier=1.0, flip=0.6, draws=100
+        )
+
+    assert not audit(made).refuted
+    found = audit(made | {"y": y})
+    assert (found.refuted, found.part) == (True, "labels")
+
+
+def test_one_noise_for_all_rows_is_caught() -> None:
+    z, y = _rows(200)
+    s = noise_scale("noisy_rows", 1.0)
+    same = s * torch.randn(8, generator=torch.Generator().manual_seed(0))
+    opposite = torch.cat([z[:100] + same, z[100:] - same])
+    flips = _made("noisy_rows", 1.0)["y"].repeat(5)
+    for rows in (z + same, opposite):
+        parts = realised_noise("noisy_rows", {"z": rows, "y": flips}, z, y, 3, s, 0.2)
+        assert any(not low <= 1 <= high for _, (low, high) in parts.values())
 
 
 def test_neighbours_differ_in_one_sample() -> None:
