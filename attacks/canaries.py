@@ -21,7 +21,7 @@ scores alone, so that they are post-processing. Several pairs (k+, k-) may be tr
 answers for its share of the error (a union bound).
 
 What it can show: that a claim is false, at the stated confidence. What it cannot: that a claim is
-true, or an epsilon above `ceiling` (with 1,000 canaries 5.8). Black-box canaries hardly ever reach
+true, or an epsilon above `ceiling` (with 1,000 canaries 5.6). Black-box canaries hardly ever reach
 a DP-SGD's claim; `attacks.gradient_canaries` come nearer.
 
 Source: Steinke, Nasr and Jagielski 2023 (arXiv 2305.08846), algorithm 1, theorem 5.2, appendix D.
@@ -173,6 +173,7 @@ def audit_scores(
             range.
 
     """
+    scores, included = scores.detach().cpu(), included.cpu()
     m = len(scores)
     if m < 2 or len(included) != m or bool(scores.isnan().any()):
         raise BadInput(

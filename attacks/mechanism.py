@@ -125,7 +125,7 @@ def lower_bound(
             confidence out of range.
 
     """
-    worlds = [s.detach().double().numpy() for s in (scores_in, scores_out)]
+    worlds = [s.detach().cpu().double().numpy() for s in (scores_in, scores_out)]
     if min(map(len, worlds)) < 2 or any(np.isnan(w).any() for w in worlds):
         raise BadInput(
             f"expected two or more scores of each world, all numbers, got {len(worlds[0])} and "

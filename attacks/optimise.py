@@ -98,12 +98,17 @@ def optimise(
         Images in the order of `observation.targets()`.
 
     Raises:
-        BadInput: for settings out of range.
+        BadInput: for settings out of range, or an observation that does not know the weights.
 
     Source: see the module.
 
     """
     _check(how)
+    if not isinstance(observation.knowledge, WhiteBox):
+        raise BadInput(
+            f"expected an observation that knows the weights, got {observation.knowledge.name}; "
+            "attack it with a ridge inverter or a decoder"
+        )
     z, y = observation.targets()
     public, means = observation.public, class_means(observation.public.inputs(), observation.public)
     directions = _directions((public.inputs() - means[public.y]).flatten(1))

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -146,6 +147,7 @@ class Pool(Generic[C]):
             context = multiprocessing.get_context("forkserver")
             # The first optimiser would load the compiler in every worker: 1.5 s and 80 MB each.
             context.set_forkserver_preload([*self._preload, "torch._dynamo"])
+            _start_server()
             cores = len(os.sched_getaffinity(0))
             self._executor = ProcessPoolExecutor(
                 self.workers,
@@ -200,6 +202,18 @@ def _give_back() -> None:
     """
     if _malloc_trim is not None:
         _malloc_trim(0)
+
+
+def _start_server() -> None:
+    """Start the workers' server without an ear for Ctrl-C: it would die of it with a trace.
+
+    It imports for seconds before it stops listening by itself.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start_worker(threads: int, context: Any) -> None:

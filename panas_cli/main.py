@@ -53,7 +53,8 @@ def main() -> None:
         _say(f"error: {e.strerror or e}: {e.filename or 'a file'}; check --out and the disk")
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
-        _say("interrupted: the same command with --resume and the same --out goes on from here")
+        again = "the same command with --resume and the same --out"
+        _say(f"interrupted: {'the same command' if 'audit' in sys.argv[1:2] else again} goes on")
         sys.exit(INTERRUPTED)
     except _Usage as e:
         message = e.format_message() if hasattr(e, "format_message") else str(e)

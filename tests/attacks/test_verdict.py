@@ -7,7 +7,7 @@ import torch
 from attacks.mechanism import MechanismAudit
 from attacks.metrics import Score, score
 from attacks.release_audit import ReleaseAudit
-from attacks.verdict import MARGIN, MIN_SAMPLES, judge, with_claim
+from attacks.verdict import judge, with_claim
 
 
 @pytest.mark.parametrize(
@@ -79,27 +79,6 @@ def test_what_contradicts_the_ledger_is_a_leak() -> None:
     found, evidence = with_claim("no better than blind", "seen", None, 8.0, "it has no receipt")
     assert found == "leaks"
     assert evidence.endswith("it has no receipt")
-
-
-@pytest.mark.parametrize("attacks", [1, 8])
-@pytest.mark.parametrize("errors", ["normal", "skewed"])
-def test_few_samples_raise_no_more_false_alarms_than_claimed(attacks: int, errors: str) -> None:
-    rng, alarms, trials, n = np.random.default_rng(2), 0, 300, MIN_SAMPLES
-
-    def scored(name: str, values: np.ndarray) -> Score:
-        e = torch.from_numpy(values)
-        return Score(name, float(e.mean()), 1 - float(e.sum() / n), 0.0, 0.0, 0.0, {}, e)
-
-    for _ in range(trials):
-        w = rng.standard_normal((attacks, n))
-        if errors == "skewed":
-            w = rng.exponential(size=(attacks, n)) - 1
-        blind, reference = np.full(n, 0.6), np.ones(n)
-        # The gain in truth is the margin, for each attack.
-        tried = [scored(str(i), blind - MARGIN + 0.2 * e) for i, e in enumerate(w)]
-        beside = [scored("same-class mean", blind), scored("mean image", reference)]
-        alarms += judge(tried, beside, rng=rng)[0] == "leaks"
-    assert alarms <= 27  # 5 % of 300 are 15; above 27 once in 1,000 times
 
 
 def test_without_a_claim_the_verdict_stays() -> None:
