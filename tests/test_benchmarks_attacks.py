@@ -22,13 +22,26 @@ def test_the_table_on_the_embedded_digits(
     verdicts = {(r["release"], r["epsilon"]): r["verdict"] for r in found["table4"]}
     assert verdicts["raw_rows", "infinity"] == verdicts["raw_rows", 0.5] == "leaks"
     assert verdicts["moments", 8.0] == "no better than blind"
-    assert isinstance(found["paper_release_reaches_ceiling"], bool)
     assert found["moments_at_8_beaten"] == []
     assert (tmp_path / "table.png").stat().st_size > 10_000
     # Finished rows are read back.
     monkeypatch.setattr(attacks, "cell", lambda *_: pytest.fail("run again"))
     attacks.main(arguments)
     assert json.loads(capsys.readouterr().out) == found
+
+
+def test_the_summary_says_whether_the_rows_show_what_they_should():
+    def row(release: str, epsilon: float, verdict: str, decoder: float) -> dict[str, object]:
+        about = {"dataset": "a set", "release": release, "epsilon": epsilon, "verdict": verdict}
+        return about | {"decoder_r2": decoder, "ceiling_r2": 0.7, "shown": {}}
+
+    paper, sound = row("raw_rows", 0.5, "leaks", 0.61), row("moments", 8.0, "inconclusive", 0.1)
+    found = attacks.summary([paper, sound])
+    assert found["paper_release_reaches_ceiling"]
+    assert found["moments_at_8_beaten"] == ["a set"]  # not shown to hold is not held
+    found = attacks.summary([row("raw_rows", 0.5, "leaks", 0.59), sound | {"epsilon": 5.0}])
+    assert not found["paper_release_reaches_ceiling"]
+    assert found["moments_at_8_beaten"] == []
 
 
 def test_a_missing_data_set_is_named_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture):
