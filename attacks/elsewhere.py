@@ -5,17 +5,23 @@
 | `.safetensors` | a network that panas saved |
 | `.pt2` | a program of `torch.export`, images (b, c, h, w) to logits (b, classes), b dynamic |
 
-A program has no data to unpickle but tensors; other formats of torch run whatever they hold and
-are refused. Images come in [-1, 1], which the network sees as ((x + 1) / 2 - mean) / std.
+**Loading a .pt2 can run code that is in it**, as torch unpickles parts of it and evaluates others:
+audit only files that you trust. A .safetensors of panas holds numbers and cannot. Formats that are
+pickles altogether (.pt, .pth) are refused. Images come in [-1, 1], which the network sees as
+((x + 1) / 2 - mean) / std; labels are indices of its outputs.
 
 Membership is asked of its answers (`attacks.network_audit`). If its answers to private images are
 seen by others, as in inference by a server, reconstruction from them says what they give away: half
 of the samples that it was not trained on serve the attack, which knows the answers to them.
 """
 
-from collections.abc import Callable, Sequence
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -23,23 +29,25 @@ from torch import Tensor, nn
 
 from attacks import controls
 from attacks.decoder import decoder_inverter
+from attacks.intervals import clopper_pearson
 from attacks.membership import GenomeTrainer, Query, logits
 from attacks.metrics import candidates, score
-from attacks.network_audit import audit_network
+from attacks.network_audit import NetworkAudit, audit_network
 from attacks.observation import MIN_PUBLIC, Observation
 from attacks.pictures import draw_curves, draw_images
 from attacks.ridge import ridge_inverter
 from attacks.threats import SHADOW, LeakedPairs
 from attacks.verdict import judge
 from panas.checkpoint import load_network
-from panas.data.dataset import Samples
+from panas.data.dataset import Samples, concat
 from panas.data.files import one_line
 from panas.data.sources import load_members
 from panas.errors import BadInput
 from panas.genome import Genome
 from panas.network import Blueprint
 from panas.seeds import stream
-from panas.store import write_bytes, write_json
+from panas.store import CHECKSUM, parse_tensors, read_json, write_bytes, write_json
+from panas.training import EVALUATION_BATCH
 
 SHADOW_GENOME = Genome.parse("c32k3-max-c64k3")
 """Of the shadows of a network whose architecture is unknown."""
@@ -48,6 +56,11 @@ SCORED = 500
 """Members that reconstructions are scored on, at most."""
 
 DECODER_EPOCHS = 30
+
+ACCURACY_TOLERANCE = 0.02
+"""By how much a network's accuracy on its training samples may differ from what is known of it."""
+
+PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin", ".joblib")
 
 Tell = Callable[[str], None]
 
@@ -63,6 +76,7 @@ def audit_model(
     label: str | None = None,
     mean: Sequence[float] = (0.5,),
     std: Sequence[float] = (0.5,),
+    accuracy: float | None = None,
     epsilon: float | None = None,
     delta: float = 1e-5,
     shadows: int = 0,
@@ -75,41 +89,56 @@ def audit_model(
     """Attack a network, and say what that shows.
 
     Args:
-        model: its file.
+        model: its file. Loading a .pt2 can run code that is in it.
         data: what it was trained on: an .npz archive, a .csv table or a folder of pictures.
         others: like samples that it was not trained on; None: the other parts of the archive.
         label: name of a table's label column.
         mean: that the network's own preprocessing takes off values in [0, 1], one or one a channel.
         std: that it divides by.
+        accuracy: that it is known to have on what it was trained on, in [0, 1]; another one found
+            here means wrong arguments. None: it is not known.
         epsilon: that it claims; None: it claims nothing.
         delta: of the claim.
         shadows: networks that LiRA trains, at least 2; 0 leaves it out.
         outputs: whether its answers to private images are seen by others.
         workers: processes that train shadows.
         seed: of all that is drawn.
-        out: folder for `audit.json` and pictures; None writes nothing.
+        out: folder for `audit.json` and pictures, not that of a run; None writes nothing.
         on_progress: told of each step, a short text at a time.
 
     Returns:
-        The record: "model", "network" (membership), "outputs" (None without), "verdict".
+        The record: "model", "duplicates" (others that were among the members, and left out),
+        "network" (membership), "outputs" (None without), "verdict".
 
     Raises:
-        BadInput: if a file cannot be read, or network and samples do not match.
+        BadInput: if a file cannot be read, network and samples do not match, the accuracy is
+            another than the known one, or `out` is taken.
+
+    Privacy: reads private samples, and writes scores and pictures of them: the auditor's, and no
+    release. With `outputs` the pictures show private images.
 
     """
     tell = on_progress or (lambda _: None)
-    members, rest = load_members(data, others, label=label)
-    query, genome = load_query(model, members, mean, std)
+    if out is not None:
+        _check_free(out)
+    found = load_members(data, others, label=label)
+    members, rest = found.members, found.others
     rng = stream(seed, "audit", "model")
     half = rng.permutation(len(rest))
-    public, apart = rest.take(half[::2]), rest.take(half[1::2])
-    if min(len(public), len(apart), len(members)) < MIN_PUBLIC:
+    if min(len(rest) // 2, len(members)) < MIN_PUBLIC:
+        twice = f" besides {found.duplicates} that are among these" * (found.duplicates > 0)
         raise BadInput(
             f"expected at least {2 * MIN_PUBLIC} samples that were not trained on, and "
-            f"{MIN_PUBLIC} that were, got {len(rest)} and {len(members)}; give more"
+            f"{MIN_PUBLIC} that were, got {len(rest)} and {len(members)}{twice}; give more"
         )
+    probe = concat([s.take(range(min(len(s), EVALUATION_BATCH))) for s in (members, rest)])
+    query, genome, classes = load_query(model, probe, mean, std)
+    members, rest = (_labelled(s, classes, found.names, model.name) for s in (members, rest))
+    public, apart = rest.take(half[::2]), rest.take(half[1::2])
+    if accuracy is not None:
+        _check_accuracy(query, members, accuracy)
     tell(MEMBERSHIP)
-    blueprint = Blueprint(shape=members.shape, classes=members.classes, width=64)
+    blueprint = Blueprint(shape=members.shape, classes=classes, width=64)
     network = audit_network(
         query,
         members,
@@ -122,8 +151,10 @@ def audit_model(
         shadows=shadows,
         workers=workers,
     )
+    network = _doubted(network, members)
     pictures = {"members": draw_curves(network.curves, f"{model.name}: {network.verdict}")}
     record: dict[str, Any] = {"model": model.name, "scale": "[-1, 1]"}
+    record |= {"duplicates": found.duplicates}
     record |= {"network": network.to_json(), "outputs": None, "verdict": network.verdict}
     if outputs:
         tell("reconstruction from its answers")
@@ -138,58 +169,181 @@ def audit_model(
     return record
 
 
+def _check_free(out: Path) -> None:
+    """Refuse a folder for the record that is none, or that holds something else."""
+    for folder in (out, *out.parents):
+        if folder.exists() and not folder.is_dir():
+            raise BadInput(f"expected a folder for --out, got {out}, where {folder} is a file")
+    taken = (out / "config.toml").exists()
+    if not taken and (out / "audit.json").exists():
+        try:
+            taken = "model" not in read_json(out / "audit.json")
+        except BadInput:
+            taken = True
+    if taken:
+        raise BadInput(
+            f"expected a folder of its own for --out, got {out}, which holds a run or the audit "
+            "of one; give another"
+        )
+
+
+def _labelled(samples: Samples, outputs: int, names: tuple[str, ...], model: str) -> Samples:
+    """The samples, their labels being indices of a network's outputs."""
+    if names and len(names) != outputs:
+        raise BadInput(
+            f"expected as many classes by name as {model} has outputs, {outputs}, got {len(names)} "
+            f"({', '.join(names)[:100]}); give labels as numbers, the indices of its outputs"
+        )
+    wrong = samples.y[(samples.y < 0) | (samples.y >= outputs)]
+    if len(wrong):
+        raise BadInput(
+            f"expected labels from 0 to {outputs - 1}, the indices of the {outputs} outputs of "
+            f"{model}, got {int(wrong[0])}; number them as in its training"
+        )
+    return replace(samples, classes=outputs)
+
+
+def _check_accuracy(query: Query, members: Samples, known: float) -> None:
+    """Refuse a network that is not what is known of it."""
+    right = logits(query, members).argmax(1) == members.y
+    measured = float(right.double().mean())
+    if not abs(measured - known) <= ACCURACY_TOLERANCE + 1e-9:
+        raise BadInput(
+            f"expected accuracy {known:g} on what it was trained on, got {measured:.3g}; check "
+            "--mean, --std and the labels"
+        )
+
+
+def _doubted(network: NetworkAudit, members: Samples) -> NetworkAudit:
+    """No silence from a network that knows nothing: it may have been asked wrongly."""
+    n = len(members)
+    surely, _ = clopper_pearson(round(network.accuracy[0] * n), n, 0.98)  # the lower end: 99 %
+    if surely > int(members.histogram().max()) / n:
+        return network
+    return replace(
+        network,
+        verdict="leaks" if network.verdict == "leaks" else "inconclusive",
+        evidence="it knows its training samples no better than by the commonest class: check "
+        f"--mean, --std and the labels; {network.evidence}",
+    )
+
+
 def load_query(
     model: Path, samples: Samples, mean: Sequence[float], std: Sequence[float]
-) -> tuple[Query, Genome | None]:
-    """A way to ask the network of a file, and its genome if it is one of panas.
+) -> tuple[Query, Genome | None, int]:
+    """A way to ask the network of a file, its genome if it is one of panas, and its outputs.
+
+    Args:
+        model: the file. Loading a .pt2 can run code that is in it.
+        samples: at least one, to try it with: one image, and as large a batch as it will be asked.
+        mean: of its preprocessing, see `audit_model`.
+        std: of its preprocessing.
 
     Raises:
-        BadInput: if the file is none of the two kinds, or refuses the samples.
+        BadInput: if the file is none of the two kinds, or refuses the samples, or does not answer
+            with logits.
 
     """
     c = samples.shape[0]
-    if any(len(v) not in (1, c) for v in (mean, std)) or not all(s > 0 for s in std):
+    fine = all(math.isfinite(v) for v in (*mean, *std)) and all(s > 0 for s in std)
+    if any(len(v) not in (1, c) for v in (mean, std)) or not fine:
         raise BadInput(
-            f"expected one mean and one std above 0, or {c} each, got {list(mean)} and "
+            f"expected one finite mean and one std above 0, or {c} each, got {list(mean)} and "
             f"{list(std)}; give what the network was trained with"
         )
-    genome: Genome | None = None
-    if model.suffix == ".safetensors":
-        bottom, head, about = load_network(model)
-        genome = Genome.parse(about["genome"])
-        network: Callable[[Tensor], Tensor] = nn.Sequential(bottom, head).eval()
-        if tuple(about["shape"]) != samples.shape:
-            raise BadInput(
-                f"expected images {tuple(about['shape'])} for {model.name}, got {samples.shape}; "
-                "give the data that it was trained on"
-            )
-    elif model.suffix == ".pt2" and model.is_file():
+    network, genome = _load(model, samples.shape)
+    shift, scale = (torch.tensor(v, dtype=torch.float32).view(1, -1, 1, 1) for v in (mean, std))
+
+    def ask(x: Tensor) -> object:
+        with torch.no_grad():
+            return network(((x + 1) / 2 - shift) / scale)
+
+    outputs = {
+        _outputs_of(model.name, ask, samples.inputs(torch.arange(n)))
+        for n in (1, min(EVALUATION_BATCH, len(samples)))
+    }
+    if len(outputs) > 1:
+        raise BadInput(
+            f"expected {model.name} to answer any batch with as many logits a sample, got "
+            f"{sorted(outputs)}; export it with a dynamic batch"
+        )
+    return lambda x: cast(Tensor, ask(x)), genome, outputs.pop()
+
+
+def _load(
+    model: Path, shape: tuple[int, int, int]
+) -> tuple[Callable[[Tensor], object], Genome | None]:
+    """The network of a file, and its genome if it is one of panas."""
+    kinds = "a .safetensors file of panas or a .pt2 file of torch.export"
+    if model.suffix.lower() in PICKLES:
+        raise BadInput(
+            f"expected {kinds}, got {model}: pickled formats are refused, as they run whatever "
+            "they hold; export it with torch.export.save, or as safetensors of panas"
+        )
+    if model.suffix not in (".safetensors", ".pt2") or not model.is_file():
+        raise BadInput(
+            f"expected {kinds} at {model}, got another or none; export it with torch.export.save"
+        )
+    if model.suffix == ".pt2":
         try:
-            network = torch.export.load(model).module()
+            with _quiet():
+                return torch.export.load(model).module(), None
         except Exception as error:  # whatever torch makes of a damaged file
             raise BadInput(
                 f"expected a program of torch.export at {model}, got: {one_line(error)}; "
                 "save it again"
             ) from error
-    else:
-        raise BadInput(
-            f"expected a .safetensors file of panas or a .pt2 file of torch.export at {model}, "
-            "got another or none; export it with torch.export.save"
-        )
-    shift, scale = (torch.tensor(v, dtype=torch.float32).view(1, -1, 1, 1) for v in (mean, std))
-
-    def ask(x: Tensor) -> Tensor:
-        with torch.no_grad():
-            return network(((x + 1) / 2 - shift) / scale)
-
     try:
-        ask(samples.inputs(torch.arange(min(3, len(samples)))))
+        _, notes = parse_tensors(model.read_bytes())
+    except ValueError as error:
+        raise BadInput(
+            f"expected a network saved by panas at {model}, got no readable safetensors file; "
+            "copy it again"
+        ) from error
+    if not {"network", CHECKSUM} <= notes.keys():
+        raise BadInput(
+            f"expected a network saved by panas at {model}, got another safetensors file, which "
+            "holds no architecture; export the network with torch.export.save"
+        )
+    bottom, head, about = load_network(model)
+    if tuple(about["shape"]) != shape:
+        raise BadInput(
+            f"expected images {tuple(about['shape'])} for {model.name}, got {shape}; "
+            "give the data that it was trained on"
+        )
+    return nn.Sequential(bottom, head).eval(), Genome.parse(about["genome"])
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torch's own accounts of a file that it cannot load: our error is one line."""
+    loggers = [logging.getLogger(name) for name in ("torch.export", "torch._export")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL + 1)
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _outputs_of(name: str, ask: Callable[[Tensor], object], x: Tensor) -> int:
+    """The number of logits that a network answers each image of a batch with."""
+    try:
+        answer = ask(x)
     except Exception as error:  # shapes, types, fixed batch sizes: each in torch's own words
         raise BadInput(
-            f"expected {model.name} to take images {samples.shape} in batches of any size, got: "
-            f"{one_line(error)}; export it with a dynamic batch"
+            f"expected {name} to take images {tuple(x.shape[1:])} in batches of any size, got of "
+            f"{len(x)}: {one_line(error)}; export it with a dynamic batch"
         ) from error
-    return ask, genome
+    given = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
+    if not isinstance(answer, Tensor) or answer.ndim != 2 or len(answer) != len(x):
+        raise BadInput(
+            f"expected {name} to answer {len(x)} images with one tensor of logits ({len(x)}, "
+            f"classes), got {given}; export a network that gives logits alone"
+        )
+    return int(answer.shape[1])
 
 
 def _outputs(

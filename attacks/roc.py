@@ -10,6 +10,11 @@ alarm. So the true positives at 1 % and 0.1 % false positives stand beside the A
 are logarithmic where it is drawn. With m others no rate between 0 and 1/m can be seen: where the
 rate asked for is below 1/m, true positives are counted above all others.
 
+The threshold comes from the others, so that its true rate of false positives is not the rate asked
+for: the largest of 20 scores has 1/21 above it on average. That true rate is a Beta variable
+whatever the scores are distributed as (smaller with ties), and `Point.fpr_bound` its upper bound:
+where j - 1 of m others may lie above, the Clopper-Pearson bound of j - 1 of m.
+
 What it cannot show: an attack that finds nothing proves nothing; a better one may. Scores of one
 network share its luck: intervals here tell of other candidates, not of other trainings, and an
 epsilon from them (`epsilon_if_independent`) is an estimate. For a bound that holds with one
@@ -24,9 +29,9 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from scipy.stats import beta
 from torch import Tensor
 
+from attacks.intervals import clopper_pearson
 from attacks.mechanism import lower_bound
 from panas.errors import BadInput
 
@@ -42,15 +47,18 @@ class Point:
     """True positives at a rate of false positives.
 
     Attributes:
-        fpr: rate of false positives, at most.
+        fpr: rate of false positives that was asked for: at most so many of the others are above.
         tpr: rate of true positives.
         interval: of tpr, by Clopper and Pearson, at the threshold that the others gave.
+        fpr_bound: the true rate of false positives at that threshold is at most this; it is wrong
+            as often as one end of `interval`.
 
     """
 
     fpr: float
     tpr: float
     interval: tuple[float, float]
+    fpr_bound: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +94,13 @@ class Roc:
             "auc": self.auc,
             "auc_interval": list(self.auc_interval),
             "points": [
-                {"fpr": p.fpr, "tpr": p.tpr, "interval": list(p.interval)} for p in self.points
+                {
+                    "fpr": p.fpr,
+                    "tpr": p.tpr,
+                    "interval": list(p.interval),
+                    "fpr_bound": p.fpr_bound,
+                }
+                for p in self.points
             ],
             "epsilon_if_independent": self.epsilon_if_independent,
             "delta": self.delta,
@@ -135,7 +149,7 @@ def roc(
         tpr=np.concatenate([[0.0], hist_in[::-1].cumsum() / len(ins)]),
         auc=_auc(hist_in, hist_out),
         auc_interval=(float(low), float(high)),
-        points=tuple(_point(ins, outs, rate, tail) for rate in RATES),
+        points=tuple(_point(ins, outs, rate, confidence) for rate in RATES),
         epsilon_if_independent=lower_bound(first, second, delta, confidence),
         delta=delta,
         confidence=confidence,
@@ -154,11 +168,16 @@ def _auc(ins: np.ndarray, outs: np.ndarray) -> float:
     return float(ins @ below / (ins.sum() * outs.sum()))
 
 
-def _point(ins: np.ndarray, outs: np.ndarray, rate: float, tail: float) -> Point:
+def _point(ins: np.ndarray, outs: np.ndarray, rate: float, confidence: float) -> Point:
     # Rounding must not turn ten others in a thousand into nine.
     allowed = math.floor(rate * len(outs) + 1e-9)
     threshold = np.sort(outs)[::-1][allowed]
-    hits, n = int((ins > threshold).sum()), len(ins)
-    low = float(beta.ppf(tail, hits, n - hits + 1)) if hits else 0.0
-    high = float(beta.ppf(1 - tail, hits + 1, n - hits)) if hits < n else 1.0
-    return Point(fpr=rate, tpr=hits / n, interval=(low, high))
+    hits = int((ins > threshold).sum())
+    return Point(
+        fpr=rate,
+        tpr=hits / len(ins),
+        interval=clopper_pearson(hits, len(ins), confidence),
+        # Of those allowed, not of those found: with ties fewer are, and the threshold is no less
+        # a choice of the data.
+        fpr_bound=clopper_pearson(allowed, len(outs), confidence)[1],
+    )

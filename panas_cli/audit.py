@@ -4,6 +4,7 @@ With `--fail-on leak` a leak is exit code 1, for use in continuous integration; 
 found is printed and written all the same.
 """
 
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +16,7 @@ from dprbft.config import default_workers, load_config
 from dprbft.stages import timed
 from panas.errors import BadInput
 from panas_cli.display import Display
-from panas_cli.report import print_json, show_audit, show_model_audit
+from panas_cli.report import print_json, print_text, show_audit, show_model_audit
 
 LEAK = 1
 """The exit code of `--fail-on`."""
@@ -36,7 +37,10 @@ def audit(
     run: Annotated[Path | None, typer.Argument(help="A run directory; or give --model.")] = None,
     model: Annotated[
         Path | None,
-        typer.Option(help="A network trained elsewhere: .pt2 (torch.export) or .safetensors."),
+        typer.Option(
+            help="A network trained elsewhere: .safetensors of panas, or .pt2 of torch.export, "
+            "which can run code when loaded: only files that you trust."
+        ),
     ] = None,
     data: Annotated[
         str | None,
@@ -48,6 +52,10 @@ def audit(
     label: Annotated[str | None, typer.Option(help="Label column of a .csv.")] = None,
     mean: Annotated[str, typer.Option(help="Its preprocessing: (x - mean) / std.")] = "0.5",
     std: Annotated[str, typer.Option(help="x in [0, 1]; one number, or one a channel.")] = "0.5",
+    accuracy: Annotated[
+        float | None,
+        typer.Option(help="That it is known to have on --data: another one is an error."),
+    ] = None,
     epsilon: Annotated[float | None, typer.Option(help="That it was trained with.")] = None,
     delta: Annotated[float, typer.Option(help="Of that epsilon.")] = 1e-5,
     outputs: Annotated[
@@ -76,7 +84,9 @@ def audit(
             raise BadInput("expected --data with --model, got none; give what it was trained on")
         if not 0 < delta < 1 or (epsilon is not None and not epsilon > 0):
             raise BadInput(f"expected --epsilon above 0, --delta in (0, 1), got {epsilon}, {delta}")
-        shift, scale = _numbers("--mean", mean), _numbers("--std", std)
+        if accuracy is not None and not 0 <= accuracy <= 1:
+            raise BadInput(f"expected --accuracy in [0, 1], got {accuracy}; give a share, as 0.98")
+        shift, scale = _numbers("--mean", mean), _numbers("--std", std, positive=True)
         with Display() as display:
 
             def tell(text: str) -> None:
@@ -91,6 +101,7 @@ def audit(
                 label=label,
                 mean=shift,
                 std=scale,
+                accuracy=accuracy,
                 epsilon=epsilon,
                 delta=delta,
                 shadows=shadows,
@@ -99,13 +110,16 @@ def audit(
                 out=out,
                 on_progress=tell,
             )
+            if out is not None:
+                display.say(f"audit.json and pictures: {out}")
         verdicts = [found["verdict"]]
     else:
         assert run is not None
-        if data or others or out or outputs or epsilon is not None:
+        given = data or others or out or outputs
+        if given or epsilon is not None or accuracy is not None:
             raise BadInput(
-                "expected --data, --others, --epsilon, --outputs and --out with --model only, got "
-                "a run; it has its own"
+                "expected --data, --others, --accuracy, --epsilon, --outputs and --out with "
+                "--model only, got a run; it has its own"
             )
         config = load_config(run)
         with Display() as display, timed(run, "audit", anew=True):
@@ -123,13 +137,19 @@ def _show(found: dict[str, Any], json: bool, model: Path | None) -> None:
         print_json(found)
     elif model is not None:
         show_model_audit(found)
+        if n := found["duplicates"]:
+            print_text(f"{n} of the others are among what it was trained on, and were left out")
     else:
         show_audit(found)
 
 
-def _numbers(option: str, text: str) -> list[float]:
-    """Numbers between commas."""
+def _numbers(option: str, text: str, positive: bool = False) -> list[float]:
+    """Finite numbers between commas."""
     try:
-        return [float(part) for part in text.split(",")]
+        values = [float(part) for part in text.split(",")]
     except ValueError as e:
         raise BadInput(f"expected numbers for {option}, as 0.5 or 0.5,0.4,0.3, got {text!r}") from e
+    if not all(math.isfinite(v) and (v > 0 or not positive) for v in values):
+        kind = "finite numbers above 0" if positive else "finite numbers"
+        raise BadInput(f"expected {kind} for {option}, got {text!r}; 0.5 is its default")
+    return values

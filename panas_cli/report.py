@@ -120,6 +120,8 @@ def show_audit(audit: dict[str, Any]) -> None:
         console.print(f"client {c['id']}: {c['verdict']}: {c['evidence']}", soft_wrap=True)
         if n := c.get("network"):
             console.print(f"  its network: {n['verdict']}: {n['evidence']}", soft_wrap=True)
+        else:
+            console.print("  its network: not audited: none is kept, or too few samples or classes")
 
 
 def show_model_audit(audit: dict[str, Any]) -> None:

@@ -79,6 +79,22 @@ def read_split_npz(path: Path) -> tuple[Raw, Raw]:
     return train, Raw(x, y, train.class_names)
 
 
+def read_one_part_npz(path: Path) -> Raw:
+    """Read an archive that holds one part, such as `train_*` alone, or `images` and `labels`.
+
+    Raises:
+        BadInput: as `read_npz`, or if there are several parts: which was trained on?
+
+    """
+    parts = _parts(path)
+    if len(parts) > 1:
+        raise BadInput(
+            f"expected --others with a file of training samples only, got train and test parts "
+            f"({', '.join(parts)}) in {path}; leave --others out"
+        )
+    return next(iter(parts.values()))
+
+
 def _parts(path: Path) -> dict[str, Raw]:
     """The parts of an archive by the keys of their images, with one numbering of classes."""
     try:
@@ -131,6 +147,11 @@ def _pictures(path: Path, key: str, x: np.ndarray) -> np.ndarray:
     if x.dtype.kind == "f" and (x.size == 0 or (x.min() >= 0 and x.max() <= 1)):  # NaN: neither
         x = (2 * x - 1).astype(np.float32)
     elif x.dtype != np.uint8:
+        if x.dtype.kind == "f" and not bool(np.isfinite(x).all()):
+            raise BadInput(
+                f"expected {key} as uint8, or floats in [0, 1], in {path}, got NaN or infinity; "
+                "repair or drop those images"
+            )
         raise BadInput(
             f"expected {key} as uint8, or floats in [0, 1], in {path}, got {x.dtype}"
             f"{' outside that range' * (x.dtype.kind == 'f')}; rescale them"

@@ -11,13 +11,14 @@ deviation of the *public* rows: statistics of private rows would leave with ever
 import difflib
 import math
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from panas.data.dataset import Samples, Source
-from panas.data.files import Raw, read_csv, read_folder, read_npz, read_split_npz
+from panas.data.files import Raw, read_csv, read_folder, read_npz, read_one_part_npz, read_split_npz
 from panas.data.named import NAMES, read_named
 from panas.data.splits import stratified
 from panas.errors import BadInput
@@ -93,10 +94,28 @@ def load(
     )
 
 
+@dataclass(frozen=True)
+class Membership:
+    """What a network was trained on, and like samples that it was not trained on."""
+
+    members: Samples
+    others: Samples
+    """None of its images is among the members'."""
+    names: tuple[str, ...]
+    """Classes by number, where labels are texts; empty where they are numbers, taken as they are.
+    """
+    duplicates: int
+    """Images of the others that were among the members, and were taken out."""
+
+
 def load_members(
     data: str, others: str | None, *, label: str | None, image_size: int = 32
-) -> tuple[Samples, Samples]:
-    """What a network was trained on, and like samples that it was not trained on.
+) -> Membership:
+    """Load what a network was trained on, and like samples that it was not trained on.
+
+    Labels are to be indices of a network's outputs: whole numbers are taken as they are, though
+    some classes may be absent. Texts (of a table, or names of folders) are numbered in sorted
+    order, over both sets.
 
     Args:
         data: an .npz archive, a .csv table or a folder of pictures, see `load`.
@@ -105,22 +124,62 @@ def load_members(
         image_size: side of images read from picture files, in pixels, >= 1.
 
     Raises:
-        BadInput: if one cannot be read, or they do not match.
+        BadInput: if one cannot be read, or they do not match, or `data` holds others itself while
+            `others` are given.
 
     """
+    path = _path(data)
+    archive = data not in NAMES and path.suffix.lower() == ".npz" and path.is_file()
     if others is None:
-        path = _path(data)
-        if path.suffix.lower() != ".npz" or not path.is_file():
+        if not archive:
             raise BadInput(
                 f"expected an .npz archive with a training and a test part at {data}, got another "
                 "file or none; check the path, or give the samples not trained on with --others"
             )
         mine, rest = read_split_npz(path)
     else:
-        mine, rest = (_read(d, None, label, image_size) for d in (data, others))
-        _check_match(mine, rest)
-    members, not_trained_on = (_samples(r, np.arange(len(r.y)), rest.x) for r in (mine, rest))
-    return members, not_trained_on
+        one = read_one_part_npz(path) if archive else None
+        mine = one or _read(data, None, label, image_size)
+        rest = _read(others, None, label, image_size)
+        _check_kind(mine, rest, "others", "what was trained on")
+    sets = [(mine, data), (rest, others or data)]
+    numbers = [_numbers(raw, _path(name).is_dir()) for raw, name in sets]
+    if (numbers[0] is None) != (numbers[1] is None):
+        raise BadInput(
+            f"expected labels of one kind, got numbers and texts in {data} and {others}; "
+            "label them alike"
+        )
+    names = tuple(sorted({*mine.class_names, *rest.class_names})) if numbers[0] is None else ()
+    at = [
+        np.searchsorted(names, raw.class_names)[raw.y] if own is None else own
+        for (raw, _), own in zip(sets, numbers, strict=True)
+    ]
+    known = {image.tobytes() for image in mine.x}
+    fresh = np.array([i for i, image in enumerate(rest.x) if image.tobytes() not in known], int)
+    scale, classes = rest.x[fresh], max(int(y.max(initial=0)) for y in at) + 1
+
+    def samples(x: np.ndarray, y: np.ndarray) -> Samples:
+        images = squares(x, scale) if x.ndim == 2 else x
+        return Samples(torch.from_numpy(images), torch.from_numpy(y), classes)
+
+    return Membership(
+        members=samples(mine.x, at[0]),
+        others=samples(scale, at[1][fresh]),
+        names=names,
+        duplicates=len(rest.x) - len(fresh),
+    )
+
+
+def _numbers(raw: Raw, folder: bool) -> np.ndarray | None:
+    """Labels as the set itself numbers them, int64; None if they are texts."""
+    if not raw.from_file:
+        return raw.y
+    try:
+        values = [int(name) for name in raw.class_names]
+    except ValueError:
+        return None
+    # The names of folders are texts even where they look like numbers: "10" comes before "2".
+    return None if folder else np.array(values, dtype=np.int64)[raw.y]
 
 
 def _check(public_fraction: float, public_limit: int, limit: int | None, image_size: int) -> None:
@@ -175,23 +234,31 @@ def _read(dataset: str, data_root: Path | None, label: str | None, image_size: i
 
 def _check_match(raw: Raw, shared: Raw) -> None:
     """Refuse public data that a network for the private pool could not read."""
-    for what, mine, other in (
-        ("samples of type", str(raw.x.dtype), str(shared.x.dtype)),
-        ("samples of shape", raw.x.shape[1:], shared.x.shape[1:]),
-        ("columns", raw.columns, shared.columns),
-        ("class count", len(raw.class_names), len(shared.class_names)),
-    ):
-        if mine != other:
-            raise BadInput(
-                f"expected public data with {what} {_shown(mine)} as in the data set, "
-                f"got {_shown(other)}"
-            )
+    _check_kind(raw, shared, "public data", "the data set")
+    if len(raw.class_names) != len(shared.class_names):
+        raise BadInput(
+            f"expected public data with class count {len(raw.class_names)} as in the data set, "
+            f"got {len(shared.class_names)}"
+        )
     # Files name their classes: the same number of other classes would be learnt as these.
     if raw.from_file and shared.from_file and raw.class_names != shared.class_names:
         raise BadInput(
             f"expected public data with the classes {_shown(raw.class_names)}, "
             f"got {_shown(shared.class_names)}; name them alike"
         )
+
+
+def _check_kind(raw: Raw, second: Raw, called: str, like: str) -> None:
+    """Refuse a second set, `called` so, of another type, shape or columns than the first."""
+    for what, mine, other in (
+        ("samples of type", str(raw.x.dtype), str(second.x.dtype)),
+        ("samples of shape", raw.x.shape[1:], second.x.shape[1:]),
+        ("columns", raw.columns, second.columns),
+    ):
+        if mine != other:
+            raise BadInput(
+                f"expected {called} with {what} {_shown(mine)} as in {like}, got {_shown(other)}"
+            )
 
 
 def _shown(value: object) -> str:

@@ -86,6 +86,24 @@ def test_scores_that_tell_nothing_hold_one_half_over_100_seeds(monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("_few")
+@pytest.mark.parametrize("others", [20, 300])
+@pytest.mark.parametrize("steps", [math.inf, 50.0])  # of the scores: ties are no way round it
+def test_the_true_rate_of_false_positives_is_below_its_bound(others: int, steps: float):
+    wrong, beyond, seeds = 0, 0, 400
+    for seed in range(seeds):
+        uniform = stream(seed, "uniform").random(others)
+        scores = np.ceil(uniform * steps) / steps if steps < math.inf else uniform
+        threshold = np.sort(scores)[::-1][others // 100]
+        true = 1 - threshold  # of a uniform score, and of one rounded up to steps
+        point = scored([2.0, 2.0], scores.tolist()).points[0]
+        wrong += true > point.fpr_bound
+        beyond += true > 0.01
+    assert wrong <= binom.isf(1e-4, seeds, 0.025)
+    # The rate that was asked for is no bound.
+    assert beyond > 100 or steps < math.inf
+
+
+@pytest.mark.usefixtures("_few")
 def test_members_that_stand_out_need_an_epsilon_in_any_order_of_candidates():
     found = scored([1.0] * 500, [0.0] * 500)
     assert found.auc == 1.0
@@ -96,6 +114,7 @@ def test_members_that_stand_out_need_an_epsilon_in_any_order_of_candidates():
         "fpr": 0.01,
         "tpr": 1.0,
         "interval": [pytest.approx(0.9926, abs=1e-4), 1.0],
+        "fpr_bound": pytest.approx(0.0231, abs=1e-4),
     }
     # Sorted scores: each half of the bound must see all kinds.
     ins, outs = torch.linspace(0, 1, 1000), torch.linspace(-0.7, 0.3, 1000)

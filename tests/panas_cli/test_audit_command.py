@@ -1,3 +1,4 @@
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -6,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from dprbft.config import load_config
-from dprbft.layout import release_file
+from dprbft.layout import release_file, rounds_file
 from dprbft.messages import Release
 from panas.store import read_json, write_bytes
 
@@ -28,12 +30,16 @@ def run(folder: Path, cli: Callable, tiny: Callable) -> Path:
 
 
 def _half_the_noise(run: Path) -> None:
-    """Let client 0's release claim twice the noise that it has."""
-    path = release_file(run, 0)
+    """Let client 0 have sent a release that claims twice the noise that it has."""
+    path, rounds = release_file(run, 0), rounds_file(run)
     width = load_config(run).network.width
     got = Release.from_bytes(path.read_bytes(), width=width, classes=10)
     assert got.noise_multiplier is not None
-    write_bytes(path, replace(got, noise_multiplier=2 * got.noise_multiplier).to_bytes())
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    sent = replace(got, noise_multiplier=2 * got.noise_multiplier).to_bytes()
+    write_bytes(path, sent)
+    assert before in rounds.read_text()
+    rounds.write_text(rounds.read_text().replace(before, hashlib.sha256(sent).hexdigest()))
 
 
 @pytest.mark.slow
@@ -52,6 +58,41 @@ def test_fail_on_leak_is_for_continuous_integration(run: Path, cli: Callable, tm
     assert cli("audit", copy, "--workers", 1).code == 0  # a finding is no error unless one asks
 
 
+def _archive(path: Path) -> None:
+    """40 members of three classes, and 40 others of whom two are members."""
+    x = np.random.default_rng(0).integers(0, 255, (80, 6, 6)).astype(np.uint8)
+    x[np.arange(80), np.arange(80) % 40 % 3] = 255
+    x[40:42], y = x[:2], np.arange(40) % 3
+    np.savez(path, train_images=x[:40], train_labels=y, test_images=x[40:], test_labels=y)
+
+
+class Bright(torch.nn.Module):
+    """Knows the class from the bright row."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, 0, :3].mean(dim=2)
+
+
+def test_a_network_from_elsewhere_says_what_was_left_out_and_where_it_wrote(
+    cli: Callable, tmp_path: Path
+):
+    _archive(tmp_path / "d.npz")
+    batch = torch.export.Dim("batch", min=1, max=4096)
+    example, shapes = (torch.zeros(4, 1, 6, 6),), ({0: batch},)
+    program = torch.export.export(Bright().eval(), example, dynamic_shapes=shapes)
+    torch.export.save(program, tmp_path / "m.pt2")
+    arguments = ("audit", "--model", tmp_path / "m.pt2", "--data", tmp_path / "d.npz")
+    silent = cli(*arguments)
+    assert silent.code == 0, silent.err
+    assert "2 of the others are among what it was trained on" in silent.out
+    assert "pictures" not in silent.err
+    out = tmp_path / "a"
+    told = cli(*arguments, "--accuracy", 1, "--out", out, "--json")
+    assert told.code == 0, told.err
+    assert f"audit.json and pictures: {out}" in told.err
+    assert json.loads(told.out)["duplicates"] == read_json(out / "audit.json")["duplicates"] == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -61,7 +102,14 @@ def test_fail_on_leak_is_for_continuous_integration(run: Path, cli: Callable, tm
         (["--model", "{here}/m.pt2", "--data", "{here}/d.npz"], "m.pt2"),
         (["--model", "{here}/m.pt2", "--data", "{here}/none.npz"], "none.npz"),
         (["--model", "m.pt2", "--data", "d.npz", "--mean", "half"], "--mean"),
+        (["--model", "m.pt2", "--data", "d.npz", "--mean", "nan"], "--mean"),
+        (["--model", "m.pt2", "--data", "d.npz", "--std", "0.5,inf"], "--std"),
+        (["--model", "m.pt2", "--data", "d.npz", "--std", "-1"], "--std"),
+        (["--model", "m.pt2", "--data", "d.npz", "--accuracy", "98"], "--accuracy"),
         (["--model", "m.pt2", "--data", "d.npz", "--delta", "1"], "--delta"),
+        (["--model", "m.pt2", "--data", "d.npz", "--out", "{run}"], "holds a run"),
+        (["--model", "m.pt2", "--data", "d.npz", "--out", "{here}/d.npz"], "is a file"),
+        (["{run}", "--accuracy", "0.9"], "--model only"),
         (["{run}", "--data", "d.npz"], "--model only"),
         (["{run}", "--shadows", "1"], "--shadows"),
         (["{run}", "--workers", "0"], "--workers"),
@@ -71,9 +119,7 @@ def test_fail_on_leak_is_for_continuous_integration(run: Path, cli: Callable, tm
 def test_bad_input_is_one_line_and_nothing_is_written(
     arguments: list[str], says: str, run: Path, cli: Callable, tmp_path: Path
 ):
-    x = np.zeros((40, 6, 6), np.uint8)
-    y = np.arange(40) % 3
-    np.savez(tmp_path / "d.npz", train_images=x, train_labels=y, test_images=x, test_labels=y)
+    _archive(tmp_path / "d.npz")
     before = (run / "audit.json").read_bytes()
     outcome = cli("audit", *(a.format(run=run, here=tmp_path) for a in arguments))
     assert (outcome.code, outcome.out) == (2, "")

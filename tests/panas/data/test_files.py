@@ -70,7 +70,7 @@ def test_colour_comes_out_channels_first_and_floats_in_the_unit_interval(tmp_pat
         ({"x": GREY, "y": np.arange(2)}, "a label for each"),
         ({"x": GREY.astype(np.int32), "y": np.arange(3)}, "int32"),
         ({"x": GREY * 1.5, "y": np.arange(3)}, "outside that range"),
-        ({"x": GREY * np.nan, "y": np.arange(3)}, "outside that range"),
+        ({"x": GREY * np.nan, "y": np.arange(3)}, "NaN or infinity"),
         ({"x": GREY[0], "y": np.arange(4)}, "shape"),
         ({"x": GREY[..., None].repeat(5, 3), "y": np.arange(3)}, "shape"),
         ({"x": GREY, "y": np.array([0, 1, 0.5])}, "whole numbers"),
