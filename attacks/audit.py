@@ -269,7 +269,8 @@ def _weaker(
 ) -> list[Shadow | LeakedPairs]:
     """The other threat models: a shadow network, and a few leaked pairs where there are enough."""
     asked, known = job.config.audit.threats, list[Shadow | LeakedPairs]()
-    if "shadow" in asked:
+    # A shadow is read along the directions that the head tells apart: with one class, none.
+    if "shadow" in asked and job.federation.classes > 1:
         job.tell(f"client {job.client.id}: a shadow network")
         blueprint, head = blueprint_of(job.config, job.federation), observation.head
         assert head is not None

@@ -133,7 +133,7 @@ def reidentified(
     flat, guess = truth.flatten(1).double(), images.flatten(1).double()
     distances = torch.cdist(guess, flat).gather(1, among)
     nearest = distances <= distances.min(dim=1, keepdim=True).values
-    return nearest[:, 0].double() / nearest.sum(1)
+    return nearest[:, 0].double() / nearest.sum(1).clamp(min=1)  # no number is near to nobody
 
 
 def mean_interval(

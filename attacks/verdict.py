@@ -48,7 +48,7 @@ def judge(
 
     """
     mean = next(s for s in beside if s.name == "mean image")
-    best = max(attacks, key=lambda s: s.r2)
+    best = max(attacks, key=lambda s: -math.inf if math.isnan(s.r2) else s.r2)
     blind = max((s for s in beside if s.name in controls.BLIND), key=lambda s: s.r2)
     low, high = gain_interval(best.errors, blind.errors, mean.errors, rng=rng)
     level = 1 - 0.05 / len(attacks)

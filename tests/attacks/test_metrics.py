@@ -112,6 +112,7 @@ def test_reidentification_is_one_in_k_by_chance_and_certain_with_the_image() -> 
     blind = reidentified(x, x.mean(0).expand_as(x), among)  # the nearest to the mean is chosen
     low, high = mean_interval(blind, rng=rng)
     assert low < 1 / 5 < high
+    assert reidentified(x, x * math.nan, among).sum() == 0
     same = reidentified(x[:1].expand_as(x), x, among)
     assert same.tolist() == [1 / 5] * 400  # ties
 

@@ -43,7 +43,7 @@ from panas.training import represent
 Attack = Callable[[Observation[WhiteBox], np.random.Generator], Tensor]
 
 PUBLIC, PRIVATE = pictures(300, 0), pictures(60, 1)
-LONELY = [pictures(3, seed) for seed in range(20, 24)]
+LONELY = [pictures(3, seed) for seed in range(20, 28)]
 """Clients with one sample a class: what a sum holds of them is the image."""
 
 
@@ -87,7 +87,7 @@ def test_an_image_in_clear_leaks_and_independent_noise_does_not(attack: str, kin
 @pytest.mark.parametrize("kind", ["moments", "class_sums"])
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_the_sum_of_one_image_leaks_it_and_of_noise_nothing(attack: str, kind: Kind) -> None:
-    """Four clients with an image a class, since a verdict wants ten samples and more."""
+    """Eight clients with an image a class, since a verdict wants twenty samples and more."""
     run = ATTACKS[attack]
     for make, expected in (
         (lambda c, i: image_in_clear(kind, c, PUBLIC), "leaks"),
