@@ -222,7 +222,8 @@ def test_the_noise_of_scores_is_not_the_seeds(tiny: Callable[..., RunConfig], tm
     config = tiny(**MODES["dp"])
     a, b = (searched(config, tmp_path / name, "s") for name in "ab")
     assert a["history"][0]["genome"] == b["history"][0]["genome"]
-    assert a["history"][0]["fitness"] != b["history"][0]["fitness"]
+    # All scores, as one alone may end at 0 in both: noised shares are cut to [0, 1].
+    assert [h["fitness"] for h in a["history"]] != [h["fitness"] for h in b["history"]]
     assert a["noise"] == b["noise"]
 
 
