@@ -22,21 +22,11 @@ from panas.errors import BadInput
 from panas.genome import Genome
 from panas.network import Bottom, Head
 from panas.privacy.account import Entry
-from panas.privacy.accounting import Event, Gaussian, NoisyRows, PostProcessing, Unprotected
+from panas.privacy.accounting import Unprotected
 from panas.privacy.ledger import Ledger
-from panas.privacy.mechanisms import Kind
+from panas.privacy.release import CHARGED_AS
 from panas.seeds import stream, torch_generator
 from panas.store import read_lines
-
-COVERS: dict[Kind, type[Event]] = {
-    "moments": Gaussian,
-    "class_sums": Gaussian,
-    "noisy_rows": NoisyRows,
-    "public_rows": PostProcessing,
-    "raw_rows": Unprotected,
-}
-"""What must be charged for a release, if not that it is unprotected."""
-
 
 @dataclass(frozen=True)
 class Promise:
@@ -62,7 +52,9 @@ def promise(run: Path, release: Release) -> Promise:
     if (entry.client, entry.round) != (release.client, release.round):
         fault = f"its receipt is that of client {entry.client} in round {entry.round}"
         return Promise(m, flip, fault)
-    if not isinstance(event, (COVERS[release.kind], Unprotected)):
+    # Equal noise on something else is another promise: its sensitivity may be larger.
+    fits = isinstance(event, (CHARGED_AS[release.kind], Unprotected))
+    if entry.mechanism != release.kind or not fits:
         fault = f"its receipt is for {entry.mechanism}, which does not cover {release.kind}"
         return Promise(None, None, fault)
     if m is not None and (m, flip) != (release.noise_multiplier, release.flip):

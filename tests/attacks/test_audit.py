@@ -237,13 +237,14 @@ def test_a_release_without_a_charge_of_its_own_leaks(
     assert fault in record["evidence"]
 
 
-def test_a_charge_for_public_rows_covers_no_others(tmp_path: Path) -> None:
-    _fabricate(tmp_path, _config("public_rows"), clients=(0,))
+@pytest.mark.parametrize("kind", ["public_rows", "class_sums"])
+def test_a_charge_for_another_kind_covers_nothing(tmp_path: Path, kind: Kind) -> None:
+    _fabricate(tmp_path, _config(kind), clients=(0,))
     save_config(tmp_path, _config("moments"))
     _resent(tmp_path, kind="moments", arrays=_drawn(2.5), noise_multiplier=2.5)
     record = audit_run(tmp_path)["clients"][0]
     assert record["verdict"] == "leaks"
-    assert "which does not cover moments" in record["evidence"]
+    assert f"its receipt is for {kind}, which does not cover moments" in record["evidence"]
 
 
 def test_the_claim_is_audited_where_nothing_can_be_attacked(tmp_path: Path) -> None:
