@@ -28,6 +28,7 @@ from panas.privacy.release import CHARGED_AS
 from panas.seeds import stream, torch_generator
 from panas.store import read_lines
 
+
 @dataclass(frozen=True)
 class Promise:
     """What the ledger says of a release."""
