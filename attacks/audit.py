@@ -1,15 +1,9 @@
-"""Audit a run: attack what each client released, and score it against the truth.
+"""Audit a run: every client's audit, kept until all are through, and what they come to.
 
-This is the only module that holds a run's private samples. For each client it makes an
-`Observation` of the last release, runs the attacks of `attacks.reconstruction` on at most
-`audit.samples` training samples, compares the release with its claim (`attacks.release_audit`),
-asks the network that the client keeps who was in its training (`attacks.network_audit`), and says
-in a word and a sentence what that shows (`attacks.verdict`).
-
-`public_rows` hold no private row: attacks have class means at best, and the evidence says so.
+What is asked of each client is `attacks.client_audit`. An audit that was interrupted goes on with
+the clients that are not through (`attacks.unfinished`).
 """
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -18,32 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from jaxtyping import Int
-from torch import nn
 
-from attacks.labels import infer_labels, score_histogram, score_labels
-from attacks.membership import GenomeTrainer, query_of
-from attacks.network_audit import audit_network
-from attacks.observation import MIN_PUBLIC, Observation
-from attacks.pictures import draw_curves, draw_images
-from attacks.reconstruction import Tell, attack_release
-from attacks.release_audit import NUMBERS, ReleaseAudit, audit_release
-from attacks.threats import SHADOW, LeakedPairs, Shadow, WhiteBox, shadow
-from attacks.truth import (
-    Promise,
-    epsilons,
-    load_release,
-    promise,
-    released_samples,
-    sent,
-    sent_head,
-)
+from attacks.client_audit import audit_client
+from attacks.reconstruction import Tell
+from attacks.truth import sent
 from attacks.unfinished import Audited, Unfinished, digest
-from attacks.verdict import MARGIN, judge, with_claim
-from dprbft.client import blueprint_of
-from dprbft.config import RunConfig, load_config
-from dprbft.federation import ClientData, Federation, load_federation
+from attacks.verdict import MARGIN
+from dprbft.config import load_config
+from dprbft.federation import load_federation
 from dprbft.layout import (
     audit_file,
     audit_pictures,
@@ -53,19 +29,9 @@ from dprbft.layout import (
     model_file,
     release_file,
 )
-from dprbft.messages import Release
-from panas.checkpoint import load_network
-from panas.data.dataset import Samples
 from panas.errors import BadInput
-from panas.genome import Genome
-from panas.network import Bottom
 from panas.pool import Pool
-from panas.seeds import stream
 from panas.store import exclusive, write_bytes, write_json
-from panas.training import Optimisation, represent
-
-LEAKED = 32
-"""Private samples that leak to one of the threat models; they are not scored."""
 
 
 def audit_run(
@@ -153,208 +119,22 @@ def _audit_clients(
             unfinished.keep(missing[at], one)
             results[missing[at]] = one
             tell(f"client {missing[at]}: {one[0]['verdict']}")
-    for id, (_, pictures) in results.items():
-        for name, content in pictures.items():
-            write_bytes(audit_pictures(work.run) / f"client-{id:03d}-{name}.png", content)
+    folder = audit_pictures(work.run)
+    drawn = {
+        folder / f"client-{id:03d}-{name}.png": content
+        for id, (_, pictures) in results.items()
+        for name, content in pictures.items()
+    }
+    for path, content in drawn.items():
+        write_bytes(path, content)
+    for path in set(folder.glob("client-*.png")) - drawn.keys():
+        path.unlink()  # of an earlier audit, which found more to draw
     return [results[id][0] for id in ids]
 
 
 def _audit_client(work: _Work, id: int) -> Audited:
-    """The record of one client, and its pictures."""
-    config = load_config(work.run)
-    federation = load_federation(config)
-    tell = work.tell or (lambda _: None)
-    spent = epsilons(work.run).get(id)
-    job = _Job(work.run, config, federation, federation.clients[id], spent, tell)
-    record, pictures = _audit_release(job)
-    network, curves = _audit_network(job, shadows=work.shadows)
-    return record | {"network": network}, pictures | curves
-
-
-@dataclass(frozen=True)
-class _Job:
-    """One client's audit."""
-
-    run: Path
-    config: RunConfig
-    federation: Federation
-    client: ClientData
-    spent: float | None
-    """Epsilon that the ledger claims; None without an account."""
-    tell: Tell
-
-
-def _audit_release(job: _Job) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The record of what a client released, and pictures of it."""
-    config, client, public = job.config, job.client, job.federation.public
-    record: dict[str, Any] = {"id": client.id, "release": None, "round": None}
-    record |= {"noise_multiplier": None, "epsilon": _plain(job.spent), "samples": 0}
-    record |= {"attacks": [], "controls": [], "labels": None, "claim": None}
-    if not release_file(job.run, client.id).is_file():
-        evidence = f"client {client.id} released nothing: there is nothing to attack"
-        return record | {"verdict": "nothing left", "evidence": evidence}, {}
-    release, bottom, genome = load_release(job.run, config, job.federation, client)
-    rng = stream(config.seed, "audit", client.id)
-    samples = released_samples(config, client, release)
-    if not len(samples):
-        evidence = f"client {client.id} had no sample left to release in round {release.round}"
-        return record | {"verdict": "nothing left", "evidence": evidence}, {}
-    record |= {"release": release.kind, "round": release.round}
-    record |= {"noise_multiplier": release.noise_multiplier}
-    promised = promise(job.run, release)
-    claim = _claim(job, release, promised, bottom, samples)
-    record |= {"claim": claim and claim.to_json()}
-    if len(public) < MIN_PUBLIC:
-        verdict, evidence = with_claim(
-            "inconclusive",
-            f"client {client.id} was not attacked, which says nothing: an attack learns from at "
-            f"least {MIN_PUBLIC} public samples, and there are {len(public)}",
-            claim,
-            job.spent,
-            promised.fault,
-        )
-        return record | {"verdict": verdict, "evidence": evidence}, {}
-    order = rng.permutation(len(samples))
-    spared = min(LEAKED, len(samples) // 10)
-    chosen, leaked = np.sort(order[spared:][: config.audit.samples]), order[:spared]
-    private = samples.take(chosen)
-    arrays = release.arrays
-    if release.kind in ("raw_rows", "noisy_rows"):
-        # Each row is attacked on its own: those not scored can go.
-        arrays = {"z": arrays["z"][torch.from_numpy(chosen)], "y": private.y}
-    observation = Observation(
-        client.id,
-        release.kind,
-        arrays,
-        release.noise_multiplier,
-        WhiteBox(bottom),
-        public,
-        head=sent_head(config, job.federation),
-        flip=release.flip,
-        up_bytes=release_file(job.run, client.id).stat().st_size,
-    )
-    found = attack_release(
-        observation,
-        private,
-        epochs=config.audit.decoder_epochs,
-        rng=rng,
-        others=_weaker(job, observation, genome, samples.take(leaked), rng),
-        tell=job.tell,
-    )
-    labels = _labels(observation, release, samples, chosen, rng)
-    verdict, evidence = judge(found.attacks, found.controls, rng=rng)
-    if rows := labels["rows"]:
-        evidence += f"; {rows['accuracy']:.1%} of the labels guessed (blind {rows['blind']:.1%})"
-    verdict, evidence = with_claim(verdict, evidence, claim, job.spent, promised.fault)
-    if release.kind == "public_rows":
-        evidence = f"no private row was released, public rows only; {evidence}"
-    spent = "unknown" if job.spent is None else f"{job.spent:.3g}"
-    title = f"client {client.id}, {release.kind}, epsilon {spent}: {verdict}"
-    return record | {
-        "samples": len(private),
-        "attacks": [s.to_json() for s in found.attacks],
-        "controls": [s.to_json() for s in found.controls],
-        "labels": labels,
-        "verdict": verdict,
-        "evidence": evidence,
-    }, {"images": draw_images(private.inputs(), private.y, found.images, title)}
-
-
-def _weaker(
-    job: _Job,
-    observation: Observation[WhiteBox],
-    genome: Genome,
-    leaked: Samples,
-    rng: np.random.Generator,
-) -> list[Shadow | LeakedPairs]:
-    """The other threat models: a shadow network, and a few leaked pairs where there are enough."""
-    asked, known = job.config.audit.threats, list[Shadow | LeakedPairs]()
-    # A shadow is read along the directions that the head tells apart: with one class, none.
-    if "shadow" in asked and job.federation.classes > 1:
-        job.tell(f"client {job.client.id}: a shadow network")
-        blueprint, head = blueprint_of(job.config, job.federation), observation.head
-        assert head is not None
-        how = _shadowing(job)
-        known.append(shadow(genome, blueprint, head, observation.public, rng=rng, how=how))
-    if "leaked pairs" in asked and len(leaked) >= MIN_PUBLIC:
-        known.append(LeakedPairs(represent(observation.knowledge.bottom, leaked), leaked))
-    return known
-
-
-def _labels(
-    observation: Observation[WhiteBox],
-    release: Release,
-    samples: Samples,
-    chosen: Int[np.ndarray, "m"],
-    rng: np.random.Generator,
-) -> dict[str, Any]:
-    """What the release says of labels: of rows, as they were released, and of the histogram."""
-    arrays, truth = release.arrays, samples.y
-    if release.kind in ("raw_rows", "noisy_rows"):
-        at = torch.from_numpy(chosen)
-        arrays, truth = {name: values[at] for name, values in arrays.items()}, truth[at]
-    found = infer_labels(replace(observation, arrays=arrays), rng=rng)
-    rows = None
-    if found.labels is not None:
-        rows = score_labels(found.labels, truth, observation.public).to_json()
-    histogram = score_histogram(found, truth, observation.public)
-    return {"rows": rows, "histogram": histogram.to_json()}
-
-
-def _claim(
-    job: _Job, release: Release, promised: Promise, bottom: Bottom, samples: Samples
-) -> ReleaseAudit | None:
-    """The audit of what was charged for a release; None where that promises nothing."""
-    if not promised.noise_multiplier or release.kind not in NUMBERS:
-        return None
-    job.tell(f"client {job.client.id}: noise and claim of the release")
-    return audit_release(
-        release.kind,
-        dict(release.arrays),
-        represent(bottom, samples),
-        samples.y,
-        classes=job.federation.classes,
-        noise_multiplier=promised.noise_multiplier,
-        flip=promised.flip,
-        # Of all clients together: one false alarm in twenty audits.
-        confidence=1 - 0.05 / len(job.federation.clients),
-    )
-
-
-def _audit_network(job: _Job, *, shadows: int) -> tuple[dict[str, Any] | None, dict[str, bytes]]:
-    """The record of the network that a client keeps, and its curves; None where it has none."""
-    path, client, public = model_file(job.run, job.client.id), job.client, job.federation.public
-    # With one class every answer is right, for whomever.
-    few = min(len(client.train), len(client.test), job.federation.classes) < 2
-    if few or not path.is_file():
-        return None, {}
-    job.tell(f"client {client.id}: membership")
-    bottom, head, about = load_network(path)
-    found = audit_network(
-        query_of(nn.Sequential(bottom, head)),
-        client.train,
-        client.test,
-        rng=stream(job.config.seed, "audit", "network", client.id),
-        claim=job.spent,
-        delta=job.config.privacy.delta,
-        public=public if len(public) >= MIN_PUBLIC else None,
-        train=GenomeTrainer(
-            genome=Genome.parse(about["genome"]),
-            blueprint=blueprint_of(job.config, job.federation),
-            how=_shadowing(job),
-        ),
-        shadows=shadows if len(public) >= MIN_PUBLIC else 0,
-    )
-    title = f"client {client.id}, its network: {found.verdict}"
-    return found.to_json(), {"members": draw_curves(found.curves, title)}
-
-
-def _shadowing(job: _Job) -> Optimisation:
-    return replace(SHADOW, epochs=job.config.audit.decoder_epochs)
-
-
-def _plain(epsilon: float | None) -> float | str | None:
-    return "infinity" if epsilon is not None and math.isinf(epsilon) else epsilon
+    """One client's, in whatever process."""
+    return audit_client(work.run, id, shadows=work.shadows, tell=work.tell or (lambda _: None))
 
 
 def _summary(clients: list[dict[str, Any]]) -> dict[str, Any]:

@@ -120,11 +120,14 @@ class Observation(Generic[K]):
         (Adding the same to all logits changes no softmax, hence k - 1.)
 
         Raises:
-            BadInput: if the head is not known.
+            BadInput: if the head is not known, or has one class and so no direction.
 
         """
-        if self.head is None:
-            raise BadInput("expected the head that the client was sent, got none; give it")
+        if self.head is None or self.public.classes < 2:
+            raise BadInput(
+                "expected the head that the client was sent, of two or more classes, got "
+                f"{'none' if self.head is None else 'one class'}; attack without it"
+            )
         W = self.head.linear.weight.detach().cpu()
         _, lengths, directions = torch.linalg.svd(W - W.mean(0), full_matrices=False)
         return replace(self, basis=directions[lengths > 1e-4 * lengths[0]].T)

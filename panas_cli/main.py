@@ -53,8 +53,10 @@ def main() -> None:
         _say(f"error: {e.strerror or e}: {e.filename or 'a file'}; check --out and the disk")
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
-        again = "the same command with --resume and the same --out"
-        _say(f"interrupted: {'the same command' if 'audit' in sys.argv[1:2] else again} goes on")
+        again = "goes on with --resume and the same --out"
+        if sys.argv[1:2] == ["audit"]:
+            again = "goes on with the clients of a run, and begins anew with a --model"
+        _say(f"interrupted: the same command {again}")
         sys.exit(INTERRUPTED)
     except _Usage as e:
         message = e.format_message() if hasattr(e, "format_message") else str(e)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from attacks import audit
-from attacks.audit import LEAKED, audit_run
+from attacks.audit import audit_run
+from attacks.client_audit import LEAKED
 from attacks.metrics import Score
 from attacks.observation import Observation
 from attacks.reconstruction import attack_release
