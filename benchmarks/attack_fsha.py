@@ -19,12 +19,12 @@ from typing import Any
 
 import torch
 
-from attacks.fsha import Hijack
-from attacks.fsha_trial import Hijacked, Progress, attack
-from panas.data.dataset import Source
-from panas.data.sources import load
-from panas.errors import PanasError
-from panas.seeds import stream
+from attacks.hijacking.fsha import Hijack
+from attacks.hijacking.simulation import Hijacked, Progress, attack
+from panas.data.load import load
+from panas.data.samples import Source
+from panas.runtime.errors import PanasError
+from panas.runtime.seeds import stream
 
 PUBLIC = 10_000
 """Samples of the hijacker."""

@@ -28,9 +28,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attacks.canaries import OneRunAudit, audit_training, mislabelled, random_patterns
-from attacks.gradient_canaries import dirac_scores, diracs, train_with_diracs
-from attacks.membership import (
+from attacks.epsilon.gradient_canaries import dirac_scores, diracs, train_with_diracs
+from attacks.epsilon.one_run import OneRunAudit, audit_training, mislabelled, random_patterns
+from attacks.inference.membership import (
     GenomeTrainer,
     Query,
     confidence_scores,
@@ -40,17 +40,17 @@ from attacks.membership import (
     query_of,
     shadow_confidences,
 )
-from attacks.roc import Roc, roc
+from attacks.inference.roc import Roc, roc
 from benchmarks.kept import kept
-from panas.data.dataset import Samples, concat
-from panas.data.sources import load
-from panas.genome import Genome
-from panas.network import Blueprint
+from panas.architecture.genome import Genome
+from panas.architecture.network import Blueprint
+from panas.data.load import load
+from panas.data.samples import Samples, concat
 from panas.privacy.budget import Budget
+from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.plan import Plan, calibrate
-from panas.privacy.randomness import ReproducibleNoise
-from panas.seeds import stream, torch_generator
-from panas.training import Optimisation
+from panas.runtime.seeds import stream, torch_generator
+from panas.training.sgd import Optimisation
 
 BUDGET = Budget(8.0, 1e-5)
 CANARIES = 1000

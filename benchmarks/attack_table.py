@@ -2,7 +2,7 @@
 
 One client of `PRIVATE` training samples trains a network by DP-SGD and releases once; the whole of
 training and release is calibrated to the epsilon. The attacker knows the weights and `PUBLIC`
-public samples (`attacks.reconstruction`).
+public samples (`attacks.reconstruction.suite`).
 
 | release | what epsilon covers |
 |---|---|
@@ -27,25 +27,25 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attacks.observation import Observation
-from attacks.reconstruction import INVERSION, attack_release
-from attacks.threats import WhiteBox
-from attacks.verdict import judge
+from attacks.audit.verdict import judge
+from attacks.reconstruction.suite import INVERSION, attack_release
+from attacks.threats.knowledge import WhiteBox
+from attacks.threats.observation import Observation
+from dprbft.config.participation import LABEL_SHARE
 from dprbft.messages import Release
-from dprbft.schedule import LABEL_SHARE
-from panas.data.dataset import Samples
-from panas.data.sources import load
-from panas.genome import Genome
-from panas.network import Blueprint, Bottom
-from panas.privacy.accounting import PostProcessing, Unprotected
+from panas.architecture.genome import Genome
+from panas.architecture.network import Blueprint, Bottom
+from panas.data.load import load
+from panas.data.samples import Samples
+from panas.privacy.accounting.events import PostProcessing, Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.ledger import Ledger
-from panas.privacy.mechanisms import Kind, flip_for, relation_of
+from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan, calibrate
-from panas.privacy.randomness import SystemNoise
-from panas.privacy.release import ReleaseEvent, release
-from panas.seeds import stream, torch_generator
-from panas.training import Optimisation, fit, fit_private, represent
+from panas.privacy.release.gate import ReleaseEvent, release
+from panas.privacy.release.mechanisms import Kind, flip_for, relation_of
+from panas.runtime.seeds import stream, torch_generator
+from panas.training.sgd import Optimisation, fit, fit_private, represent
 
 PRIVATE, PUBLIC = 800, 800
 WIDTH = 128

@@ -37,8 +37,8 @@ from benchmarks.attack_table import (
     with_ceiling,
 )
 from benchmarks.kept import kept
-from panas.canvas import png
-from panas.errors import BadInput
+from panas.plots.style import png
+from panas.runtime.errors import BadInput
 
 CLOSE = 0.1
 """How near the ceiling an attack must come to be said to reach it."""

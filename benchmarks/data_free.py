@@ -16,17 +16,17 @@ from pathlib import Path
 import torch
 from scipy.stats import spearmanr
 
-from panas.cost import cost
-from panas.data import load
-from panas.data.dataset import Samples
+from panas.architecture.cost import cost
+from panas.architecture.genome import Genome
+from panas.architecture.network import Blueprint
+from panas.architecture.space import SearchSpace, random_genome
+from panas.data.load import load
+from panas.data.samples import Samples
 from panas.data.splits import split, stratified
-from panas.fitness import TrainingFitness
-from panas.genome import Genome
-from panas.network import Blueprint
-from panas.proxies import PROXIES
-from panas.seeds import stream
-from panas.space import SearchSpace, random_genome
-from panas.training import Optimisation
+from panas.evolution.fitness import TrainingFitness
+from panas.evolution.zero_cost import PROXIES
+from panas.runtime.seeds import stream
+from panas.training.sgd import Optimisation
 
 HOW = Optimisation(learning_rate=0.005, optimiser="adam", decay="cosine", batch_size=32, epochs=8)
 CPU = torch.device("cpu")

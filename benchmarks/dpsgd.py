@@ -12,7 +12,7 @@ takes longer than --patience, is null. All in all it takes about a quarter of an
 |---|---|
 | nonprivate | plain autograd and SGD, the whole batch at once |
 | nonprivate_chunked | the same in our chunks, gradients accumulated: what chunks alone bring |
-| ours | `panas.privacy.gradients`, noise from the operating system's entropy |
+| ours | `panas.privacy.gradients.private`, noise from the operating system's entropy |
 | opacus_hooks, _expanded, _ghost | Opacus's three ways, with its optimiser |
 | vmap | `torch.func.vmap(grad)` in chunks of 32, clipped and noised by hand |
 """
@@ -34,12 +34,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
-from panas.genome import ConvBlock, Genome
-from panas.network import build_bottom, build_head
-from panas.privacy.gradients import PrivateGradient
+from panas.architecture.blocks import ConvBlock
+from panas.architecture.genome import Genome
+from panas.architecture.network import build_bottom, build_head
+from panas.architecture.space import SearchSpace
+from panas.privacy.gradients.private import PrivateGradient
+from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
-from panas.privacy.randomness import SystemNoise
-from panas.space import SearchSpace
 
 Step = Callable[[], None]
 CLIP, SIGMA, RATE = 1.0, 1.0, 0.1

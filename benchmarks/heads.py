@@ -33,24 +33,24 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from dprbft.config import RunConfig, build_config
-from dprbft.federation import load_federation
+from dprbft.config.participation import LABEL_SHARE
+from dprbft.config.schema import RunConfig, build_config
+from dprbft.heads import aggregate, to_broadcast, to_head
 from dprbft.messages import Broadcast, Release
-from dprbft.schedule import LABEL_SHARE
-from dprbft.server import aggregate, to_broadcast, to_head
-from panas.data.dataset import Samples
-from panas.genome import Genome
-from panas.network import Blueprint, Bottom
-from panas.privacy.accounting import Gaussian, NoisyRows, PostProcessing, Unprotected
+from dprbft.simulation.federation import load_federation
+from panas.architecture.genome import Genome
+from panas.architecture.network import Blueprint, Bottom
+from panas.data.samples import Samples
+from panas.privacy.accounting.events import Gaussian, NoisyRows, PostProcessing, Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.ledger import Ledger
-from panas.privacy.mechanisms import Kind, flip_for, relation_of
+from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import release_multiplier
-from panas.privacy.randomness import SystemNoise
-from panas.privacy.release import ReleaseEvent, release
-from panas.rehearsal import deployable
-from panas.seeds import stream
-from panas.training import Optimisation, fit, represent
+from panas.privacy.release.gate import ReleaseEvent, release
+from panas.privacy.release.mechanisms import Kind, flip_for, relation_of
+from panas.runtime.seeds import stream
+from panas.training.sgd import Optimisation, fit, represent
+from panas.tuning.objective import deployable
 
 DELTA = 1e-5
 EPSILONS = (1.0, 3.0, 8.0)

@@ -14,8 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from panas.journal import open_journal
-from panas.pool import Pool
+from panas.runtime.journal import open_journal
+from panas.runtime.pool import Pool
 
 C = TypeVar("C")
 T = TypeVar("T", bound=tuple[Any, ...])

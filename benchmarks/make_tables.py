@@ -27,16 +27,17 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from panas.cost import cost
-from panas.data import load
-from panas.data.dataset import Samples
+from panas.architecture.blocks import PoolBlock
+from panas.architecture.cost import cost
+from panas.architecture.genome import Genome
+from panas.architecture.network import Blueprint
+from panas.architecture.space import SearchSpace
+from panas.data.load import load
+from panas.data.samples import Samples
 from panas.data.splits import stratified
-from panas.genome import Genome, PoolBlock
-from panas.network import Blueprint
-from panas.proxies import PROXIES
-from panas.seeds import stream, torch_generator
-from panas.space import SearchSpace
-from panas.training import Optimisation, accuracy, fit
+from panas.evolution.zero_cost import PROXIES
+from panas.runtime.seeds import stream, torch_generator
+from panas.training.sgd import Optimisation, accuracy, fit
 
 TABLES = Path(__file__).parent / "tables"
 DATASETS = ("digits", "fashion-mnist")

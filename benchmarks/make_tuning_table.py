@@ -36,17 +36,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from panas.data.dataset import Samples
-from panas.data.sources import load
-from panas.genome import Genome
-from panas.network import Blueprint, Bottom, Head
+from panas.architecture.genome import Genome
+from panas.architecture.network import Blueprint, Bottom, Head
+from panas.data.load import load
+from panas.data.samples import Samples
 from panas.privacy.budget import Budget
-from panas.privacy.gradients import PrivateGradient, poisson_batch
+from panas.privacy.gradients.private import PrivateGradient, poisson_batch
+from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.plan import Plan, affordable_steps, calibrate
-from panas.privacy.randomness import ReproducibleNoise
-from panas.seeds import stream, torch_generator
-from panas.settings import FIXED_CONFIGURATIONS
-from panas.training import accuracy
+from panas.runtime.seeds import stream, torch_generator
+from panas.training.sgd import accuracy
+from panas.tuning.space import FIXED_CONFIGURATIONS
 
 GENOME = "c16k3-max-c32k3"
 WIDTH = 64

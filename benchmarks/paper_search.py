@@ -17,16 +17,17 @@ import threading
 import time
 from pathlib import Path
 
-from panas.architecture import prior_of
-from panas.data import load
-from panas.evolution import EvolutionConfig, GenerationRecord, evolve
-from panas.fitness import TrainingFitness
-from panas.journal import open_journal
-from panas.network import Blueprint
-from panas.search import SHORT
-from panas.seeds import stream
-from panas.space import SearchSpace
-from panas.training import Optimisation, accuracy
+from panas.api import SHORT
+from panas.architecture.network import Blueprint
+from panas.architecture.space import SearchSpace
+from panas.data.load import load
+from panas.evolution.fitness import TrainingFitness
+from panas.evolution.genetic import evolve
+from panas.evolution.records import EvolutionConfig, GenerationRecord
+from panas.evolution.site_search import prior_of
+from panas.runtime.journal import open_journal
+from panas.runtime.seeds import stream
+from panas.training.sgd import Optimisation, accuracy
 
 TRAIN, VALIDATION, TEST = 500, 100, 100
 

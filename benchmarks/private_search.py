@@ -25,10 +25,10 @@ import time
 from typing import Any
 
 from benchmarks.runs import finished
-from dprbft.config import build_config
+from dprbft.config.schema import build_config
 from dprbft.engines.inprocess import InProcess
-from dprbft.layout import search_file, tune_file
-from panas.store import read_json
+from dprbft.paths import search_file, tune_file
+from panas.runtime.store import read_json
 
 MODES: dict[str, dict[str, Any]] = {
     "first": {

@@ -10,8 +10,8 @@ for all alike).
 | regularised evolution | the oldest dies; the best of a sample is mutated | Real et al. 2019 |
 | Optuna TPE | `optuna.samplers.TPESampler`, as it comes | Bergstra et al. 2011 |
 | Optuna NSGA-II | `optuna.samplers.NSGAIISampler`, a population of 10 | Deb et al. 2002 |
-| plain GA | `panas.evolution`, as in the paper | DPFNAS, III-A2 |
-| ours | `panas.evolution`, as it comes | |
+| plain GA | `panas.evolution.genetic`, as in the paper | DPFNAS, III-A2 |
+| ours | `panas.evolution.genetic`, as it comes | |
 """
 
 from collections import deque
@@ -20,11 +20,13 @@ from collections.abc import Callable
 import optuna
 
 from benchmarks.tabular import Meter, MeteredFitness
-from panas.architecture import prior_of
-from panas.evolution import EvolutionConfig, evolve
-from panas.genome import Block, Genome, PoolBlock
-from panas.seeds import stream
-from panas.space import SearchSpace, mutate, random_genome
+from panas.architecture.blocks import Block, PoolBlock
+from panas.architecture.genome import Genome
+from panas.architecture.space import SearchSpace, mutate, random_genome
+from panas.evolution.genetic import evolve
+from panas.evolution.records import EvolutionConfig
+from panas.evolution.site_search import prior_of
+from panas.runtime.seeds import stream
 
 Rival = Callable[[Meter, int], None]
 

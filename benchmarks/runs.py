@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dprbft.config import RunConfig
+from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.stages import prepare, search_stage, train_stage, tune_stage
-from dprbft.summary import summarise
+from dprbft.run.stages import prepare, search_stage, train_stage, tune_stage
+from dprbft.run.summary import summarise
 
 
 @contextmanager

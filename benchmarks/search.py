@@ -44,10 +44,10 @@ from scipy.stats import wilcoxon
 from benchmarks.make_tables import DATASETS, HOW, parts, train_one
 from benchmarks.rivals import ALGORITHMS, OURS, PLAIN
 from benchmarks.tabular import Meter, Problem, Spent, Trace, at, read_table, table_problem
-from panas.genome import Genome
-from panas.seeds import stream
-from panas.space import SearchSpace
-from panas.store import read_json, write_json
+from panas.architecture.genome import Genome
+from panas.architecture.space import SearchSpace
+from panas.runtime.seeds import stream
+from panas.runtime.store import read_json, write_json
 
 GRID = (5, 10, 15, 20, 30, 40, 60, 80, 120, 160, 210)
 """Budgets at which algorithms are compared, in full trainings; the paper's GA has 210 at most."""

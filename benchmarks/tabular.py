@@ -5,7 +5,7 @@
 | `Table` | every genome of a small space with its trainings: `benchmarks.make_tables` |
 | `Problem` | what a search algorithm may ask, from a table or by training |
 | `Meter` | a problem with a budget: it charges sample-passes and keeps the trace |
-| `MeteredFitness` | a meter as a staged fitness of `panas.evolution` |
+| `MeteredFitness` | a meter as a staged fitness of `panas.evolution.genetic` |
 | trace | (sample-passes so far, best validation accuracy, test accuracy of that best), ... |
 
 Counting: a sample-pass is one training sample seen forward and backward. Validation and test
@@ -33,10 +33,10 @@ import numpy as np
 from jaxtyping import Float32, UInt16, UInt32
 from scipy.stats import spearmanr
 
-from panas.errors import BadInput
-from panas.evaluation import Job, Outcome
-from panas.genome import Genome
-from panas.space import SearchSpace
+from panas.architecture.genome import Genome
+from panas.architecture.space import SearchSpace
+from panas.evolution.halving import Job, Outcome
+from panas.runtime.errors import BadInput
 
 TABLES = Path(__file__).parent / "tables"
 PATIENCE = 3

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from panas.settings import Menu
-from panas.tuning import Setting, TuningConfig, TuningSpace, tune
+from panas.tuning.bayesian import tune
+from panas.tuning.space import Menu, Setting, TuningSpace
+from panas.tuning.trial import TuningConfig
 
 
 class Task(NamedTuple):
@@ -34,7 +35,7 @@ class Found(NamedTuple):
 
 
 def ours(task: Task, trials: int, seed: int) -> Found:
-    """`panas.tuning`, as it is."""
+    """`panas.tuning.bayesian`, as it is."""
     import botorch  # noqa: F401 (its import is no part of a proposal)
 
     settings: list[Setting] = []

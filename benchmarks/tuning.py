@@ -34,7 +34,7 @@ from benchmarks.kept import kept
 from benchmarks.tuners import PROPOSERS
 from benchmarks.tuning_live import FIXED, LIVE_EPSILON, decided, live, with_regret
 from benchmarks.tuning_table import TABLE, Table, fixed_rows, replay
-from panas.settings import FIXED_CONFIGURATIONS
+from panas.tuning.space import FIXED_CONFIGURATIONS
 
 
 def replayed(

@@ -17,16 +17,15 @@ import torch
 
 from benchmarks.make_tuning_table import DELTA, count, trained
 from benchmarks.tuners import PROPOSERS, Task
-from panas.data.dataset import Samples
-from panas.data.sources import load
-from panas.errors import BudgetExhausted
-from panas.genome import Genome
-from panas.network import Blueprint
+from panas.architecture.genome import Genome
+from panas.architecture.network import Blueprint
+from panas.data.load import load
+from panas.data.samples import Samples
 from panas.privacy.budget import Budget
 from panas.privacy.plan import Plan, affordable_steps, calibrate, cost
-from panas.seeds import stream
-from panas.settings import FIXED_CONFIGURATIONS
-from panas.tuning import Setting, TuningSpace
+from panas.runtime.errors import BudgetExhausted
+from panas.runtime.seeds import stream
+from panas.tuning.space import FIXED_CONFIGURATIONS, Setting, TuningSpace
 
 LIVE_EPSILON = 3.0
 LIVE_GENOME = "c16k3-max-c32k3-max-c32k3"

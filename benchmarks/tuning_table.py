@@ -21,9 +21,8 @@ from jaxtyping import Bool, Float, Int16, Int32
 from benchmarks.tuners import PROPOSERS, Task
 from panas.privacy.budget import Budget
 from panas.privacy.plan import Plan, cost
-from panas.seeds import stream
-from panas.settings import FIXED_CONFIGURATIONS
-from panas.tuning import Setting, TuningSpace
+from panas.runtime.seeds import stream
+from panas.tuning.space import FIXED_CONFIGURATIONS, Setting, TuningSpace
 
 TABLE = Path(__file__).parent / "tables" / "tuning-digits.npz"
 

@@ -16,11 +16,11 @@ import time
 from pathlib import Path
 
 from panas import search
-from panas.data import load
-from panas.evolution import EvolutionConfig
-from panas.seeds import stream
-from panas.space import SearchSpace
-from panas.training import Optimisation
+from panas.architecture.space import SearchSpace
+from panas.data.load import load
+from panas.evolution.records import EvolutionConfig
+from panas.runtime.seeds import stream
+from panas.training.sgd import Optimisation
 
 CONFIG = EvolutionConfig(population=12, generations=9, initial=None, offspring=12)
 HOW = Optimisation(optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=8)

@@ -14,11 +14,11 @@ from jaxtyping import Float
 from safetensors.torch import save
 from torch import Tensor
 
-from panas.errors import BadInput
-from panas.privacy.accounting import NoisyRows
-from panas.privacy.mechanisms import KINDS, Kind
-from panas.privacy.release import Released
-from panas.store import parse_tensors
+from panas.privacy.accounting.events import NoisyRows
+from panas.privacy.release.gate import Released
+from panas.privacy.release.mechanisms import KINDS, Kind
+from panas.runtime.errors import BadInput
+from panas.runtime.store import parse_tensors
 
 MAX_BYTES = 1 << 30
 """A larger message is refused before it is decoded."""

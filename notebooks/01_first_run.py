@@ -27,16 +27,16 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from attacks.audit import audit_run
-from dprbft.config import build_config
+from attacks.audit.run import audit_run
+from dprbft.config.schema import build_config
 from dprbft.engines.inprocess import InProcess
-from dprbft.federation import load_federation
-from dprbft.layout import ledger_file, rounds_file, search_file
-from dprbft.stages import prepare, search_stage, train_stage, tune_stage
-from dprbft.summary import summarise
-from panas.privacy.account import totals
-from panas.privacy.ledger import Ledger
-from panas.store import read_json, read_lines
+from dprbft.paths import ledger_file, rounds_file, search_file
+from dprbft.run.stages import prepare, search_stage, train_stage, tune_stage
+from dprbft.run.summary import summarise
+from dprbft.simulation.federation import load_federation
+from panas.privacy.ledger.account import totals
+from panas.privacy.ledger.ledger import Ledger
+from panas.runtime.store import read_json, read_lines
 
 # %% [markdown]
 # ## The federation

@@ -8,15 +8,15 @@ import warnings
 
 import typer
 
-from panas.errors import PanasError
-from panas_cli.audit import audit
-from panas_cli.epsilon import epsilon
-from panas_cli.ledger import ledger
-from panas_cli.report import report
-from panas_cli.run import run
-from panas_cli.search import search
-from panas_cli.train import train
-from panas_cli.tune import tune
+from panas.runtime.errors import PanasError
+from panas_cli.commands.audit import audit
+from panas_cli.commands.epsilon import epsilon
+from panas_cli.commands.ledger import ledger
+from panas_cli.commands.run import run
+from panas_cli.commands.search import search
+from panas_cli.commands.train import train
+from panas_cli.commands.tune import tune
+from panas_cli.output import report
 
 app = typer.Typer(
     name="panas",

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from dprbft.config import RunConfig, build_config, default_workers, read_toml
-from dprbft.stages import prepare
-from panas.data.named import NAMES
-from panas.errors import BadInput
+from dprbft.config.schema import RunConfig, build_config, default_workers, read_toml
+from dprbft.run.stages import prepare
+from panas.data.torchvision_sets import NAMES
+from panas.runtime.errors import BadInput
 
 
 @dataclass(frozen=True)

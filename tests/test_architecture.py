@@ -11,11 +11,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {"panas": 0, "dprbft": 1, "attacks": 2, "panas_cli": 3}
 HOMES = {
-    "deap": ("panas/evolution.py",),
-    "botorch": ("panas/tuning.py",),
-    "gpytorch": ("panas/tuning.py",),
+    "deap": ("panas/evolution/",),
+    "botorch": ("panas/tuning/",),
+    "gpytorch": ("panas/tuning/",),
     "opacus": ("panas/privacy/",),
-    "dp_accounting": ("panas/privacy/accounting.py",),
+    "dp_accounting": ("panas/privacy/accounting/",),
     "flwr": ("dprbft/engines/flower.py",),
 }
 
@@ -53,10 +53,10 @@ def test_imports_go_down_and_heavy_libraries_stay_home():
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("panas/space.py", "import dprbft.server"),
-        ("dprbft/rounds.py", "def f():\n    from attacks import audit"),
-        ("panas/search.py", "import botorch.models"),
-        ("dprbft/client.py", "from opacus import GradSampleModule"),
+        ("panas/architecture/space.py", "import dprbft.heads"),
+        ("dprbft/server/rounds.py", "def f():\n    from attacks import audit"),
+        ("panas/api.py", "import botorch.models"),
+        ("dprbft/site/site.py", "from opacus import GradSampleModule"),
     ],
 )
 def test_an_offence_is_caught(path: str, source: str):

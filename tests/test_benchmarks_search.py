@@ -10,11 +10,11 @@ from benchmarks.make_tables import all_genomes, table_space
 from benchmarks.rivals import ALGORITHMS, OURS
 from benchmarks.search import cost_ratio, holm, interval, worse_than
 from benchmarks.tabular import Meter, MeteredFitness, Problem, Spent, at
-from dprbft.config import build_config, read_toml
-from panas.evaluation import Job, Staged
-from panas.genome import Genome
-from panas.seeds import stream
-from panas.space import SearchSpace, random_genome
+from dprbft.config.schema import build_config, read_toml
+from panas.architecture.genome import Genome
+from panas.architecture.space import SearchSpace, random_genome
+from panas.evolution.halving import Job, Staged
+from panas.runtime.seeds import stream
 
 SPACE = SearchSpace(
     shape=(1, 8, 8), min_blocks=2, max_blocks=4, widths=(16, 32), kernels=(3, 5), pools=("max",)

@@ -18,10 +18,9 @@ from benchmarks.kept import kept
 from benchmarks.tuners import PROPOSERS, Found, Task
 from benchmarks.tuning import draw, interval, main, regrets, report, summary, table_six
 from benchmarks.tuning_table import Table, fixed_rows
-from panas.journal import read_journal
-from panas.seeds import stream
-from panas.settings import FIXED_CONFIGURATIONS
-from panas.tuning import Setting
+from panas.runtime.journal import read_journal
+from panas.runtime.seeds import stream
+from panas.tuning.space import FIXED_CONFIGURATIONS, Setting
 
 ROOT = Path(__file__).resolve().parents[1]
 EPSILONS = Table.read().epsilons

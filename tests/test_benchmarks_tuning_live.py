@@ -16,16 +16,15 @@ from benchmarks.make_tuning_table import count, trained
 from benchmarks.tuners import PROPOSERS, Found, Task
 from benchmarks.tuning import lived, main
 from benchmarks.tuning_live import FIXED, JUDGES, LIVE_EPSILON, Ground, fashion, live, with_regret
-from panas.data.dataset import Samples
-from panas.errors import BudgetExhausted
-from panas.genome import Genome
-from panas.network import Blueprint
-from panas.privacy.accounting import SampledGaussian
+from panas.architecture.genome import Genome
+from panas.architecture.network import Blueprint
+from panas.data.samples import Samples
+from panas.privacy.accounting.events import SampledGaussian
 from panas.privacy.budget import Budget
 from panas.privacy.plan import Plan, cost
-from panas.seeds import stream
-from panas.settings import FIXED_CONFIGURATIONS
-from panas.tuning import Setting, TuningSpace
+from panas.runtime.errors import BudgetExhausted
+from panas.runtime.seeds import stream
+from panas.tuning.space import FIXED_CONFIGURATIONS, Setting, TuningSpace
 
 BUDGET = Budget(LIVE_EPSILON, 1e-5)
 SPACE = TuningSpace(

@@ -17,9 +17,8 @@ from benchmarks.tuners import PROPOSERS, Found, Task
 from benchmarks.tuning_table import TABLE, Table, fixed_rows, replay
 from panas.privacy.budget import Budget
 from panas.privacy.plan import Plan, cost
-from panas.seeds import stream
-from panas.settings import FIXED_CONFIGURATIONS
-from panas.tuning import Setting
+from panas.runtime.seeds import stream
+from panas.tuning.space import FIXED_CONFIGURATIONS, Setting
 
 TABLE_READ = Table.read()
 AXES = TABLE_READ.about["axes"]

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dprbft.config import Search
-from panas.evolution import EvolutionConfig
-from panas.store import read_json
-from panas.tuning import TuningConfig
+from dprbft.config.schema import Search
+from panas.evolution.records import EvolutionConfig
+from panas.runtime.store import read_json
+from panas.tuning.trial import TuningConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -56,8 +56,10 @@ def test_what_searching_shows_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("torchvision.datasets.FashionMNIST", Pictures)
     few = EvolutionConfig(population=3, generations=1, seeding=2)
-    monkeypatch.setattr("panas.search.EvolutionConfig", lambda: few)
-    monkeypatch.setattr("panas.tuned.TuningConfig", lambda: TuningConfig(initial=1, trials=2))
+    monkeypatch.setattr("panas.api.EvolutionConfig", lambda: few)
+    monkeypatch.setattr(
+        "panas.tuned_api.TuningConfig", lambda: TuningConfig(initial=1, trials=2)
+    )
     session: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks:
         small = block.replace("range(2000, 6000)", "range(100, 220)")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TypeVar
 
-from panas.pool import Pool
+from panas.runtime.pool import Pool
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -26,7 +26,7 @@ class InProcess:
         self.workers = min(workers, clients or workers)
         self.inner = workers // max(1, self.workers)
         self._pool: Pool[None] = Pool(
-            self.workers, None, preload=("dprbft.work", "dprbft.search_work")
+            self.workers, None, preload=("dprbft.engines.verbs", "dprbft.site.search")
         )
 
     def map(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:

@@ -5,9 +5,9 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from dprbft.client import Client, State
-from dprbft.config import RunConfig
+from dprbft.config.schema import RunConfig
 from dprbft.messages import Broadcast, Release
+from dprbft.site.site import Client, State
 
 
 @runtime_checkable

@@ -14,7 +14,7 @@ step 2, so that feature spaces agree; step 3 is a DP release; and after step 6 a
 blend of its own and the shared head that its validation split prefers. Its own head is fitted to
 its own noised release, plus the log of its noised class frequencies: both were paid for already.
 
-What step 3 releases is `privacy.release` (see `panas.privacy.release`). `noisy_rows` leave in
+What step 3 releases is `privacy.release` (see `panas.privacy.release.gate`). `noisy_rows` leave in
 disjoint parts, one a round, so that each record leaves once. With `none` nothing leaves and the
 first head stays: no bytes, no epsilon, the baseline that every shared head must beat.
 
@@ -28,20 +28,20 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from dprbft.client import Client, State, weights
-from dprbft.config import RunConfig
-from dprbft.local_training import after_release, keep_best, skip_round, train_locally
+from dprbft.config.participation import chunk, release_subset
+from dprbft.config.schema import RunConfig
+from dprbft.heads import aggregate, blend, to_head, with_prior
 from dprbft.messages import Broadcast, Release
-from dprbft.planning import plan_facts
-from dprbft.schedule import chunk, release_subset
-from dprbft.server import aggregate, blend, to_head, with_prior
-from panas.network import Bottom, Head
-from panas.privacy.accounting import PostProcessing, Unprotected
-from panas.privacy.mechanisms import Kind
-from panas.privacy.randomness import SystemNoise
-from panas.privacy.release import ReleaseEvent, release
-from panas.seeds import stream
-from panas.training import Optimisation, accuracy, represent
+from dprbft.site.plan import plan_facts
+from dprbft.site.round import after_release, keep_best, skip_round, train_locally
+from dprbft.site.site import Client, State, weights
+from panas.architecture.network import Bottom, Head
+from panas.privacy.accounting.events import PostProcessing, Unprotected
+from panas.privacy.noise import SystemNoise
+from panas.privacy.release.gate import ReleaseEvent, release
+from panas.privacy.release.mechanisms import Kind
+from panas.runtime.seeds import stream
+from panas.training.sgd import Optimisation, accuracy, represent
 
 BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Shares of the own head that a client tries."""

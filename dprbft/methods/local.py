@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from dprbft.client import Client, State, weights
-from dprbft.config import RunConfig
-from dprbft.local_training import keep_best, skip_round, train_locally
+from dprbft.config.schema import RunConfig
 from dprbft.messages import Broadcast, Release
-from panas.training import accuracy
+from dprbft.site.round import keep_best, skip_round, train_locally
+from dprbft.site.site import Client, State, weights
+from panas.training.sgd import accuracy
 
 
 def client_round(

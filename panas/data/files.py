@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from panas.errors import BadInput
+from panas.runtime.errors import BadInput
 
 PICTURES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 LABEL_COLUMNS = ("label", "class", "Class", "target", "y")

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Int64, Real
 from torch import Tensor
 
-from panas.data.dataset import Labels
-from panas.errors import BadInput
+from panas.data.samples import Labels
+from panas.runtime.errors import BadInput
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from panas.errors import BadInput
+from panas.runtime.errors import BadInput
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from panas.errors import BadInput, BudgetExhausted
-from panas.privacy.accounting import (
+from panas.privacy.accounting.epsilon import epsilon
+from panas.privacy.accounting.events import (
     ADD_OR_REMOVE,
     REPLACE,
     Event,
@@ -31,9 +31,9 @@ from panas.privacy.accounting import (
     NoisyRows,
     Relation,
     SampledGaussian,
-    epsilon,
 )
 from panas.privacy.budget import Budget
+from panas.runtime.errors import BadInput, BudgetExhausted
 
 MAX_NOISE = 100.0
 """Largest noise multiplier worth running; a budget that needs more is too small."""

@@ -24,21 +24,22 @@ from planted import (
 )
 from torch import Tensor
 
-import attacks.verdict
-from attacks.decoder import decoder_inverter
-from attacks.labels import infer_labels, score_histogram, score_labels
-from attacks.mechanism import audit_mechanism, gaussian_score, lower_bound
-from attacks.metrics import Score
-from attacks.observation import Observation
-from attacks.optimise import Inversion, optimise
-from attacks.ridge import ridge_inverter, ridge_on_noise
-from attacks.threats import WhiteBox
-from attacks.verdict import MARGIN, MIN_SAMPLES, judge
-from panas.data.dataset import Samples
-from panas.privacy.accounting import REPLACE, NoisyRows, epsilon
-from panas.privacy.mechanisms import Kind, noise_scale
-from panas.privacy.randomness import NoiseSource
-from panas.training import represent
+import attacks.audit.verdict
+from attacks.audit.verdict import MARGIN, MIN_SAMPLES, judge
+from attacks.epsilon.mechanism import audit_mechanism, gaussian_score, lower_bound
+from attacks.inference.labels import infer_labels, score_histogram, score_labels
+from attacks.reconstruction.decoder import decoder_inverter
+from attacks.reconstruction.metrics import Score
+from attacks.reconstruction.optimise import Inversion, optimise
+from attacks.reconstruction.ridge import ridge_inverter, ridge_on_noise
+from attacks.threats.knowledge import WhiteBox
+from attacks.threats.observation import Observation
+from panas.data.samples import Samples
+from panas.privacy.accounting.epsilon import epsilon
+from panas.privacy.accounting.events import REPLACE, NoisyRows
+from panas.privacy.noise import NoiseSource
+from panas.privacy.release.mechanisms import Kind, noise_scale
+from panas.training.sgd import represent
 
 Attack = Callable[[Observation[WhiteBox], np.random.Generator], Tensor]
 
@@ -207,7 +208,7 @@ def test_at_the_very_margin_false_alarms_are_as_rare_as_stated(
 
 
 def test_a_margin_forgotten_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attacks.verdict, "MARGIN", 0.0)
+    monkeypatch.setattr(attacks.audit.verdict, "MARGIN", 0.0)
     assert sum(edge(seed, 1) == "leaks" for seed in range(20)) > 5
 
 

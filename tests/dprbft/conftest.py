@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dprbft.config import RunConfig, build_config
+from dprbft.config.schema import RunConfig, build_config
 from dprbft.engines.inprocess import InProcess
-from dprbft.stages import prepare, search_stage, train_stage, tune_stage
+from dprbft.run.stages import prepare, search_stage, train_stage, tune_stage
 
 TINY: dict[str, Any] = {
     "data": {"limit": 200},

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from dprbft import messages
 from dprbft.messages import Broadcast, Release
-from panas.errors import BadInput
-from panas.privacy.accounting import Gaussian, NoisyRows, PostProcessing, Unprotected
+from panas.privacy.accounting.events import Gaussian, NoisyRows, PostProcessing, Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.ledger import Ledger
-from panas.privacy.mechanisms import KINDS, Kind, relation_of
-from panas.privacy.randomness import SystemNoise
-from panas.privacy.release import ReleaseEvent, release
+from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.noise import SystemNoise
+from panas.privacy.release.gate import ReleaseEvent, release
+from panas.privacy.release.mechanisms import KINDS, Kind, relation_of
+from panas.runtime.errors import BadInput
 
 D, CLASSES = 4, 3
 

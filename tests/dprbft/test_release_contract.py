@@ -9,18 +9,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from dprbft.heads import aggregate, to_broadcast
 from dprbft.messages import Broadcast, Release
-from dprbft.server import aggregate, to_broadcast
-from panas.errors import BadInput
-from panas.network import build_head
-from panas.privacy.accounting import Gaussian, NoisyRows, PostProcessing, Unprotected
+from panas.architecture.network import build_head
+from panas.privacy.accounting.events import Gaussian, NoisyRows, PostProcessing, Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.ledger import Ledger, Receipt
-from panas.privacy.mechanisms import KINDS, Kind, relation_of, sensitivity
+from panas.privacy.ledger.ledger import Ledger, Receipt
+from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import cost
-from panas.privacy.randomness import SystemNoise
-from panas.privacy.release import Released, ReleaseEvent, release
-from panas.training import Optimisation
+from panas.privacy.release.gate import Released, ReleaseEvent, release
+from panas.privacy.release.mechanisms import KINDS, Kind, relation_of, sensitivity
+from panas.runtime.errors import BadInput
+from panas.training.sgd import Optimisation
 
 WIDTH, CLASSES = 12, 3
 BUDGET = Budget(8.0, 1e-5)

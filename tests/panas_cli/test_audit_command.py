@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from dprbft.config import load_config
-from dprbft.layout import release_file, rounds_file
+from dprbft.config.schema import load_config
 from dprbft.messages import Release
-from panas.store import read_json, write_bytes
+from dprbft.paths import release_file, rounds_file
+from panas.runtime.store import read_json, write_bytes
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from panas.store import write_json
+from panas.runtime.store import write_json
 
 
 def npz(path: Path, labels: np.ndarray, n: int = 300) -> Path:
@@ -182,7 +182,7 @@ def test_a_damaged_file_is_named_and_stops_the_run(
 
 
 def stop_in_round_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dprbft import rounds
+    from dprbft.server import rounds
 
     real = rounds._round
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from panas.checkpoint import load_network
-from panas.privacy.accounting import Gaussian, Unprotected
+from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.ledger import Ledger
-from panas.store import read_json, read_lines
+from panas.privacy.ledger.ledger import Ledger
+from panas.runtime.store import read_json, read_lines
+from panas.training.checkpoint import load_network
 
 NAMES = {
     "config.toml",
@@ -243,9 +243,9 @@ def test_options_go_over_the_file_and_set_over_options(
 def test_stages_one_by_one_find_what_a_run_finds(
     run: Path, cli: Callable, tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from dprbft import search_work
-    from panas.privacy.randomness import ReproducibleNoise
-    from panas.seeds import stream
+    from dprbft.site import search as search_work
+    from panas.privacy.noise import ReproducibleNoise
+    from panas.runtime.seeds import stream
 
     monkeypatch.setattr(
         search_work, "SystemNoise", lambda: ReproducibleNoise(stream(0, "histogram"))

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from panas.checkpoint import load_network
-from panas.privacy.account import Account
-from panas.privacy.ledger import Ledger
-from panas.store import parse_tensors, read_json, read_lines
+from panas.privacy.ledger.account import Account
+from panas.privacy.ledger.ledger import Ledger
+from panas.runtime.store import parse_tensors, read_json, read_lines
+from panas.training.checkpoint import load_network
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,14 +46,14 @@ main()
 
 DEATHS = {
     # The histogram of client 1 is charged, its architecture is not found.
-    "search": ("dprbft.search_work", "search_architecture", 2, "before"),
-    "tune": ("dprbft.search_work", "_tune", 1, "after"),
+    "search": ("dprbft.site.search", "search_architecture", 2, "before"),
+    "tune": ("dprbft.site.search", "_tune", 1, "after"),
     # DP-SGD is charged, and not a step of it taken.
-    "train, after the charge": ("dprbft.local_training", "fit_private", 2, "before"),
+    "train, after the charge": ("dprbft.site.round", "fit_private", 2, "before"),
     # All of round 2 is charged and computed; its checkpoint is half written.
-    "train, after the release": ("dprbft.rounds", "write_bytes", 9, "after"),
-    "train, before the checkpoint": ("dprbft.rounds", "_save", 3, "before"),
-    "audit": ("attacks.audit", "attack_release", 2, "before"),
+    "train, after the release": ("dprbft.server.rounds", "write_bytes", 9, "after"),
+    "train, before the checkpoint": ("dprbft.server.rounds", "_save", 3, "before"),
+    "audit": ("attacks.audit.run", "attack_release", 2, "before"),
 }
 
 
@@ -201,10 +201,10 @@ def test_noise_grows_after_a_death_between_release_and_checkpoint(
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        ("dprbft.search_work", "search_architecture"),
-        pytest.param("dprbft.search_work", "_tune", marks=pytest.mark.slow),
-        ("dprbft.local_training", "fit_private"),
-        pytest.param("attacks.audit", "attack_release", marks=pytest.mark.slow),
+        ("dprbft.site.search", "search_architecture"),
+        pytest.param("dprbft.site.search", "_tune", marks=pytest.mark.slow),
+        ("dprbft.site.round", "fit_private"),
+        pytest.param("attacks.audit.run", "attack_release", marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupt_says_how_to_go_on(

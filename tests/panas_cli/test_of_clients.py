@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from panas.store import read_json
-from panas_cli.of_clients import print_table
+from panas.runtime.store import read_json
+from panas_cli.commands.of_clients import print_table
 
 
 def test_a_search_ends_with_genome_costs_and_files(cli: Callable, tiny: Callable, tmp_path: Path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from panas.privacy.ledger import Ledger
+from panas.privacy.ledger.ledger import Ledger
 
 NOTHING_PUBLIC = ["--warm-start", "none", "--set", "data.public_fraction=0"]
 RANDOM = ["--set", "search.algorithm=random"]

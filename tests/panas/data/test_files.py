@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from panas.data.files import read_csv, read_folder, read_npz
-from panas.errors import BadInput
+from panas.runtime.errors import BadInput
 
 GREY = np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5)
 

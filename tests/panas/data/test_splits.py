@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panas.data import Splits, resample_to, split, stratified
-from panas.errors import BadInput
+from panas.data.splits import Splits, resample_to, split, stratified
+from panas.runtime.errors import BadInput
 
 labels = st.lists(st.integers(0, 4), max_size=80).map(lambda y: np.array(y, dtype=np.int64))
 fractions = st.tuples(*[st.floats(0, 0.33)] * 3)

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panas.errors import BadInput
-from panas.privacy.accounting import Gaussian, epsilon
+from panas.privacy.accounting.epsilon import epsilon
+from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.plan import calibrate
+from panas.runtime.errors import BadInput
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])

@@ -9,17 +9,10 @@ import pytest
 from hypothesis import Phase, example, given, reject, settings
 from hypothesis import strategies as st
 
-from panas.errors import BadInput, BudgetExhausted
-from panas.privacy.accounting import (
-    Event,
-    Gaussian,
-    NoisyRows,
-    SampledGaussian,
-    Unprotected,
-    epsilon,
-)
+from panas.privacy.accounting.epsilon import epsilon
+from panas.privacy.accounting.events import Event, Gaussian, NoisyRows, SampledGaussian, Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.ledger import Ledger
+from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.plan import (
     LEAST_NOISE,
     MAX_NOISE,
@@ -32,6 +25,7 @@ from panas.privacy.plan import (
     sharpen_releases,
     stretch,
 )
+from panas.runtime.errors import BadInput, BudgetExhausted
 
 STEEP = Plan(samples=3820, batch_size=1, clip=1.0, noise_multiplier=1.0, epochs=1, rounds=1)
 """At so small a sampling rate 0.2 % of noise is more than 1 % of epsilon."""

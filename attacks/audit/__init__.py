@@ -1,0 +1,1 @@
+"""The audit of a run, or of a network trained elsewhere."""

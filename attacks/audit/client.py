@@ -1,0 +1,264 @@
+"""Audit one client: attack what it released, and score it against the truth.
+
+With `attacks.audit.evidence` the only module that holds a run's private samples. It makes an
+`Observation` of the client's last release, runs the attacks of `attacks.reconstruction.suite` on
+at most `audit.samples` training samples, compares the release with what the ledger was charged for
+it (`attacks.epsilon.release`), asks the network that the client keeps who was in its training
+(`attacks.audit.membership`), and says in a word and a sentence what that shows
+(`attacks.audit.verdict`).
+
+`public_rows` hold no private row: attacks have class means at best, and the evidence says so.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import nn
+
+from attacks.audit.evidence import (
+    Promise,
+    epsilons,
+    load_release,
+    promise,
+    released_samples,
+    sent_head,
+)
+from attacks.audit.membership import audit_network
+from attacks.audit.pictures import draw_curves, draw_images
+from attacks.audit.resume import Audited
+from attacks.audit.verdict import judge, with_claim
+from attacks.epsilon.release import NUMBERS, ReleaseAudit, audit_release
+from attacks.inference.labels import infer_labels, score_histogram, score_labels
+from attacks.inference.membership import GenomeTrainer, query_of
+from attacks.reconstruction.suite import Tell, attack_release
+from attacks.threats.knowledge import SHADOW, LeakedPairs, Shadow, WhiteBox, shadow
+from attacks.threats.observation import MIN_PUBLIC, Observation
+from dprbft.config.schema import RunConfig, load_config
+from dprbft.messages import Release
+from dprbft.paths import model_file, release_file
+from dprbft.simulation.federation import ClientData, Federation, load_federation
+from dprbft.site.site import blueprint_of
+from panas.architecture.genome import Genome
+from panas.architecture.network import Bottom
+from panas.data.samples import Samples
+from panas.runtime.seeds import stream
+from panas.training.checkpoint import load_network
+from panas.training.sgd import Optimisation, represent
+
+LEAKED = 32
+"""Private samples that leak to one of the threat models; they are not scored."""
+
+
+def audit_client(run: Path, id: int, *, shadows: int, tell: Tell) -> Audited:
+    """The record of one client, and its pictures.
+
+    Args:
+        run: a run directory.
+        id: whose.
+        shadows: networks that LiRA trains; 0 leaves it out.
+        tell: told what is being attacked.
+
+    Raises:
+        BadInput: if a file is damaged, not finite or of other shapes than the run's.
+
+    Privacy: see `attacks.audit.run.audit_run`.
+
+    """
+    config = load_config(run)
+    federation = load_federation(config)
+    spent = epsilons(run).get(id)
+    job = _Job(run, config, federation, federation.clients[id], spent, tell)
+    record, pictures = _audit_release(job)
+    network, curves = _audit_network(job, shadows=shadows)
+    return record | {"network": network}, pictures | curves
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One client's audit."""
+
+    run: Path
+    config: RunConfig
+    federation: Federation
+    client: ClientData
+    spent: float | None
+    """Epsilon that the ledger claims; None without an account."""
+    tell: Tell
+
+
+def _audit_release(job: _Job) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The record of what a client released, and pictures of it."""
+    config, client, public = job.config, job.client, job.federation.public
+    record: dict[str, Any] = {"id": client.id, "release": None, "round": None}
+    record |= {"noise_multiplier": None, "epsilon": _plain(job.spent), "samples": 0}
+    record |= {"attacks": [], "controls": [], "labels": None, "claim": None}
+    if not release_file(job.run, client.id).is_file():
+        evidence = f"client {client.id} released nothing: there is nothing to attack"
+        return record | {"verdict": "nothing left", "evidence": evidence}, {}
+    release, bottom, genome = load_release(job.run, config, job.federation, client)
+    rng = stream(config.seed, "audit", client.id)
+    samples = released_samples(config, client, release)
+    if not len(samples):
+        evidence = f"client {client.id} had no sample left to release in round {release.round}"
+        return record | {"verdict": "nothing left", "evidence": evidence}, {}
+    record |= {"release": release.kind, "round": release.round}
+    record |= {"noise_multiplier": release.noise_multiplier}
+    promised = promise(job.run, release)
+    claim = _claim(job, release, promised, bottom, samples)
+    record |= {"claim": claim and claim.to_json()}
+    if len(public) < MIN_PUBLIC:
+        verdict, evidence = with_claim(
+            "inconclusive",
+            f"client {client.id} was not attacked, which says nothing: an attack learns from at "
+            f"least {MIN_PUBLIC} public samples, and there are {len(public)}",
+            claim,
+            job.spent,
+            promised.fault,
+        )
+        return record | {"verdict": verdict, "evidence": evidence}, {}
+    order = rng.permutation(len(samples))
+    spared = min(LEAKED, len(samples) // 10)
+    chosen, leaked = np.sort(order[spared:][: config.audit.samples]), order[:spared]
+    private = samples.take(chosen)
+    arrays = release.arrays
+    if release.kind in ("raw_rows", "noisy_rows"):
+        # Each row is attacked on its own: those not scored can go.
+        arrays = {"z": arrays["z"][torch.from_numpy(chosen)], "y": private.y}
+    observation = Observation(
+        client.id,
+        release.kind,
+        arrays,
+        release.noise_multiplier,
+        WhiteBox(bottom),
+        public,
+        head=sent_head(config, job.federation),
+        flip=release.flip,
+        up_bytes=release_file(job.run, client.id).stat().st_size,
+    )
+    found = attack_release(
+        observation,
+        private,
+        epochs=config.audit.decoder_epochs,
+        rng=rng,
+        others=_weaker(job, observation, genome, samples.take(leaked), rng),
+        tell=job.tell,
+    )
+    labels = _labels(observation, release, samples, chosen, rng)
+    verdict, evidence = judge(found.attacks, found.controls, rng=rng)
+    if rows := labels["rows"]:
+        evidence += f"; {rows['accuracy']:.1%} of the labels guessed (blind {rows['blind']:.1%})"
+    verdict, evidence = with_claim(verdict, evidence, claim, job.spent, promised.fault)
+    if release.kind == "public_rows":
+        evidence = f"no private row was released, public rows only; {evidence}"
+    spent = "unknown" if job.spent is None else f"{job.spent:.3g}"
+    title = f"client {client.id}, {release.kind}, epsilon {spent}: {verdict}"
+    return record | {
+        "samples": len(private),
+        "attacks": [s.to_json() for s in found.attacks],
+        "controls": [s.to_json() for s in found.controls],
+        "labels": labels,
+        "verdict": verdict,
+        "evidence": evidence,
+    }, {"images": draw_images(private.inputs(), private.y, found.images, title)}
+
+
+def _weaker(
+    job: _Job,
+    observation: Observation[WhiteBox],
+    genome: Genome,
+    leaked: Samples,
+    rng: np.random.Generator,
+) -> list[Shadow | LeakedPairs]:
+    """The other threat models: a shadow network, and a few leaked pairs where there are enough."""
+    asked, known = job.config.audit.threats, list[Shadow | LeakedPairs]()
+    # A shadow is read along the directions that the head tells apart: with one class, none.
+    if "shadow" in asked and job.federation.classes > 1:
+        job.tell(f"client {job.client.id}: a shadow network")
+        blueprint, head = blueprint_of(job.config, job.federation), observation.head
+        assert head is not None
+        how = _shadowing(job)
+        known.append(shadow(genome, blueprint, head, observation.public, rng=rng, how=how))
+    if "leaked pairs" in asked and len(leaked) >= MIN_PUBLIC:
+        known.append(LeakedPairs(represent(observation.knowledge.bottom, leaked), leaked))
+    return known
+
+
+def _labels(
+    observation: Observation[WhiteBox],
+    release: Release,
+    samples: Samples,
+    chosen: Int[np.ndarray, "m"],
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """What the release says of labels: of rows, as they were released, and of the histogram."""
+    arrays, truth = release.arrays, samples.y
+    if release.kind in ("raw_rows", "noisy_rows"):
+        at = torch.from_numpy(chosen)
+        arrays, truth = {name: values[at] for name, values in arrays.items()}, truth[at]
+    found = infer_labels(replace(observation, arrays=arrays), rng=rng)
+    rows = None
+    if found.labels is not None:
+        rows = score_labels(found.labels, truth, observation.public).to_json()
+    histogram = score_histogram(found, truth, observation.public)
+    return {"rows": rows, "histogram": histogram.to_json()}
+
+
+def _claim(
+    job: _Job, release: Release, promised: Promise, bottom: Bottom, samples: Samples
+) -> ReleaseAudit | None:
+    """The audit of what was charged for a release; None where that promises nothing."""
+    if not promised.noise_multiplier or release.kind not in NUMBERS:
+        return None
+    job.tell(f"client {job.client.id}: noise and claim of the release")
+    return audit_release(
+        release.kind,
+        dict(release.arrays),
+        represent(bottom, samples),
+        samples.y,
+        classes=job.federation.classes,
+        noise_multiplier=promised.noise_multiplier,
+        flip=promised.flip,
+        # Of all clients together: one false alarm in twenty audits.
+        confidence=1 - 0.05 / len(job.federation.clients),
+    )
+
+
+def _audit_network(job: _Job, *, shadows: int) -> tuple[dict[str, Any] | None, dict[str, bytes]]:
+    """The record of the network that a client keeps, and its curves; None where it has none."""
+    path, client, public = model_file(job.run, job.client.id), job.client, job.federation.public
+    # With one class every answer is right, for whomever.
+    few = min(len(client.train), len(client.test), job.federation.classes) < 2
+    if few or not path.is_file():
+        return None, {}
+    job.tell(f"client {client.id}: membership")
+    bottom, head, about = load_network(path)
+    found = audit_network(
+        query_of(nn.Sequential(bottom, head)),
+        client.train,
+        client.test,
+        rng=stream(job.config.seed, "audit", "network", client.id),
+        claim=job.spent,
+        delta=job.config.privacy.delta,
+        public=public if len(public) >= MIN_PUBLIC else None,
+        train=GenomeTrainer(
+            genome=Genome.parse(about["genome"]),
+            blueprint=blueprint_of(job.config, job.federation),
+            how=_shadowing(job),
+        ),
+        shadows=shadows if len(public) >= MIN_PUBLIC else 0,
+    )
+    title = f"client {client.id}, its network: {found.verdict}"
+    return found.to_json(), {"members": draw_curves(found.curves, title)}
+
+
+def _shadowing(job: _Job) -> Optimisation:
+    return replace(SHADOW, epochs=job.config.audit.decoder_epochs)
+
+
+def _plain(epsilon: float | None) -> float | str | None:
+    return "infinity" if epsilon is not None and math.isinf(epsilon) else epsilon

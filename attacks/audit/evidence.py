@@ -1,0 +1,152 @@
+"""What a run left, checked, and the truth behind it: for the auditor alone.
+
+What a release says of its own noise is not believed: its receipt names a charge in the ledger, and
+what was charged there is what the release must keep.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from dprbft.config.participation import chunk
+from dprbft.config.schema import RunConfig
+from dprbft.messages import Release
+from dprbft.paths import last_model_file, ledger_file, release_file, rounds_file
+from dprbft.simulation.federation import ClientData, Federation
+from dprbft.site.site import blueprint_of
+from panas.architecture.genome import Genome
+from panas.architecture.network import Bottom, Head
+from panas.data.samples import Samples
+from panas.privacy.accounting.events import Unprotected
+from panas.privacy.ledger.account import Entry
+from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.release.gate import CHARGED_AS
+from panas.runtime.errors import BadInput
+from panas.runtime.seeds import stream, torch_generator
+from panas.runtime.store import read_lines
+from panas.training.checkpoint import load_network
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What the ledger says of a release."""
+
+    noise_multiplier: float | None
+    """None where nothing is promised."""
+    flip: float | None
+    fault: str | None
+    """What contradicts the ledger, as half a sentence; None: nothing."""
+
+
+def promise(run: Path, release: Release) -> Promise:
+    """What a release has to keep: what was charged for it; without a ledger, what it says."""
+    if not ledger_file(run).is_file():
+        return Promise(release.noise_multiplier, release.flip, None)
+    entry = _charge(run, release.receipt)
+    if entry is None:
+        fault = "its receipt is not in the ledger, so that nothing covers it"
+        return Promise(release.noise_multiplier, release.flip, fault)
+    event = entry.event
+    m, flip = (getattr(event, name, None) for name in ("noise_multiplier", "flip"))
+    if (entry.client, entry.round) != (release.client, release.round):
+        fault = f"its receipt is that of client {entry.client} in round {entry.round}"
+        return Promise(m, flip, fault)
+    # Equal noise on something else is another promise: its sensitivity may be larger.
+    fits = isinstance(event, (CHARGED_AS[release.kind], Unprotected))
+    if entry.mechanism != release.kind or not fits:
+        fault = f"its receipt is for {entry.mechanism}, which does not cover {release.kind}"
+        return Promise(None, None, fault)
+    if m is not None and (m, flip) != (release.noise_multiplier, release.flip):
+        fault = f"it says of itself {_terms(release.noise_multiplier, release.flip)}"
+        return Promise(m, flip, f"{fault}, and the ledger {_terms(m, flip)}")
+    return Promise(m, flip, None)
+
+
+def _terms(noise_multiplier: float | None, flip: float | None) -> str:
+    terms = "no noise" if noise_multiplier is None else f"noise multiplier {noise_multiplier:g}"
+    return terms if flip is None else f"{terms} and flip {flip:g}"
+
+
+def _charge(run: Path, receipt: str) -> Entry | None:
+    """The charge of a receipt."""
+    entries = (e for a in Ledger(ledger_file(run)).accounts() for e in a.entries)
+    return next((e for e in entries if e.id == receipt), None)
+
+
+def sent(run: Path, client: int) -> tuple[int, str] | None:
+    """The last round in which a client sent a release, and the SHA-256 of its bytes.
+
+    None if it sent nothing, or the rounds do not tell.
+    """
+    for line in reversed(read_lines(rounds_file(run))):
+        for c in line["clients"]:
+            if c["id"] == client and c.get("release"):
+                return line["round"], c["release"]
+    return None
+
+
+def released_samples(config: RunConfig, client: ClientData, release: Release) -> Samples:
+    """The training samples that the attacks are scored on: of noisy rows, those that left."""
+    if release.kind != "noisy_rows":
+        return client.train
+    mine = client.train.take(chunk(config, client.id, len(client.train), release.round))
+    if len(mine) != len(release.arrays["z"]):
+        raise BadInput(
+            f"expected {len(mine)} noisy rows of client {client.id} in round {release.round}, got "
+            f"{len(release.arrays['z'])}; audit with the settings it trained with"
+        )
+    return mine
+
+
+def load_release(
+    run: Path, config: RunConfig, federation: Federation, client: ClientData
+) -> tuple[Release, Bottom, Genome]:
+    """The release and the bottom that made it, checked against the run and each other."""
+    width, classes = config.network.width, federation.classes
+    path = release_file(run, client.id)
+    content, known = path.read_bytes(), sent(run, client.id)
+    if known is not None and hashlib.sha256(content).hexdigest() != known[1]:
+        raise BadInput(
+            f"expected {path} as it was sent in round {known[0]}, got a damaged or edited file; "
+            "restore it, or train the run again"
+        )
+    try:
+        release = Release.from_bytes(content, width=width, classes=classes)
+    except BadInput as e:
+        raise BadInput(f"{path}: {e}; restore it, or train the run again") from e
+    bottom, _, about = load_network(last_model_file(run, client.id))
+    if release.client != client.id:
+        raise BadInput(
+            f"expected the release of client {client.id}, got one of client {release.client}; "
+            "train the run again"
+        )
+    if (tuple(about["shape"]), about["width"]) != (federation.shape, width):
+        raise BadInput(
+            f"expected a network for images {federation.shape} and width {width} of client "
+            f"{client.id}, got {tuple(about['shape'])} and {about['width']}; train the run again"
+        )
+    whose = {
+        "raw_rows": (client.train, f"training samples of client {client.id}"),
+        "public_rows": (federation.public, "public samples"),
+    }
+    if release.kind in whose:
+        (samples, of), y = whose[release.kind], release.arrays["y"]
+        if not torch.equal(y, samples.y):
+            raise BadInput(
+                f"expected {release.kind.replace('_', ' ')} of the {len(samples)} {of}, got "
+                f"{len(y)} rows of other labels; audit with the data it trained on"
+            )
+    return release, bottom, Genome.parse(about["genome"])
+
+
+def epsilons(run: Path) -> dict[int, float]:
+    """Epsilon that the ledger claims, by client; none without a ledger."""
+    return {a.client: a.spent() for a in Ledger(ledger_file(run)).accounts()}
+
+
+def sent_head(config: RunConfig, federation: Federation) -> Head:
+    """The head before round 1, which everybody can compute; later ones stay near it."""
+    blueprint = blueprint_of(config, federation)
+    return blueprint.head(torch_generator(stream(config.seed, "head")))

@@ -1,0 +1,209 @@
+"""Audit of a trained network: who was it trained on?
+
+Asked of the network that a client keeps, were it published, and of any network trained elsewhere.
+Members are the samples that it was trained on, others are like them and were not used; the
+auditor holds both. Two attacks of `attacks.inference.membership`: the loss threshold, and with
+shadow networks LiRA.
+
+Each attack is judged by two criteria, and any of them that fires is a leak: with k attacks each is
+tested at 1 - 0.05 / 2k (Bonferroni), so that scores that tell nothing give "leaks" at most once in
+twenty networks, however few members and others there are.
+
+| verdict | when |
+|---|---|
+| leaks | an area under the curve is surely above 1/2 + `MARGIN`, |
+| | or the true positives at 1 % false ones are surely above `LOUD`, and above the upper bound |
+| | of the false ones at that threshold (`attacks.inference.roc.Point.fpr_bound`) |
+| no better than blind | all areas are surely below 1/2 + `MARGIN`, and all those true positives |
+| | at most `LOUD`, at 95 % each: all of them must hold; and the estimate is within the claim |
+| inconclusive | else, or fewer than `MIN_SAMPLES` members or others |
+
+The estimate is the epsilon that scores would need, were they independent. Those of one network
+share its luck, so that it refutes no claim; where it is above the claim the audit is inconclusive.
+
+What it cannot show: that nobody can tell members. Stronger attacks, or other shadows, may.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from attacks.audit.verdict import Verdict
+from attacks.inference.membership import Query, Train, lira, logits, loss_scores
+from attacks.inference.roc import Roc, roc
+from attacks.statistics import clopper_pearson
+from panas.data.samples import Samples, concat
+from panas.runtime.errors import BadInput
+
+MARGIN = 0.1
+"""Of the area under the curve that is let pass: 0.6 is a coin that is right six times of ten."""
+
+LOUD = 0.05
+"""True positives at 1 % false ones that count as a leak: five times of what chance finds."""
+
+ERROR = 0.05
+"""How often scores that tell nothing may be called a leak."""
+
+CRITERIA = 2
+"""Of each attack: the area, and the true positives at 1 % false ones."""
+
+MIN_SAMPLES = 20
+
+
+@dataclass(frozen=True)
+class NetworkAudit:
+    """What membership attacks on one network came to."""
+
+    verdict: Verdict
+    evidence: str
+    members: int
+    others: int
+    accuracy: tuple[float, float]
+    """On members, on others."""
+    curves: dict[str, Roc]
+    """By attack."""
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-able record."""
+        return {
+            "verdict": self.verdict,
+            "evidence": self.evidence,
+            "members": self.members,
+            "others": self.others,
+            "accuracy": {"members": self.accuracy[0], "others": self.accuracy[1]},
+            "attacks": [{"name": k, **v.to_json()} for k, v in self.curves.items()],
+        }
+
+
+def audit_network(
+    query: Query,
+    members: Samples,
+    others: Samples,
+    *,
+    rng: np.random.Generator,
+    claim: float | None = None,
+    delta: float = 1e-5,
+    public: Samples | None = None,
+    train: Train | None = None,
+    shadows: int = 0,
+    workers: int = 1,
+) -> NetworkAudit:
+    """Attack a network, and score the attacks.
+
+    Args:
+        query: images (b, c, h, w) in [-1, 1] to logits (b, classes).
+        members: it was trained on them.
+        others: it was not; as many as members at best, and from where they are.
+        rng: of shadows and bootstrap.
+        claim: epsilon that it was trained with; None: no claim.
+        delta: of the claim.
+        public: samples for the shadows, neither members nor others.
+        train: trains a shadow.
+        shadows: number of them, at least 2; 0 leaves LiRA out.
+        workers: processes.
+
+    Raises:
+        BadInput: for answers that are no logits, or shadows without samples or training.
+
+    """
+    if shadows and (public is None or train is None):
+        raise BadInput("expected public samples and a training for shadows, got none; give both")
+    pool = concat([members, others])
+    truth = torch.arange(len(pool)) < len(members)
+    scores = {"loss threshold": loss_scores(query, pool)}
+    if shadows and public is not None and train is not None:
+        scores["LiRA"] = lira(
+            query, pool, public, train, rng=rng, shadows=shadows, share=0.8, workers=workers
+        )
+    right = (logits(query, pool).argmax(1) == pool.y).double()
+    accuracy = float(right[truth].mean()), float(right[~truth].mean())
+    curves, verdict, evidence = judge_scores(scores, truth, rng=rng, claim=claim, delta=delta)
+    return NetworkAudit(verdict, evidence, len(members), len(others), accuracy, curves)
+
+
+def judge_scores(
+    scores: Mapping[str, Float[Tensor, "n"]],
+    members: Bool[Tensor, "n"],
+    *,
+    rng: np.random.Generator,
+    claim: float | None = None,
+    delta: float = 1e-5,
+) -> tuple[dict[str, Roc], Verdict, str]:
+    """What the scores of one or more attacks on one network show.
+
+    Args:
+        scores: by attack, of the same candidates.
+        members: the truth.
+        rng: of the bootstrap.
+        claim: epsilon that the network was trained with; None: no claim.
+        delta: of the claim.
+
+    Returns:
+        The curves, with intervals at the corrected confidence; the verdict; its evidence.
+
+    Raises:
+        BadInput: for fewer than two members or others, or a score that is no number.
+
+    """
+    confidence = 1 - ERROR / (CRITERIA * len(scores))
+    curves = {
+        k: roc(v, members, rng=rng, delta=delta, confidence=confidence) for k, v in scores.items()
+    }
+    n, m = int(members.sum()), int((~members).sum())
+    fired = [f"{name} {what}" for name, c in curves.items() for what in _fired(c)]
+    estimate = max(c.epsilon_if_independent for c in curves.values())
+    private = claim is not None and math.isfinite(claim)
+    above = private and estimate > (claim or 0.0)
+    verdict: Verdict = "inconclusive"
+    if min(n, m) >= MIN_SAMPLES:
+        if fired:
+            verdict = "leaks"
+        elif not above and all(_silent(c, n) for c in curves.values()):
+            verdict = "no better than blind"
+    told = "no attack surely tells members"
+    if fired:
+        told = f"members are surely told: {', '.join(fired)}"
+    evidence = (
+        f"{told}; "
+        + "; ".join(_told(name, c, n, m) for name, c in curves.items())
+        + f"; at confidence {confidence:.4g}; an area of {0.5 + MARGIN} and {LOUD:.0%} found are "
+        "let pass; "
+        + (f"claimed epsilon {claim:.3g}" if private else "no epsilon claimed")
+        + f", an estimate of about {estimate:.2f}, were scores independent"
+        + ", which is above the claim but no proof" * above
+    )
+    return curves, verdict, evidence
+
+
+def _fired(curve: Roc) -> list[str]:
+    """The criteria by which an attack surely tells members."""
+    point = curve.points[0]
+    found = {
+        "by the area under its curve": curve.auc_interval[0] > 0.5 + MARGIN,
+        "by its true positives at 1 % false ones": point.interval[0] > max(LOUD, point.fpr_bound),
+    }
+    return [what for what, fires in found.items() if fires]
+
+
+def _silent(curve: Roc, members: int) -> bool:
+    """Whether an attack surely tells members no better than is let pass."""
+    hits = round(curve.points[0].tpr * members)
+    loudest = clopper_pearson(hits, members, 1 - 2 * ERROR)[1]  # the upper end alone: 95 %
+    return curve.auc_interval[1] < 0.5 + MARGIN and loudest <= LOUD
+
+
+def _told(name: str, curve: Roc, members: int, others: int) -> str:
+    """The figures of an attack in words."""
+    point = curve.points[0]
+    (low, high), (few, many) = curve.auc_interval, point.interval
+    return (
+        f"{name}: an area of {curve.auc:.3f} [{low:.3f}, {high:.3f}], and {point.tpr:.1%} "
+        f"[{few:.1%}, {many:.1%}] of {members} members found at 1 % false alarms among {others} "
+        f"others (in truth at most {point.fpr_bound:.1%})"
+    )

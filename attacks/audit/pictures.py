@@ -1,0 +1,101 @@
+"""Pictures of an audit, as PNG bytes: what attacks reconstruct, and how well they tell members.
+
+They show private samples: they are for the auditor's eyes, as `audit.json` is.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from attacks.inference.roc import RATES, Roc
+from panas.plots.style import BLUE, GREEN, GREY, ORANGE, RED, below, headline, png
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SHOWN = 8
+"""Samples in a picture."""
+
+
+def draw_images(
+    truth: Float[Tensor, "n c h w"],
+    y: Int[Tensor, "n"],
+    rows: Mapping[str, Float[Tensor, "n c h w"]],
+    title: str,
+) -> bytes:
+    """Originals over reconstructions and controls, one column a sample (Table IV's form).
+
+    Args:
+        truth: private images in [-1, 1].
+        y: their classes; as many as can be are shown.
+        rows: reconstructions by the name of the attack or control, in the same order.
+        title: a line over the picture.
+
+    """
+    order = sorted(range(len(y)), key=lambda i: (int((y[:i] == y[i]).sum()), int(y[i])))
+    shown = order[:SHOWN]
+    named = {"original": truth, **rows}
+
+    def draw(figure: "Figure") -> None:
+        panels = figure.subplots(len(named), len(shown), squeeze=False)
+        for (name, images), line in zip(named.items(), panels, strict=True):
+            for i, axes in zip(shown, line, strict=True):
+                axes.imshow(_pixels(images[i]), cmap="gray", vmin=0, vmax=1)
+                axes.set(xticks=[], yticks=[])
+                axes.grid(False)
+                axes.spines[:].set_visible(False)
+            line[0].set_ylabel(name, rotation=0, ha="right", va="center")
+        headline(figure, title)
+
+    return png(draw, (1.6 + 0.75 * len(shown), 0.6 + 0.75 * len(named)))
+
+
+def _pixels(image: Float[Tensor, "c h w"]) -> np.ndarray:
+    """In [0, 1], grey or RGB; of other numbers of channels the first."""
+    x = ((image + 1) / 2).clamp(0, 1).permute(1, 2, 0).numpy()
+    return x if x.shape[2] == 3 else x[..., 0]
+
+
+def draw_curves(curves: Mapping[str, Roc], title: str) -> bytes:
+    """Receiver operating characteristics on log axes, where few false alarms can be seen.
+
+    A dot is what is quoted, the true positives at 1 % false ones; a cross on the lower edge: none.
+    """
+
+    def draw(figure: "Figure") -> None:
+        axes = figure.subplots()
+        rate = RATES[0]
+        lowest = rate / 2  # room for the dot, however few the others are
+        for (name, curve), colour in zip(
+            curves.items(), (BLUE, ORANGE, GREEN, RED) * len(curves), strict=False
+        ):
+            seen, found = curve.fpr > 0, curve.points[0].tpr
+            lowest = min(lowest, float(curve.fpr[seen].min(initial=1.0)))
+            axes.step(curve.fpr, curve.tpr, where="post", color=colour, label=_label(name, curve))
+            if found:
+                axes.plot([rate], [found], "o", color=colour, ms=5)
+            else:
+                below(axes, [rate], "_nolegend_", colour=colour)
+        quoted = [c.points[0].tpr / 2 for c in curves.values() if c.points[0].tpr]
+        axes.plot([lowest, 1], [lowest, 1], "--", color=GREY, label="a coin")
+        axes.set(
+            xscale="log",
+            yscale="log",
+            xlim=(lowest, 1),
+            ylim=(min(lowest, *quoted, 1.0), 1.05),
+            xlabel="false positives",
+            ylabel="true positives",
+        )
+        # A line each: side by side they are wider than the picture.
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13))
+        headline(figure, title)
+
+    return png(draw, (4.6, 4.5 + 0.17 * len(curves)))
+
+
+def _label(name: str, curve: Roc) -> str:
+    low, high = curve.auc_interval
+    return f"{name}: area {curve.auc:.2f} [{low:.2f}, {high:.2f}]"

@@ -1,0 +1,69 @@
+"""What an interrupted audit goes on from: the clients that are through while others are not.
+
+A file a client, whole or not there, which says of what run and settings it is; one of others, or a
+damaged one, is as none. They hold pictures of private samples, are the auditor's like all of
+`audit/`, and go when the audit is through.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_tensors, write_tensors
+
+Audited = tuple[dict[str, Any], dict[str, bytes]]
+"""The record of a client, and its pictures by name."""
+
+
+def digest(files: Iterable[Path], settings: dict[str, Any]) -> str:
+    """What an audit is of: the content of its files, its settings (plain JSON), our version."""
+    about = json.dumps(settings | {"version": version("panas")}, sort_keys=True)
+    total = hashlib.sha256(about.encode())
+    for path in sorted(files):
+        total.update(f"{path.name} {path.stat().st_size}\n".encode())
+        total.update(path.read_bytes())
+    return total.hexdigest()
+
+
+class Unfinished:
+    """The clients of one audit that are through.
+
+    Args:
+        folder: theirs alone, made if needed.
+        of: `digest` of the audit.
+
+    """
+
+    def __init__(self, folder: Path, of: str) -> None:
+        self._folder, self._of = folder, of
+
+    def known(self, client: int) -> Audited | None:
+        """What was kept of a client; None if nothing was, or it is of another audit."""
+        try:
+            pictures, notes = read_tensors(self._file(client))
+        except BadInput:
+            return None
+        if notes["of"] != self._of:
+            return None
+        return json.loads(notes["record"]), {k: v.numpy().tobytes() for k, v in pictures.items()}
+
+    def keep(self, client: int, audited: Audited) -> None:
+        """Put a client's record and pictures on disk."""
+        record, pictures = audited
+        arrays = {k: torch.frombuffer(bytearray(v), dtype=torch.uint8) for k, v in pictures.items()}
+        notes = {"of": self._of, "record": json.dumps(record, allow_nan=False)}
+        write_tensors(self._file(client), arrays, notes)
+
+    def forget(self) -> None:
+        """The audit is through."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _file(self, client: int) -> Path:
+        return self._folder / f"client-{client:03d}.safetensors"

@@ -1,0 +1,103 @@
+"""What scores show, in a word and a sentence.
+
+| verdict | when |
+|---|---|
+| leaks | the best attack's R^2 is above the best blind control's by more than `MARGIN` |
+| no better than blind | it is not |
+| inconclusive | the interval holds `MARGIN`, there are fewer than `MIN_SAMPLES` samples, |
+| | or too few public samples to learn an attack from |
+| nothing left | the client sent no release |
+
+The paired bootstrap interval of the difference must lie above the margin, or not above it. The
+best of k attacks is chosen by the scores that it is judged by, so that a leak is claimed at
+1 - 0.05 / k (Bonferroni), and silence at 95 %. Whatever the attacks see, a release leaks that has
+less noise than the ledger was charged for, or a larger epsilon (`attacks.epsilon.release`), that no
+charge covers, or that says of itself what the ledger does not (`attacks.audit.evidence`).
+
+Silence of these attacks proves nothing: the proof is the ledger's epsilon, which stands beside.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from attacks.epsilon.release import ReleaseAudit
+from attacks.reconstruction.metrics import Score, gain_interval
+from attacks.threats import controls
+
+Verdict = Literal["leaks", "no better than blind", "inconclusive", "nothing left"]
+
+MARGIN = 0.05
+"""By how much R^2 must beat the best blind control before it counts as a leak."""
+
+MIN_SAMPLES = 20
+"""With fewer scored samples an interval is too narrow for skewed errors: no verdict is given."""
+
+
+def judge(
+    attacks: Sequence[Score], beside: Sequence[Score], *, rng: np.random.Generator
+) -> tuple[Verdict, str]:
+    """The verdict on reconstructions, and the sentence with its evidence.
+
+    Args:
+        attacks: at least one.
+        beside: the controls, of the same samples.
+        rng: of the bootstrap.
+
+    """
+    mean = next(s for s in beside if s.name == "mean image")
+    best = max(attacks, key=lambda s: -math.inf if math.isnan(s.r2) else s.r2)
+    blind = max((s for s in beside if s.name in controls.BLIND), key=lambda s: s.r2)
+    low, high = gain_interval(best.errors, blind.errors, mean.errors, rng=rng)
+    level = 1 - 0.05 / len(attacks)
+    surely, _ = gain_interval(best.errors, blind.errors, mean.errors, rng=rng, level=level)
+    samples = len(best.errors)
+    verdict: Verdict = "inconclusive"
+    if samples >= MIN_SAMPLES and surely > MARGIN:
+        verdict = "leaks"
+    elif samples >= MIN_SAMPLES and high <= MARGIN:
+        verdict = "no better than blind"
+    evidence = (
+        f"R^2 of the best attack ({best.name}) {best.r2:.3f}, of the best blind control "
+        f"({blind.name}) {blind.r2:.3f}: a difference of {best.r2 - blind.r2:.3f} "
+        f"[{low:.3f}, {high:.3f}] on {samples} samples, of which {MARGIN} is let pass"
+    )
+    for ceiling in (s for s in beside if s.name == "ceiling"):
+        evidence += f"; noiseless rows would give {ceiling.r2:.3f}"
+    return verdict, evidence
+
+
+def with_claim(
+    verdict: Verdict,
+    evidence: str,
+    audit: ReleaseAudit | None,
+    spent: float | None,
+    fault: str | None = None,
+) -> tuple[Verdict, str]:
+    """The verdict on a whole release: on reconstructions, and on what it claims.
+
+    Args:
+        verdict: of `judge`.
+        evidence: its sentence.
+        audit: of the release; None where it claims nothing.
+        spent: epsilon that the ledger claims for all that the client did; None without a ledger.
+        fault: what contradicts the ledger; None: nothing.
+
+    """
+    if spent is not None:
+        evidence += (
+            f"; claimed epsilon {'infinity' if spent == math.inf else f'{spent:.3g}'} in all"
+        )
+    if fault is not None:
+        verdict, evidence = "leaks", f"{evidence}; {fault}"
+    if audit is None:
+        return verdict, evidence
+    m, (low, high) = audit.mechanism, audit.noise_interval
+    evidence += (
+        f"; this release alone claims {audit.claim:.2f} at delta {m.delta:g}, and has at least "
+        f"{m.lower_bound:.2f} ({m.confidence:.1%} sure; so many draws can show {m.ceiling:.2f}); "
+        f"the noise of its {audit.part} is {audit.noise:.3f} [{low:.3f}, {high:.3f}] of its claim"
+    )
+    return ("leaks" if audit.refuted else verdict), evidence

@@ -1,0 +1,292 @@
+"""The one-run audit: a lower bound on epsilon from the canaries of one training.
+
+For each of m canaries a fair coin decides whether it joins the training set. After the training
+the auditor scores all m, guesses that the k+ highest were in and the k- lowest were not, and
+abstains from the rest. Were the training (epsilon, delta)-private for one sample added or removed,
+no auditor would guess better than randomised response, which is right with probability
+e^epsilon / (1 + e^epsilon), but for what delta allows:
+
+    P(V >= v) <= f(v) + 2 m delta max_{1 <= i <= v} (f(v - i) - f(v)) / i
+    f(v) = P(Binomial(r, e^epsilon / (1 + e^epsilon)) >= v)
+
+| symbol | name |
+|---|---|
+| m | number of canaries |
+| r = k+ + k- | `guesses` |
+| v | `correct`, the guesses that were right |
+| V | the same as a random variable |
+
+A bound holds whatever the score is and whatever else the network was trained on. Guesses depend on
+scores alone, so that they are post-processing. Several pairs (k+, k-) may be tried: each then
+answers for its share of the error (a union bound).
+
+What it can show: that a claim is false, at the stated confidence. What it cannot: that a claim is
+true, or an epsilon above `ceiling` (with 1,000 canaries 5.6). Black-box canaries hardly ever reach
+a DP-SGD's claim; `attacks.epsilon.gradient_canaries` come nearer.
+
+Source: Steinke, Nasr and Jagielski 2023 (arXiv 2305.08846), algorithm 1, theorem 5.2, appendix D.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from scipy.special import bdtrc
+from torch import Tensor
+
+from panas.data.samples import Indices, Samples
+from panas.runtime.errors import BadInput
+
+MOST = 60.0
+"""No epsilon above this is ever tried; a float cannot tell it from infinity."""
+
+STEP = 0.1
+"""Of epsilon, in which p-values are scanned before they are bisected."""
+
+
+C = TypeVar("C", bound="Canaries")
+T = TypeVar("T")
+
+
+@runtime_checkable
+class Canaries(Protocol):
+    """What an auditor plants: `Samples`, `gradient_canaries.Diracs`, or one's own."""
+
+    def __len__(self) -> int:
+        """How many."""
+        ...
+
+    def take(self: C, indices: Indices) -> C:
+        """Those at `indices`, in that order."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneRunAudit:
+    """What the canaries of one training tell.
+
+    Attributes:
+        lower_bound: epsilon is at least this, 0 or more, at `delta`.
+        ceiling: the bound if every guess were right.
+        canaries: m.
+        guesses: r of the pair (k+, k-) that gave the bound.
+        correct: v of the same.
+        confidence: probability that a true claim is not refuted, in (0, 1).
+        delta: of the claim that is tested, in [0, 1).
+        claim: epsilon that is claimed; infinity if none is.
+
+    """
+
+    lower_bound: float
+    ceiling: float
+    canaries: int
+    guesses: int
+    correct: int
+    confidence: float
+    delta: float
+    claim: float
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the claim is false, at the stated confidence."""
+        return self.lower_bound > self.claim
+
+
+def audit_training(
+    train: Callable[[C], T],
+    canaries: C,
+    score: Callable[[T, C], Float[Tensor, "m"]],
+    *,
+    rng: np.random.Generator,
+    delta: float,
+    confidence: float = 0.95,
+    guesses: Sequence[tuple[int, int]] | None = None,
+    claim: float = math.inf,
+) -> OneRunAudit:
+    """Audit a training with one run of it.
+
+    Args:
+        train: trains once on its own data and on the canaries that it is given, and gives what
+            the adversary sees of the result, say a callable from images to logits.
+        canaries: m of them; they count as samples of the training set.
+        score: of each canary, from what the adversary sees; the higher, the more it looks as if
+            the canary was in.
+        rng: of the coins; nobody else may know its draws.
+        delta: in [0, 1).
+        confidence: in (0, 1).
+        guesses: see `audit_scores`.
+        claim: epsilon that the training claims at `delta`, for one sample added or removed.
+
+    Returns:
+        The bound and the terms on which it holds.
+
+    Raises:
+        BadInput: as `audit_scores` does.
+
+    """
+    included = torch.from_numpy(rng.random(len(canaries)) < 0.5)
+    seen = train(canaries.take(included.nonzero().flatten()))
+    return audit_scores(
+        score(seen, canaries),
+        included,
+        delta=delta,
+        confidence=confidence,
+        guesses=guesses,
+        claim=claim,
+    )
+
+
+def audit_scores(
+    scores: Float[Tensor, "m"],
+    included: Bool[Tensor, "m"],
+    *,
+    delta: float,
+    confidence: float = 0.95,
+    guesses: Sequence[tuple[int, int]] | None = None,
+    claim: float = math.inf,
+) -> OneRunAudit:
+    """A lower bound on epsilon from the scores of canaries and the coins that chose them.
+
+    Args:
+        scores: one a canary; infinite ones are welcome. Of equal ones the later canary ranks
+            higher, so that their order must not tell the coins.
+        included: the coins: fair, independent, and unknown to whoever scored.
+        delta: in [0, 1).
+        confidence: in (0, 1).
+        guesses: pairs (k+, k-) that are tried, fixed before the scores were seen; by default a
+            tenth of the canaries each, and half of them each: good for a noisy training, and for
+            one without protection.
+        claim: epsilon that the training claims at `delta`.
+
+    Returns:
+        The best bound of all pairs. For an (epsilon, delta)-private training it exceeds epsilon
+        with probability at most 1 - confidence.
+
+    Raises:
+        BadInput: for fewer than 2 canaries, a score that is no number, a coin too few or too many,
+            a pair that guesses nothing or more than there are, or delta or confidence out of
+            range.
+
+    """
+    scores, included = scores.detach().cpu(), included.cpu()
+    m = len(scores)
+    if m < 2 or len(included) != m or bool(scores.isnan().any()):
+        raise BadInput(
+            "expected a score for each of two or more canaries, all numbers, and as many coins, "
+            f"got {m} and {len(included)}; plant more, and see that no score is NaN"
+        )
+    tried = guesses or ((max(1, m // 10),) * 2, (m // 2,) * 2)
+    for k in tried:
+        if min(k) < 0 or not 0 < sum(k) <= m:
+            raise BadInput(f"expected pairs (k+, k-) of 1 to {m} guesses, got {k}; guess less")
+    order = scores.argsort(stable=True)
+    level = 1 - (1 - confidence) / len(tried)
+    found = []
+    for ins, outs in tried:
+        r = ins + outs
+        v = int(included[order[m - ins :]].sum()) + int((~included[order[:outs]]).sum())
+        found.append((epsilon_bound(m, r, v, delta, level), r, v))
+    bound, r, v = max(found)
+    return OneRunAudit(
+        lower_bound=bound,
+        ceiling=max(epsilon_bound(m, sum(k), sum(k), delta, level) for k in tried),
+        canaries=m,
+        guesses=r,
+        correct=v,
+        confidence=confidence,
+        delta=delta,
+        claim=claim,
+    )
+
+
+@cache
+def epsilon_bound(m: int, r: int, v: int, delta: float, confidence: float = 0.95) -> float:
+    """The least epsilon that v right ones of r guesses on m canaries do not refute.
+
+    Args:
+        m: canaries, at least 1.
+        r: guesses, 1 to m.
+        v: right ones, 0 to r.
+        delta: in [0, 1).
+        confidence: in (0, 1).
+
+    Returns:
+        The largest epsilon below which every p-value is less than 1 - confidence; at least 0.
+
+    """
+    if not (0 <= delta < 1 and 0 < confidence < 1):
+        raise BadInput(
+            f"expected delta in [0, 1) and confidence in (0, 1), got {delta} and {confidence}; "
+            "give probabilities"
+        )
+
+    def refuted(epsilon: float) -> bool:
+        return p_value(m, r, v, epsilon, delta) < 1 - confidence
+
+    # The part of delta does not always grow with epsilon: from below, no crossing is jumped.
+    low = 0.0
+    if not refuted(low):
+        return 0.0
+    while low < MOST and refuted(low + STEP):
+        low += STEP
+    high = low + STEP
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low
+
+
+def p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
+    """An upper bound on the probability of v or more right guesses; see the module's text.
+
+    Args:
+        m: canaries, at least 1.
+        r: guesses, 1 to m.
+        v: right ones, 0 to r.
+        epsilon: 0 or more, of the claim.
+        delta: in [0, 1), of the claim.
+
+    """
+    if not 0 <= v <= r <= m:
+        raise BadInput(f"expected 0 <= right <= guesses <= canaries, got {v}, {r} and {m}")
+    q = 1 / (1 + math.exp(-epsilon))
+    f = bdtrc(v - 1, r, q)
+    i = np.arange(1, v + 1)
+    slopes = (bdtrc(v - i - 1, r, q) - f) / i
+    return float(min(1.0, f + 2 * m * delta * slopes.max(initial=0.0)))
+
+
+def mislabelled(samples: Samples, m: int, rng: np.random.Generator) -> Samples:
+    """m different samples, at most all, each with a wrong label: all wrong ones equally likely.
+
+    What they are taken from must not be trained on besides.
+
+    Raises:
+        BadInput: if there are too few samples, or there is no wrong label.
+
+    """
+    if m > len(samples) or samples.classes < 2:
+        raise BadInput(
+            f"expected {m} samples or more of two or more classes, got {len(samples)} of "
+            f"{samples.classes}; plant fewer canaries"
+        )
+    chosen = samples.take(rng.choice(len(samples), m, replace=False))
+    shift = torch.from_numpy(rng.integers(1, samples.classes, m))
+    return Samples(chosen.x, (chosen.y + shift) % samples.classes, samples.classes)
+
+
+def random_patterns(like: Samples, m: int, rng: np.random.Generator) -> Samples:
+    """m images of black and white at random, with random labels, of the shape and type of `like`.
+
+    Nothing in the data helps to learn them: what a network knows of one, it has memorised.
+    """
+    white = torch.from_numpy(rng.random((m, *like.shape)) < 0.5)
+    y = torch.from_numpy(rng.integers(like.classes, size=m))
+    if like.x.dtype == torch.uint8:
+        return Samples(white.to(torch.uint8) * 255, y, like.classes)
+    return Samples(2 * white.float() - 1, y, like.classes)

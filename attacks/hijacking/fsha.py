@@ -1,0 +1,273 @@
+"""FSHA: a malicious server of split learning turns the client's network into one it can invert.
+
+The server trains an autoencoder on public images, whose encoder is the pilot f~. Instead of the
+task's gradients it sends the client those of a critic that tells z = f(x) from f~(public x), so
+that f learns to send what f~ would have sent, which the server's decoder inverts. The server is a
+`Hijacker`: an object that is given smashed features and gives gradients, and never holds a client.
+
+| symbol | name |
+|---|---|
+| z, f | what the client sends, and its network (`attacks.hijacking.split_learning`) |
+| f~ | `pilot`: strided convolutions with swish between them |
+| f~^-1 | `decoder`: transposed convolutions with ReLU between them, and tanh |
+| D | `critic`: a convolution, residual blocks, a strided convolution, one number a sample |
+| lambda | `penalty`, weight of the critic's gradient penalty |
+
+In each iteration D ascends mean D(z) - mean D(f~(x_pub)) - lambda mean (|grad D(z^)| - 1)^2, z^
+being uniform between a z and an f~(x_pub); f~ and its decoder descend the squared error of
+f~^-1(f~(x_pub)); the client gets the gradients of D(z_i), to descend.
+
+Source: Pasquini, Ateniese and Bernaschi 2021 (arXiv 2012.02670). Their settings: width 1, six
+blocks in the critic and one step of it an iteration, lambda 500, constant learning rates 1e-5 (f,
+f~ and its decoder) and 1e-4 (D), batches of 64, 10,000 iterations. What is else here makes narrow
+networks learn quickly: f imitates a pilot with swish far sooner than the linear one that the
+authors' code has too, and follows a critic that takes several steps for each of its own; a decoder
+that learns under noise forgives what the imitation lacks; and the spread of f~ is held, which
+else drifts away. The norm in the penalty is one a channel of z^, as in the authors' code; with one
+over all of z^, as in their text, the attack is far slower.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from attacks.hijacking.split_learning import Residual, channels, check_images, draw
+from panas.data.samples import Samples
+from panas.privacy.budget import Budget
+from panas.runtime.errors import BadInput
+from panas.runtime.seeds import torch_generator
+
+Slopes = Literal["channel", "sample"]
+"""Whether the critic is to have slope 1 in each channel of a sample's features, or in all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hijack:
+    """Settings of the attack, and of the client's training, which the server announces."""
+
+    width: float = 0.25
+    """Channel counts of f, f~ and decoder, as a share of the paper's; above 0."""
+    critic_width: float = 0.375
+    """Channel count of the critic, as a share of the paper's 256; above 0."""
+    critic_blocks: int = 1
+    """Residual blocks of the critic, 0 or more; 6 in the paper."""
+    critic_steps: int = 6
+    """Steps of D an iteration, at least 1; 1 in the paper."""
+    batch_size: int = 64
+    """Samples a batch, at least 2; expected ones, where the client runs DP-SGD."""
+    iterations: int = 4500
+    """Batches that the client sends, at least 1."""
+    client_rate: float = 3e-4
+    """Learning rate of f (Adam), above 0. Narrow networks need larger rates than the paper's."""
+    pilot_rate: float = 2e-3
+    """Learning rate of f~ and its decoder (Adam), above 0."""
+    critic_rate: float = 1e-3
+    """Learning rate of D (Adam), above 0."""
+    momentum: float = 0.5
+    """Adam's first decay rate for f and D, in [0, 1); 0.9 in the paper."""
+    last_rate: float = 0.02
+    """All learning rates fall linearly to this share of themselves, in (0, 1]; 1 in the paper.
+    Constant rates leave the two sides circling each other."""
+    blur: float = 0.2
+    """Noise on f~(x_pub) when its decoder learns, as a share of their spread, 0 or more; 0 in the
+    paper. f never imitates f~ to the last digit, and this decoder forgives it."""
+    hold: float = 0.05
+    """Weight of (spread of f~(x_pub) - 1)^2 beside the autoencoder's error, 0 or more; 0 in the
+    paper. Unheld, the spread drifts from what the critic's slopes of 1 suit."""
+    penalty: float = 500.0
+    """lambda, 0 or more."""
+    slopes: Slopes = "channel"
+    """Which norm the penalty bounds."""
+    scored: int = 500
+    """Private samples, always the same ones, whose reconstructions are scored; at most all."""
+    score_every: int = 200
+    """Iterations between two points of the curve, at least 1."""
+    save_every: int = 200
+    """Iterations between two states on disk, at least 1."""
+    epsilon: float = math.inf
+    """Of the client's DP-SGD over all iterations; infinity for a client without."""
+    delta: float = 1e-5
+    """Of the same, in (0, 1)."""
+    clip: float = 1.0
+    """C of the same, above 0."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be run."""
+        for name in ("width", "critic_width", "client_rate", "pilot_rate", "critic_rate", "clip"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise BadInput(f"expected {name} above 0, got {getattr(self, name)}; raise it")
+        least = {"batch_size": 2, "critic_blocks": 0, "blur": 0, "hold": 0, "penalty": 0}
+        counts = ("iterations", "critic_steps", "scored", "score_every", "save_every")
+        for name, low in (least | dict.fromkeys(counts, 1)).items():
+            if not low <= getattr(self, name) < math.inf:
+                raise BadInput(f"expected {name} >= {low}, got {getattr(self, name)}; raise it")
+        if not 0 <= self.momentum < 1:
+            raise BadInput(f"expected momentum in [0, 1), got {self.momentum}; try 0.5")
+        if not 0 < self.last_rate <= 1:
+            raise BadInput(f"expected last_rate in (0, 1], got {self.last_rate}; try 0.1")
+        Budget(self.epsilon, self.delta)
+
+    def rate_share(self, iteration: int) -> float:
+        """The share of all learning rates at an iteration, counted from 0."""
+        return 1 - (1 - self.last_rate) * iteration / self.iterations
+
+
+class Crop(nn.Module):
+    """The middle of larger maps."""
+
+    def __init__(self, side: tuple[int, int]) -> None:
+        super().__init__()
+        self.side = side
+
+    def forward(self, x: Float[Tensor, "b c s t"]) -> Float[Tensor, "b c h w"]:
+        """Cut off what is too much on all sides."""
+        (s, t), (h, w) = x.shape[2:], self.side
+        top, left = (s - h) // 2, (t - w) // 2
+        return x[:, :, top : top + h, left : left + w]
+
+
+def pilot(image_channels: int, width: float) -> nn.Sequential:
+    """f~: images to features of the shape of z."""
+    k1, k2, k3 = channels(width)
+    return nn.Sequential(
+        nn.Conv2d(image_channels, k1, 3, 2, 1),
+        nn.SiLU(),
+        nn.Conv2d(k1, k2, 3, 2, 1),
+        nn.SiLU(),
+        nn.Conv2d(k2, k3, 3, 2, 1),
+        nn.SiLU(),
+        nn.Conv2d(k3, k3, 3, 1, 1),
+    )
+
+
+def decoder(shape: tuple[int, int, int], width: float) -> nn.Sequential:
+    """f~^-1: features to images of `shape` (c, h, w) in [-1, 1]."""
+    _, k2, k3 = channels(width)
+    return nn.Sequential(
+        nn.ConvTranspose2d(k3, k3, 3, 2, 1, output_padding=1),
+        nn.ReLU(),
+        nn.ConvTranspose2d(k3, k2, 3, 2, 1, output_padding=1),
+        nn.ReLU(),
+        nn.ConvTranspose2d(k2, shape[0], 3, 2, 1, output_padding=1),
+        Crop(shape[1:]),
+        nn.Tanh(),
+    )
+
+
+def critic(z_shape: tuple[int, int, int], width: float, blocks: int) -> nn.Sequential:
+    """D: features to one number a sample, (b,)."""
+    k, (_, u, v) = channels(width)[2], z_shape
+    return nn.Sequential(
+        nn.Conv2d(z_shape[0], k, 3, padding=1),
+        *(Residual(k, k) for _ in range(blocks)),
+        nn.Conv2d(k, k, 3, 2, 1),
+        nn.Flatten(),
+        nn.Linear(k * -(-u // 2) * -(-v // 2), 1),
+        nn.Flatten(0),
+    )
+
+
+def gradient_penalty(
+    network: nn.Module, z: Float[Tensor, "b k u v"], slopes: Slopes
+) -> Float[Tensor, ""]:
+    """Mean of (|gradient of D at z_i| - 1)^2, the norm taken over all of z_i or over each channel.
+
+    It can be differentiated in the weights of D.
+    """
+    at = z.detach().requires_grad_()
+    (slope,) = torch.autograd.grad(network(at).sum(), at, create_graph=True)
+    norms = slope.flatten(2 if slopes == "channel" else 1).norm(dim=-1)
+    return (norms - 1).square().mean()
+
+
+class Hijacker:
+    """The malicious server: public samples, three networks, and gradients for whoever sends z.
+
+    Args:
+        public: samples of the client's domain, none of them the client's.
+        how: settings.
+        rng: initial weights, batches and interpolation.
+        device: where it computes.
+
+    Raises:
+        BadInput: if there are fewer public samples than a batch, or one is not finite.
+
+    """
+
+    def __init__(
+        self, public: Samples, how: Hijack, *, rng: np.random.Generator, device: torch.device
+    ) -> None:
+        check_images(public, how.batch_size, "public")
+        self._public, self._how, self._rng, self._device = public, how, rng, device
+        c, h, w = public.shape
+        side = (-(-h // 8), -(-w // 8))
+        self.networks = nn.ModuleDict(
+            {
+                "pilot": pilot(c, how.width),
+                "decoder": decoder((c, h, w), how.width),
+                "critic": critic(
+                    (channels(how.width)[2], *side), how.critic_width, how.critic_blocks
+                ),
+            }
+        )
+        draw(self.networks, torch_generator(rng))
+        self.networks.to(device)
+        self._pilot, self._decoder = self.networks["pilot"], self.networks["decoder"]
+        self._critic = self.networks["critic"]
+        self.optimisers = {
+            "autoencoder": torch.optim.Adam(
+                [*self._pilot.parameters(), *self._decoder.parameters()], lr=how.pilot_rate
+            ),
+            "critic": torch.optim.Adam(
+                self._critic.parameters(), lr=how.critic_rate, betas=(how.momentum, 0.999)
+            ),
+        }
+
+    def answer(self, z: Float[Tensor, "b k u v"]) -> Float[Tensor, "b k u v"]:
+        """Learn from a batch of smashed features; the gradients of D(z_i) for the client."""
+        chosen = self._rng.choice(len(self._public), self._how.batch_size, replace=False)
+        x = self._public.inputs(chosen).to(self._device)
+        own = self._pilot(x)
+        # The spread is part of the graph: else f~ would outshout the noise by growing.
+        spread = own.std()
+        noise = torch.from_numpy(self._rng.standard_normal(own.shape)).to(own)
+        error = (self._decoder(own + self._how.blur * spread * noise) - x).square().mean()
+        _step(self.optimisers["autoencoder"], error + self._how.hold * (spread - 1).square())
+        return self._judge(z, own.detach()) if len(z) else torch.zeros_like(z)
+
+    def _judge(self, z: Tensor, own: Tensor) -> Tensor:
+        """Step D; the gradients of D(z_i) before its last step."""
+        at = z.detach().requires_grad_()
+        for _ in range(self._how.critic_steps):
+            at.grad = None
+            judged = self._critic(torch.cat([at, own]))
+            gap = judged[: len(z)].mean() - judged[len(z) :].mean()
+            partner = torch.from_numpy(self._rng.integers(len(own), size=len(z))).to(z.device)
+            share = torch.from_numpy(self._rng.random((len(z), 1, 1, 1))).to(z)
+            between = share * z + (1 - share) * own[partner]
+            bound = gradient_penalty(self._critic, between, self._how.slopes)
+            _step(self.optimisers["critic"], self._how.penalty * bound - gap)
+        assert at.grad is not None
+        # The critic descends minus the mean of D(z_i); the client is to descend D(z_i) itself.
+        return -len(z) * at.grad
+
+    @torch.no_grad()
+    def reconstruct(self, z: Float[Tensor, "m k u v"]) -> Float[Tensor, "m c h w"]:
+        """Images of smashed features, in [-1, 1]."""
+        return torch.cat([self._decoder(part) for part in z.split(512)])
+
+    @torch.no_grad()
+    def rehearse(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
+        """Images through pilot and decoder: what the attack makes of a client that obeys."""
+        return torch.cat([self._decoder(self._pilot(part)) for part in x.split(512)])
+
+
+def _step(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
+    optimiser.zero_grad(set_to_none=True)
+    loss.backward()
+    optimiser.step()

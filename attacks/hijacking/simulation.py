@@ -1,0 +1,298 @@
+"""FSHA tried: a simulated client and the hijacker talk, and the holder of the truth scores it.
+
+The hijacker (`attacks.hijacking.fsha`) is handed smashed features alone. This module holds both
+ends and the truth, as an auditor does. With a file to keep its state in (networks, optimisers,
+generators), a trial that was killed goes on as if nothing had happened; only draws of system
+noise, which nothing can repeat, are new.
+"""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from attacks.hijacking.fsha import Hijack, Hijacker
+from attacks.hijacking.split_learning import Client, Defence, exchange, noise_for
+from attacks.reconstruction.metrics import Score, candidates, score
+from panas.data.samples import Samples
+from panas.privacy.accounting.epsilon import epsilon
+from panas.privacy.accounting.events import SampledGaussian
+from panas.privacy.budget import Budget
+from panas.privacy.noise import NoiseSource, SystemNoise
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_tensors, write_tensors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hijacked:
+    """What the attack achieved."""
+
+    score: Score
+    """Of the reconstructions, on [-1, 1]; its R^2 is against the mean public image."""
+    mean_image_mse: float
+    """The mean public image's error on the same samples: what a blind guess scores."""
+    autoencoder_mse: float
+    """The error of f~^-1(f~(x)) on the same samples: what a perfect f would leave."""
+    curve: tuple[tuple[int, float], ...]
+    """(iteration, MSE of the scored samples)."""
+    iterations: int
+    seconds: float
+    """Wall-clock seconds of the iterations, over all sittings."""
+    cpu_seconds: float
+    """Processor seconds of the same: what counts on a machine that others use too."""
+    epsilon: float
+    """Of the *weights* of f, by the client's DP-SGD, at `Hijack.delta`; infinity without. The
+    smashed features are not covered by it."""
+    noise_multiplier: float
+    """sigma of that DP-SGD; 0 without."""
+    truth: Float[Tensor, "m c h w"]
+    reconstructions: Float[Tensor, "m c h w"]
+
+    @property
+    def mse(self) -> float:
+        """Mean squared error on [-1, 1]."""
+        return self.score.mse
+
+    @property
+    def r2(self) -> float:
+        """R^2 against the mean public image."""
+        return self.score.r2
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A point of the curve, as the callback hears of it."""
+
+    iteration: int
+    iterations: int
+    mse: float
+
+
+def attack(
+    private: Samples,
+    public: Samples,
+    how: Hijack,
+    *,
+    rng: np.random.Generator,
+    noise: NoiseSource | None = None,
+    device: str = "cpu",
+    state: Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Hijacked:
+    """Let a client train with a hijacker for a server, and score what the hijacker reconstructs.
+
+    Args:
+        private: the client's samples, at least a batch.
+        public: the hijacker's, of the same shape and domain, at least a batch, none in `private`.
+        how: settings; a finite epsilon puts DP-SGD on the client's network.
+        rng: of everything but the client's privacy noise.
+        noise: Poisson sampling and noise of DP-SGD; by default the system's.
+        device: where both ends compute, as torch names it.
+        state: a safetensors file to keep the trial in, and to go on from if it is there.
+        progress: called with each point of the curve.
+
+    Raises:
+        BadInput: if samples are too few, not finite or of different shapes, or `state` is of
+            another trial.
+
+    """
+    if private.shape != public.shape:
+        raise BadInput(
+            f"expected public samples of the private ones' shape {private.shape}, got "
+            f"{public.shape}; take them from one domain"
+        )
+    seeds = [int(s) for s in rng.integers(2**63, size=4)]
+    trial = _Trial(private, public, how, seeds, noise or SystemNoise(), torch.device(device))
+    if state is not None and state.exists():
+        trial.load(state)
+    trial.run(state, progress or (lambda _: None))
+    return trial.result()
+
+
+class _Trial:
+    """Both ends, and how far they are."""
+
+    def __init__(
+        self,
+        private: Samples,
+        public: Samples,
+        how: Hijack,
+        seeds: list[int],
+        noise: NoiseSource,
+        device: torch.device,
+    ) -> None:
+        self._how, self._private, self._public = how, private, public
+        self._rngs = {
+            "client": np.random.default_rng(seeds[0]),
+            "server": np.random.default_rng(seeds[1]),
+        }
+        self._bootstrap = np.random.default_rng(seeds[3])
+        self._defence = _defence(how, len(private))
+        self._client = Client(
+            private,
+            width=how.width,
+            batch_size=how.batch_size,
+            learning_rate=how.client_rate,
+            momentum=how.momentum,
+            defence=self._defence,
+            rng=self._rngs["client"],
+            noise=noise,
+            device=device,
+        )
+        self._server = Hijacker(public, how, rng=self._rngs["server"], device=device)
+        self._networks: dict[str, nn.Module] = {
+            "client": self._client.network,
+            "server": self._server.networks,
+        }
+        self._optimisers = {"client": self._client.optimiser} | self._server.optimisers
+        chosen = np.random.default_rng(seeds[2]).permutation(len(private))[: how.scored]
+        self._scored = np.sort(chosen)
+        self._truth = private.inputs(self._scored).to(device)
+        self._about = {"how": asdict(how), "seeds": seeds, "data": _digest(private, public)}
+        self._iteration, self._seconds, self._cpu_seconds = 0, 0.0, 0.0
+        self._curve: list[tuple[int, float]] = []
+
+    def run(self, state: Path | None, progress: Callable[[Progress], None]) -> None:
+        """All iterations that are left."""
+        how = self._how
+        while self._iteration < how.iterations:
+            began, busy = time.monotonic(), time.process_time()
+            self._set_rates()
+            exchange(self._client, self._server)
+            self._iteration += 1
+            self._seconds += time.monotonic() - began
+            self._cpu_seconds += time.process_time() - busy
+            last = self._iteration == how.iterations
+            if last or self._iteration % how.score_every == 0:
+                mse = _mse(self._reconstruct(), self._truth)
+                self._curve.append((self._iteration, mse))
+                progress(Progress(self._iteration, how.iterations, mse))
+            if state is not None and (last or self._iteration % how.save_every == 0):
+                self.save(state)
+
+    def result(self) -> Hijacked:
+        """Scores of the fixed samples at the networks as they are."""
+        truth, images = self._truth.cpu(), self._reconstruct().cpu()
+        mean_image = self._public.inputs().mean(0)
+        spent = math.inf
+        if self._defence is not None:
+            spent = epsilon([_event(self._how, self._defence, len(self._private))], self._how.delta)
+        rng = self._bootstrap
+        among = candidates(self._private.y[torch.from_numpy(self._scored)], rng=rng)
+        return Hijacked(
+            score=score("fsha", truth, images, mean_image, rng=rng, among=among),
+            mean_image_mse=_mse(mean_image.expand_as(truth), truth),
+            autoencoder_mse=float(
+                (self._server.rehearse(self._truth) - self._truth).square().mean()
+            ),
+            curve=tuple(self._curve),
+            iterations=self._iteration,
+            seconds=self._seconds,
+            cpu_seconds=self._cpu_seconds,
+            epsilon=spent,
+            noise_multiplier=self._defence.noise_multiplier if self._defence else 0.0,
+            truth=truth,
+            reconstructions=images,
+        )
+
+    def save(self, path: Path) -> None:
+        """Put everything that going on needs into one file."""
+        tensors = {
+            f"network.{name}.{key}": t
+            for name, network in self._networks.items()
+            for key, t in network.state_dict().items()
+        }
+        for name, optimiser in self._optimisers.items():
+            for i, slots in optimiser.state_dict()["state"].items():
+                tensors |= {f"optimiser.{name}.{i}.{key}": t for key, t in slots.items()}
+        record = {
+            "iteration": self._iteration,
+            "seconds": self._seconds,
+            "cpu_seconds": self._cpu_seconds,
+            "curve": self._curve,
+            "rngs": {name: rng.bit_generator.state for name, rng in self._rngs.items()},
+        }
+        write_tensors(
+            path, tensors, {"about": json.dumps(self._about), "record": json.dumps(record)}
+        )
+
+    def load(self, path: Path) -> None:
+        """Take everything up again.
+
+        Raises:
+            BadInput: if the file is damaged, or of another trial.
+
+        """
+        tensors, notes = read_tensors(path)
+        if notes.get("about") != json.dumps(self._about):
+            raise BadInput(
+                f"expected the state of this very attack at {path}, got that of other settings, "
+                "seed or samples; delete it or name another file"
+            )
+        record = json.loads(notes["record"])
+        for name, network in self._networks.items():
+            network.load_state_dict(_under(tensors, f"network.{name}."))
+        for name, optimiser in self._optimisers.items():
+            slots: dict[int, dict[str, Tensor]] = {}
+            for key, t in _under(tensors, f"optimiser.{name}.").items():
+                i, _, slot = key.partition(".")
+                slots.setdefault(int(i), {})[slot] = t
+            groups = optimiser.state_dict()["param_groups"]
+            optimiser.load_state_dict({"state": slots, "param_groups": groups})
+        for name, rng in self._rngs.items():
+            rng.bit_generator.state = record["rngs"][name]
+        self._iteration = record["iteration"]
+        self._seconds, self._cpu_seconds = record["seconds"], record["cpu_seconds"]
+        self._curve = [(i, mse) for i, mse in record["curve"]]
+
+    def _set_rates(self) -> None:
+        share, how = self._how.rate_share(self._iteration), self._how
+        rates = {
+            "client": how.client_rate,
+            "autoencoder": how.pilot_rate,
+            "critic": how.critic_rate,
+        }
+        for name, optimiser in self._optimisers.items():
+            optimiser.param_groups[0]["lr"] = share * rates[name]
+
+    def _reconstruct(self) -> Tensor:
+        return self._server.reconstruct(self._client.smash(self._scored))
+
+
+def _mse(images: Tensor, truth: Tensor) -> float:
+    return float((images - truth).square().mean())
+
+
+def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
+
+
+def _defence(how: Hijack, samples: int) -> Defence | None:
+    """The least noise whose epsilon over all iterations is at most the one asked for."""
+    if how.epsilon == math.inf:
+        return None
+    budget = Budget(how.epsilon, how.delta)
+    budget.check(samples, 0)
+    sigma = noise_for(budget, samples=samples, batch_size=how.batch_size, iterations=how.iterations)
+    return Defence(clip=how.clip, noise_multiplier=sigma)
+
+
+def _event(how: Hijack, defence: Defence, samples: int) -> SampledGaussian:
+    rate = min(1.0, how.batch_size / samples)
+    return SampledGaussian(rate, defence.noise_multiplier, how.iterations)
+
+
+def _digest(*sets: Samples) -> str:
+    digest = hashlib.sha256()
+    for samples in sets:
+        digest.update(f"{samples.x.dtype}{tuple(samples.x.shape)}".encode())
+        digest.update(samples.x.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,264 @@
+"""Split learning: a client sends smashed features, and a server answers with gradients.
+
+In each iteration the client draws a batch of its samples, sends z = f(x), receives one gradient a
+sample with respect to z, and steps f with Adam. What the server computes of z, and whether its
+gradients serve the task that it promised, the client cannot tell: that is what
+`attacks.hijacking.fsha` uses.
+
+| symbol | name |
+|---|---|
+| x, n | the client's samples in [-1, 1], and how many |
+| f | `ResidualNetwork`, the client's part of the network |
+| z | smashed features of a batch, the only thing that a client ever sends |
+| g_i | the server's gradient at z_i, of the loss of sample i alone |
+| B, q | batch size (expected, under DP), and B / n |
+| C, sigma | clipping norm and noise multiplier of DP-SGD |
+
+With a `Defence` the client runs DP-SGD on f: batches are Poisson samples, g_i is pulled back to one
+gradient of f a sample (that of z_i . g_i), clipped to C, summed, noised with sigma C and divided by
+B. What is accounted is T Poisson-sampled Gaussians for *the weights of f*. z is no part of it: it
+is computed by reading the sample again and leaves without noise, so that what a server sees has
+epsilon infinity whatever the weights' epsilon.
+
+Source: Gupta and Raskar 2018 (split learning without label sharing); the network is that of
+Pasquini et al. 2021 (arXiv 2012.02670, their fourth split), without its one batch normalisation,
+which would mix samples.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from panas.data.samples import Indices, Samples
+from panas.privacy.accounting.events import SampledGaussian
+from panas.privacy.budget import Budget
+from panas.privacy.gradients.private import PrivateGradient, poisson_batch
+from panas.privacy.noise import NoiseSource
+from panas.privacy.plan import MAX_NOISE, Plan, cost, least_noise
+from panas.runtime.errors import BadInput
+from panas.runtime.seeds import torch_generator
+
+WIDTHS = (64, 128, 256)
+"""Channels of the paper at a half, a quarter and an eighth of the image's side."""
+
+CHUNK = 512
+"""Samples that are smashed at once, when no gradient is wanted."""
+
+
+@runtime_checkable
+class Server(Protocol):
+    """The other side of the wire."""
+
+    def answer(self, z: Float[Tensor, "b k u v"]) -> Float[Tensor, "b k u v"]:
+        """One gradient a sample with respect to its smashed features; b may be 0 and vary."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Defence:
+    """DP-SGD on the client's network."""
+
+    clip: float
+    """C, above 0: norm of one sample's gradient of f."""
+    noise_multiplier: float
+    """sigma, above 0."""
+
+
+def channels(width: float) -> tuple[int, int, int]:
+    """The paper's channel counts times `width`, each at least 4."""
+    k1, k2, k3 = (max(4, round(width * k)) for k in WIDTHS)
+    return k1, k2, k3
+
+
+class Residual(nn.Module):
+    """ReLU, convolution, ReLU, convolution, beside a shortcut; halves the map with stride 2."""
+
+    def __init__(self, before: int, after: int, stride: int = 1) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(before, after, 3, stride, 1)
+        self.second = nn.Conv2d(after, after, 3, 1, 1)
+        same = stride == 1 and before == after
+        self.shortcut = nn.Identity() if same else nn.Conv2d(before, after, 3, stride, 1)
+
+    def forward(self, x: Float[Tensor, "b k u v"]) -> Float[Tensor, "b l s t"]:
+        """The next feature maps."""
+        return self.shortcut(x) + self.second(F.relu(self.first(F.relu(x))))
+
+
+class ResidualNetwork(nn.Sequential):
+    """f: images (b, c, h, w) to smashed features (b, 256 width, h / 8, w / 8), rounded up."""
+
+    def __init__(self, image_channels: int, width: float) -> None:
+        k1, k2, k3 = channels(width)
+        super().__init__(
+            nn.Conv2d(image_channels, k1, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2, ceil_mode=True),
+            Residual(k1, k1),
+            Residual(k1, k2, 2),
+            Residual(k2, k2),
+            Residual(k2, k3, 2),
+        )
+
+
+def draw(network: nn.Module, generator: torch.Generator) -> None:
+    """Draw all weights anew as the authors' library does: uniform by Glorot, biases zero."""
+    for m in network.modules():
+        if isinstance(m, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
+            nn.init.xavier_uniform_(m.weight, generator=generator)
+            assert m.bias is not None
+            nn.init.zeros_(m.bias)
+
+
+def noise_for(budget: Budget, *, samples: int, batch_size: int, iterations: int) -> float:
+    """The least sigma at which `iterations` steps of DP-SGD fit the budget.
+
+    Raises:
+        BadInput: if no noise is large enough.
+
+    """
+    rate = min(1.0, batch_size / samples)
+    sigma = least_noise(
+        lambda s: cost([SampledGaussian(rate, s, iterations)], budget) <= budget.epsilon
+    )
+    if sigma is None:
+        raise BadInput(
+            f"expected a budget that affords {iterations} steps at q = {rate:.3g}, got epsilon "
+            f"{budget.epsilon:g}, which needs noise above {MAX_NOISE:g}; raise epsilon"
+        )
+    return sigma
+
+
+class Client:
+    """One client: its samples and its network, of which nothing but z ever leaves.
+
+    Args:
+        private: the samples.
+        width: of f, as a share of the paper's channel counts.
+        batch_size: B; expected, under a defence, when batches are Poisson samples.
+        learning_rate: of Adam.
+        momentum: Adam's first decay rate.
+        defence: DP-SGD, or None.
+        rng: initial weights and, without a defence, batches.
+        noise: Poisson sampling and noise of the defence.
+        device: where f is computed.
+
+    Raises:
+        BadInput: if there are fewer samples than a batch, or a sample is not finite.
+
+    Privacy: `send` and `receive` are all that a server may be given. Other members belong to the
+    client's own side, and to the simulation that holds the truth.
+
+    """
+
+    def __init__(
+        self,
+        private: Samples,
+        *,
+        width: float,
+        batch_size: int,
+        learning_rate: float,
+        momentum: float,
+        defence: Defence | None,
+        rng: np.random.Generator,
+        noise: NoiseSource,
+        device: torch.device,
+    ) -> None:
+        check_images(private, batch_size, "private")
+        self._private, self._batch_size, self._device = private, batch_size, device
+        self._rng, self._noise, self._defence = rng, noise, defence
+        self.network = ResidualNetwork(private.shape[0], width)
+        draw(self.network, torch_generator(rng))
+        self.network.to(device)
+        self.optimiser = torch.optim.Adam(
+            self.network.parameters(), lr=learning_rate, betas=(momentum, 0.999)
+        )
+        self._gradient = PrivateGradient(self.network, _pulled_back)
+        self._pending: tuple[Tensor, Tensor] | None = None
+
+    def send(self) -> Float[Tensor, "b k u v"]:
+        """Smashed features of the next batch: numbers alone, with no graph behind them."""
+        x = self._private.inputs(self._batch()).to(self._device)
+        z = self.network(x) if self._defence is None else self._smash(x)
+        self._pending = (x, z)
+        return z.detach().clone()
+
+    def receive(self, gradient: Float[Tensor, "b k u v"]) -> None:
+        """Step f along the server's gradients at the features that were sent last.
+
+        Raises:
+            BadInput: if nothing was sent, or the gradients have another shape.
+
+        """
+        shape = None if self._pending is None else tuple(self._pending[1].shape)
+        if self._pending is None or tuple(gradient.shape) != shape:
+            raise BadInput(
+                f"expected gradients at the features sent last, {shape}, got "
+                f"{tuple(gradient.shape)}; answer each batch once"
+            )
+        (x, z), self._pending = self._pending, None
+        self.optimiser.zero_grad(set_to_none=True)
+        if self._defence is None:
+            z.backward(gradient / len(z))
+        else:
+            self._gradient.step(x, gradient, self._plan(self._defence), self._noise)
+        self.optimiser.step()
+
+    def smash(self, indices: Indices) -> Float[Tensor, "m k u v"]:
+        """f of chosen samples, as of now: for the holder of the truth, to score an attack."""
+        x = self._private.inputs(indices).to(self._device)
+        return torch.cat([self._smash(part) for part in x.split(CHUNK)])
+
+    @torch.no_grad()
+    def _smash(self, x: Tensor) -> Tensor:
+        return self.network(x)
+
+    def _batch(self) -> Indices:
+        n = len(self._private)
+        if self._defence is None:
+            return self._rng.choice(n, self._batch_size, replace=False, shuffle=False)
+        return poisson_batch(n, min(1.0, self._batch_size / n), self._noise)
+
+    def _plan(self, defence: Defence) -> Plan:
+        """What `PrivateGradient` reads of a plan; who counts the steps is the caller."""
+        return Plan(
+            samples=len(self._private),
+            batch_size=self._batch_size,
+            clip=defence.clip,
+            noise_multiplier=defence.noise_multiplier,
+            epochs=1,
+            rounds=1,
+        )
+
+
+def _pulled_back(z: Float[Tensor, "b k u v"], g: Float[Tensor, "b k u v"]) -> Float[Tensor, "b"]:
+    """z_i . g_i, whose gradient in the weights of f is g_i pulled back through f."""
+    return (z * g).flatten(1).sum(1)
+
+
+def exchange(client: Client, server: Server) -> None:
+    """One iteration of the protocol: features up, gradients down."""
+    client.receive(server.answer(client.send()))
+
+
+def check_images(samples: Samples, batch_size: int, whose: str) -> None:
+    """Refuse samples that no batch could be drawn from, or that are no numbers in [-1, 1].
+
+    Raises:
+        BadInput: with one line that says which.
+
+    """
+    if not 1 <= batch_size <= len(samples):
+        raise BadInput(
+            f"expected at least a batch of {batch_size} {whose} samples, got {len(samples)}; "
+            "give more samples or a smaller batch_size, of 1 or more"
+        )
+    if samples.x.is_floating_point() and not bool((samples.x.abs() <= 1).all()):
+        raise BadInput(
+            f"expected {whose} samples in [-1, 1], got others or NaN; scale or clean the data"
+        )

@@ -1,0 +1,1 @@
+"""From releases and networks to labels and membership."""

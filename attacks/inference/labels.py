@@ -1,0 +1,274 @@
+"""What a release says of labels: whose class is which, and how many samples each class has.
+
+| release | labels of rows | histogram |
+|---|---|---|
+| `raw_rows` | in the clear: released beside z | counted |
+| `noisy_rows` | posterior from z and from the flipped label | shares that make both likeliest |
+| `class_sums` | none: no sample stands alone | the noised counts |
+| `moments` | none | length of B_c along mu_c; the trace of A gives n |
+| `public_rows` | none | no private label is read: the public histogram |
+
+Rows: z of class c is Gaussian around mu_c, with the covariance that known samples have within
+their class plus that of the noise (linear discriminant analysis that knows the mechanism). The
+released label is a randomised response, independent of z given c, so that their likelihoods
+multiply. The shares pi of the classes are those under which all rows are likeliest (EM).
+
+| symbol | name |
+|---|---|
+| mu_c, s | mean of known u of class c; the noise's standard deviation |
+| pi_c | `shares`: of the client's samples, how many are of class c |
+| f, k | flip (share of labels drawn anew), number of classes |
+| TV | total variation distance of two histograms: half the sum of |p_c - q_c| |
+
+Blind is whoever knows public labels alone, or nothing. The shares tell a client with few classes
+from others even where no label of a sample is told: the two are scored apart. Truth is an argument
+of the two functions that score, and of nothing else.
+
+Source: Clopper and Pearson 1934; Dempster, Laird and Rubin 1977 (EM).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from attacks.statistics import clopper_pearson
+from attacks.threats.observation import Observation
+from panas.data.samples import Samples
+from panas.privacy.release.mechanisms import unpack_symmetric
+from panas.runtime.errors import BadInput
+from panas.runtime.seeds import torch_generator
+
+REDRAWS = 200
+"""Histograms behind an interval."""
+
+EM_STEPS = 50
+
+ERROR = 0.05
+"""Of an interval, both sides together."""
+
+
+@dataclass(frozen=True)
+class Inference:
+    """What a release says of labels, to someone who does not know the truth."""
+
+    labels: Int[Tensor, "n"] | None
+    """The likeliest class of each row; None where no row was released."""
+    shares: Float[Tensor, "classes"]
+    """pi, estimated; sums to 1."""
+    redrawn: Float[Tensor, "draws classes"]
+    """Shares that would not surprise: labels of the rows drawn under a pi of resampled rows, or
+    the sums under noise drawn once more on top."""
+    size: float
+    """Estimate of n, the number of the client's samples."""
+
+
+@dataclass(frozen=True)
+class LabelScore:
+    """How many labels an attack got right, beside who did not look at any row."""
+
+    accuracy: float
+    interval: tuple[float, float]
+    """Clopper-Pearson, 95 %."""
+    blind: float
+    """Accuracy of the commonest public class for every row, or 1/k if that is higher."""
+    shuffled: float
+    """Expected accuracy of the attack's own guesses, dealt out at random."""
+
+    @property
+    def beats_blind(self) -> bool:
+        """Whether rows tell labels, at 97.5 %.
+
+        Not by a lucky guess of the commonest class for everyone, which shuffling would not change.
+        """
+        return self.interval[0] > max(self.blind, self.shuffled)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-able record."""
+        return {
+            "accuracy": round(self.accuracy, 6),
+            "interval": [round(v, 6) for v in self.interval],
+            "blind": round(self.blind, 6),
+            "shuffled": round(self.shuffled, 6),
+            "beats_blind": self.beats_blind,
+        }
+
+
+@dataclass(frozen=True)
+class HistogramScore:
+    """How far an estimated histogram is from the truth, beside blind ones; in TV, 0 to 1."""
+
+    distance: float
+    interval: tuple[float, float]
+    """95 % of the distances of the redrawn histograms; they have the noise twice, so that it
+    errs to the far side."""
+    public: float
+    """Distance of the public histogram."""
+    uniform: float
+
+    @property
+    def beats_blind(self) -> bool:
+        """Whether the release tells the histogram: even redrawn it is nearer."""
+        return self.interval[1] < min(self.public, self.uniform)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-able record."""
+        return {
+            "distance": round(self.distance, 6),
+            "interval": [round(v, 6) for v in self.interval],
+            "public": round(self.public, 6),
+            "uniform": round(self.uniform, 6),
+            "beats_blind": self.beats_blind,
+        }
+
+
+def infer_labels(observation: Observation, *, rng: np.random.Generator) -> Inference:
+    """Guess labels and histogram from a release.
+
+    Args:
+        observation: what the server sees; "y" of rows must be the *released* labels, flipped as
+            they are, with the flip beside.
+        rng: of the redrawn histograms.
+
+    """
+    if observation.noised_sums:
+        return _from_sums(observation, rng)
+    if observation.kind == "public_rows":
+        shares = _normalised(observation.public.histogram().float())
+        return Inference(None, shares, shares.repeat(REDRAWS, 1), float(len(observation.public)))
+    likelihood = row_likelihood(observation)
+    n = len(likelihood)
+    draws = torch.from_numpy(rng.multinomial(n, np.full(n, 1 / n), REDRAWS)).double()
+    start = _normalised(observation.public.histogram().double() + 1)
+    shares = _likeliest_shares(likelihood, torch.ones(1, n, dtype=torch.float64), start)[0]
+    redrawn = _likeliest_shares(likelihood, draws, start)
+    redrawn = torch.stack([_draw(_normalised(likelihood * pi), rng) for pi in redrawn])
+    labels = (likelihood * shares).argmax(1)
+    return Inference(labels, shares.float(), redrawn.float(), float(n))
+
+
+def row_likelihood(observation: Observation, *, labels: bool = True) -> Float[Tensor, "n classes"]:
+    """How likely each row is in each class, up to a factor a row; float64, at most 1.
+
+    Args:
+        observation: of `raw_rows` or `noisy_rows`.
+        labels: whether the released label is looked at too, or z alone.
+
+    Raises:
+        BadInput: if no rows of private samples were released.
+
+    """
+    if observation.by_class:
+        raise BadInput(
+            f"expected a release of rows, got {observation.kind}; ask for its histogram instead"
+        )
+    z, known = observation.targets()[0].double(), observation.known_z.double()
+    mu, d = observation.known_means.double(), known.shape[1]
+    gaps = known - mu[observation.known.y]
+    within = gaps.T @ gaps / len(known)
+    eye = torch.eye(d, dtype=torch.float64)
+    # Few known samples say little of a covariance: so much of it is taken as equal on all sides.
+    share = d / (d + len(known))
+    level = within.trace() / d
+    within = (1 - share) * within + (share * level + 1e-6 * (level + 1e-6)) * eye
+    factor = torch.linalg.cholesky(within + observation.noise_scale**2 * eye)
+    whiten = torch.linalg.solve_triangular(factor, eye, upper=False).T
+    log = -torch.cdist(z @ whiten, mu @ whiten).square() / 2
+    if labels:
+        classes = observation.public.classes
+        flip = observation.flip or 0.0
+        response = (1 - flip) * torch.eye(classes, dtype=torch.float64) + flip / classes
+        log = log + response[observation.arrays["y"]].log()
+    return (log - log.max(1, keepdim=True).values).exp()
+
+
+def _likeliest_shares(
+    likelihood: Float[Tensor, "n classes"],
+    weights: Float[Tensor, "draws n"],
+    start: Float[Tensor, "classes"],
+) -> Float[Tensor, "draws classes"]:
+    """Shares under which the rows are likeliest, each row counted as its weights say."""
+    shares = start.repeat(len(weights), 1)
+    for _ in range(EM_STEPS):
+        # sum_i w_i pi_c L_ic / (L pi)_i
+        each = shares @ likelihood.T
+        shares = _normalised(shares * ((weights / each.clamp(min=1e-300)) @ likelihood))
+    return shares
+
+
+def _draw(
+    posterior: Float[Tensor, "n classes"], rng: np.random.Generator
+) -> Float[Tensor, "classes"]:
+    """The histogram of one label drawn for each row."""
+    below = posterior.cumsum(1)[:, :-1] < torch.from_numpy(rng.random((len(posterior), 1)))
+    return _counts(below.sum(1), posterior.shape[1]) / len(posterior)
+
+
+def _from_sums(observation: Observation, rng: np.random.Generator) -> Inference:
+    counts, scale = observation.counts(), observation.noise_scale
+    mu, noise = observation.known_means, torch.full_like(counts, scale)
+    size = float(counts.sum())
+    if observation.kind == "moments":
+        noise = scale / mu.norm(dim=1).clamp(min=1e-4)
+        A = unpack_symmetric(observation.arrays["A"], observation.arrays["B"].shape[1])
+        if observation.basis is not None:
+            A = observation.basis.T @ A @ observation.basis
+        size = float(A.trace() / observation.known_z.square().sum(1).mean().clamp(min=1e-9))
+    again = torch.randn(REDRAWS, len(counts), generator=torch_generator(rng))
+    redrawn = (counts + noise * again).clamp(min=0)
+    return Inference(None, _normalised(counts), _normalised(redrawn), max(size, 0.0))
+
+
+def _normalised(counts: Float[Tensor, "*draws classes"]) -> Float[Tensor, "*draws classes"]:
+    """Shares of counts; equal ones where there is no count at all."""
+    total = counts.sum(-1, keepdim=True)
+    equal = torch.full_like(counts, 1 / counts.shape[-1])
+    return torch.where(total > 0, counts / total.clamp(min=1e-12), equal)
+
+
+def score_labels(labels: Int[Tensor, "m"], truth: Int[Tensor, "n"], public: Samples) -> LabelScore:
+    """Accuracy of guessed labels, in the order of the truth.
+
+    Raises:
+        BadInput: without any label, or for guesses of other rows.
+
+    """
+    n = len(truth)
+    if not n or len(labels) != n:
+        raise BadInput(f"expected a guess for each of one or more rows, got {len(labels)} of {n}")
+    right = int((labels == truth).sum())
+    mine, theirs = (_normalised(_counts(y, public.classes)) for y in (labels, truth))
+    commonest = int(public.histogram().argmax())
+    blind = max(float(theirs[commonest]), 1 / public.classes)
+    return LabelScore(
+        right / n, clopper_pearson(right, n, 1 - ERROR), blind, float((mine * theirs).sum())
+    )
+
+
+def score_histogram(
+    inference: Inference, truth: Int[Tensor, "n"], public: Samples
+) -> HistogramScore:
+    """Distance of the estimated histogram to that of the true labels, beside blind ones."""
+    true = _normalised(_counts(truth, public.classes))
+    distances = _distance(inference.redrawn, true)
+    low, high = torch.quantile(distances, torch.tensor([ERROR / 2, 1 - ERROR / 2])).tolist()
+    uniform = torch.full_like(true, 1 / public.classes)
+    return HistogramScore(
+        float(_distance(inference.shares, true)),
+        (low, high),
+        float(_distance(_normalised(public.histogram().float()), true)),
+        float(_distance(uniform, true)),
+    )
+
+
+def _counts(y: Int[Tensor, "n"], classes: int) -> Float[Tensor, "classes"]:
+    return torch.bincount(y, minlength=classes).float()
+
+
+def _distance(
+    p: Float[Tensor, "*draws classes"], q: Float[Tensor, "classes"]
+) -> Float[Tensor, "*draws"]:
+    return (p - q).abs().sum(-1) / 2

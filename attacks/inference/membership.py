@@ -1,0 +1,276 @@
+"""Membership inference: which of some candidates was a network trained on?
+
+The adversary may ask the network, images in and logits out, and holds candidates (images with
+labels) and public samples. It gives each candidate a score; the higher, the more it takes it for a
+member. It never sees which are: only `attacks.inference.roc` does, which scores the scores.
+
+| attack | score of (x, y) |
+|---|---|
+| `loss_scores` | ln p_y, minus the cross-entropy |
+| `confidence_scores` | phi = ln(p_y / (1 - p_y)), the logit-scaled confidence |
+| `lira` | z = (phi - mu) / s, how unusual phi is for a network that was not trained on it |
+
+| symbol | name |
+|---|---|
+| p | softmax of the logits |
+| mu, s | mean and standard deviation of phi over shadow networks, which the adversary trains |
+| n, k, v | candidates, shadow networks, views of an image |
+
+A loss threshold finds samples that are easy; LiRA asks for each how easy it ought to be, and that
+is what finds members at few false positives. It is offline: shadow networks see public samples
+only, so that they are trained once for all candidates. z orders the candidates of a view as the
+paper's Phi(z) does, without running into 1.
+Source: Carlini et al. 2022 (arXiv 2112.03570), sections IV to VI; the loss threshold is Yeom et
+al. 2018's.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from panas.architecture.genome import Genome
+from panas.architecture.network import Blueprint
+from panas.data.samples import Samples
+from panas.runtime.errors import BadInput
+from panas.runtime.pool import Pool
+from panas.runtime.seeds import one_thread, torch_generator
+from panas.runtime.store import read_tensors, write_tensors
+from panas.training.sgd import EVALUATION_BATCH, Optimisation, fit
+
+Query = Callable[[Tensor], Tensor]
+"""All that is asked of a network: images (b, c, h, w) in [-1, 1] to logits (b, classes)."""
+
+View = Literal["plain", "flipped", "left", "right", "up", "down"]
+
+VIEWS: dict[View, Callable[[Tensor], Tensor]] = {
+    "plain": lambda x: x,
+    "flipped": lambda x: x.flip(3),
+    "left": lambda x: F.pad(x[..., 1:], (0, 1, 0, 0), mode="replicate"),
+    "right": lambda x: F.pad(x[..., :-1], (1, 0, 0, 0), mode="replicate"),
+    "up": lambda x: F.pad(x[..., 1:, :], (0, 0, 0, 1), mode="replicate"),
+    "down": lambda x: F.pad(x[..., :-1, :], (0, 0, 1, 0), mode="replicate"),
+}
+"""What may be asked about an image besides itself: its mirror image, and moves by a pixel."""
+
+OWN_SPREAD = 64
+"""Shadow networks from which on each candidate has a standard deviation of its own."""
+
+
+@runtime_checkable
+class Train(Protocol):
+    """Trains a network of the adversary's choice; at the top level of a module for workers."""
+
+    def __call__(self, samples: Samples, rng: np.random.Generator) -> Query:
+        """Train on `samples`, with all randomness from `rng`."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenomeTrainer:
+    """Trains a bottom and a head from scratch, without privacy.
+
+    Attributes:
+        genome: the architecture.
+        blueprint: shape, classes, widths, norm and head.
+        how: optimiser, learning rate, batch size, epochs.
+
+    """
+
+    genome: Genome
+    blueprint: Blueprint
+    how: Optimisation
+
+    def __call__(self, samples: Samples, rng: np.random.Generator) -> Query:
+        """A trained network."""
+        generator = torch_generator(rng)
+        bottom, head = self.blueprint.bottom(self.genome, generator), self.blueprint.head(generator)
+        fit(bottom, head, samples, how=self.how, rng=rng, train_head=self.blueprint.head_moves)
+        return query_of(nn.Sequential(bottom, head))
+
+
+def query_of(network: nn.Module) -> Query:
+    """Questions to a network: in evaluation mode, without gradients."""
+    network.eval()
+
+    def query(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return network(x)
+
+    return query
+
+
+def logits(query: Query, samples: Samples, view: View = "plain") -> Float[Tensor, "n classes"]:
+    """What a network answers to a view of all samples, float64.
+
+    Raises:
+        BadInput: if the answers are not one finite logit for each of two or more classes.
+
+    """
+    parts = torch.arange(len(samples)).split(EVALUATION_BATCH)
+    answers = torch.cat([query(VIEWS[view](samples.inputs(p))).detach().cpu() for p in parts])
+    if answers.shape != (len(samples), samples.classes) or samples.classes < 2:
+        raise BadInput(
+            f"expected logits ({len(samples)}, {samples.classes}) for two or more classes, got "
+            f"{tuple(answers.shape)}; ask a network for these classes"
+        )
+    if not bool(answers.isfinite().all()):
+        raise BadInput("expected finite logits, got NaN or infinity; did the training diverge?")
+    return answers.double()
+
+
+def loss_scores(query: Query, candidates: Samples) -> Float[Tensor, "n"]:
+    """Minus the cross-entropy of each candidate."""
+    return -F.cross_entropy(logits(query, candidates), candidates.y, reduction="none")
+
+
+def confidence_scores(
+    query: Query, candidates: Samples, view: View = "plain"
+) -> Float[Tensor, "n"]:
+    """phi of each candidate: its class's logit over the log-sum-exp of the others.
+
+    That is ln(p_y / (1 - p_y)) without ever forming 1 - p_y, which rounds to 0.
+    """
+    answers, own = logits(query, candidates, view), candidates.y[:, None]
+    others = answers.scatter(1, own, -torch.inf).logsumexp(1)
+    return answers.gather(1, own)[:, 0] - others
+
+
+def lira(
+    query: Query,
+    candidates: Samples,
+    public: Samples,
+    train: Train,
+    *,
+    rng: np.random.Generator,
+    shadows: int = 16,
+    share: float = 0.5,
+    views: tuple[View, ...] = ("plain",),
+    workers: int = 1,
+    keep: Path | None = None,
+    on_shadow: Callable[[int], None] | None = None,
+) -> Float[Tensor, "n"]:
+    """The offline likelihood-ratio attack.
+
+    Args:
+        query: the network that is attacked.
+        candidates: n of them.
+        public: samples that are surely no members, at least 2.
+        train: trains a shadow network, best as the attacked one was trained.
+        rng: of the shadows' samples and trainings.
+        shadows: k, at least 2. From `OWN_SPREAD` on each candidate has its own s, below they
+            share one.
+        share: of the public samples that each shadow draws, without replacement, in (0, 1]; best
+            so that they are as many as the attacked network was trained on.
+        views: of each image; its score is the mean z of them.
+        workers: processes.
+        keep: a folder for finished shadow networks' answers: who calls again with the same
+            arguments goes on from there. A change of `train` wants another folder.
+        on_shadow: told how many shadows are done, after each.
+
+    Returns:
+        z of each candidate.
+
+    Raises:
+        BadInput: for too few shadows or public samples, no view, or a share out of range.
+
+    """
+    phi = shadow_confidences(
+        candidates,
+        public,
+        train,
+        rng=rng,
+        shadows=shadows,
+        share=share,
+        views=views,
+        workers=workers,
+        keep=keep,
+        on_shadow=on_shadow,
+    )
+    return lira_scores(query, candidates, phi, views)
+
+
+def lira_scores(
+    query: Query,
+    candidates: Samples,
+    phi: Float[Tensor, "k v n"],
+    views: tuple[View, ...] = ("plain",),
+) -> Float[Tensor, "n"]:
+    """The second half of `lira`, for many attacked networks with the same shadows."""
+    mean, spread = phi.mean(0), phi.std(0)
+    if len(phi) < OWN_SPREAD:
+        spread = spread.square().mean(1, keepdim=True).sqrt()
+    asked = torch.stack([confidence_scores(query, candidates, view) for view in views])
+    return ((asked - mean) / spread.clamp(min=1e-12)).mean(0)
+
+
+@dataclass(frozen=True)
+class _Shadows:
+    """What each shadow's worker needs."""
+
+    candidates: Samples
+    public: Samples
+    train: Train
+    drawn: int
+    views: tuple[View, ...]
+
+
+def shadow_confidences(
+    candidates: Samples,
+    public: Samples,
+    train: Train,
+    *,
+    rng: np.random.Generator,
+    shadows: int = 16,
+    share: float = 0.5,
+    views: tuple[View, ...] = ("plain",),
+    workers: int = 1,
+    keep: Path | None = None,
+    on_shadow: Callable[[int], None] | None = None,
+) -> Float[Tensor, "k v n"]:
+    """The first half of `lira`: phi of every candidate and view by every shadow network."""
+    drawn = round(share * len(public))
+    if shadows < 2 or not 0 < share <= 1 or drawn < 1 or not views:
+        raise BadInput(
+            "expected 2 or more shadows, each on at least 1 public sample, and a view, got "
+            f"{shadows} shadows on {drawn} of {len(public)} samples and {len(views)} views; "
+            "give more public samples"
+        )
+    seeds = [int(s) for s in rng.integers(2**62, size=shadows)]
+    context = _Shadows(candidates, public, train, drawn, views)
+    name = _name(context) if keep else ""
+    paths = [keep / f"shadow-{name}-{seed}.safetensors" if keep else None for seed in seeds]
+    found = {i: read_tensors(p)[0]["phi"] for i, p in enumerate(paths) if p and p.exists()}
+    missing = [i for i in range(shadows) if i not in found]
+    with Pool(workers, context, preload=("attacks.inference.membership",)) as pool:
+        for at, phi in pool.map(_shadow, [seeds[i] for i in missing]):
+            found[missing[at]] = phi
+            if path := paths[missing[at]]:
+                write_tensors(path, {"phi": phi}, {})
+            if on_shadow:
+                on_shadow(len(found))
+    return torch.stack([found[i] for i in range(shadows)])
+
+
+def _name(context: _Shadows) -> str:
+    """All that decides a shadow's answers but its seed and the training."""
+    digest = hashlib.sha256(repr((context.drawn, context.views)).encode())
+    for samples in (context.candidates, context.public):
+        digest.update(samples.x.contiguous().numpy().tobytes())
+        digest.update(samples.y.contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _shadow(context: _Shadows, seed: int) -> Float[Tensor, "v n"]:
+    rng = np.random.default_rng(seed)
+    chosen = rng.choice(len(context.public), context.drawn, replace=False)
+    with one_thread():
+        query = context.train(context.public.take(chosen), rng)
+        return torch.stack([confidence_scores(query, context.candidates, v) for v in context.views])

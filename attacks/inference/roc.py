@@ -1,0 +1,183 @@
+"""The ROC of a membership attack, with its uncertainty: the only holder of who is a member.
+
+| symbol | name |
+|---|---|
+| TPR(t), FPR(t) | shares of members, of others, whose score is at least t |
+| AUC | probability that a member scores above another, ties half |
+
+An average over all candidates hides what matters: whether *some* are found with hardly a false
+alarm. So the true positives at 1 % and 0.1 % false positives stand beside the AUC, and the axes
+are logarithmic where it is drawn. With m others no rate between 0 and 1/m can be seen: where the
+rate asked for is below 1/m, true positives are counted above all others.
+
+The threshold comes from the others, so that its true rate of false positives is not the rate asked
+for: the largest of 20 scores has 1/21 above it on average. That true rate is a Beta variable
+whatever the scores are distributed as (smaller with ties), and `Point.fpr_bound` its upper bound:
+where j - 1 of m others may lie above, the Clopper-Pearson bound of j - 1 of m.
+
+What it cannot show: an attack that finds nothing proves nothing; a better one may. Scores of one
+network share its luck: intervals here tell of other candidates, not of other trainings, and an
+epsilon from them (`epsilon_if_independent`) is an estimate. For a bound that holds with one
+network let coins choose the members: `attacks.epsilon.one_run`.
+Source: Carlini et al. 2022 (arXiv 2112.03570), section III.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from attacks.epsilon.mechanism import lower_bound
+from attacks.statistics import clopper_pearson
+from panas.runtime.errors import BadInput
+
+RATES = (0.01, 0.001)
+"""False-positive rates at which true positives are reported."""
+
+RESAMPLES = 1000
+"""Bootstrap draws behind the interval of the AUC."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """True positives at a rate of false positives.
+
+    Attributes:
+        fpr: rate of false positives that was asked for: at most so many of the others are above.
+        tpr: rate of true positives.
+        interval: of tpr, by Clopper and Pearson, at the threshold that the others gave.
+        fpr_bound: the true rate of false positives at that threshold is at most this; it is wrong
+            as often as one end of `interval`.
+
+    """
+
+    fpr: float
+    tpr: float
+    interval: tuple[float, float]
+    fpr_bound: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roc:
+    """How well scores tell members from others.
+
+    Attributes:
+        fpr: false-positive rates, from 0 to 1, one a threshold.
+        tpr: true-positive rates at the same thresholds.
+        auc: in [0, 1]; 0.5 is as good as a coin.
+        auc_interval: by bootstrap over members and over others; no wider than a point where the
+            two do not overlap at all.
+        points: at each of `RATES`.
+        epsilon_if_independent: lower bound on epsilon at `delta`, were each score an independent
+            draw of the mechanism, say each of a network of its own.
+        delta: in [0, 1).
+        confidence: of all intervals and bounds, in (0, 1).
+
+    """
+
+    fpr: Float[np.ndarray, "t"]
+    tpr: Float[np.ndarray, "t"]
+    auc: float
+    auc_interval: tuple[float, float]
+    points: tuple[Point, ...]
+    epsilon_if_independent: float
+    delta: float
+    confidence: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures, without the curve."""
+        return {
+            "auc": self.auc,
+            "auc_interval": list(self.auc_interval),
+            "points": [
+                {
+                    "fpr": p.fpr,
+                    "tpr": p.tpr,
+                    "interval": list(p.interval),
+                    "fpr_bound": p.fpr_bound,
+                }
+                for p in self.points
+            ],
+            "epsilon_if_independent": self.epsilon_if_independent,
+            "delta": self.delta,
+            "confidence": self.confidence,
+        }
+
+
+def roc(
+    scores: Float[Tensor, "n"],
+    members: Bool[Tensor, "n"],
+    *,
+    rng: np.random.Generator,
+    delta: float = 1e-5,
+    confidence: float = 0.95,
+) -> Roc:
+    """Score the scores of an attack.
+
+    Args:
+        scores: one a candidate, the higher the more it is taken for a member; infinite ones are
+            welcome.
+        members: the truth.
+        rng: of the bootstrap, and of the order in which epsilon's halves are taken.
+        delta: of the epsilon, in [0, 1).
+        confidence: in (0, 1).
+
+    Raises:
+        BadInput: for fewer than two members or others, or a score that is no number.
+
+    """
+    values, truth = scores.detach().cpu().double().numpy(), members.cpu().numpy()
+    ins, outs = values[truth], values[~truth]
+    if min(len(ins), len(outs)) < 2 or np.isnan(values).any():
+        raise BadInput(
+            "expected scores of two or more members and two or more others, all numbers, got "
+            f"{len(ins)} and {len(outs)}; give more candidates, and see that no score is NaN"
+        )
+    _, group = np.unique(values, return_inverse=True)
+    groups = int(group.max()) + 1
+    hist_in, hist_out = (np.bincount(group[w], minlength=groups) for w in (truth, ~truth))
+    draws = [_auc(_again(rng, hist_in), _again(rng, hist_out)) for _ in range(RESAMPLES)]
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(draws, [tail, 1 - tail])
+    first, second = (torch.from_numpy(rng.permutation(s)) for s in (ins, outs))
+    return Roc(
+        fpr=np.concatenate([[0.0], hist_out[::-1].cumsum() / len(outs)]),
+        tpr=np.concatenate([[0.0], hist_in[::-1].cumsum() / len(ins)]),
+        auc=_auc(hist_in, hist_out),
+        auc_interval=(float(low), float(high)),
+        points=tuple(_point(ins, outs, rate, confidence) for rate in RATES),
+        epsilon_if_independent=lower_bound(first, second, delta, confidence),
+        delta=delta,
+        confidence=confidence,
+    )
+
+
+def _again(rng: np.random.Generator, histogram: np.ndarray) -> np.ndarray:
+    """As many draws from a histogram as it holds."""
+    n = int(histogram.sum())
+    return rng.multinomial(n, histogram / n)
+
+
+def _auc(ins: np.ndarray, outs: np.ndarray) -> float:
+    """From the numbers of members and of others at each value, in rising order."""
+    below = outs.cumsum() - outs / 2
+    return float(ins @ below / (ins.sum() * outs.sum()))
+
+
+def _point(ins: np.ndarray, outs: np.ndarray, rate: float, confidence: float) -> Point:
+    # Rounding must not turn ten others in a thousand into nine.
+    allowed = math.floor(rate * len(outs) + 1e-9)
+    threshold = np.sort(outs)[::-1][allowed]
+    hits = int((ins > threshold).sum())
+    return Point(
+        fpr=rate,
+        tpr=hits / len(ins),
+        interval=clopper_pearson(hits, len(ins), confidence),
+        # Of those allowed, not of those found: with ties fewer are, and the threshold is no less
+        # a choice of the data.
+        fpr_bound=clopper_pearson(allowed, len(outs), confidence)[1],
+    )

@@ -1,0 +1,1 @@
+"""From releases back to images."""

@@ -1,0 +1,94 @@
+"""What an attack must be compared with before its error means anything.
+
+| control | what it shows |
+|---|---|
+| mean image | the mean public image for everyone: R^2 = 0 by definition |
+| same-class mean | the mean public image of the sample's class: what a label alone gives away |
+| unrelated image | a public image drawn at random: what a sharp but wrong picture scores |
+| shuffled | the attack's own reconstructions, each given to a sample of another class |
+| random extractor | the attacks on raw rows of an untrained bottom: what architecture alone leaks |
+| ceiling | the attacks on noiseless raw rows of the client's own bottom: the paper's release |
+
+The first two are *blind*: they use no release, and an attack that does not beat them shows no
+leak. A shuffled score above 0 says that reconstructions carry what the client's samples have in
+common, or that the audit matches rows wrongly, and not that samples leak. The random extractor
+bounds what protecting the weights can do. Random extractor and ceiling are computed by the auditor,
+who holds the truth; no server could.
+"""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from attacks.threats.knowledge import WhiteBox
+from attacks.threats.observation import Observation, class_means
+from panas.architecture.network import Bottom, initialise
+from panas.data.samples import Samples
+from panas.runtime.seeds import torch_generator
+from panas.training.sgd import represent
+
+BLIND = ("mean image", "same-class mean")
+"""Controls that know nothing of the release; the verdict compares with the better of them."""
+
+
+def mean_image(public: Samples) -> Float[Tensor, "c h w"]:
+    """The mean public image."""
+    return public.inputs().mean(0)
+
+
+def same_class_mean(public: Samples, y: Int[Tensor, "n"]) -> Float[Tensor, "n c h w"]:
+    """For each label the mean public image of its class, or of all where the public has none."""
+    return class_means(public.inputs(), public)[y]
+
+
+def unrelated_image(
+    public: Samples, n: int, *, rng: np.random.Generator
+) -> Float[Tensor, "n c h w"]:
+    """n public images, drawn at random."""
+    return public.inputs(rng.integers(len(public), size=n))
+
+
+def shuffled(
+    images: Float[Tensor, "n c h w"], y: Int[Tensor, "n"], *, rng: np.random.Generator
+) -> Float[Tensor, "n c h w"]:
+    """Give each sample the reconstruction of a random sample of another class.
+
+    Classes must differ because a class shares an image in a release of sums, and because the
+    samples of a client that holds few classes resemble one another. With one class only,
+    reconstructions are permuted.
+    """
+    labels = y.numpy()
+    partner = rng.permutation(len(labels))
+    for c in np.unique(labels):
+        others = np.flatnonzero(labels != c)
+        if len(others):
+            partner[labels == c] = rng.choice(others, int((labels == c).sum()))
+    return images[torch.from_numpy(partner)]
+
+
+def raw_rows(
+    observation: Observation[WhiteBox], private: Samples, bottom: Bottom
+) -> Observation[WhiteBox]:
+    """What the server would see, had the client sent noiseless rows of `private` from `bottom`.
+
+    With the observation's own bottom this is the ceiling.
+    """
+    arrays = {"z": represent(bottom, private), "y": private.y}
+    return replace(
+        observation,
+        kind="raw_rows",
+        arrays=arrays,
+        noise_multiplier=None,
+        knowledge=WhiteBox(bottom),
+    )
+
+
+def random_extractor(bottom: Bottom, *, rng: np.random.Generator) -> Bottom:
+    """An untrained bottom of the same architecture."""
+    fresh = copy.deepcopy(bottom)
+    initialise(fresh, torch_generator(rng))
+    return fresh

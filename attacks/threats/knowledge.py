@@ -1,0 +1,127 @@
+"""Threat models: what a server sees of a client, what it knows besides, and what it may send.
+
+| threat model | what the server knows besides |
+|---|---|
+| `WhiteBox` | the weights of the bottom that made the release |
+| `Shadow` | the bottom's architecture; it trains its own under the head that clients were sent |
+| `LeakedPairs` | few private samples with their representations |
+| `MaliciousHead` | the architecture; it *sends* a head of its own making (elsewhere honest) |
+
+In each it sees releases, heads and the lengths of messages, and knows the public samples. Each is
+what an `attacks.threats.observation.Observation` is made with, whose type says which: an attack
+that needs the weights takes an `Observation[WhiteBox]`, and nothing else. White-box is the
+strongest, and not far-fetched: DP-SGD's weights may be published, or shared with whoever serves
+them. (In split learning the server sees every batch's representations and sends gradients:
+`attacks.hijacking.fsha`.)
+
+| symbol | name |
+|---|---|
+| z | representation (d,) |
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from panas.architecture.genome import Genome
+from panas.architecture.network import Blueprint, Bottom, Head
+from panas.data.samples import Samples
+from panas.runtime.errors import BadInput
+from panas.runtime.seeds import torch_generator
+from panas.training.sgd import Optimisation, fit, represent
+
+SHADOW = Optimisation(
+    learning_rate=0.005, optimiser="adam", batch_size=32, epochs=10, decay="cosine"
+)
+"""How a server trains its own bottom on public samples: quicker than clients before round 1."""
+
+
+@dataclass(frozen=True)
+class WhiteBox:
+    """The weights of the client's bottom."""
+
+    name: ClassVar[str] = "white-box"
+    bottom: Bottom
+
+    def pairs(self, public: Samples) -> tuple[Float[Tensor, "p d"], Samples]:
+        """Representations (p, d) that the server can compute, and what they are of."""
+        return represent(self.bottom, public), public
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """A bottom that the server trained itself, see `shadow`, in place of the client's."""
+
+    name: ClassVar[str] = "shadow"
+    bottom: Bottom
+
+    def pairs(self, public: Samples) -> tuple[Float[Tensor, "p d"], Samples]:
+        """Representations (p, d) by the server's own bottom, and what they are of."""
+        return represent(self.bottom, public), public
+
+
+@dataclass(frozen=True)
+class MaliciousHead:
+    """A head that makes clients speak the server's language: see `malicious_head`."""
+
+    name: ClassVar[str] = "malicious head"
+    pilot: Bottom
+    """The bottom that the head was made with, and that clients are drawn towards."""
+
+    def pairs(self, public: Samples) -> tuple[Float[Tensor, "p d"], Samples]:
+        """Representations (p, d) by the pilot, and what they are of."""
+        return represent(self.pilot, public), public
+
+
+@dataclass(frozen=True)
+class LeakedPairs:
+    """Few private samples with their representations, from a breach elsewhere."""
+
+    name: ClassVar[str] = "leaked pairs"
+    z: Float[Tensor, "m d"]
+    samples: Samples
+
+    def __post_init__(self) -> None:
+        if len(self.z) != len(self.samples):
+            raise BadInput(
+                f"expected a representation of each leaked sample, got {len(self.z)} of "
+                f"{len(self.samples)}; give pairs"
+            )
+
+    def pairs(self, public: Samples) -> tuple[Float[Tensor, "p d"], Samples]:
+        """The pairs themselves."""
+        return self.z, self.samples
+
+
+Knowledge = WhiteBox | Shadow | LeakedPairs | MaliciousHead
+K = TypeVar("K", WhiteBox, Shadow, LeakedPairs, MaliciousHead, Knowledge, covariant=True)
+
+
+def shadow(
+    genome: Genome,
+    blueprint: Blueprint,
+    head: Head,
+    public: Samples,
+    *,
+    rng: np.random.Generator,
+    how: Optimisation = SHADOW,
+) -> Shadow:
+    """Train a bottom of the client's architecture on public samples, under the head it was sent.
+
+    The head does not move: what aligns the shadow with the client is that both serve it.
+
+    Args:
+        genome: the client's architecture.
+        blueprint: what all networks of the federation share.
+        head: of the last broadcast.
+        public: samples to learn from.
+        rng: initial weights and batches.
+        how: the training.
+
+    """
+    bottom = blueprint.bottom(genome, torch_generator(rng))
+    fit(bottom, head, public, how=how, rng=rng, train_head=False)
+    return Shadow(bottom.eval())

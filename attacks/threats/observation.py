@@ -1,0 +1,217 @@
+"""What an attack may see: `Observation`, and nothing of a client besides.
+
+It holds what crossed the wire, the public samples, and what the server knows besides: its type
+parameter is one of `attacks.threats.knowledge`. An attack never holds a client; private samples
+are held by `attacks.audit.run` alone, to score (and given away in `LeakedPairs`, which says so).
+
+| symbol | name |
+|---|---|
+| z | representation, shape (d,); u is z clipped to norm 1 |
+| B_c, S_c | noised sum of u over the client's samples of class c (`moments`, `class_sums`) |
+| n_c | number of the client's samples of class c |
+| mu_c | mean of u over the known samples of class c |
+
+| release | what there is to invert |
+|---|---|
+| `raw_rows` | each sample's z |
+| `noisy_rows` | each sample's u with its noise; inverters may learn on public rows noised alike |
+| `moments`, `class_sums` | one estimate a class, of its mean u |
+| `public_rows` | no private row: at best the mean of a class's public rows |
+
+Whoever reconstructs from one estimate a class gives every sample of the class the same image. Every
+attack is generously told each sample's true class, which it reads beside z (also where the released
+label is flipped), and so must beat the same-class mean. (A of `moments`, a mixture over all
+classes, is not used.)
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Generic
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from attacks.threats.knowledge import K
+from panas.architecture.network import Head
+from panas.data.samples import Samples
+from panas.privacy.release.mechanisms import Kind, clip_rows, noise_scale
+from panas.runtime.errors import BadInput
+from panas.runtime.seeds import torch_generator
+
+Inverter = Callable[[Tensor], Tensor]
+"""Turns features (m, f) into images (m, c, h, w) in [-1, 1]; learnt from known samples."""
+
+MAX_PAIRS = 2000
+"""An inverter learns from at most so many known samples."""
+
+MIN_PUBLIC = 8
+"""With fewer public samples an attack would learn nothing, and its silence would say nothing."""
+
+
+@dataclass(frozen=True)
+class Observation(Generic[K]):
+    """All that the server knows of one client."""
+
+    client: int
+    kind: Kind
+    arrays: Mapping[str, Tensor]
+    """The release, as `panas.privacy.release.gate` describes it."""
+    noise_multiplier: float | None
+    """m of the release; None where there is no noise."""
+    knowledge: K
+    """What the server knows besides: `attacks.threats.knowledge`."""
+    public: Samples
+    head: Head | None = None
+    """The head that the client was sent; None where the attack does not need it."""
+    flip: float | None = None
+    """Share of labels that were drawn anew (`noisy_rows`); it is no secret."""
+    up_bytes: int = 0
+    """Length of the release's message."""
+    basis: Float[Tensor, "d j"] | None = None
+    """Orthonormal directions along which representations are read: see `along_head`."""
+
+    def __post_init__(self) -> None:
+        if len(self.public) < MIN_PUBLIC:
+            raise BadInput(
+                f"expected at least {MIN_PUBLIC} public samples to learn an attack from, got "
+                f"{len(self.public)}; raise data.public_fraction"
+            )
+        if not bool(torch.isfinite(self.known_z).all()):
+            raise BadInput(
+                f"expected finite representations from the network of client {self.client}, got "
+                "NaN or infinity; train it again"
+            )
+
+    @property
+    def by_class(self) -> bool:
+        """Whether one representation a class can be had at best, rather than one a sample."""
+        return self.kind not in ("raw_rows", "noisy_rows")
+
+    @property
+    def noised_sums(self) -> bool:
+        """Whether sums by class were released, whose noise can be simulated."""
+        return self.kind in ("moments", "class_sums")
+
+    @property
+    def noise_scale(self) -> float:
+        """Standard deviation of the noise on each number of the release."""
+        return noise_scale(self.kind, self.noise_multiplier)
+
+    @cached_property
+    def _pairs(self) -> tuple[Float[Tensor, "p d"], Samples]:
+        z, samples = self.knowledge.pairs(self.public)
+        return self.read(z), samples
+
+    def read(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m j"]:
+        """Representations as they are seen here: clipped as the release clips, along the basis."""
+        return self._along(z if self.kind == "raw_rows" else clip_rows(z))
+
+    def _along(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m j"]:
+        return z if self.basis is None else z @ self.basis
+
+    def along_head(self) -> "Observation[K]":
+        """The same, read along the k - 1 directions that the head tells apart, and no others.
+
+        Bottoms of one architecture that were trained under one head agree on these alone: what a
+        shadow or a pilot has in the others says nothing of a client's, and misleads an inverter.
+        (Adding the same to all logits changes no softmax, hence k - 1.)
+
+        Raises:
+            BadInput: if the head is not known, or has one class and so no direction.
+
+        """
+        if self.head is None or self.public.classes < 2:
+            raise BadInput(
+                "expected the head that the client was sent, of two or more classes, got "
+                f"{'none' if self.head is None else 'one class'}; attack without it"
+            )
+        W = self.head.linear.weight.detach().cpu()
+        _, lengths, directions = torch.linalg.svd(W - W.mean(0), full_matrices=False)
+        return replace(self, basis=directions[lengths > 1e-4 * lengths[0]].T)
+
+    @property
+    def known(self) -> Samples:
+        """The samples whose representations the server knows: what attacks learn from."""
+        return self._pairs[1]
+
+    @property
+    def known_z(self) -> Float[Tensor, "p d"]:
+        """Their representations, clipped as the release clips."""
+        return self._pairs[0]
+
+    @cached_property
+    def known_means(self) -> Float[Tensor, "classes d"]:
+        """mu_c, by class; the mean of all known samples where a class has none."""
+        return class_means(self.known_z, self.known)
+
+    def features(self, z: Float[Tensor, "m d"], y: Int[Tensor, "m"]) -> Float[Tensor, "m f"]:
+        """What an inverter reads: z, and the class as an indicator on the scale of known z."""
+        spread = (self.known_z - self.known_z.mean(0)).square().mean().sqrt()
+        return torch.cat([z, spread * torch.eye(self.public.classes)[y]], dim=1)
+
+    def pairs(
+        self, rng: np.random.Generator, *, noised: bool = False
+    ) -> tuple[Float[Tensor, "m f"], Float[Tensor, "m c h w"]]:
+        """Features and images of at most `MAX_PAIRS` known samples, in random order.
+
+        With `noised` the representations have the noise of released rows: what they are learnt
+        from is then distributed as what they will be used on.
+        """
+        chosen = rng.permutation(len(self.known))[:MAX_PAIRS]
+        at = torch.from_numpy(chosen)
+        z = self.known_z[at]
+        if noised:
+            z = z + self.noise_scale * torch.randn(z.shape, generator=torch_generator(rng))
+        return self.features(z, self.known.y[at]), self.known.inputs(chosen)
+
+    def targets(self) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"]]:
+        """What there is to invert, and of which class: a row a sample, or one a class, in order."""
+        if self.by_class:
+            return self.estimates(), torch.arange(self.public.classes)
+        return self._along(self.arrays["z"]), self.arrays["y"]
+
+    def released(self) -> Float[Tensor, "m f"]:
+        """Features of `targets`."""
+        return self.features(*self.targets())
+
+    def estimates(self) -> Float[Tensor, "classes d"]:
+        """The best guess of the mean of u in each class, from sums or from public rows."""
+        if self.kind == "public_rows":
+            return class_means(self.read(self.arrays["z"]), self.public)
+        sums = self._along(self.arrays["S" if self.kind == "class_sums" else "B"])
+        return estimate_means(sums, self.arrays.get("counts"), self.known_means)
+
+    def counts(self) -> Float[Tensor, "classes"]:
+        """Estimate of n_c in [1, 1e6]: released, or from the length of B_c along mu_c."""
+        counts = self.arrays.get("counts")
+        if counts is None:
+            mu = self.known_means
+            counts = (self._along(self.arrays["B"]) * mu).sum(1) / mu.square().sum(1).clamp(
+                min=1e-9
+            )
+        return counts.clamp(1.0, 1e6)
+
+
+def class_means(rows: Float[Tensor, "n ..."], samples: Samples) -> Float[Tensor, "classes ..."]:
+    """Mean of `rows` over the samples of each class; over all samples where a class has none."""
+    means = rows.mean(0, keepdim=True).repeat(samples.classes, *[1] * (rows.dim() - 1))
+    for c in samples.y.unique().tolist():
+        means[c] = rows[samples.y == c].mean(0)
+    return means
+
+
+def estimate_means(
+    sums: Float[Tensor, "m d"], counts: Float[Tensor, "m"] | None, mu: Float[Tensor, "m d"]
+) -> Float[Tensor, "m d"]:
+    """A class's mean representation from its noised sum.
+
+    With counts (`class_sums`) it is S_c / n_c, clipped to norm 1. Without (`moments`) only the
+    direction of B_c is known; its length is taken from the known mu_c.
+    """
+    if counts is not None:
+        return clip_rows(sums / counts.clamp(min=1.0)[:, None])
+    lengths = mu.norm(dim=1) / sums.norm(dim=1).clamp(min=1e-6)
+    return sums * lengths[:, None]

@@ -1,0 +1,64 @@
+"""What each preset changes of the defaults in `dprbft.config.schema`.
+
+`sound` is the defaults themselves. `demo` is smaller. `paper` follows section IV-A of the DPFNAS
+publication, with the decisions that it leaves open taken as its authors would most likely have.
+"""
+
+from typing import Any
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "sound": {},
+    "demo": {
+        "search": {"population": 4, "generations": 1, "epochs": 4, "max_blocks": 4},
+        "tuning": {"trials": 4, "initial": 3},
+        "training": {"warm_epochs": 20},
+        "federation": {"rounds": 2},
+        "audit": {"decoder_epochs": 10},
+    },
+    "paper": {
+        "data": {"public_fraction": 0.1, "public_limit": 1000},
+        "network": {"width": 500, "unit": False},
+        "search": {
+            "population": 10,
+            "generations": 20,
+            "min_blocks": 3,
+            "max_blocks": 10,
+            "widths": [16, 32, 64, 128, 256],
+            "learning_rate": 0.01,
+            "optimiser": "sgd",
+            "decay": "none",
+            "batch_size": 64,
+            "cache": False,
+            "survival": "roulette",
+            "rungs": [],
+            "seeding": 1,
+            "initial": None,
+            "offspring": None,
+            "screening": 1,
+        },
+        "tuning": {
+            "trials": 30,
+            "initial": 5,
+            "batch_sizes": [64, 128, 256, 512],
+            "learning_rate": [0.0001, 0.1],
+            "clip": [0.1, 10.0],
+        },
+        "training": {"epochs": 30, "learning_rate": 0.01, "batch_size": 64},
+        "federation": {
+            "clients": 10,
+            "partition": "classes",
+            "rounds": 300,
+            "warm_start": "none",
+            "head": "shared",
+            "head_init": "random",
+            "train_head": True,
+        },
+        "privacy": {
+            "epsilon": 50.0,
+            "search": "unaccounted",
+            "release": "raw_rows",
+            "allow_unprotected": True,
+        },
+    },
+}
+"""What each preset changes of the defaults. `paper` follows section IV-A of the publication."""

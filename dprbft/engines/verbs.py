@@ -1,0 +1,85 @@
+"""What an engine runs for one client in training: pure functions of small, serialisable inputs.
+
+A task names its client; the worker loads that client's samples itself. What comes back is bytes.
+The engine's processes import this module and nothing above it.
+"""
+
+from dataclasses import dataclass
+
+from dprbft.heads import to_broadcast
+from dprbft.messages import Broadcast
+from dprbft.methods import method_named
+from dprbft.paths import checkpoint_folder
+from dprbft.site.round import keep_best
+from dprbft.site.site import Client, State, settings_of, weights
+from dprbft.site.task import Task
+from panas.runtime.seeds import stream, torch_generator
+from panas.tuning.objective import deployable
+
+
+def start(task: Task) -> bytes:
+    """A client's state before round 1: warm-started on public samples, plan calibrated."""
+    client = task.load()
+    genome, setting, found = settings_of(task.run, client)
+    bottom, head = deployable(
+        genome,
+        blueprint=client.blueprint,
+        public=client.public,
+        warm=client.warm,
+        train_head=client.train_head,
+        seed=client.config.seed,
+        client=client.id,
+        device=client.device,
+    )
+    facts = {
+        "genome": str(genome),
+        "setting": setting.as_dict(),
+        "histogram": found["histogram"],
+        "plan": None,
+        "round": 0,
+        "charges": 0,
+        "local": None,
+        "global": None,
+    }
+    b, h = weights(bottom), weights(head)
+    state = State(b, h, b, h, facts)
+    return keep_best(client, state, bottom, [(0.0, head)], 0).to_bytes()
+
+
+@dataclass(frozen=True)
+class RoundTask:
+    """A client's task in one round, with what it needs as bytes."""
+
+    task: Task
+    round: int
+    state: bytes
+    broadcast: bytes
+
+    def load(self) -> tuple[Client, State, Broadcast]:
+        """Client, state and broadcast."""
+        client = self.task.load()
+        state = State.from_bytes(self.state, checkpoint_folder(self.task.run))
+        b = client.blueprint
+        return client, state, Broadcast.from_bytes(self.broadcast, width=b.width, classes=b.classes)
+
+
+def local_round(work: RoundTask) -> tuple[bytes, bytes | None]:
+    """A participant's half of a round: its new state, and the bytes of its release, if any."""
+    client, state, broadcast = work.load()
+    method = method_named(client.config.federation.method)
+    state, message = method.client_round(client, state, broadcast, work.round)
+    return state.to_bytes(), message.to_bytes() if message else None
+
+
+def finish_round(work: RoundTask) -> bytes:
+    """What a participant makes of the server's answer: its new state."""
+    client, state, broadcast = work.load()
+    method = method_named(client.config.federation.method)
+    return method.client_finish(client, state, broadcast, work.round).to_bytes()
+
+
+def initial_broadcast(task: Task) -> bytes:
+    """The head before round 1, which all clients can also compute by themselves."""
+    client = task.load()
+    head = client.blueprint.head(torch_generator(stream(client.config.seed, "head")))
+    return to_broadcast(head, 0).to_bytes()

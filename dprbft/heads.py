@@ -1,0 +1,184 @@
+"""The server: from what the clients released to a new shared head.
+
+Everything here is post-processing of releases; no private sample is read.
+
+| symbol | name |
+|---|---|
+| A = sum u u^T, B = sum e_y u^T | second moments of unit representations, summed over clients |
+| W0 | head of the last broadcast, which the bottoms were trained against |
+| s | standard deviation of the noise on each number of one client's B |
+
+`moments`: ridge regression around W0 on the simplex targets t_y that W0 itself aims at,
+
+    W = (T B + lambda W0) (A + lambda I)^-1,   lambda = 2 sqrt(d sum s^2),
+
+where the columns of T are t_y less the bias, which stays as it was, and the sum is over clients,
+so that with much noise the head stays where it was, and with none it is least squares.
+`noisy_rows`: unbiased estimates of A and B from the rows, then the same ridge; s is that of the
+estimate. `public_rows`: the exact A and B of everyone's public rows, the same ridge without noise.
+`class_sums`: nearest noised class mean. `raw_rows`: the paper's SGD on cross-entropy.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dprbft.messages import Broadcast, Release
+from panas.architecture.network import ETF_SCALE, Head
+from panas.privacy.release.mechanisms import debiased_moments, noise_scale, unpack_symmetric
+from panas.runtime.errors import BadInput
+from panas.training.sgd import Optimisation
+
+
+def to_head(broadcast: Broadcast) -> Head:
+    """The head that a broadcast carries."""
+    head = Head(broadcast.weight.shape[1], broadcast.weight.shape[0])
+    with torch.no_grad():
+        head.linear.weight.copy_(broadcast.weight)
+        head.linear.bias.copy_(broadcast.bias)
+    return head
+
+
+def to_broadcast(head: Head, round: int) -> Broadcast:
+    """The message that carries a head."""
+    weight, bias = head.linear.weight.detach(), head.linear.bias.detach()
+    return Broadcast(round, weight.cpu().clone(), bias.cpu().clone())
+
+
+def aggregate(
+    releases: Sequence[Release],
+    previous: Broadcast,
+    *,
+    round: int,
+    how: Optimisation,
+    rng: np.random.Generator,
+) -> Broadcast:
+    """The next broadcast from one round's releases, all of one kind.
+
+    Args:
+        releases: at least one.
+        previous: the broadcast that the clients trained with.
+        round: the round that ends.
+        how: the server's SGD, for raw rows.
+        rng: order of its batches.
+
+    """
+    kinds = {r.kind for r in releases}
+    if len(kinds) != 1:
+        raise BadInput(f"expected releases of one kind, got {sorted(kinds)}")
+    kind = kinds.pop()
+    if kind == "raw_rows":
+        head = _train(releases, to_head(previous), how, rng)
+    elif kind == "class_sums":
+        head = mean_head(releases, previous)
+    else:
+        head = ridge_head(releases, previous)
+    return to_broadcast(head, round)
+
+
+def targets(classes: int) -> Float[Tensor, "classes classes"]:
+    """Logits that a perfect simplex head gives: row y is the target of class y."""
+    if classes == 1:
+        return torch.full((1, 1), ETF_SCALE, dtype=torch.float64)
+    centred = torch.eye(classes, dtype=torch.float64) - 1 / classes
+    return ETF_SCALE * math.sqrt(classes / (classes - 1)) * centred
+
+
+class Estimate(NamedTuple):
+    """What one client's release says of its A and B, and the variance s^2 of that."""
+
+    A: Float[Tensor, "d d"]
+    B: Float[Tensor, "classes d"]
+    variance: float
+
+
+def estimate(release: Release, classes: int, d: int) -> Estimate:
+    """Unbiased estimates of a client's moments, from a release of moments or of rows."""
+    arrays, s = release.arrays, noise_scale(release.kind, release.noise_multiplier)
+    if release.kind == "moments":
+        A = unpack_symmetric(arrays["A"].double(), d)
+        return Estimate(A, arrays["B"].double(), s**2)
+    flip = release.flip or 0.0
+    z, y = arrays["z"], arrays["y"]
+    A, B = debiased_moments(z, y, classes, s, flip)
+    return Estimate(A, B, rows_variance(len(z), classes, d, s, flip))
+
+
+def rows_variance(n: int, classes: int, d: int, s: float, flip: float) -> float:
+    """The variance that stands for s^2 of `moments`, for n rows with noise and flipped labels.
+
+    A number of A off the diagonal gathers n (s^4 + 2 s^2 / d), where moments have s^2 / 2. A number
+    of B gathers the rows' noise and length (s^2 + 1 / d) wherever a label's debiased indicator is
+    off. The larger of the two counts. 0 for rows without noise.
+    """
+    of_A = 2 * n * (s**4 + 2 * s**2 / d)
+    share = 1 / classes  # of the labels, that a class has on average
+    centred = share * (1 - share) if flip else 0.0  # of an indicator that flips are added to
+    of_B = n * (share * s**2 + flip * centred * (s**2 + 1 / d) / (1 - flip) ** 2)
+    return max(of_A, of_B)
+
+
+def ridge_head(releases: Sequence[Release], previous: Broadcast) -> Head:
+    """Ridge regression around the previous head, from estimated moments."""
+    classes, d = previous.weight.shape
+    found = [estimate(r, classes, d) for r in releases]
+    A, B = (torch.stack(parts).sum(0) for parts in ([e.A for e in found], [e.B for e in found]))
+    ridge = max(2 * math.sqrt(d * sum(e.variance for e in found)), 1e-3)
+    # Noise can push eigenvalues of A below zero, where it has none.
+    values, vectors = torch.linalg.eigh(A)
+    inverse = vectors @ torch.diag(1 / (values.clamp(min=0) + ridge)) @ vectors.T
+    T = targets(classes) - previous.bias.double()[:, None]
+    W = (T @ B + ridge * previous.weight.double()) @ inverse
+    return to_head(Broadcast(previous.round, W.float(), previous.bias))
+
+
+def mean_head(releases: Sequence[Release], previous: Broadcast) -> Head:
+    """Nearest class mean from noised sums; a class that the noise drowns keeps its old row."""
+    S = torch.stack([r.arrays["S"] for r in releases]).sum(0)
+    n = torch.stack([r.arrays["counts"] for r in releases]).sum(0)
+    floor = max(
+        2 * math.sqrt(sum(noise_scale(r.kind, r.noise_multiplier) ** 2 for r in releases)), 1.0
+    )
+    mean = S / n.clamp(min=floor)[:, None]
+    seen = n >= floor
+    weight = torch.where(seen[:, None], ETF_SCALE * mean, previous.weight)
+    bias = torch.where(seen, -ETF_SCALE / 2 * mean.square().sum(1), previous.bias)
+    return to_head(Broadcast(previous.round, weight, bias))
+
+
+def _train(
+    releases: Sequence[Release], head: Head, how: Optimisation, rng: np.random.Generator
+) -> Head:
+    """The paper's server step: SGD on the pooled rows."""
+    z = torch.cat([r.arrays["z"] for r in releases])
+    y = torch.cat([r.arrays["y"] for r in releases])
+    optimiser = torch.optim.SGD(head.parameters(), lr=how.learning_rate)
+    for _ in range(how.epochs):
+        for batch in torch.from_numpy(rng.permutation(len(y))).split(how.batch_size):
+            optimiser.zero_grad(set_to_none=True)
+            torch.nn.functional.cross_entropy(head(z[batch]), y[batch]).backward()
+            optimiser.step()
+    return head
+
+
+def blend(own: Head, shared: Head, share: float) -> Head:
+    """The head whose weights are `share` of the own and the rest of the shared head's."""
+    mixed = Head(own.linear.in_features, own.linear.out_features)
+    with torch.no_grad():
+        for m, a, b in zip(mixed.parameters(), own.parameters(), shared.parameters(), strict=True):
+            m.copy_(share * a.cpu() + (1 - share) * b.cpu())
+    return mixed
+
+
+def with_prior(head: Head, histogram: Float[Tensor, "classes"]) -> Head:
+    """The head plus the log of a client's own class frequencies, from its noised histogram."""
+    counts = histogram.clamp(min=0) + 1
+    prior = to_head(to_broadcast(head, 0))
+    with torch.no_grad():
+        prior.linear.bias.add_(torch.log(counts / counts.sum()))
+    return prior

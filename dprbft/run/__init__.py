@@ -1,0 +1,1 @@
+"""A run's stages, progress and summary."""

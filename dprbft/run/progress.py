@@ -1,0 +1,59 @@
+"""Hearing of every client's generations and trials, whichever process they run in.
+
+Each client writes its log as it goes (`panas.runtime.journal`); this reads the logs.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from panas.runtime.errors import BadInput
+from panas.runtime.journal import read_journal
+
+Progress = Callable[[int, Mapping[str, Any], bool], None]
+"""Takes a client, a line of its log, and whether it was written just now."""
+
+EVERY = 0.5
+"""Seconds between two looks."""
+
+
+@contextmanager
+def following(logs: Mapping[int, Path], progress: Progress | None) -> Iterator[Callable[[], None]]:
+    """Tell `progress` of every line of the clients' logs, once each, as long as the block lasts.
+
+    Yields:
+        A function that catches up at once.
+
+    """
+    if progress is None:
+        yield lambda: None
+        return
+    told = dict.fromkeys(logs, 0)
+    lock, over = threading.Lock(), threading.Event()
+
+    def catch_up(live: bool = True) -> None:
+        with lock:
+            for client, path in logs.items():
+                try:
+                    lines = read_journal(path)
+                except BadInput:
+                    continue  # whoever resumes that search says what is wrong with it
+                for line in lines[told[client] :]:
+                    progress(client, line, live)
+                told[client] = len(lines)
+
+    def watch() -> None:
+        while not over.wait(EVERY):
+            catch_up()
+
+    catch_up(live=False)
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield catch_up
+    finally:
+        over.set()
+        thread.join()
+        catch_up()

@@ -1,0 +1,116 @@
+"""The outcome of a run: summary.json, from what the stages left on disk.
+
+Accuracies here are the simulator's view: it holds every client's test split. In a deployment no
+client would tell them.
+"""
+
+import statistics
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from dprbft.config.schema import RunConfig
+from dprbft.paths import ledger_file, rounds_file, search_file, summary_file
+from dprbft.run.stages import check_ledger, is_done, seconds
+from dprbft.server.rounds import load_states
+from dprbft.simulation.federation import load_federation
+from dprbft.site.site import State
+from panas.privacy.ledger.account import UNIT, totals
+from panas.privacy.ledger.ledger import Ledger
+from panas.runtime.store import read_json, read_lines, write_json
+
+LIBRARIES = ("panas", "torch", "deap", "botorch", "gpytorch", "opacus", "dp-accounting", "numpy")
+
+
+def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
+    """Gather the summary of a trained run, write it, and return it.
+
+    Raises:
+        BadInput: if training has not begun, or the ledger is not the one that the run wrote.
+
+    """
+    check_ledger(run)
+    federation = load_federation(config)
+    states = load_states(run, config.federation.clients)
+    ledger = Ledger(ledger_file(run))
+    spent = {row["client"]: row for row in totals(ledger.accounts())}
+    count, seen = ledger.head()
+    clients = []
+    for data, state in zip(federation.clients, states, strict=True):
+        found = read_json(search_file(run, data.id))
+        row = spent[data.id]
+        clients.append(
+            {
+                "id": data.id,
+                "genome": found["genome"],
+                "parameters": found["cost"]["parameters"],
+                "bytes": found["cost"]["bytes"],
+                "macs": found["cost"]["macs"],
+                "samples": {
+                    part: len(getattr(data, part))
+                    for part in ("search", "train", "validation", "test")
+                },
+                "setting": _setting(state),
+                "accuracy": _accuracy(state),
+                "selected_round": state.facts["kept"]["round"],
+                "blend": state.facts["kept"]["blend"],
+                "epsilon": {
+                    k: row[k] for k in ("budget", "spent", "release", "search", "training")
+                },
+                "delta": row["delta"],
+                "relation": row["relation"],
+            }
+        )
+    rounds = read_lines(rounds_file(run))
+    selected = [c["accuracy"]["selected"] for c in clients]
+    summary = {
+        "preset": config.preset,
+        "dataset": config.data.dataset,
+        "method": config.federation.method,
+        "seed": config.seed,
+        "view": "simulator: accuracies are measured on test splits that no client would share",
+        "finished": is_done(run, "train"),
+        "rounds": len(rounds),
+        "clients": clients,
+        "accuracy": {
+            "mean": statistics.fmean(selected),
+            "std": statistics.pstdev(selected),
+            "local_last": _mean([c["accuracy"]["local_last"] for c in clients]),
+            "global_last": _mean([c["accuracy"]["global_last"] for c in clients]),
+        },
+        "communication": {
+            "up_bytes": sum(r["up_bytes"] for r in rounds),
+            "down_bytes": sum(r["down_bytes"] for r in rounds),
+            "search_bytes": 0,
+        },
+        # To be noted elsewhere: it tells this ledger from one that was put in its place.
+        "ledger": {"count": count, "hash": seen, "unit": UNIT},
+        "seconds": seconds(run),
+        "versions": {name: version(name) for name in LIBRARIES},
+    }
+    write_json(summary_file(run), summary)
+    return summary
+
+
+def _setting(state: State) -> dict[str, Any]:
+    """The settings that it trained with; the noise is that of its plan, None without DP."""
+    plan = state.plan
+    return state.facts["setting"] | {
+        "noise_multiplier": plan.noise_multiplier if plan else None,
+        "release_noise": plan.release_noise if plan else None,
+    }
+
+
+def _accuracy(state: State) -> dict[str, float | None]:
+    f = state.facts
+    return {
+        "local_last": f["local"],
+        "global_last": f["global"],
+        "best": f["best"],
+        "selected": f["kept"]["accuracy"],
+    }
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return statistics.fmean(known) if known else None

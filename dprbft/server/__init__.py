@@ -1,0 +1,1 @@
+"""What runs where the releases arrive."""

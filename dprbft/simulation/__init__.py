@@ -1,0 +1,1 @@
+"""One data set shared out over simulated sites."""

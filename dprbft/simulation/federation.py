@@ -1,0 +1,139 @@
+"""The clients of a run: the data set, shared out, and each client's own disjoint splits.
+
+Loading is a pure function of the configuration, so that every process of a run, and an audit
+afterwards, sees the same clients without passing data around.
+"""
+
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from dprbft.config.schema import RunConfig
+from dprbft.simulation.partition import partition
+from panas.data.load import load
+from panas.data.samples import Samples
+from panas.data.splits import split
+from panas.runtime.errors import BadInput
+from panas.runtime.seeds import stream
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """One client's samples; they never leave it. A sample is in exactly one split."""
+
+    id: int
+    search: Samples
+    train: Samples
+    validation: Samples
+    test: Samples
+
+
+@dataclass(frozen=True)
+class Federation:
+    """All clients of a simulated federation, and the public samples that everyone may see."""
+
+    clients: tuple[ClientData, ...]
+    public: Samples
+    class_names: tuple[str, ...]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of an image."""
+        return self.public.shape
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
+
+
+def search_parts(config: RunConfig, public: int) -> tuple[str, ...]:
+    """Parts of a client's data, besides "train", that its ledger has to know of beforehand.
+
+    Without public samples (`public` is their number) a dp search divides its split: one part
+    trains candidates, one scores them.
+    """
+    if config.privacy.search == "dp" and not public:
+        return ("search/train", "search/validation")
+    return ("search",) if config.privacy.search in ("dp", "unaccounted") else ()
+
+
+def load_federation(config: RunConfig) -> Federation:
+    """Load and share out the data set of a configuration; cached for the last configuration.
+
+    Raises:
+        BadInput: if the data cannot be read, or a client would be without data.
+
+    """
+    return _load(config.model_dump_json())
+
+
+@lru_cache(maxsize=1)
+def _load(text: str) -> Federation:
+    config = RunConfig.model_validate_json(text)
+    data, f = config.data, config.federation
+    source = load(
+        data.dataset,
+        data_root=Path(data.data_root) if data.data_root else None,
+        public_fraction=data.public_fraction,
+        public_limit=data.public_limit,
+        public_data=data.public_data,
+        limit=data.limit,
+        label=data.label,
+        rng=stream(config.seed, "data"),
+    )
+    pool = source.private
+    shares = partition(
+        pool.y.numpy(),
+        kind=f.partition,
+        clients=f.clients,
+        rng=stream(config.seed, "partition"),
+        alpha=f.alpha,
+        classes_per_client=f.classes_per_client,
+        minimum=f.min_samples,
+    )
+    # Where a search looks at no private samples, they all serve training.
+    looks = config.privacy.search in ("dp", "unaccounted")
+    search = data.search_fraction if looks else 0.0
+    clients = []
+    for id, indices in enumerate(shares):
+        mine = pool.take(indices)
+        rng = stream(config.seed, "client", id, "split")
+        apart, left, share = mine.take([]), mine, search
+        if config.privacy.search == "dp":
+            # By lot, not by class: what it spends is apart only if no label decides who is in it.
+            order = rng.permutation(len(mine))
+            k = round(search * len(mine))
+            apart, left, share = mine.take(np.sort(order[:k])), mine.take(np.sort(order[k:])), 0.0
+        rest = 1.0 - search + share
+        s = split(
+            left.y.numpy(),
+            search=share,
+            validation=data.validation_fraction / rest,
+            test=data.test_fraction / rest,
+            rng=rng,
+        )
+        client = ClientData(
+            id,
+            apart if len(apart) else left.take(s.search),
+            left.take(s.train),
+            left.take(s.validation),
+            left.take(s.test),
+        )
+        if not all(len(part) for part in (client.train, client.validation, client.test)):
+            raise BadInput(
+                f"expected samples to train, validate and test client {id}, got {len(mine)} in "
+                "all; use fewer clients or raise federation.min_samples"
+            )
+        if source.private.classes > 1 and int((mine.histogram() > 0).sum()) == 1:
+            warnings.warn(
+                f"client {id} has samples of one class only; its accuracy says little",
+                stacklevel=2,
+            )
+        # Search and training samples are parts of their own; delta must suit the larger one.
+        config.budgets()[id].check(max(len(client.train), len(client.search)), id)
+        clients.append(client)
+    return Federation(tuple(clients), source.public, source.class_names)

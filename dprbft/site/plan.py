@@ -1,0 +1,109 @@
+"""A client's plan for the rounds to come, from what its ledger says is left of its budget."""
+
+from dataclasses import asdict, replace
+from typing import Any
+
+from dprbft.config.participation import release_subset, rounds_of, train_parts
+from dprbft.site.site import Client, State
+from panas.privacy.accounting.events import Event, Unprotected
+from panas.privacy.ledger.account import Entry
+from panas.privacy.plan import Plan, release_multiplier, sharpen_releases, stretch
+from panas.runtime.errors import BudgetExhausted
+
+
+def current_plan(client: Client, state: State) -> Plan | None:
+    """The plan of a client's remaining rounds, from what its budget has left.
+
+    Before its first round that is the calibrated plan with the tuned noise, or more where the
+    budget needs more, and what that leaves goes to sharper releases; a noise multiplier that the
+    user fixed is taken as it is, and the ledger stops the run when it is spent. Later it is the
+    plan of the round before, unless the ledger holds charges that no finished round accounts for:
+    then a process died, what it charged counts as spent, and all remaining noise is raised.
+
+    Returns:
+        The plan; None if what died has spent so much that its round cannot be repeated.
+
+    Raises:
+        BudgetExhausted: if the budget cannot pay for the remaining rounds with any noise.
+
+    """
+    schedule, setting = client.schedule(), state.setting
+    fixed = client.config.training.noise_multiplier
+    plan = state.plan
+    accounted = state.facts["charges"]
+    if plan is None and fixed is None:
+        before = searched(client)
+        fresh = replace(schedule, spent=before)
+        plan = fresh.plan(client.budget, setting.batch_size, setting.clip, setting.epochs)
+        noise = max(plan.noise_multiplier, setting.noise_multiplier)
+        plan = sharpen_releases(replace(plan, noise_multiplier=noise), client.budget, before)
+        accounted = sum(e.phase == "search" for e in _protected(client))
+    if plan is None:
+        m = None
+        if schedule.releases:
+            m = release_multiplier(
+                client.budget,
+                schedule.releases,
+                schedule.release_share,
+                flip=schedule.flip,
+                classes=schedule.classes,
+            )
+        return Plan(
+            samples=schedule.samples,
+            batch_size=setting.batch_size,
+            clip=setting.clip,
+            noise_multiplier=fixed or 0.0,
+            epochs=setting.epochs or schedule.epochs,
+            rounds=schedule.rounds,
+            releases=schedule.releases,
+            release_noise=m,
+            flip=schedule.flip,
+            classes=schedule.classes,
+        )
+    if fixed is not None or len(_protected(client)) <= accounted:
+        return plan
+    try:
+        return _stretched(client, plan)
+    except BudgetExhausted:
+        return None
+
+
+def _protected(client: Client) -> list[Entry]:
+    entries = client.ledger.account(client.id).entries
+    return [e for e in entries if not isinstance(e.event, Unprotected)]
+
+
+def searched(client: Client) -> list[Event]:
+    """What the search has charged to the client's training samples."""
+    part = train_parts(client.config, client.id)[0]
+    entries = client.ledger.account(client.id).entries_on(part)
+    return [
+        e.event for e in entries if e.phase == "search" and not isinstance(e.event, Unprotected)
+    ]
+
+
+def _stretched(client: Client, plan: Plan) -> Plan:
+    """The plan with the least noise that every part of the training samples can pay for.
+
+    A part whose rows have left is charged for training alone, the others for their release too.
+    Charges are compared as they are; a part that a death has charged twice asks for the most.
+    """
+    left = {
+        release_subset(client.config, r)
+        for r in rounds_of(client.config, client.id)[-plan.rounds :]
+    }
+    cases = {
+        (tuple(events), plan.releases if part in left else 0)
+        for part, events in client.charged().items()
+    }
+    plans = [
+        stretch(replace(plan, releases=releases), client.budget, events)
+        for events, releases in cases
+    ]
+    most = max(plans, key=lambda p: p.noise_multiplier)
+    return replace(most, releases=plan.releases)
+
+
+def plan_facts(plan: Plan | None) -> dict[str, Any] | None:
+    """A plan as JSON."""
+    return asdict(plan) if plan else None

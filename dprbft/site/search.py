@@ -1,0 +1,332 @@
+"""What an engine runs for one client's search: its architecture, then its DP-SGD settings.
+
+Each generation and each trial is logged before the next begins, so that a client whose process was
+killed goes on where it was. The noised label histogram of a proxy search is kept as soon as it is
+paid for: a search that goes on looks at the same samples.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dprbft.config.schema import RunConfig
+from dprbft.paths import histogram_file, latency_file, search_file, search_log, tune_log
+from dprbft.simulation.federation import Federation
+from dprbft.site.search_modes import (
+    MIN_SEARCH,
+    charge,
+    dp_search,
+    histogram_event,
+    judge_of,
+    planned_trials,
+)
+from dprbft.site.site import LEAST_NOISE, Client, blueprint_of
+from dprbft.site.task import Task
+from panas.architecture.cost import cost, cost_table
+from panas.architecture.genome import Genome
+from panas.architecture.network import Blueprint, Bottom, Head
+from panas.architecture.space import SearchSpace, random_genome
+from panas.data.search_split import SearchData, private_data, proxy_data
+from panas.evolution.records import EvolutionConfig, EvolutionResult
+from panas.evolution.site_search import limited, search_architecture, search_without_data, size_of
+from panas.privacy.accounting.events import Unprotected
+from panas.privacy.noise import SystemNoise
+from panas.privacy.release.gate import label_histogram
+from panas.runtime.errors import BadInput, BudgetExhausted
+from panas.runtime.journal import Journal, open_journal
+from panas.runtime.seeds import stream, torch_generator
+from panas.runtime.store import read_json, write_json
+from panas.training.sgd import Optimisation
+from panas.tuning.objective import tune_settings
+from panas.tuning.space import Setting, TuningSpace
+from panas.tuning.trial import TuningConfig, TuningResult
+
+
+def check(config: RunConfig, federation: Federation) -> None:
+    """Refuse settings that a later stage would refuse, before anything is written or charged.
+
+    Raises:
+        BadInput: what that stage would say.
+
+    """
+    blueprint = blueprint_of(config, federation)
+    blueprint.head(torch_generator(stream(config.seed, "head")))
+    space = _space(config, blueprint, None)
+    random_genome(space, stream(config.seed, "check"))
+    _tuning_space(config)
+    _evolution(config)
+    _tuning(config)
+    least = MIN_SEARCH.get(config.privacy.search, 0)
+    for client in federation.clients:
+        if len(client.search) < least:
+            raise BadInput(
+                f"expected at least {least} search samples for client {client.id}, got "
+                f"{len(client.search)}; raise data.search_fraction"
+            )
+    if config.privacy.search == "proxy":
+        alike, rng = torch.ones(federation.classes), stream(config.seed, "check")
+        proxy_data(federation.public, alike, samples=1, rng=rng)
+
+
+def search(task: Task) -> dict[str, Any]:
+    """A client's architecture search; charges the ledger first. Returns what best.json holds.
+
+    Everything in it was paid for: with noised scores it holds no other, and after a private
+    selection the winner alone, not how many candidates there were; such a search keeps no log.
+    """
+    client = task.load()
+    c, b = client.config, client.blueprint
+    histogram, noise = _histogram(client, task.run), None
+    record: EvolutionResult | None
+    hidden = c.privacy.search == "dp" and c.search.algorithm == "random"
+    log = None if hidden else search_log(task.run, client.id)
+    with open_journal(log, {"search": c.privacy.search, "client": client.id}) as journal:
+        space, config = _space(c, b, task.run), _evolution(c)
+        if c.privacy.search == "dp":
+            best, fitness, record, noise = dp_search(client, space, config, _short(c), journal)
+        else:
+            record = _search(task, client, space, config, histogram, journal)
+            best, fitness = record.best, record.fitness
+    price = cost(best, shape=b.shape, width=b.width, classes=b.classes, norm=b.norm)
+    table = cost_table(best, shape=b.shape, width=b.width, classes=b.classes, norm=b.norm)
+    return {
+        "client": client.id,
+        "genome": str(best),
+        "blocks": best.to_json(),
+        "fitness": fitness,
+        "cost": asdict(price),
+        "cost_table": [asdict(row) for row in table],
+        "evaluations": record.evaluations if record else None,
+        "passes": record.passes if record else None,
+        "privacy": c.privacy.search,
+        "histogram": histogram,
+        "noise": noise,
+        "front": [[str(g), *rest] for g, *rest in record.front] if record else [],
+        "logbook": record.logbook if record else [],
+        "history": [asdict(e) for e in record.history] if record else [],
+    }
+
+
+def _search(
+    task: Task,
+    client: Client,
+    space: SearchSpace,
+    config: EvolutionConfig,
+    histogram: list[float] | None,
+    journal: Journal,
+) -> EvolutionResult:
+    """A search by scores that need no noise."""
+    c, size = client.config, size_of(client.blueprint, client.config.search.size)
+    if c.privacy.search == "data-free":
+        return search_without_data(
+            blueprint=client.blueprint,
+            space=space,
+            config=config,
+            seed=c.seed,
+            client=client.id,
+            algorithm=c.search.algorithm,
+            size=size,
+            workers=task.workers,
+            journal=journal,
+        )
+    return search_architecture(
+        _search_data(client, histogram),
+        blueprint=client.blueprint,
+        space=space,
+        config=config,
+        how=_short(c),
+        seed=c.seed,
+        client=client.id,
+        device=client.device,
+        algorithm=c.search.algorithm,
+        size=size,
+        workers=task.workers,
+        journal=journal,
+    )
+
+
+def _evolution(config: RunConfig) -> EvolutionConfig:
+    s = config.search
+    return EvolutionConfig(
+        population=s.population,
+        generations=s.generations,
+        crossover=s.crossover,
+        mutation=s.mutation,
+        cache=s.cache,
+        survival=s.survival,
+        rungs=s.rungs,
+        keep=s.keep,
+        seeding=s.seeding,
+        initial=s.initial,
+        offspring=s.offspring,
+        screening=s.screening,
+        inherit=s.inherit,
+        seconds=s.seconds,
+    )
+
+
+def _short(config: RunConfig) -> Optimisation:
+    s = config.search
+    return Optimisation(
+        learning_rate=s.learning_rate,
+        optimiser=s.optimiser,
+        decay=s.decay,
+        batch_size=s.batch_size,
+        epochs=s.epochs,
+    )
+
+
+def _space(config: RunConfig, blueprint: Blueprint, run: Path | None) -> SearchSpace:
+    """The space with its limits; without a run, as if every latency were allowed."""
+    s = config.search
+    free = SearchSpace(
+        shape=blueprint.shape,
+        min_blocks=s.min_blocks,
+        max_blocks=s.max_blocks,
+        widths=s.widths,
+        kernels=s.kernels,
+    )
+    return limited(
+        free,
+        blueprint,
+        parameters=s.max_parameters,
+        macs=s.max_macs,
+        bytes=s.max_bytes,
+        latency_ms=s.max_latency_ms if run else None,
+        table=latency_file(run) if run else None,
+    )
+
+
+def _tuning_space(config: RunConfig) -> TuningSpace:
+    t = config.tuning
+    return TuningSpace(
+        learning_rate=t.learning_rate,
+        clip=t.clip,
+        noise_factor=t.noise_factor,
+        batch_sizes=t.batch_sizes,
+        epochs=t.epochs,
+    )
+
+
+def _tuning(config: RunConfig) -> TuningConfig:
+    """How long to tune; of no consequence where there are no trials."""
+    t = config.tuning
+    trials = max(1, t.trials)
+    return TuningConfig(initial=min(t.initial, trials), trials=trials, parallel=t.parallel)
+
+
+def _histogram(client: Client, run: Path) -> list[float] | None:
+    """The noised label histogram that a proxy needs, paid for once; None for other searches."""
+    mode, path = client.config.privacy.search, histogram_file(run, client.id)
+    if mode == "unaccounted" and not search_log(run, client.id).exists():
+        with charge(client, Unprotected(), "search on private samples", "search", None):
+            return None
+    if mode != "proxy":
+        return None
+    if not path.exists():
+        write_json(path, {"client": client.id, "histogram": _paid_histogram(client)})
+    return list(read_json(path)["histogram"])
+
+
+def _paid_histogram(client: Client) -> list[float]:
+    """The client's noised label histogram, charged first; all classes alike if nothing is left."""
+    # Without a budget there is nothing to be sparing of, and still no reason to be exact.
+    event = histogram_event(client) if client.budget.private else Unprotected()
+    alike = [1.0] * client.blueprint.classes
+    if event is None:
+        return alike  # nothing can be learnt of the labels for so little
+    try:
+        noised = label_histogram(
+            lambda: client.data.train.y,
+            classes=client.blueprint.classes,
+            event=event,
+            ledger=client.ledger,
+            client=client.id,
+            noise=SystemNoise(),
+        )
+    except BudgetExhausted:
+        return alike  # searches that died have spent what it costs
+    return [float(x) for x in noised]
+
+
+def _search_data(client: Client, histogram: list[float] | None) -> SearchData:
+    rng = stream(client.config.seed, "client", client.id, "search-data")
+    mode = client.config.privacy.search
+    if mode == "unaccounted":
+        warm = client.config.federation.warm_start == "public"
+        public = client.public if warm else client.public.take([])
+        return private_data(client.data.search, public, rng)
+    # A dp search rehearses on public samples as they are; its own samples only score.
+    counts = torch.tensor(histogram) if histogram else torch.ones(client.blueprint.classes)
+    return proxy_data(client.public, counts, samples=len(client.data.train), rng=rng)
+
+
+def tune(task: Task) -> dict[str, Any]:
+    """A client's DP-SGD settings. Returns what best.json holds."""
+    client = task.load()
+    c = client.config
+    found = read_json(search_file(task.run, client.id))
+    fixed = Setting(
+        learning_rate=c.training.learning_rate,
+        noise_multiplier=c.training.noise_multiplier or LEAST_NOISE,
+        clip=c.training.clip,
+        batch_size=c.training.batch_size,
+    )
+    kept: dict[str, Any] = {
+        "client": client.id,
+        "setting": fixed.as_dict() | {"noise_multiplier": c.training.noise_multiplier},
+        "predicted": None,
+        "trials": [],
+    }
+    if not planned_trials(client):
+        return kept
+    judge = None
+    log = tune_log(task.run, client.id)
+    with open_journal(log, {"tune": found["genome"], "client": client.id}) as journal:
+        if c.privacy.search == "dp":
+            try:
+                judge = judge_of(client, found["noise"], done=len(journal.lines))
+            except BudgetExhausted:
+                return kept  # dead trials have spent the search split; training has its own budget
+        try:
+            result = _tune(task, client, found, judge, journal)
+        except BudgetExhausted as e:
+            # Training says so again and stops there, with the warm-started network kept.
+            return kept | {"refused": str(e)}
+    return {
+        "client": client.id,
+        "setting": result.best.as_dict(),
+        "predicted": result.predicted,
+        "trials": [trial.as_dict() for trial in result.trials],
+    }
+
+
+def _tune(
+    task: Task,
+    client: Client,
+    found: dict[str, Any],
+    judge: Callable[[Bottom, Head], float] | None,
+    journal: Journal,
+) -> TuningResult:
+    c = client.config
+    return tune_settings(
+        _search_data(client, found["histogram"]),
+        Genome.parse(found["genome"]),
+        blueprint=client.blueprint,
+        space=_tuning_space(c),
+        config=_tuning(c),
+        budget=client.budget,
+        schedule=client.schedule(),
+        warm=client.warm,
+        momentum=c.training.momentum,
+        train_head=client.train_head,
+        seed=c.seed,
+        client=client.id,
+        device=client.device,
+        judge=judge,
+        journal=journal,
+        workers=task.workers,
+    )

@@ -1,0 +1,208 @@
+"""The blocks of an architecture, and what a user's own block must be.
+
+| text | block |
+|---|---|
+| `c16k3` | depthwise separable residual convolution to 16 channels, kernel 3 x 3 |
+| `avg`, `max` | 2 x 2 average or max pooling |
+| anything else | a block of the user's own: `BlockType` |
+
+A block is a frozen value; its text is what stands for it in a genome. `shape_after` is what it
+does to the shape of a map, `panas.architecture.network.build_block` its module.
+
+Source: DPFNAS, section III-A1. Blocks of one's own are ours.
+"""
+
+import re
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args, runtime_checkable
+
+from torch import nn
+
+from panas.runtime.errors import BadInput
+
+Shape = tuple[int, int, int]
+"""(channels, height, width) of an image or a feature map."""
+PoolKind = Literal["avg", "max"]
+LARGEST = 65_536
+"""Upper bound of a block's channels and kernel: what a message may ask a receiver to build."""
+
+CONV = re.compile(r"c([1-9][0-9]{0,5})k([1-9][0-9]{0,5})")
+"""The text of a convolution."""
+_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_.]*")
+
+
+@dataclass(frozen=True)
+class ConvBlock:
+    """A depthwise separable convolution with a shortcut; the map keeps its size."""
+
+    out_channels: int
+    """Channels out, 1 to 65,536."""
+    kernel_size: int
+    """Side of the depthwise kernel, odd, 1 to 65,535."""
+
+    def __post_init__(self) -> None:
+        if not _is_count(self.out_channels):
+            raise BadInput(
+                f"expected out_channels as an integer from 1 to {LARGEST}, "
+                f"got {self.out_channels!r}; choose a width from the menu"
+            )
+        if not _is_count(self.kernel_size) or self.kernel_size % 2 == 0:
+            raise BadInput(
+                f"expected kernel_size as an odd integer from 1 to {LARGEST}, "
+                f"got {self.kernel_size!r}; choose 3 or 5"
+            )
+
+    def __str__(self) -> str:
+        return f"c{self.out_channels}k{self.kernel_size}"
+
+
+@dataclass(frozen=True)
+class PoolBlock:
+    """A 2 x 2 pooling with stride 2; each side of the map halves, rounded down."""
+
+    kind: PoolKind
+    """Which pooling: "avg" or "max"."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(PoolKind):
+            raise BadInput(f'expected a pool "avg" or "max", got {self.kind!r}; choose one')
+
+    def __str__(self) -> str:
+        return self.kind
+
+
+@runtime_checkable
+class BlockType(Protocol):
+    """A block of one's own: a frozen value whose `str` is its text in a genome, here `se4`.
+
+    It must be hashable and equal to its copies (a frozen dataclass is), and at the top level of a
+    module if searches run in several processes. Under DP its module must not mix samples.
+
+    >>> from dataclasses import dataclass
+    >>> from torch import nn
+    >>> class SqueezeExcite(nn.Module):
+    ...     def __init__(self, c: int, ratio: int) -> None:
+    ...         super().__init__()
+    ...         h = max(1, c // ratio)
+    ...         layers = nn.Conv2d(c, h, 1), nn.ReLU(), nn.Conv2d(h, c, 1), nn.Sigmoid()
+    ...         self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), *layers)
+    ...     def forward(self, x):
+    ...         return x * self.gate(x)
+    >>> @dataclass(frozen=True)
+    ... class Squeeze:
+    ...     ratio: int
+    ...     def __str__(self) -> str:
+    ...         return f"se{self.ratio}"
+    ...     def build(self, in_channels: int) -> nn.Module:
+    ...         return SqueezeExcite(in_channels, self.ratio)
+    ...     def out_channels(self, in_channels: int) -> int:
+    ...         return in_channels
+    ...     def out_side(self, side: int) -> int:
+    ...         return side
+    >>> from panas.architecture.genome import Genome
+    >>> Genome.parse("c16k3-se4-max", blocks=(Squeeze(4),)).blocks[1]
+    Squeeze(ratio=4)
+
+    `SearchSpace(..., blocks=(Squeeze(4), Squeeze(8)))` lets a search use it.
+    """
+
+    def __hash__(self) -> int: ...
+
+    def build(self, in_channels: int) -> nn.Module:
+        """Build a fresh module, from (n, in_channels, h, w) to (n, out_channels, h', w').
+
+        It must do so for any number of channels that a map of the space can have.
+        """
+        ...
+
+    def out_channels(self, in_channels: int) -> int:
+        """Channels that come out, 1 to 65,536."""
+        ...
+
+    def out_side(self, side: int) -> int:
+        """Height or width that comes out, from 1 to `side`: a map may shrink, but not grow."""
+        ...
+
+
+Block = ConvBlock | PoolBlock | BlockType
+POOLS: dict[str, PoolBlock] = {"avg": PoolBlock("avg"), "max": PoolBlock("max")}
+"""The pools by their texts."""
+
+
+def shape_after(block: Block, shape: Shape) -> Shape:
+    """The shape of what comes out of `block` for a map of `shape`.
+
+    Raises:
+        BadInput: if nothing is left of the map, or a block of one's own says what it must not.
+
+    """
+    c, h, w = shape
+    if isinstance(block, ConvBlock):
+        return block.out_channels, h, w
+    if isinstance(block, PoolBlock):
+        if min(h, w) < 2:
+            raise BadInput(
+                f"expected maps of at least 2 x 2 before each pool, got {h} x {w}; use fewer pools"
+            )
+        return c, h // 2, w // 2
+    k, sides = block.out_channels(c), (block.out_side(h), block.out_side(w))
+    if not _is_count(k):
+        raise BadInput(
+            f"expected out_channels({c}) of block {block} as an integer from 1 to {LARGEST}, "
+            f"got {k!r}; fix it or use it less often"
+        )
+    for side, out in zip((h, w), sides, strict=True):
+        if not _is_count(out) or out > side:
+            raise BadInput(
+                f"expected out_side({side}) of block {block} as an integer from 1 to {side}, "
+                f"got {out!r}; fix it or use it less often"
+            )
+    return k, *sides
+
+
+def check_block(block: object) -> None:
+    """Raise BadInput, with the reason, unless `block` can be a block of one's own in a genome."""
+    try:
+        settled = hash(copy(block)) == hash(block) and copy(block) == block
+    except TypeError:
+        settled = False
+    if not settled:
+        raise BadInput(
+            f"expected a block that is hashable and equal to its copies, got a "
+            f"{type(block).__name__} that is not; make it a frozen dataclass"
+        )
+    if not isinstance(block, BlockType):
+        raise BadInput(
+            "expected a block with the methods build, out_channels and out_side, got "
+            f"{type(block).__name__}; see panas.architecture.blocks.BlockType"
+        )
+    text = str(block)
+    if not _TEXT.fullmatch(text):
+        raise BadInput(
+            f"expected a block's text as a letter, then letters, digits, _ or ., got {text!r} of a "
+            f"{type(block).__name__}; give it a __str__"
+        )
+    if text in POOLS or CONV.fullmatch(text):
+        raise BadInput(
+            f"expected a block's text unlike those of the built-in blocks, got {text!r} of a "
+            f"{type(block).__name__}; change its __str__"
+        )
+
+
+def by_text(blocks: Sequence[BlockType]) -> dict[str, BlockType]:
+    """Blocks of one's own by their texts; raises BadInput if two share one, or one is invalid."""
+    for block in blocks:
+        check_block(block)
+    own = {str(block): block for block in blocks}
+    if len(own) < len(blocks):
+        raise BadInput(
+            f"expected blocks of different texts, got {', '.join(map(str, blocks))}; "
+            "let __str__ tell them apart"
+        )
+    return own
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST

@@ -1,0 +1,186 @@
+"""What a genome costs: parameters, multiply-accumulates and bytes in closed form; latency measured.
+
+A convolution from c to k channels with kernel s on an h x w map, by parts (biases: none):
+
+| part | parameters | multiply-accumulates |
+|---|---|---|
+| depthwise | c s^2 | h w c s^2 |
+| pointwise | c k | h w c k |
+| shortcut, where c != k | c k | h w c k |
+| norm | 2 k | not counted |
+
+Then come the adaptation layer `Linear(C_last, d)` and the head `Linear(d, classes)`, with biases.
+Norms, activations and pools are not counted as multiply-accumulates, as is the custom.
+A block of one's own is built on torch's meta device, which computes nothing, and counted there.
+"""
+
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import median
+
+import torch
+from torch import nn
+
+from panas.architecture.blocks import Block, BlockType, ConvBlock, PoolBlock, Shape, shape_after
+from panas.architecture.genome import Genome
+from panas.architecture.network import Norm
+from panas.runtime.errors import BadInput
+
+FLOAT32 = 4
+COUNTER = 8
+"""Bytes of a BatchNorm's int64 count of batches."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of a bottom and its head, on one image."""
+
+    parameters: int
+    """Trainable parameters."""
+    macs: int
+    """Multiply-accumulates of one forward pass."""
+    bytes: int
+    """Size of the float32 state: parameters, and BatchNorm's running statistics."""
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """One line of a network's cost table."""
+
+    name: str
+    """The block's text, or "adapt" or "head"."""
+    out_shape: tuple[int, ...]
+    """(channels, height, width) of what comes out for one image; one number for the last two."""
+    parameters: int
+    """Trainable parameters."""
+    macs: int
+    """Multiply-accumulates of one forward pass on one image."""
+    bytes: int
+    """Size of the state."""
+
+
+def cost(genome: Genome, *, shape: Shape, width: int, classes: int, norm: Norm = "group") -> Cost:
+    """Count what the genome's bottom and head cost, without building them.
+
+    Args:
+        genome: the architecture.
+        shape: (channels, height, width) of one image, each at least 1.
+        width: d, the width of the representation, at least 1.
+        classes: outputs of the head, at least 1.
+        norm: "group" or "batch"; only the latter has running statistics.
+
+    Raises:
+        BadInput: if a size is below 1, or the pools shrink the map to nothing.
+
+    """
+    rows = cost_table(genome, shape=shape, width=width, classes=classes, norm=norm)
+    return Cost(
+        parameters=sum(row.parameters for row in rows),
+        macs=sum(row.macs for row in rows),
+        bytes=sum(row.bytes for row in rows),
+    )
+
+
+def cost_table(
+    genome: Genome, *, shape: Shape, width: int, classes: int, norm: Norm = "group"
+) -> list[LayerCost]:
+    """Where the cost lies: one line a block, then "adapt" and "head"; the sums are `cost`'s.
+
+    Arguments and errors are those of `cost`.
+    """
+    if min(*shape, width, classes) < 1:
+        raise BadInput(
+            f"expected shape, width and classes of at least 1, got {shape}, {width} and {classes}; "
+            "take them from the data"
+        )
+    rows = []
+    for block in genome.blocks:
+        part = block_cost(block, shape, norm)
+        shape = shape_after(block, shape)
+        rows.append(LayerCost(str(block), shape, part.parameters, part.macs, part.bytes))
+    for name, inputs, outputs in (("adapt", shape[0], width), ("head", width, classes)):
+        part = linear_cost(inputs, outputs)
+        rows.append(LayerCost(name, (outputs,), part.parameters, part.macs, part.bytes))
+    return rows
+
+
+def linear_cost(inputs: int, outputs: int) -> Cost:
+    """The cost of a linear layer with bias."""
+    parameters = (inputs + 1) * outputs
+    return Cost(parameters, inputs * outputs, parameters * FLOAT32)
+
+
+@lru_cache(maxsize=1 << 16)
+def block_cost(block: Block, shape: Shape, norm: Norm) -> Cost:
+    """The cost of one block on a map of `shape`; raises BadInput where `shape_after` does."""
+    c, h, w = shape
+    k, *sides = shape_after(block, shape)
+    if isinstance(block, PoolBlock):
+        return Cost(0, 0, 0)
+    if not isinstance(block, ConvBlock):
+        return _counted(block, shape, (k, *sides))
+    weights = c * block.kernel_size**2 + c * k * (1 if c == k else 2)
+    statistics = 2 * k * FLOAT32 + COUNTER if norm == "batch" else 0
+    return Cost(weights + 2 * k, h * w * weights, (weights + 2 * k) * FLOAT32 + statistics)
+
+
+def _counted(block: BlockType, shape: Shape, after: tuple[int, ...]) -> Cost:
+    """Count a block of one's own: its weights, its state, its convolutions and matrix products."""
+    from torch.utils.flop_counter import FlopCounterMode  # here: it loads a compiler
+
+    try:
+        with torch.device("meta"), torch.no_grad():
+            module = block.build(shape[0]).eval()
+            with FlopCounterMode(display=False) as counter:
+                found = tuple(module(torch.zeros(1, *shape)).shape)
+    except Exception as e:
+        raise BadInput(
+            f"expected block {block} to build and run for a map of {shape} on torch's meta device, "
+            f"got {type(e).__name__}: {' '.join(str(e).split())}; correct its build"
+        ) from e
+    if found != (1, *after):
+        raise BadInput(
+            f"expected block {block} to turn a map of {shape} into {after}, as it says, got "
+            f"{found[1:]}; correct its build, out_channels or out_side"
+        )
+    return Cost(
+        parameters=sum(p.numel() for p in module.parameters()),
+        macs=counter.get_total_flops() // 2,
+        bytes=sum(t.numel() * t.element_size() for t in module.state_dict().values()),
+    )
+
+
+def latency_ms(module: nn.Module, shape: Shape, *, batch: int = 1, repeats: int = 20) -> float:
+    """Measure the median time of a forward pass, in milliseconds, on the module's own device.
+
+    Args:
+        module: what to time, in evaluation mode; its mode is put back.
+        shape: (channels, height, width) of one image.
+        batch: images a pass, at least 1.
+        repeats: timed passes, at least 1, after two that are not.
+
+    """
+    if batch < 1 or repeats < 1:
+        raise BadInput(
+            f"expected batch and repeats of at least 1, got {batch} and {repeats}; raise them"
+        )
+    like = next(module.parameters(), torch.zeros(0))
+    x = torch.zeros(batch, *shape, dtype=like.dtype, device=like.device)
+    modes = [(m, m.training) for m in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad():
+            times = [_time_ms(module, x) for _ in range(repeats + 2)]
+    finally:
+        for m, mode in modes:
+            m.training = mode
+    return median(times[2:])
+
+
+def _time_ms(module: nn.Module, x: torch.Tensor) -> float:
+    start = time.perf_counter()
+    module(x)
+    if x.is_cuda:
+        torch.cuda.synchronize(x.device)
+    return 1e3 * (time.perf_counter() - start)

@@ -1,0 +1,97 @@
+"""Measured latency, block by block, so that a search can keep a limit of milliseconds.
+
+Every block is timed once on every map that a genome of the space may put it on; from then on a
+genome's latency is a sum (`panas.architecture.limits.LatencyTable`). Keep the table with the run:
+a search with the same table makes the same decisions, whenever it resumes and however many workers
+it has.
+"""
+
+import time
+from collections.abc import Callable
+from itertools import product
+from statistics import median_low
+
+import torch
+from torch import Tensor, nn
+
+from panas.architecture.blocks import Block, Shape
+from panas.architecture.limits import LatencyTable
+from panas.architecture.network import Bottom, Head, Norm, build_block
+from panas.architecture.space import SearchSpace
+from panas.runtime.errors import BadInput
+
+Clock = Callable[[], int]
+
+
+def measure(
+    space: SearchSpace,
+    *,
+    width: int,
+    classes: int,
+    norm: Norm = "group",
+    repeats: int = 7,
+    clock: Clock = time.perf_counter_ns,
+) -> LatencyTable:
+    """Time the forward pass of every block of a space: one image, one thread, the CPU.
+
+    Args:
+        space: whose blocks; its limits play no part.
+        width: d, the width of the representation, at least 1.
+        classes: outputs of the head, at least 1.
+        norm: of the blocks.
+        repeats: timed passes, at least 1, after one that is not; their median counts.
+        clock: the time in nanoseconds.
+
+    Raises:
+        BadInput: if a number is below 1.
+
+    """
+    if min(width, classes, repeats) < 1:
+        raise BadInput(
+            "expected width, classes and repeats of at least 1, got "
+            f"{width}, {classes} and {repeats}; raise them"
+        )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            blocks: dict[tuple[str, Shape], int] = {}
+            last = dict.fromkeys(space.shape[:1])
+            for block, shape in steps(space):
+                module = build_block(block, shape[0], norm)
+                blocks[str(block), shape] = _time(module, torch.zeros(1, *shape), repeats, clock)
+                last |= dict.fromkeys((space.after(block, shape) or shape)[:1])
+            ends = {}
+            for channels in last:
+                end = nn.Sequential(Bottom([], channels, width, unit=True), Head(width, classes))
+                ends[channels] = _time(end, torch.zeros(1, channels, 4, 4), repeats, clock)
+    finally:
+        torch.set_num_threads(threads)
+    return LatencyTable(width=width, classes=classes, norm=norm, blocks=blocks, ends=ends)
+
+
+def steps(space: SearchSpace) -> list[tuple[Block, Shape]]:
+    """Every block on every map that it may meet in a genome of a space, limits aside."""
+    found: dict[tuple[Block, Shape], None] = {}  # a set in the order of discovery
+    shapes = {space.shape: None}
+    for _ in range(space.max_blocks):
+        behind: dict[Shape, None] = {}
+        for block, shape in product(space.choices, shapes):
+            after = space.after(block, shape)
+            if after is not None and (block, shape) not in found:
+                found[block, shape] = None
+                behind[after] = None
+        shapes = behind
+    return list(found)
+
+
+def _time(module: nn.Module, x: Tensor, repeats: int, clock: Clock) -> int:
+    """The median time of a pass in nanoseconds."""
+    module.eval()
+    module(x)
+    times = []
+    for _ in range(repeats):
+        start = clock()
+        module(x)
+        times.append(clock() - start)
+    return median_low(times)

@@ -1,0 +1,196 @@
+"""Hard limits on what a genome may cost.
+
+A cost is a sum over blocks, plus adaptation layer and head: of parameters, multiply-accumulates
+and bytes by `panas.architecture.cost`, of latency by a table that was measured once
+(`panas.architecture.latency`). All are integers (latency in nanoseconds), so that sums are exact
+and the same everywhere. A `Vector` v holds one cost for each limit that is set.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from panas.architecture.blocks import Block, Shape, shape_after
+from panas.architecture.cost import Cost, block_cost, linear_cost
+from panas.architecture.genome import Genome
+from panas.architecture.network import Norm
+from panas.runtime.errors import BadInput
+
+Vector = tuple[int, ...]
+"""Costs, in the order of `Limits.names`."""
+MS = 1_000_000
+"""Nanoseconds of a millisecond."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyTable:
+    """Measured times of blocks on maps; a genome's latency is the sum over its parts.
+
+    A block runs here alone and again and again on the same map. End to end there are fewer calls
+    from Python and colder caches: compare genomes by this table, and quote
+    `panas.architecture.cost.latency_ms` of the built network.
+    """
+
+    width: int
+    """d, the width of the representation."""
+    classes: int
+    """Outputs of the head."""
+    norm: Norm
+    """The norm of the blocks."""
+    blocks: Mapping[tuple[str, Shape], int] = field(hash=False)
+    """Nanoseconds of a block, by its text and the shape of the map that comes in."""
+    ends: Mapping[int, int] = field(hash=False)
+    """Nanoseconds of global pooling, adaptation layer and head, by the channels that come in."""
+
+    def nanoseconds(self, block: Block, shape: Shape) -> int:
+        """The time of a block on a map; BadInput if it was not measured."""
+        return _entry(self.blocks, (str(block), shape))
+
+    def latency_ms(self, genome: Genome, shape: Shape) -> float:
+        """The latency of a genome on images of `shape`, in milliseconds."""
+        total = 0
+        for block in genome.blocks:
+            total += self.nanoseconds(block, shape)
+            shape = shape_after(block, shape)
+        return (total + _entry(self.ends, shape[0])) / MS
+
+    def to_json(self) -> dict[str, Any]:
+        """The table as plain JSON."""
+        return {
+            "width": self.width,
+            "classes": self.classes,
+            "norm": self.norm,
+            "blocks": [[text, [*shape], ns] for (text, shape), ns in sorted(self.blocks.items())],
+            "ends": [[channels, ns] for channels, ns in sorted(self.ends.items())],
+        }
+
+    @classmethod
+    def from_json(cls, data: object) -> "LatencyTable":
+        """The table that `to_json` wrote; raises BadInput for anything else."""
+        match data:
+            case {
+                "width": int(width),
+                "classes": int(classes),
+                "norm": "group" | "batch" as norm,
+                "blocks": [*rows],
+                "ends": [*ends],
+                **rest,
+            } if not rest and all(map(_is_row, rows)) and all(map(_is_end, ends)):
+                blocks = {(text, (c, h, w)): ns for text, (c, h, w), ns in rows}
+                return cls(width=width, classes=classes, norm=norm, blocks=blocks, ends=dict(ends))
+        raise BadInput(
+            "expected a latency table as to_json writes it, got something else; measure it anew"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The most that a bottom and its head may cost; None for no limit."""
+
+    width: int
+    """d, the width of the representation, at least 1."""
+    classes: int
+    """Outputs of the head, at least 1."""
+    norm: Norm = "group"
+    """The norm of the blocks."""
+    parameters: int | None = None
+    """Trainable parameters, at least 1."""
+    macs: int | None = None
+    """Multiply-accumulates of one forward pass on one image, at least 1."""
+    bytes: int | None = None
+    """Size of the float32 state, at least 1."""
+    latency_ms: float | None = None
+    """Milliseconds by the table `latency`, above 0."""
+    latency: LatencyTable | None = None
+    """Measured times; needed for latency_ms."""
+
+    def __post_init__(self) -> None:
+        if min(self.width, self.classes) < 1:
+            raise BadInput(
+                f"expected width and classes of at least 1, got {self.width} and {self.classes}; "
+                "take them from the blueprint"
+            )
+        for name in ("parameters", "macs", "bytes", "latency_ms"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise BadInput(f"expected a limit above 0, got {name} {value}; raise it")
+        table = self.latency
+        if self.latency_ms is not None and table is None:
+            raise BadInput(
+                "expected a latency table for a limit of latency, got none; measure one with "
+                "panas.architecture.latency.measure"
+            )
+        mine = (self.width, self.classes, self.norm)
+        if table is not None and (table.width, table.classes, table.norm) != mine:
+            raise BadInput(
+                "expected a latency table of the same width, classes and norm, got one of "
+                f"{(table.width, table.classes, table.norm)} for {mine}; measure it anew"
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The limits that are set, in the order of a vector."""
+        every = ("parameters", "macs", "bytes", "latency_ms")
+        return tuple(name for name in every if getattr(self, name) is not None)
+
+    @property
+    def bound(self) -> Vector:
+        """The limits as a vector."""
+        limits = ((name, getattr(self, name)) for name in self.names)
+        return tuple(round(MS * x) if name == "latency_ms" else x for name, x in limits)
+
+    def of_block(self, block: Block, shape: Shape) -> Vector:
+        """What one block adds on a map of `shape`."""
+        ns = self._table.nanoseconds(block, shape) if self._table else 0
+        return self._vector([block_cost(block, shape, self.norm)], ns)
+
+    def of_end(self, channels: int) -> Vector:
+        """What adaptation layer and head add behind `channels` channels."""
+        parts = [linear_cost(channels, self.width), linear_cost(self.width, self.classes)]
+        return self._vector(parts, _entry(self._table.ends, channels) if self._table else 0)
+
+    def excess(self, v: Vector) -> str | None:
+        """The first limit that v exceeds, in words."""
+        for name, value, limit in zip(self.names, v, self.bound, strict=True):
+            if value > limit:
+                return f"{shown(name, value)}, above the limit of {shown(name, limit)}"
+        return None
+
+    @property
+    def _table(self) -> LatencyTable | None:
+        """The table, if there is a limit that needs it."""
+        return None if self.latency_ms is None else self.latency
+
+    def _vector(self, parts: Iterable[Cost], nanoseconds: int) -> Vector:
+        return tuple(
+            nanoseconds if name == "latency_ms" else sum(getattr(part, name) for part in parts)
+            for name in self.names
+        )
+
+
+def _entry(table: Mapping[Any, int], key: object) -> int:
+    if key not in table:
+        raise BadInput(
+            f"expected a latency table of this search space, got one without {key}; "
+            "measure it anew with panas.architecture.latency.measure"
+        )
+    return table[key]
+
+
+def shown(name: str, value: int) -> str:
+    """An entry of a vector, as it is told to people."""
+    return f"{value / MS:.4g} ms of latency" if name == "latency_ms" else f"{value:,} {name}"
+
+
+def _is_row(row: object) -> bool:
+    match row:
+        case [str(), [int(), int(), int()], int(ns)]:
+            return ns >= 0
+    return False
+
+
+def _is_end(row: object) -> bool:
+    match row:
+        case [int(), int(ns)]:
+            return ns >= 0
+    return False

@@ -1,0 +1,277 @@
+"""From a genome to a network: bottom (blocks and adaptation layer) and head.
+
+Source: DPFNAS, section III-A1. A convolutional block is a depthwise separable convolution
+(depthwise k x k, then pointwise 1 x 1), a norm and a ReLU, with a shortcut around all of it; where
+the width changes the shortcut is a 1 x 1 projection. The adaptation layer gives every bottom the
+same output width, so that one head fits all: global average pooling, `Linear(C_last, d)`, ReLU.
+
+| symbol | name |
+|---|---|
+| d | `width`, the width of a representation |
+| z = bottom(x) | representation, shape (n, d) |
+| u = z / max(norm(z), tiny) | unit representation, what a sound release reads |
+
+The paper's BatchNorm couples the samples of a batch, so that clipping each sample's gradient no
+longer bounds what one sample can do; whenever DP is on, the norm is "group".
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from panas.architecture.blocks import Block, ConvBlock, PoolBlock, shape_after
+from panas.architecture.genome import Genome
+from panas.runtime.errors import BadInput
+
+Norm = Literal["group", "batch"]
+
+
+class SeparableBlock(nn.Module):
+    """Depthwise k x k, pointwise 1 x 1, norm, ReLU, and a shortcut."""
+
+    def __init__(self, inputs: int, block: ConvBlock, norm: Norm) -> None:
+        super().__init__()
+        k, outputs = block.kernel_size, block.out_channels
+        self.depthwise = nn.Conv2d(inputs, inputs, k, padding=k // 2, groups=inputs, bias=False)
+        self.pointwise = nn.Conv2d(inputs, outputs, 1, bias=False)
+        self.norm: nn.Module
+        if norm == "group":
+            # A group of one channel on a 1 x 1 map would be a single number, whose variance is 0.
+            groups = math.gcd(outputs, 8)
+            self.norm = nn.GroupNorm(groups if outputs > groups else 1, outputs)
+        else:
+            self.norm = nn.BatchNorm2d(outputs)
+        self.shortcut = (
+            nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1, bias=False)
+        )
+
+    def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n k h w"]:
+        """Map a feature map to one of the same size with the block's channels."""
+        return F.relu(self.norm(self.pointwise(self.depthwise(x)))) + self.shortcut(x)
+
+
+class Bottom(nn.Module):
+    """Blocks and adaptation layer: images (n, c, h, w) to representations (n, d).
+
+    With `unit`, representations have Euclidean norm at most 1: what a sound release needs.
+    """
+
+    def __init__(self, blocks: list[nn.Module], last: int, width: int, unit: bool) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(*blocks)
+        self.adapt = nn.Linear(last, width)
+        self.unit = unit
+
+    def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:
+        """Representations of a batch of images."""
+        z = F.relu(self.adapt(self.blocks(x).mean(dim=(2, 3))))
+        return F.normalize(z, dim=1) if self.unit else z
+
+
+class Head(nn.Module):
+    """The shared top model: `Linear(d, classes)`."""
+
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, classes)
+
+    def forward(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n classes"]:
+        """Logits of a batch of representations."""
+        return self.linear(z)
+
+
+def build_bottom(
+    genome: Genome,
+    *,
+    shape: tuple[int, int, int],
+    width: int,
+    norm: Norm = "group",
+    unit: bool = False,
+    generator: torch.Generator | None = None,
+) -> Bottom:
+    """Build the bottom of a genome.
+
+    Args:
+        genome: the architecture.
+        shape: (channels, height, width) of one image.
+        width: d, the width of the representation, at least 1.
+        norm: "group" (allowed under DP) or "batch".
+        unit: scale each representation to norm 1.
+        generator: source of the initial weights; None takes torch's global one.
+
+    Raises:
+        BadInput: if the map shrinks to nothing.
+
+    Weights are drawn from `generator` block by block; blocks of one's own draw theirs first.
+
+    """
+    blocks: list[nn.Module] = []
+    for block in genome.blocks:
+        after = shape_after(block, shape)
+        blocks.append(build_block(block, shape[0], norm, generator))
+        shape = after
+    bottom = Bottom(blocks, shape[0], width, unit)
+    if generator is not None:
+        for block, module in zip(genome.blocks, blocks, strict=True):
+            if isinstance(block, ConvBlock):
+                initialise(module, generator)
+        initialise(bottom.adapt, generator)
+    if unit:
+        # A class owns few coordinates of the simplex head; none may start dead behind the ReLU.
+        nn.init.constant_(bottom.adapt.bias, 0.5)
+    return bottom
+
+
+def build_block(
+    block: Block, in_channels: int, norm: Norm, generator: torch.Generator | None = None
+) -> nn.Module:
+    """Build the module of one block.
+
+    A block of one's own keeps the weights that its `build` gives it, drawn by a seed from
+    `generator` if there is one. It is not told the norm.
+    """
+    if isinstance(block, ConvBlock):
+        return SeparableBlock(in_channels, block, norm)
+    if isinstance(block, PoolBlock):
+        return nn.MaxPool2d(2) if block.kind == "max" else nn.AvgPool2d(2)
+    if generator is None:
+        return block.build(in_channels)
+    with _seeded(generator):
+        return block.build(in_channels)
+
+
+def build_head(
+    width: int, classes: int, *, init: Literal["etf", "random"], generator: torch.Generator
+) -> Head:
+    """Build a head: "random" (torch's default distribution) or the public simplex ETF."""
+    head = Head(width, classes)
+    initialise(head, generator)
+    if init == "etf":
+        with torch.no_grad():
+            head.linear.weight.copy_(simplex_etf(width, classes))
+            head.linear.bias.zero_()
+    return head
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blueprint:
+    """What the networks of all clients share, whatever their genomes.
+
+    Attributes:
+        shape: (channels, height, width) of an image.
+        classes: number of classes.
+        width: d, width of a representation.
+        norm: "group" or "batch".
+        unit: whether representations have norm 1.
+        head_init: "etf" or "random".
+        train_head: whether the simplex head moves in training.
+
+    """
+
+    shape: tuple[int, int, int]
+    classes: int
+    width: int
+    norm: Norm = "group"
+    unit: bool = True
+    head_init: Literal["etf", "random"] = "etf"
+    train_head: bool = False
+
+    @property
+    def head_moves(self) -> bool:
+        """Whether the head moves in training: search, tuning, warm start and rounds alike.
+
+        A random head must, since its logits on unit representations are too small to learn
+        anything against. The simplex head stays unless it is asked to move.
+        """
+        return self.train_head or self.head_init == "random"
+
+    def bottom(self, genome: Genome, generator: torch.Generator | None = None) -> Bottom:
+        """The bottom of a genome, with weights drawn from `generator`."""
+        return build_bottom(
+            genome,
+            shape=self.shape,
+            width=self.width,
+            norm=self.norm,
+            unit=self.unit,
+            generator=generator,
+        )
+
+    def head(self, generator: torch.Generator) -> Head:
+        """The head that everyone starts from."""
+        return build_head(self.width, self.classes, init=self.head_init, generator=generator)
+
+
+ETF_SCALE = 10.0
+"""Norm scale of the simplex head's logits on unit representations (an inverse temperature)."""
+
+
+def simplex_etf(width: int, classes: int) -> Float[Tensor, "classes d"]:
+    """Weights of a fixed simplex equiangular tight frame, the same for everyone, at no cost.
+
+    Class c owns its own block of floor(d / classes) coordinates, so that the ideal representation
+    of each class is non-negative and can leave a ReLU. All pairs of rows have the same angle.
+
+    Raises:
+        BadInput: if the representation is narrower than the number of classes.
+
+    Source: Papyan, Han and Donoho 2020 (neural collapse).
+
+    """
+    if width < classes:
+        raise BadInput(
+            f"expected a representation at least as wide as the {classes} classes, got {width}; "
+            "raise network.width or use --head-init random"
+        )
+    share = width // classes
+    U = torch.zeros(width, classes)
+    for c in range(classes):
+        U[c * share : (c + 1) * share, c] = share**-0.5
+    if classes == 1:
+        return ETF_SCALE * U.T
+    centre = torch.eye(classes) - 1 / classes
+    return ETF_SCALE * math.sqrt(classes / (classes - 1)) * (U @ centre).T
+
+
+def initialise(module: nn.Module, generator: torch.Generator) -> None:
+    """Draw all weights anew from `generator`, with torch's default distributions.
+
+    Layers of other kinds (in a user's own block) do it by their `reset_parameters`; BadInput if
+    one has none.
+    """
+    for m in module.modules():
+        if isinstance(m, nn.Conv2d | nn.Linear):
+            bound = 1 / math.sqrt(m.weight[0].numel())
+            for p in m.parameters(recurse=False):
+                nn.init.uniform_(p, -bound, bound, generator=generator)
+        elif isinstance(m, nn.GroupNorm | nn.BatchNorm2d):
+            m.reset_parameters()
+        elif any(True for _ in m.parameters(recurse=False)):
+            reset = getattr(m, "reset_parameters", None)
+            if reset is None:
+                raise BadInput(
+                    f"expected layers whose weights can be drawn anew, got {type(m).__name__}; "
+                    "give it a method reset_parameters()"
+                )
+            with _seeded(generator):
+                reset()
+
+
+@contextmanager
+def _seeded(generator: torch.Generator) -> Iterator[None]:
+    """Within the block torch's global generator is a function of `generator`."""
+    seed = int(torch.randint(2**62, (), generator=generator))
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
+def parameter_count(module: nn.Module) -> int:
+    """Number of trainable parameters."""
+    return sum(p.numel() for p in module.parameters())

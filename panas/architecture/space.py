@@ -1,0 +1,302 @@
+"""Which architectures a search may visit, and how it moves among them.
+
+A space bounds the number of blocks, lists the menu of each and may limit what a genome costs.
+Variation is by pure functions of (space, genome, rng): the four mutations `add`, `remove`,
+`alter`, `exchange`, and the cut-point `crossover`. Each enumerates its valid outcomes and draws
+one uniformly, so that offspring are valid, limits included, by construction; no outcome is a copy
+of its parent, except where a docstring says so.
+
+A block that shrinks the map (a pool, or one of the user's own) is allowed while the smaller side
+of the map is at least 4. Convolutions keep the map's size, so among built-in blocks this only
+bounds the number of pools, wherever they stand.
+
+Source: DPFNAS, sections III-A1 and III-A2. The menus and bounds are ours: the paper states none
+but the kernels 3 and 5 and the two pools.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import combinations, product
+from typing import Any, TypeVar, get_args
+
+import numpy as np
+
+from panas.architecture.blocks import (
+    Block,
+    BlockType,
+    ConvBlock,
+    PoolBlock,
+    PoolKind,
+    Shape,
+    by_text,
+    shape_after,
+)
+from panas.architecture.cost import block_cost
+from panas.architecture.feasibility import Blocks, Pricing
+from panas.architecture.genome import Genome
+from panas.architecture.limits import Limits
+from panas.runtime.errors import BadInput
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSpace:
+    """Bounds and menus of the genomes for images of one shape."""
+
+    shape: Shape
+    """(channels, height, width) of one image, each at least 1."""
+    min_blocks: int = 3
+    """Fewest blocks, at least 1."""
+    max_blocks: int = 10
+    """Most blocks, at least min_blocks."""
+    widths: tuple[int, ...] = (16, 32, 64, 128, 256)
+    """Channels that a convolution may have."""
+    kernels: tuple[int, ...] = (3, 5)
+    """Kernels that a convolution may have, odd."""
+    pools: tuple[PoolKind, ...] = ("avg", "max")
+    """Pools that may be used; () for none."""
+    blocks: tuple[BlockType, ...] = ()
+    """Blocks of one's own that may be used besides."""
+    limits: Limits | None = None
+    """The most that a genome may cost."""
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != 3 or min(self.shape) < 1:
+            raise BadInput(
+                f"expected shape as (channels, height, width), each at least 1, got {self.shape}; "
+                "take it from the data"
+            )
+        if not 1 <= self.min_blocks <= self.max_blocks:
+            raise BadInput(
+                f"expected 1 <= min_blocks <= max_blocks, got {self.min_blocks} and "
+                f"{self.max_blocks}; swap or raise them"
+            )
+        for name, menu in (("widths", self.widths), ("kernels", self.kernels)):
+            if not menu or len(set(menu)) < len(menu):
+                raise BadInput(f"expected {name} distinct and not empty, got {menu}; fix the menu")
+        if len(set(self.pools)) < len(self.pools) or not {*self.pools} <= {*get_args(PoolKind)}:
+            raise BadInput(f'expected pools from ("avg", "max"), got {self.pools}; fix the menu')
+        _ = self.convs  # refuses widths and kernels that no block can have
+        by_text(self.blocks)
+        for block, channels in product(self.blocks, (self.shape[0], *self.widths)):
+            block_cost(block, (channels, *self.shape[1:]), "group")  # refuses what cannot be built
+        if self._pricing is not None and not self._lengths:
+            raise self._pricing.nothing_fits(range(self.min_blocks, self.max_blocks + 1))
+
+    @property
+    def convs(self) -> tuple[ConvBlock, ...]:
+        """The menu of convolutions: every width with every kernel."""
+        return tuple(ConvBlock(c, k) for c, k in product(self.widths, self.kernels))
+
+    @cached_property
+    def choices(self) -> tuple[Block, ...]:
+        """Every block that a genome may have: convolutions, pools, blocks of one's own."""
+        pools = tuple(PoolBlock(kind) for kind in self.pools)
+        return (*self.convs, *pools, *self.blocks)
+
+    @property
+    def max_pools(self) -> int:
+        """The most pools a genome may have: one for each time that a side of 4 or more halves."""
+        if not self.pools:
+            return 0
+        side = min(self.shape[1:])
+        return max(0, side.bit_length() - 2)
+
+    def allows(self, genome: Genome) -> bool:
+        """Whether the genome lies in this space."""
+        return self._fault(genome.blocks) is None
+
+    def check(self, genome: Genome) -> None:
+        """Raise BadInput, with the reason, unless the genome lies in this space."""
+        if fault := self._fault(genome.blocks):
+            raise BadInput(f"expected a genome of this search space, got {genome}: {fault}")
+
+    def menu(self, before: Sequence[Block]) -> tuple[Block, ...]:
+        """Every block that may follow `before`: one that shrinks the map only if there is room."""
+        shape = self.shape
+        for block in before:
+            shape = shape_after(block, shape)
+        return tuple(block for block in self.choices if self.after(block, shape))
+
+    def after(self, block: Block, shape: Shape) -> Shape | None:
+        """The shape behind a block; None where it may not stand."""
+        if isinstance(block, ConvBlock):
+            return block.out_channels, *shape[1:]
+        try:
+            after = shape_after(block, shape)
+        except BadInput:
+            return None
+        return None if after[1:] != shape[1:] and min(shape[1:]) < 4 else after
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: what was worked out from them stays behind."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
+    def _set(self) -> frozenset[Block]:
+        return frozenset(self.choices)
+
+    @cached_property
+    def _pricing(self) -> Pricing | None:
+        if self.limits is None:
+            return None
+        return Pricing(self.limits, self.shape, self.choices, self.after)
+
+    @cached_property
+    def _lengths(self) -> list[int]:
+        """Numbers of blocks that a genome may have."""
+        lengths = range(self.min_blocks, self.max_blocks + 1)
+        return [n for n in lengths if self._completable((), n)]
+
+    def _completable(self, blocks: Blocks, left: int) -> bool:
+        """Whether `left` blocks more can make a genome of what stands there validly."""
+        if self._pricing is not None:
+            return self._pricing.completable(blocks, left)
+        return left > 0 or _pools(blocks) < len(blocks)
+
+    def _fault(self, blocks: Blocks) -> str | None:
+        if not self.min_blocks <= len(blocks) <= self.max_blocks:
+            return f"{len(blocks)} blocks, outside {self.min_blocks} to {self.max_blocks}"
+        if not self._set.issuperset(blocks):
+            return f"it has blocks beside the menu {'-'.join(map(str, self.choices))}"
+        if _pools(blocks) == len(blocks):
+            return "no convolution"
+        if _pools(blocks) > self.max_pools:
+            return f"more pools than the {self.max_pools} that images of {self.shape} allow"
+        if self.blocks:
+            shape: Shape = self.shape
+            for block in blocks:
+                after = self.after(block, shape)
+                if after is None:
+                    return f"{block} may not stand on a map of {shape}"
+                shape = after
+        return self._pricing.excess(blocks) if self._pricing is not None else None
+
+
+def random_genome(space: SearchSpace, rng: np.random.Generator) -> Genome:
+    """Draw a genome: a uniform length, then each block uniformly from those that may stand there.
+
+    A block may stand where the rest can still be completed within the limits, and to a genome that
+    is not of pools alone.
+    """
+    length = _draw(space._lengths, rng)
+    blocks: Blocks = ()
+    while len(blocks) < length:
+        left = length - len(blocks) - 1
+        menu = [b for b in space.menu(blocks) if space._completable((*blocks, b), left)]
+        blocks += (_draw(menu, rng),)
+    return Genome(blocks)
+
+
+def add(space: SearchSpace, genome: Genome, rng: np.random.Generator) -> Genome:
+    """Insert a random block at a random position; raises BadInput if none fits.
+
+    Both draws are uniform: over the gaps, and over the blocks that keep the genome valid there.
+    """
+    return _outcome(space, genome, _added, rng)
+
+
+def remove(space: SearchSpace, genome: Genome, rng: np.random.Generator) -> Genome:
+    """Delete a random block; raises BadInput if none can go (as the last convolution cannot)."""
+    return _outcome(space, genome, _removed, rng)
+
+
+def alter(space: SearchSpace, genome: Genome, rng: np.random.Generator) -> Genome:
+    """Give a random block another configuration: another width or kernel, or the other pooling.
+
+    A block of one's own becomes another of its class. Raises BadInput if no block can change.
+    """
+    return _outcome(space, genome, _altered, rng)
+
+
+def exchange(space: SearchSpace, genome: Genome, rng: np.random.Generator) -> Genome:
+    """Swap two random blocks that differ; raises BadInput if there are none that may."""
+    return _outcome(space, genome, _exchanged, rng)
+
+
+def mutate(space: SearchSpace, genome: Genome, rng: np.random.Generator) -> Genome:
+    """Apply one of the four mutations, drawn uniformly among those with a valid outcome.
+
+    Returns the genome itself if there is none (a space of one genome).
+    """
+    space.check(genome)
+    mutations = (_added, _removed, _altered, _exchanged)
+    applicable = [m for m in mutations if any(_open(space, m(space, genome.blocks)))]
+    return _outcome(space, genome, _draw(applicable, rng), rng) if applicable else genome
+
+
+def crossover(
+    space: SearchSpace, a: Genome, b: Genome, rng: np.random.Generator
+) -> tuple[Genome, Genome]:
+    """Exchange the tails of two genomes, each cut at its own point.
+
+    Cut points are inside the parents. One pair of them is drawn uniformly among those that make
+    both children valid; if there is none, the parents come back unchanged. Together the children
+    have exactly the parents' blocks.
+    """
+    space.check(a)
+    space.check(b)
+    pairs = [
+        (a.blocks[:i] + b.blocks[j:], b.blocks[:j] + a.blocks[i:])
+        for i, j in product(range(1, len(a.blocks)), range(1, len(b.blocks)))
+    ]
+    valid = [pair for pair in pairs if all(space._fault(child) is None for child in pair)]
+    if not valid:
+        return a, b
+    left, right = _draw(valid, rng)
+    return Genome(left), Genome(right)
+
+
+Groups = Iterator[list[Blocks]]
+"""Outcomes of a mutation, valid or not, grouped by where it acts."""
+
+
+def _added(space: SearchSpace, blocks: Blocks) -> Groups:
+    for i in range(len(blocks) + 1):
+        yield [(*blocks[:i], block, *blocks[i:]) for block in space.choices]
+
+
+def _removed(space: SearchSpace, blocks: Blocks) -> Groups:
+    for i in range(len(blocks)):
+        yield [blocks[:i] + blocks[i + 1 :]]
+
+
+def _altered(space: SearchSpace, blocks: Blocks) -> Groups:
+    for i, old in enumerate(blocks):
+        others = [b for b in space.choices if type(b) is type(old) and b != old]
+        yield [(*blocks[:i], block, *blocks[i + 1 :]) for block in others]
+
+
+def _exchanged(space: SearchSpace, blocks: Blocks) -> Groups:
+    for i, j in combinations(range(len(blocks)), 2):
+        if blocks[i] != blocks[j]:
+            yield [(*blocks[:i], blocks[j], *blocks[i + 1 : j], blocks[i], *blocks[j + 1 :])]
+
+
+def _open(space: SearchSpace, groups: Groups) -> Groups:
+    """The groups with a valid outcome."""
+    return (group for group in groups if any(space._fault(child) is None for child in group))
+
+
+def _outcome(
+    space: SearchSpace,
+    genome: Genome,
+    mutation: Callable[[SearchSpace, Blocks], Groups],
+    rng: np.random.Generator,
+) -> Genome:
+    """Draw a place, then one of the valid outcomes there, each uniformly."""
+    space.check(genome)
+    groups = list(_open(space, mutation(space, genome.blocks)))
+    if not groups:
+        raise BadInput(f"expected a genome that this mutation can act on, got {genome}; use mutate")
+    return Genome(_draw([c for c in _draw(groups, rng) if space._fault(c) is None], rng))
+
+
+def _pools(blocks: Sequence[Block]) -> int:
+    return sum(isinstance(block, PoolBlock) for block in blocks)
+
+
+def _draw(choices: Sequence[T], rng: np.random.Generator) -> T:
+    return choices[int(rng.integers(len(choices)))]

@@ -1,0 +1,103 @@
+"""A user's own data as `Samples`: from a torch data set, or from a pair of arrays."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from panas.data.samples import Samples
+from panas.runtime.errors import BadInput
+
+
+def as_samples(data: Any, *, classes: int | None = None, unit: bool | None = None) -> Samples:
+    """Labelled images of one shape, in memory.
+
+    Args:
+        data: `Samples`; a pair of images (n, c, h, w) or (n, h, w) and labels (n,); or a torch data
+            set (anything with a length and `[i]`) of pairs image and label, where an image is a
+            tensor (c, h, w) or (h, w), a numpy array or a PIL image, channels last.
+        classes: number of classes; None: the largest label plus one.
+        unit: whether floats go from 0 to 1; None: as all of them together look. Private samples
+            must be told, since one sample may decide how the others look.
+
+    Returns:
+        The samples. Bytes stay bytes; floats from 0 to 1 are scaled to [-1, 1], which networks
+        take; other floats stay as they are.
+
+    Raises:
+        BadInput: if there is none, if shapes differ, or if values or labels are no such thing.
+
+    """
+    if isinstance(data, Samples):
+        return data
+    if isinstance(data, tuple) and len(data) == 2 and hasattr(data[0], "shape"):
+        # Tensors, since those have their channels first.
+        stacked = data[0] if isinstance(data[0], Tensor) else torch.from_numpy(np.array(data[0]))
+        images, labels = list(stacked), list(data[1])
+    elif hasattr(data, "__len__") and hasattr(data, "__getitem__"):
+        pairs = [data[i] for i in range(len(data))]
+        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+            raise BadInput("expected a data set of (image, label) pairs, got other items")
+        images, labels = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    else:
+        raise BadInput(
+            f"expected a torch data set or a pair of arrays, got {type(data).__name__}; wrap it in "
+            "torch.utils.data.TensorDataset"
+        )
+    if not images or len(images) != len(labels):
+        raise BadInput(
+            f"expected as many labels as images, at least one, got {len(images)} images and "
+            f"{len(labels)} labels"
+        )
+    found = [_image(image) for image in images]
+    shapes = {tuple(image.shape) for image in found}
+    if len(shapes) > 1:
+        raise BadInput(
+            f"expected images of one shape, got {', '.join(map(str, sorted(shapes)[:3]))}; resize "
+            "them"
+        )
+    x = torch.stack(found)
+    if x.dtype != torch.uint8:
+        x = x.float()
+        if not x.isfinite().all():
+            raise BadInput("expected finite images, got NaN or infinity; clean the data")
+        x = 2 * x - 1 if (in_unit_range(x) if unit is None else unit) else x
+    y = _labels(labels)
+    most = int(y.max()) + 1 if classes is None else classes
+    if int(y.min()) < 0 or int(y.max()) >= most:
+        raise BadInput(f"expected labels of 0 to {most - 1}, got {int(y.min())} to {int(y.max())}")
+    return Samples(x, y, most)
+
+
+def in_unit_range(x: Tensor) -> bool:
+    """Whether all values are from 0 to 1."""
+    return bool(x.min() >= 0 and x.max() <= 1)
+
+
+def _image(image: Any) -> Tensor:
+    """One image, (c, h, w)."""
+    if isinstance(image, Tensor):
+        tensor = image.detach().cpu()
+    else:
+        array = np.asarray(image)
+        if array.dtype.kind not in "buif":
+            raise BadInput(f"expected images as numbers, got {type(image).__name__}; convert them")
+        tensor = torch.from_numpy(np.array(array))
+        if tensor.ndim == 3:
+            tensor = tensor.permute(2, 0, 1)
+    if tensor.ndim == 2:
+        tensor = tensor[None]
+    if tensor.ndim != 3:
+        raise BadInput(f"expected images (c, h, w) or (h, w), got {tuple(tensor.shape)}")
+    return tensor
+
+
+def _labels(labels: list[Any]) -> Tensor:
+    y = torch.as_tensor(np.asarray([np.asarray(label) for label in labels]))
+    if y.ndim != 1 or y.is_floating_point() or y.is_complex():
+        raise BadInput(
+            f"expected one whole number a sample as label, got {y.dtype} of shape "
+            f"{tuple(y.shape)}; give classes 0, 1, ..."
+        )
+    return y.long()

@@ -1,0 +1,95 @@
+"""Labelled images in memory: `Samples` (one set) and `Source` (a private pool and a public part).
+
+Pictures stay uint8, one byte a value, until a batch is asked for: `Samples.inputs` converts that
+batch alone, so that a full set never exists as floats. A set whose values are not bytes (scaled
+tables, float pictures) is float32 and already in [-1, 1].
+
+| symbol | name |
+|---|---|
+| n | number of samples |
+| (c, h, w) | `shape`: channels, height, width |
+| C | `classes` |
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32, Int, Int64, Integer, UInt8
+from torch import Tensor
+
+from panas.runtime.errors import BadInput
+
+Labels = Integer[np.ndarray, "n"] | Integer[Tensor, "n"]
+"""The classes of n samples, as a numpy array or a CPU tensor."""
+
+Indices = Integer[np.ndarray, "m"] | Integer[Tensor, "m"] | Sequence[int]
+"""Positions of m samples in a set."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Labelled images of one shape."""
+
+    x: UInt8[Tensor, "n c h w"] | Float32[Tensor, "n c h w"]
+    """Values 0..255 (uint8), or network inputs in [-1, 1] (float32)."""
+    y: Int64[Tensor, "n"]
+    """Classes, 0..C-1."""
+    classes: int
+    """C, the number of classes of the task; a set may lack some of them."""
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self.y)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of one image."""
+        c, h, w = self.x.shape[1:]
+        return c, h, w
+
+    def take(self, indices: Indices) -> "Samples":
+        """The samples at `indices`, in that order, as a copy."""
+        at = torch.as_tensor(indices, dtype=torch.int64, device=self.x.device)
+        return Samples(self.x[at], self.y[at], self.classes)
+
+    def inputs(self, indices: Indices | None = None) -> Float[Tensor, "m c h w"]:
+        """Network inputs in [-1, 1] of the samples at `indices` (all, if None)."""
+        x = self.x
+        if indices is not None:
+            x = x[torch.as_tensor(indices, dtype=torch.int64, device=x.device)]
+        return x.float().div_(127.5).sub_(1) if x.dtype == torch.uint8 else x
+
+    def histogram(self) -> Int[Tensor, "classes"]:
+        """Number of samples of each class."""
+        return torch.bincount(self.y, minlength=self.classes)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A loaded data set: what the clients share out, and what everyone may look at."""
+
+    name: str
+    """The set's name, or the name of its file or folder."""
+    private: Samples
+    """The pool that is spread over the clients; disjoint from `public`."""
+    public: Samples
+    """Samples that cost no budget; may be empty."""
+    class_names: tuple[str, ...]
+    """One name a class; with their number the only facts about the pool taken as public."""
+
+
+def concat(parts: Sequence[Samples]) -> Samples:
+    """Join sets of the same shape, type and classes into one, in the given order.
+
+    Raises:
+        BadInput: if there is no part, or the parts differ.
+
+    """
+    kinds = {(p.shape, p.x.dtype, p.classes) for p in parts}
+    if len(kinds) != 1:
+        found = "; ".join(f"{s} {t} with {c} classes" for s, t, c in kinds) or "none"
+        raise BadInput(f"expected sets of one shape, type and class count, got {found}")
+    x = torch.cat([p.x for p in parts])
+    return Samples(x, torch.cat([p.y for p in parts]), parts[0].classes)

@@ -1,0 +1,124 @@
+"""The fitness of a genome: validation accuracy after a short training without privacy.
+
+The training is seeded by the genome, so that it comes out the same whenever, wherever and in
+whatever order genomes are trained. It can stop after any epoch and go on later (`advance`), and
+a child may start from its parent's weights: blocks that both have, in the same order and at the
+same widths, are taken over whole, and so are adaptation layer and head.
+
+Privacy: whoever sees the fitness, or what was chosen by it, learns of the samples it reads.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+
+from torch import Tensor
+
+from panas.architecture.genome import Genome
+from panas.architecture.network import Blueprint, Bottom, Head
+from panas.data.samples import Samples
+from panas.evolution.halving import Job, Outcome
+from panas.evolution.zero_cost import score
+from panas.runtime.seeds import stream, torch_generator
+from panas.runtime.store import pack_tensors, unpack_tensors
+from panas.training.sgd import Fitting, Optimisation, accuracy
+
+
+@dataclass(frozen=True)
+class TrainingFitness:
+    """Accuracy on `validation` after training on `train`.
+
+    Attributes:
+        train: samples to train on.
+        validation: samples to validate on.
+        blueprint: what all networks share.
+        how: the full training; a share of it is rounded to whole epochs, at least one.
+        seed: of the run.
+        client: whose search it is.
+        device: where to train, as text.
+
+    """
+
+    train: Samples
+    validation: Samples
+    blueprint: Blueprint
+    how: Optimisation
+    seed: int
+    client: int
+    device: str = "cpu"
+
+    def __call__(self, genome: Genome) -> float:
+        """Accuracy after the full training."""
+        return self.advance(Job(genome)).fitness
+
+    def advance(self, job: Job) -> Outcome:
+        """Train up to a share of the epochs, from scratch or from where an earlier job stopped."""
+        bottom, head, fitting = self._begin(job.genome)
+        if job.state is not None:
+            fitting.resume(_unpack(job.state))
+        elif job.parent is not None:
+            inherit(bottom, head, job.genome, job.parent[0], _unpack(job.parent[1]))
+        passes = fitting.run(max(1, round(job.share * self.how.epochs)))
+        if not all(p.isfinite().all() for m in (bottom, head) for p in m.parameters()):
+            return Outcome(math.nan, passes, error="its training diverged")
+        state = pack_tensors(fitting.state(), {}) if job.share < 1 or job.keep else None
+        return Outcome(accuracy(bottom, head, self.validation), passes, state)
+
+    def trained(self, genome: Genome) -> tuple[Bottom, Head]:
+        """The genome's network after the full training."""
+        bottom, head, fitting = self._begin(genome)
+        fitting.run(self.how.epochs)
+        return bottom, head
+
+    def _begin(self, genome: Genome) -> tuple[Bottom, Head, Fitting]:
+        rng = stream(self.seed, "client", self.client, "fitness", str(genome))
+        generator = torch_generator(rng)
+        bottom = self.blueprint.bottom(genome, generator).to(self.device)
+        head = self.blueprint.head(generator).to(self.device)
+        moves = self.blueprint.head_moves
+        return (
+            bottom,
+            head,
+            Fitting(bottom, head, self.train, how=self.how, rng=rng, train_head=moves),
+        )
+
+
+@dataclass(frozen=True)
+class DataFreeFitness:
+    """The data-free score of `zero_cost`, the same for everyone with the same seed."""
+
+    blueprint: Blueprint
+    seed: int
+
+    def __call__(self, genome: Genome) -> float:
+        """Score on noise, in [0, 1]."""
+        return score(genome, self.blueprint, stream(self.seed, "data-free", str(genome)))
+
+
+def inherit(
+    bottom: Bottom, head: Head, child: Genome, parent: Genome, state: Mapping[str, Tensor]
+) -> None:
+    """Give a child's network the weights of its parent's, wherever their blocks agree.
+
+    Args:
+        bottom: of the child; changed in place.
+        head: of the child; changed in place.
+        child: its genome.
+        parent: the parent's genome.
+        state: what `Fitting.state` gave of the parent's training.
+
+    """
+    same = SequenceMatcher(a=parent.blocks, b=child.blocks, autojunk=False).get_matching_blocks()
+    place = {m.b + k: m.a + k for m in same for k in range(m.size)}
+    parts = [(bottom.blocks[b], f"model.0.blocks.{a}.") for b, a in place.items()]
+    for part, prefix in [*parts, (bottom.adapt, "model.0.adapt."), (head, "model.1.")]:
+        theirs = {k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)}
+        shapes = {name: t.shape for name, t in theirs.items()}
+        if shapes == {name: t.shape for name, t in part.state_dict().items()}:
+            part.load_state_dict(theirs)
+
+
+def _unpack(state: bytes) -> Mapping[str, Tensor]:
+    return unpack_tensors(state, Path("state"))[0]

@@ -1,0 +1,293 @@
+"""How the candidates of one generation get their fitness: once each, in rungs, come what may.
+
+| term | meaning |
+|---|---|
+| job | a share of a candidate's training, from where an earlier job stopped |
+| rung | a share of the training after which candidates are compared, and the slower ones stop |
+| pass | one training sample, seen forward and backward: the unit of cost |
+
+Early dropping: a candidate goes on beyond a rung if it is among the best `keep` of all that have
+reached that rung in this search and are no larger than it (with one objective, size does not
+count). So the first generation is halved like DecNAS's pool, and later ones are held against all
+that came before, as in asynchronous successive halving. A dropped candidate keeps the accuracy it
+was stopped with. The first candidate of a search is trained to the end before the others begin.
+
+A fitness that raises, is not finite, takes too long or takes its process down is recorded as a
+failure, with fitness 0, and the search goes on. Errors that the user has to mend (`PanasError`)
+are not survived. All jobs run on one thread each, so that results do not depend on the number of
+workers.
+
+Source: DecNAS, section 4.3; Li et al. 2020 (ASHA).
+"""
+
+import math
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Protocol, runtime_checkable
+
+from panas.architecture.genome import Genome
+from panas.runtime.errors import BadInput, PanasError
+from panas.runtime.pool import WorkerDied
+from panas.runtime.seeds import one_thread
+
+
+@dataclass(frozen=True)
+class Job:
+    """A part of one candidate's training.
+
+    Attributes:
+        genome: the candidate.
+        share: of the full training after which to stop, in (0, 1].
+        state: what an earlier job of the same genome returned; None from the start.
+        parent: another genome and what its full training returned, to inherit weights from.
+        keep: whether the state is wanted after a full training too.
+
+    """
+
+    genome: Genome
+    share: float = 1.0
+    state: bytes | None = None
+    parent: tuple[Genome, bytes] | None = None
+    keep: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job brought.
+
+    Attributes:
+        fitness: validation accuracy in [0, 1]; not finite for a failure.
+        passes: sample-passes that this job took.
+        state: for the next job of the same genome, or for its children.
+        error: why it failed.
+
+    """
+
+    fitness: float
+    passes: int = 0
+    state: bytes | None = None
+    error: str | None = None
+
+
+@runtime_checkable
+class Staged(Protocol):
+    """A fitness that can stop after a share of the training and go on later."""
+
+    def advance(self, job: Job) -> Outcome:
+        """Do the job: train from `job.state` up to `job.share`, and validate."""
+        ...
+
+
+Fitness = Callable[[Genome], float] | Staged
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What became of one candidate.
+
+    Attributes:
+        genome: its text.
+        fitness: validation accuracy in [0, 1]; 0 for a failure.
+        generation: in which it was evaluated.
+        failed: whether it has no accuracy.
+        scores: accuracy at each rung that it reached, the full training last.
+        dropped: whether it was stopped at a rung.
+        passes: sample-passes it took.
+        size: of its network, if size is an objective; else 0.
+        error: why it failed.
+
+    """
+
+    genome: str
+    fitness: float
+    generation: int
+    failed: bool
+    scores: tuple[float, ...] = ()
+    dropped: bool = False
+    passes: int = 0
+    size: float = 0.0
+    error: str | None = None
+
+    @property
+    def trained(self) -> bool:
+        """Whether its training went to the end."""
+        return not self.failed and not self.dropped
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """How candidates are evaluated.
+
+    Attributes:
+        rungs: shares of the training, increasing, in (0, 1); () trains everyone fully.
+        keep: share that goes on beyond a rung, in (0, 1].
+        seconds: that one job may take; None for no limit.
+        inherit: start children from their parent's weights.
+
+    """
+
+    rungs: tuple[float, ...] = ()
+    keep: float = 1 / 3
+    seconds: float | None = None
+    inherit: bool = False
+
+
+class Evaluator:
+    """Evaluates candidates, and remembers what it needs for the next ones.
+
+    Args:
+        map: does the jobs, in order, in this process or in others: `Pool.survive`.
+        rules: how to evaluate.
+        size: of a genome's network, where small is an objective too; dropping then compares a
+            candidate with those that are no larger.
+
+    """
+
+    def __init__(
+        self,
+        map: Callable[..., Sequence[Outcome | WorkerDied]],
+        rules: Rules,
+        size: Callable[[Genome], float] | None = None,
+    ) -> None:
+        self._map, self._rules, self._size = map, rules, size
+        self._reached: list[list[tuple[float, float]]] = [[] for _ in rules.rungs]
+        self.weights: dict[Genome, bytes] = {}
+
+    def evaluate(
+        self, generation: int, genomes: Sequence[Genome], parents: Mapping[Genome, Genome]
+    ) -> list[Evaluation]:
+        """Evaluate every genome of a list; the results are in its order.
+
+        Args:
+            generation: its number.
+            genomes: what to evaluate.
+            parents: whose weights a genome may inherit.
+
+        Raises:
+            BadInput: if a fitness is finite and outside [0, 1].
+
+        """
+        runs = [self._begin(genome, parents.get(genome)) for genome in genomes]
+        if self._reached and not any(self._reached):
+            self._train(runs[:1])  # the first of all goes to the end: there is a result early
+        self._train([run for run in runs if not run.scores and run.error is None])
+        if self._rules.inherit:
+            done = [run for run in runs if run.error is None and not run.dropped]
+            self.weights |= {run.genome: run.state for run in done if run.state is not None}
+        return [run.close(generation) for run in runs]
+
+    def remember(self, evaluation: Evaluation) -> None:
+        """Take an evaluation of an earlier process into account."""
+        for reached, score in zip(self._reached, evaluation.scores, strict=False):
+            reached.append((score, evaluation.size))
+
+    def _begin(self, genome: Genome, parent: Genome | None) -> "_Run":
+        weights = self.weights.get(parent) if parent is not None else None
+        inherited = (parent, weights) if parent is not None and weights is not None else None
+        return _Run(genome, self._size(genome) if self._size else 0.0, inherited)
+
+    def _train(self, runs: "list[_Run]") -> None:
+        """Train to the end, but for those that fall behind."""
+        for rung, share in enumerate((*self._rules.rungs, 1.0)):
+            for run, outcome in zip(runs, self._advance(runs, share), strict=True):
+                run.take(outcome)
+            runs = [run for run in runs if run.error is None]
+            if rung < len(self._rules.rungs):
+                self._drop(rung, runs)
+                runs = [run for run in runs if not run.dropped]
+
+    def _advance(self, runs: "list[_Run]", share: float) -> list[Outcome]:
+        keep, seconds = self._rules.inherit, self._rules.seconds
+        tasks = [(Job(run.genome, share, run.state, run.parent, keep), seconds) for run in runs]
+        results = self._map(bounded, tasks)
+        return [
+            Outcome(math.nan, error=result.error) if isinstance(result, WorkerDied) else result
+            for result in results
+        ]
+
+    def _drop(self, rung: int, runs: "list[_Run]") -> None:
+        reached = self._reached[rung]
+        reached.extend((run.scores[-1], run.size) for run in runs)
+        for run in runs:
+            peers = [score for score, size in reached if size <= run.size]
+            better = sum(score > run.scores[-1] for score in peers)
+            run.dropped = better >= math.ceil(self._rules.keep * len(peers))
+
+
+@dataclass
+class _Run:
+    """A candidate on its way through the rungs."""
+
+    genome: Genome
+    size: float
+    parent: tuple[Genome, bytes] | None
+    state: bytes | None = None
+    scores: tuple[float, ...] = ()
+    passes: int = 0
+    dropped: bool = False
+    error: str | None = None
+
+    def take(self, outcome: Outcome) -> None:
+        """Add what a job brought."""
+        self.passes += outcome.passes
+        self.state = outcome.state
+        if not math.isfinite(outcome.fitness):
+            self.error = outcome.error or "its fitness is not finite"
+        elif not 0 <= outcome.fitness <= 1:
+            raise BadInput(
+                f"expected a fitness in [0, 1], got {outcome.fitness} for {self.genome}; "
+                "return an accuracy"
+            )
+        else:
+            self.scores += (float(outcome.fitness),)
+
+    def close(self, generation: int) -> Evaluation:
+        """The record of the candidate."""
+        return Evaluation(
+            genome=str(self.genome),
+            fitness=0.0 if self.error is not None else self.scores[-1],
+            generation=generation,
+            failed=self.error is not None,
+            scores=self.scores,
+            dropped=self.dropped,
+            passes=self.passes,
+            size=self.size,
+            error=self.error,
+        )
+
+
+def bounded(fitness: Fitness, task: tuple[Job, float | None]) -> Outcome:
+    """Do a job on one thread and within its time; what goes wrong becomes its outcome."""
+    job, seconds = task
+    try:
+        with one_thread(), _limit(seconds):
+            if isinstance(fitness, Staged):
+                return fitness.advance(job)
+            return Outcome(float(fitness(job.genome)))
+    except PanasError:
+        raise
+    except Exception as e:
+        return Outcome(math.nan, error=f"{type(e).__name__}: {e}")
+
+
+@contextmanager
+def _limit(seconds: float | None) -> Iterator[None]:
+    """Raise TimeoutError in the block after so many seconds (in a main thread only)."""
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"it took longer than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,164 @@
+"""The plan and the record of a genetic search: what it is asked to do, and what it tells."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypedDict
+
+from panas.architecture.genome import Genome
+from panas.evolution.halving import Evaluation
+from panas.runtime.errors import BadInput
+
+Score = Callable[[Genome], float]
+"""A number for a genome: how promising it is, or how large its network."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvolutionConfig:
+    """Sizes, probabilities, and how the search spares training."""
+
+    population: int = 10
+    """Individuals, at least 2; 1 is allowed with 0 generations."""
+    generations: int = 20
+    """Generations after the random one, at least 0."""
+    crossover: float = 0.9
+    """Probability p_c that a pair of parents is crossed, in [0, 1]."""
+    mutation: float = 0.2
+    """Probability p_m that a child is mutated, in [0, 1]."""
+    cache: bool = True
+    """Train no genome twice: a child that was trained before is mutated until it is new."""
+    survival: Literal["best", "roulette"] = "best"
+    """Who goes on: the best of parents and offspring, or the paper's wheel."""
+    rungs: tuple[float, ...] = (0.5,)
+    """Shares of the training, increasing, after which the slower candidates stop; () for none."""
+    keep: float = 1 / 3
+    """Share of candidates that goes on beyond a rung, in (0, 1]."""
+    seeding: int = 2
+    """Random genomes scored for each place of the first population, at least 1 (not scored)."""
+    initial: int | None = 6
+    """Individuals of the first population, at most; None: as many as the population."""
+    offspring: int | None = 5
+    """Children trained in a generation, at least 1; None: as many as the population."""
+    screening: int = 20
+    """Children drawn for each that is trained, at least 1; a predictor chooses among them."""
+    inherit: bool = False
+    """Start a child from its parent's weights wherever blocks are unchanged."""
+    seconds: float | None = None
+    """That one stretch of training may take; None for no limit. A limit makes runs differ."""
+
+    def __post_init__(self) -> None:
+        if self.generations < 0 or self.population < (2 if self.generations else 1):
+            raise BadInput(
+                "expected generations >= 0 and a population of at least 2 (1 with 0 generations), "
+                f"got {self.generations} and {self.population}; raise them"
+            )
+        if not (0 <= self.crossover <= 1 and 0 <= self.mutation <= 1):
+            raise BadInput(
+                "expected crossover and mutation as probabilities in [0, 1], "
+                f"got {self.crossover} and {self.mutation}; fix them"
+            )
+        rungs = self.rungs
+        if list(rungs) != sorted(set(rungs)) or not all(0 < r < 1 for r in rungs):
+            raise BadInput(f"expected rungs increasing and inside (0, 1), got {rungs}; fix them")
+        counts = (self.seeding, self.screening, self.first, self.children)
+        if not 0 < self.keep <= 1 or min(counts) < 1:
+            raise BadInput(
+                "expected keep in (0, 1], and seeding, screening, initial and offspring of at "
+                f"least 1, got {self.keep}, {self.seeding}, {self.screening}, {self.initial} and "
+                f"{self.offspring}; fix them"
+            )
+        if self.seconds is not None and not (0 < self.seconds < math.inf):
+            raise BadInput(f"expected seconds above 0, got {self.seconds}; raise them")
+
+    @property
+    def first(self) -> int:
+        """Individuals of the first population."""
+        return self.population if self.initial is None else min(self.initial, self.population)
+
+    @property
+    def children(self) -> int:
+        """Children trained in a generation."""
+        return self.population if self.offspring is None else self.offspring
+
+    @classmethod
+    def paper(
+        cls,
+        *,
+        population: int = 10,
+        generations: int = 20,
+        crossover: float = 0.9,
+        mutation: float = 0.2,
+    ) -> "EvolutionConfig":
+        """The genetic search of the paper, which trains every changed child to the end."""
+        return cls(
+            population=population,
+            generations=generations,
+            crossover=crossover,
+            mutation=mutation,
+            cache=False,
+            survival="roulette",
+            rungs=(),
+            seeding=1,
+            initial=None,
+            offspring=None,
+            screening=1,
+        )
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A score of genomes that needs no training: larger is more promising.
+
+    Attributes:
+        score: of a genome; only its order matters.
+        passes: sample-passes that one score takes.
+
+    """
+
+    score: Score
+    passes: int = 0
+
+
+class GenerationRecord(TypedDict):
+    """The population after one generation, as plain JSON; generation 0 is the first one."""
+
+    generation: int
+    evaluations: int
+    """Candidates whose training began in it."""
+    failed: int
+    cached: int
+    """Children that had been trained before, as what they were or before they were made new."""
+    dropped: int
+    """Candidates that were stopped at a rung."""
+    passes: int
+    """Sample-passes of the search so far."""
+    best: float
+    mean: float
+    std: float
+    min: float
+    best_genome: str
+
+
+@dataclass(frozen=True)
+class EvolutionResult:
+    """What the search found, and how it came to it.
+
+    Attributes:
+        best: the most accurate genome that was trained to the end.
+        fitness: its accuracy, in [0, 1].
+        logbook: one record a generation.
+        evaluations: number of candidates whose training began.
+        history: what became of each of them, in order.
+        passes: sample-passes of all of them.
+        front: with size as second objective, (genome, accuracy, size) of all that no other one
+            beats in both, smallest first; else the best alone.
+
+    """
+
+    best: Genome
+    fitness: float
+    logbook: list[GenerationRecord]
+    evaluations: int
+    history: list[Evaluation]
+    passes: int
+    front: list[tuple[Genome, float, float]]

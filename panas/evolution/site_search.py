@@ -1,0 +1,168 @@
+"""One client's search for its architecture (DPFNAS, algorithm 1, first half).
+
+What the search looks at decides what it costs: `panas.data.search_split`. `search_without_data`
+looks at noise only and costs nothing. Scores on private samples that are noised and paid for:
+`panas.evolution.noised_selection`.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from panas.architecture import latency
+from panas.architecture.blocks import Shape
+from panas.architecture.cost import cost
+from panas.architecture.genome import Genome
+from panas.architecture.limits import LatencyTable, Limits
+from panas.architecture.network import Blueprint
+from panas.architecture.space import SearchSpace
+from panas.data.samples import concat
+from panas.data.search_split import SearchData
+from panas.evolution.fitness import DataFreeFitness, TrainingFitness
+from panas.evolution.genetic import evolve
+from panas.evolution.noised_selection import Algorithm
+from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord, Prior, Score
+from panas.evolution.surrogate import capacity
+from panas.runtime.errors import BadInput
+from panas.runtime.journal import Journal
+from panas.runtime.seeds import stream
+from panas.runtime.store import exclusive, read_json, write_json
+from panas.training.sgd import Optimisation
+
+SIZES = ("parameters", "macs", "bytes")
+Size = Literal["parameters", "macs", "bytes"]
+
+
+def search_architecture(
+    data: SearchData,
+    *,
+    blueprint: Blueprint,
+    space: SearchSpace,
+    config: EvolutionConfig,
+    how: Optimisation,
+    seed: int,
+    client: int,
+    device: torch.device,
+    algorithm: Algorithm = "genetic",
+    size: Score | None = None,
+    workers: int = 1,
+    journal: Journal | None = None,
+    on_generation: Callable[[GenerationRecord], None] | None = None,
+) -> EvolutionResult:
+    """Search a client's architecture; fitness is validation accuracy after a short training."""
+    train = concat([data.warm, data.train]) if len(data.warm) else data.train
+    fitness = TrainingFitness(train, data.validation, blueprint, how, seed, client, str(device))
+    return evolve(
+        space,
+        fitness,
+        config=_of(algorithm, config),
+        rng=stream(seed, "client", client, "search"),
+        on_generation=on_generation,
+        workers=workers,
+        size=size,
+        prior=prior_of(blueprint.shape),
+        journal=journal,
+    )
+
+
+def search_without_data(
+    *,
+    blueprint: Blueprint,
+    space: SearchSpace,
+    config: EvolutionConfig,
+    seed: int,
+    client: int,
+    algorithm: Algorithm = "genetic",
+    size: Score | None = None,
+    workers: int = 1,
+    journal: Journal | None = None,
+    on_generation: Callable[[GenerationRecord], None] | None = None,
+) -> EvolutionResult:
+    """Search a client's architecture by `zero_cost.score`, which looks at noise alone.
+
+    Privacy: reads no sample of anybody's; epsilon 0. A genome scores the same for all clients.
+    """
+    fitness = DataFreeFitness(blueprint, seed)
+    return evolve(
+        space,
+        fitness,
+        config=_of(algorithm, config),
+        rng=stream(seed, "client", client, "search"),
+        on_generation=on_generation,
+        workers=workers,
+        size=size,
+        journal=journal,
+    )
+
+
+def limited(
+    space: SearchSpace,
+    blueprint: Blueprint,
+    *,
+    parameters: int | None,
+    macs: int | None,
+    bytes: int | None,
+    latency_ms: float | None,
+    table: Path | None = None,
+) -> SearchSpace:
+    """The space with hard limits put in; None for no limit.
+
+    Latencies are measured once and kept at `table`, so that whoever searches there, now or later,
+    has the same.
+    """
+    b = blueprint
+    if (parameters, macs, bytes, latency_ms) == (None, None, None, None):
+        return space
+    limits = Limits(
+        width=b.width,
+        classes=b.classes,
+        norm=b.norm,
+        parameters=parameters,
+        macs=macs,
+        bytes=bytes,
+        latency_ms=latency_ms,
+        latency=None if latency_ms is None else _latencies(space, b, table),
+    )
+    return replace(space, limits=limits)
+
+
+def _latencies(space: SearchSpace, blueprint: Blueprint, path: Path | None) -> LatencyTable:
+    b = blueprint
+    if path is None:
+        return latency.measure(space, width=b.width, classes=b.classes, norm=b.norm)
+    with exclusive(path):
+        if not path.exists():
+            measured = latency.measure(space, width=b.width, classes=b.classes, norm=b.norm)
+            write_json(path, measured.to_json())
+    return LatencyTable.from_json(read_json(path))
+
+
+def prior_of(shape: Shape) -> Prior:
+    """The score that seeds a search and decides between equals: it trains nothing."""
+    return Prior(lambda genome: capacity(genome, shape))
+
+
+def _of(algorithm: Algorithm, config: EvolutionConfig) -> EvolutionConfig:
+    """The genetic search, or the best of as many random genomes as it would evaluate at most."""
+    if algorithm == "genetic":
+        return config
+    everyone = config.first + config.generations * config.children
+    return replace(config, population=everyone, initial=None, generations=0, rungs=(), seeding=1)
+
+
+def size_of(blueprint: Blueprint, size: Size | None) -> Score | None:
+    """How large a genome's network is, as a second objective."""
+    if size is None:
+        return None
+    if size not in SIZES:
+        raise BadInput(f"expected size as one of {', '.join(SIZES)}, got {size!r}")
+
+    def measure(genome: Genome) -> float:
+        b = blueprint
+        price = cost(genome, shape=b.shape, width=b.width, classes=b.classes, norm=b.norm)
+        return float(getattr(price, size))
+
+    return measure

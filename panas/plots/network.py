@@ -1,0 +1,174 @@
+"""A network as a picture: its blocks from left to right, with what each gives out and costs.
+
+Built-in blocks and users' own are drawn alike, from the cost table: a box is the higher, the larger
+the map that it gives out, and coloured by its block's type. Long networks go on in a new row.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from panas.architecture.blocks import Block, ConvBlock, PoolBlock, Shape
+from panas.architecture.cost import LayerCost, cost_table
+from panas.architecture.genome import Genome
+from panas.architecture.network import Norm
+from panas.plots.style import BLUE, GREEN, GREY, ORANGE, headline, png
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+OWN = ("#cc79a7", "#56b4e9", "#f0e442", "#d55e00")
+"""Colours of users' own block types, in the order in which they appear."""
+IN_A_ROW, LETTERS = 7, 13
+"""Boxes in a row at most, and letters that fit into one."""
+CELL, HALF, ROW, BOX, LOWEST, LEFT = 1.3, 0.47, 2.05, 1.1, 0.45, 0.85
+"""Inches: width of a cell and half that of a box, height of a row, of the highest box and of the
+lowest, space for the rows' labels."""
+LINE = 0.2
+
+
+@dataclass(frozen=True)
+class Box:
+    """One box of the diagram.
+
+    Attributes:
+        words: what stands in it, the first line in bold.
+        colour: of its type.
+        out: shape of what it gives out.
+        below: what stands under it: output, parameters, multiply-accumulates.
+
+    """
+
+    words: tuple[str, ...]
+    colour: str
+    out: tuple[int, ...]
+    below: tuple[str, ...]
+
+
+def drawing(
+    genome: Genome,
+    *,
+    shape: Shape,
+    width: int,
+    classes: int,
+    norm: Norm = "group",
+    fitness: float | None = None,
+) -> bytes:
+    """Draw a genome's bottom and head as a block diagram.
+
+    Args:
+        genome: the architecture.
+        shape: (channels, height, width) of one image.
+        width: d, the width of the representation.
+        classes: outputs of the head.
+        norm: "group" or "batch".
+        fitness: to be named in the headline.
+
+    Returns:
+        A PNG.
+
+    Raises:
+        BadInput: if the genome does not fit the shape.
+
+    """
+    table = cost_table(genome, shape=shape, width=width, classes=classes, norm=norm)
+    boxes = _boxes(genome, shape, table)
+    rows = math.ceil(len(boxes) / IN_A_ROW)
+    in_a_row = math.ceil(len(boxes) / rows)
+    words = [] if fitness is None else [f"fitness {fitness:.3f}"]
+    words += [
+        f"{sum(r.parameters for r in table):,} parameters",
+        f"{short(sum(r.macs for r in table))} MACs",
+        f"{sum(r.bytes for r in table) / 1e3:,.0f} kB",
+    ]
+
+    def draw(figure: "Figure") -> None:
+        axes = figure.add_subplot()
+        axes.set(xlim=(0, LEFT + CELL * in_a_row), ylim=(-ROW * rows, 0), aspect="equal")
+        axes.axis("off")
+        for row in range(rows):
+            part = boxes[row * in_a_row : (row + 1) * in_a_row]
+            _row(axes, part, shape, top=-ROW * row, first=row == 0, last=row == rows - 1)
+        headline(figure, str(genome), ", ".join(words))
+
+    return png(draw, (LEFT + CELL * max(in_a_row, 4), ROW * rows + 0.55))
+
+
+def short(number: int) -> str:
+    """A count in at most five characters: 999, 1.2k, 35M."""
+    for power, unit in ((9, "G"), (6, "M"), (3, "k")):
+        if number >= 10**power:
+            return f"{number / 10**power:.3g}{unit}"
+    return str(number)
+
+
+def _boxes(genome: Genome, shape: Shape, table: Sequence[LayerCost]) -> list[Box]:
+    """The image, a box a block, adaptation layer and head."""
+    own = list(dict.fromkeys(type(b) for b in genome.blocks))
+    own = [t for t in own if t not in (ConvBlock, PoolBlock)]
+    looks = [_look(block, own) for block in genome.blocks]
+    looks += [(("mean, linear", "adaptation"), GREEN), (("linear", "head"), GREEN)]
+    boxes = [Box(("image",), GREY, shape, (_text(shape),))]
+    for (words, colour), layer in zip(looks, table, strict=True):
+        below = _text(layer.out_shape), f"{layer.parameters:,}", short(layer.macs)
+        boxes.append(Box(words, colour, layer.out_shape, below))
+    return boxes
+
+
+def _look(block: Block, own: Sequence[type]) -> tuple[tuple[str, str], str]:
+    """Words and colour of a block."""
+    if isinstance(block, ConvBlock):
+        k = block.kernel_size
+        return (f"conv {k}×{k}", f"{block.out_channels} channels"), BLUE
+    if isinstance(block, PoolBlock):
+        return (f"{block.kind} pool", "2×2"), ORANGE
+    return (str(block), type(block).__name__), OWN[own.index(type(block)) % len(OWN)]
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape))
+
+
+def _row(
+    axes: "Axes", boxes: Sequence[Box], image: Shape, *, top: float, first: bool, last: bool
+) -> None:
+    """One row of boxes, the arrows between them, and the lines below."""
+    from matplotlib.patches import FancyBboxPatch
+
+    middle = top - 0.1 - BOX / 2
+    below = middle - BOX / 2 - 0.18
+    for k, name in enumerate(("output", "parameters", "MACs")):
+        axes.text(0.02, below - LINE * k, name, fontsize=8, color="#666666", va="center")
+    for column, box in enumerate(boxes):
+        x = LEFT + CELL * (column + 0.5)
+        share = box.out[1] * box.out[2] / (image[1] * image[2]) if len(box.out) == 3 else 0.0
+        height = LOWEST + (BOX - LOWEST) * share**0.25  # the root of a side
+        shape = FancyBboxPatch(
+            (x - HALF, middle - height / 2),
+            2 * HALF,
+            height,
+            boxstyle="round,pad=0,rounding_size=0.06",
+            facecolor=box.colour + "38",
+            edgecolor=box.colour,
+        )
+        axes.add_patch(shape)
+        for k, line in enumerate(box.words):
+            text = line if len(line) <= LETTERS else line[: LETTERS - 1] + "…"
+            y = middle + LINE * ((len(box.words) - 1) / 2 - k)
+            bold = "normal" if k else "bold"
+            axes.text(x, y, text, fontsize=8, ha="center", va="center", weight=bold)
+        for k, line in enumerate(box.below):
+            axes.text(x, below - LINE * k, line, fontsize=8, ha="center", va="center")
+        if column:
+            _arrow(axes, x - CELL + HALF, x - HALF, middle)
+    if not first:
+        _arrow(axes, LEFT + CELL / 2 - HALF - 0.25, LEFT + CELL / 2 - HALF, middle)
+    if not last:
+        end = LEFT + CELL * len(boxes)
+        _arrow(axes, end - CELL / 2 + HALF, end, middle)
+
+
+def _arrow(axes: "Axes", start: float, end: float, y: float) -> None:
+    axes.annotate("", (end, y), (start, y), arrowprops={"arrowstyle": "-|>", "color": "#444444"})

@@ -1,0 +1,327 @@
+"""Pictures of a search, as PNG bytes: how fitness rose, and how tuning went.
+
+Each function takes plain JSON records, as a log or `best.json` holds them, and returns the bytes
+of one PNG: the same for the same records, on the same machine. The network is
+`panas.plots.network`.
+
+| word | meaning |
+|---|---|
+| sample-pass | one sample, once forward and backward: what a search spends |
+| full, dropped, failed | how a candidate came to its fitness: `STATUSES` |
+| front | candidates that no other beats in both fitness and size |
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from panas.plots.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    RED,
+    below,
+    headline,
+    legend,
+    png,
+    room,
+    thousands,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Record = Mapping[str, Any]
+
+STATUSES = {
+    "full": ("trained in full", BLUE, "o"),
+    "dropped": ("dropped early", ORANGE, "v"),
+    "failed": ("failed", RED, "x"),
+}
+"""How a candidate came to its fitness -> words, colour and marker."""
+NAMES = {
+    "learning_rate": "learning rate",
+    "noise_multiplier": "noise multiplier",
+    "clip": "clipping norm",
+    "batch_size": "batch size",
+}
+"""A setting's field -> its axis; other fields keep their name."""
+
+
+def history(
+    records: Sequence[Record],
+    evaluations: Sequence[Record],
+    front: Sequence[Sequence[Any]] | None = None,
+    *,
+    size: str = "parameters",
+) -> bytes:
+    """Draw how fitness rose over the generations, and against what the search had spent.
+
+    Args:
+        records: one a generation: generation, best, mean, best_genome, passes (of the search so
+            far), and evaluations, cached and dropped (of this generation alone).
+        evaluations: one a candidate: generation, fitness, failed, dropped, passes, size.
+        front: genome, fitness and size of those that no other beats in both; None for a search by
+            fitness alone.
+        size: what the second objective measures.
+
+    Returns:
+        A PNG.
+
+    """
+    found = [r for r in records if _found(r)]
+    counted = any(e["passes"] for e in evaluations)  # a fitness of one's own need not
+    panels = (2 if len(found) > 1 else 1) + bool(front)
+
+    def draw(figure: "Figure") -> None:
+        axes = list(figure.subplots(1, panels, squeeze=False)[0])
+        _generations(axes.pop(0), records, evaluations)
+        if len(found) > 1:
+            _spending(axes.pop(0), records, counted)
+        if front:
+            _pareto(axes.pop(0), evaluations, front, size)
+        if found:
+            last = found[-1]
+            headline(
+                figure, f"best {last['best']:.3f}: {last['best_genome']}", _spent(records, counted)
+            )
+
+    return png(draw, (4.7 * panels, 4.2))
+
+
+def trials(records: Sequence[Record], chosen: Record | None = None) -> bytes:
+    """Draw the value of each trial with the best so far, and the value against each field.
+
+    Args:
+        records: one a trial: number, setting (field -> number), value (None where the budget
+            refused), status ("done", "failed", "over budget"), proposed_by.
+        chosen: the setting that tuning chose, which need not have the highest value; None takes
+            the one that has.
+
+    Returns:
+        A PNG.
+
+    """
+    done = [r for r in records if r["status"] == "done"]
+    fields = [f for f in (done[0]["setting"] if done else ()) if len(_values(done, f)) > 1]
+    ringed = next((r for r in done if r["setting"] == chosen), None)
+    if done and ringed is None:
+        ringed = max(done, key=lambda r: r["value"])
+
+    def draw(figure: "Figure") -> None:
+        grid = figure.add_gridspec(2 if fields else 1, max(1, len(fields)))
+        top = figure.add_subplot(grid[0, :])
+        _progress(top, records, done)
+        for column, field in enumerate(fields):
+            _field(figure.add_subplot(grid[1, column], sharey=top), done, ringed, field, column)
+        if ringed:
+            known = {k: v for k, v in ringed["setting"].items() if v is not None}
+            text = ", ".join(f"{_name(k)} {v:.3g}" for k, v in known.items())
+            number = ringed["number"] + 1
+            headline(figure, f"chosen, with {ringed['value']:.3f} in trial {number}: {text}")
+
+    return png(draw, (max(6.5, 2.6 * len(fields)), 6.2 if fields else 3.6))
+
+
+def _spent(records: Sequence[Record], counted: bool) -> str:
+    """What the search came to, in words."""
+    total = {k: sum(r[k] for r in records) for k in ("evaluations", "cached", "dropped")}
+    passes = records[-1]["passes"] if counted else 0
+    words = [f"{total['evaluations']:,} candidates"]
+    words += [f"{passes:,} sample-passes"] if passes else []
+    words += [f"{total['dropped']:,} dropped early"] if total["dropped"] else []
+    words += [f"{total['cached']:,} known before"] if total["cached"] else []
+    return ", ".join(words)
+
+
+def _generations(axes: "Axes", records: Sequence[Record], evaluations: Sequence[Record]) -> None:
+    """Best and mean of each generation, over the candidates that were looked at for it."""
+    from matplotlib.ticker import MaxNLocator
+
+    everyone = Counter(e["generation"] for e in evaluations)
+    seen: Counter[int] = Counter()
+    points: dict[str, list[tuple[float, float]]] = {status: [] for status in STATUSES}
+    for e in evaluations:
+        g = e["generation"]
+        seen[g] += 1
+        aside = (seen[g] - 0.5) / everyone[g] - 0.5  # side by side, so that equals stay apart
+        points[_status(e)].append((g + 0.6 * aside, e["fitness"]))
+    for status, (words, colour, marker) in STATUSES.items():
+        x, y = [x for x, _ in points[status]], [y for _, y in points[status]]
+        if not x:
+            continue
+        label = f"{words} ({len(x)})"
+        if status == "failed":
+            below(axes, x, label)
+            continue
+        hollow = status == "dropped"
+        axes.scatter(
+            x,
+            y,
+            s=18,
+            marker=marker,
+            facecolors="none" if hollow else colour,
+            edgecolors=colour,
+            linewidths=0.8,
+            alpha=0.8,
+            label=label,
+        )
+    found = [r for r in records if _found(r)]
+    for key, colour, style in (("mean", GREEN, "--"), ("best", "black", "-")):
+        if found:
+            x, y = [r["generation"] for r in found], [r[key] for r in found]
+            if len(x) == 1:
+                x, y = [x[0] - 0.4, x[0] + 0.4], 2 * y
+            axes.plot(x, y, style, color=colour, label=key, lw=1.5)
+    room(axes, [*(e["fitness"] for e in evaluations if not e["failed"]), *_lines(found)])
+    axes.set(xlabel="generation", ylabel="fitness", title="Candidates, by generation")
+    if records:
+        axes.set_xlim(records[0]["generation"] - 0.6, records[-1]["generation"] + 0.6)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    legend(axes)
+
+
+def _spending(axes: "Axes", records: Sequence[Record], counted: bool) -> None:
+    """Best and mean against sample-passes so far, or evaluations where nobody counted passes."""
+    evaluations = list(accumulate(r["evaluations"] for r in records))
+    spent = [r["passes"] for r in records] if counted else evaluations
+    both = [(x, r) for x, r in zip(spent, records, strict=True) if _found(r)]
+    for key, colour, style in (("mean", GREEN, "--"), ("best", "black", "-")):
+        if both:
+            y = [r[key] for _, r in both]
+            axes.plot([x for x, _ in both], y, style, color=colour, label=key, lw=1.5)
+    room(axes, _lines([r for _, r in both]))
+    axes.set(
+        xlabel="sample-passes so far" if counted else "evaluations so far",
+        ylabel="fitness",
+        title="Population, by what it cost",
+    )
+    axes.set_xlim(0, 1.03 * max(1, spent[-1]))
+    thousands(axes)
+    legend(axes)
+
+
+def _pareto(
+    axes: "Axes",
+    evaluations: Sequence[Record],
+    front: Sequence[Sequence[Any]],
+    size: str,
+) -> None:
+    """The front among the candidates that were trained in full."""
+    others = [e for e in evaluations if _status(e) == "full"]
+    axes.scatter(
+        [e["size"] for e in others],
+        [e["fitness"] for e in others],
+        s=14,
+        color=GREY,
+        alpha=0.7,
+        label="trained in full",
+    )
+    edge = sorted(front, key=lambda point: point[2])
+    x, y = [size for _, _, size in edge], [fitness for _, fitness, _ in edge]
+    axes.step(x, y, where="post", color=BLUE, lw=1.2)
+    axes.scatter(x, y, s=30, color=BLUE, label=f"Pareto front ({len(edge)})", zorder=3)
+    everyone = [*x, *(e["size"] for e in others)]
+    if max(everyone) > 8 * max(1, min(everyone)):
+        axes.set_xscale("log")
+    else:
+        thousands(axes)
+    axes.set(xlabel=size, ylabel="fitness", title=f"Fitness against {size}")
+    room(axes, [*y, *(e["fitness"] for e in others)])
+    legend(axes)
+
+
+def _progress(axes: "Axes", records: Sequence[Record], done: Sequence[Record]) -> None:
+    """Value by trial, with the best so far."""
+    from matplotlib.ticker import MaxNLocator
+
+    for guided, marker, words in ((False, "s", "without a model"), (True, "o", "by the model")):
+        part = [r for r in done if (r["proposed_by"] != "random") is guided]
+        if part:
+            axes.scatter(
+                [r["number"] + 1 for r in part],
+                [r["value"] for r in part],
+                s=22,
+                marker=marker,
+                facecolors=BLUE if guided else "none",
+                edgecolors=BLUE,
+                label=f"{words} ({len(part)})",
+            )
+    for status, marker, colour in (("failed", "x", RED), ("over budget", "+", GREY)):
+        x = [r["number"] + 1 for r in records if r["status"] == status]
+        if x:
+            below(axes, x, f"{status} ({len(x)})", marker, colour)
+    if done:
+        best = [max(r["value"] for r in done[: k + 1]) for k in range(len(done))]
+        x = [*(r["number"] + 1 for r in done), max(r["number"] for r in records) + 1.5]
+        axes.step(x, [*best, best[-1]], where="post", color="black", lw=1.5, label="best so far")
+    room(axes, [r["value"] for r in done])
+    axes.set(xlabel="trial", ylabel="validation accuracy", title="Trials, in order")
+    axes.set_xlim(0.5, max((r["number"] for r in records), default=0) + 1.5)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    legend(axes, beside=True)
+
+
+def _field(
+    axes: "Axes", done: Sequence[Record], ringed: Record | None, field: str, column: int
+) -> None:
+    """Value against one field of the setting, later trials darker."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+    x = [r["setting"][field] for r in done]
+    y = [r["value"] for r in done]
+    axes.set_xscale("log")
+    axes.scatter(
+        x,
+        y,
+        s=20,
+        c=[r["number"] for r in done],
+        cmap="Blues",
+        vmin=-len(done) / 2,
+        lw=0.3,
+        ec=BLUE,
+    )
+    if ringed:
+        at = ringed["setting"][field], ringed["value"]
+        axes.scatter(*at, s=70, facecolors="none", edgecolors="black", linewidths=1.3)
+    menu = _values(done, field)
+    if len(menu) <= 5 and all(isinstance(v, int) for v in menu):
+        axes.xaxis.set_major_locator(FixedLocator(menu))
+    else:
+        few = max(menu) > 200 * min(menu)  # labels of more would touch
+        subs = (1.0,) if few else (1.0, 2.0, 5.0)
+        axes.xaxis.set_major_locator(LogLocator(10, subs=subs, numticks=4 if few else 12))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}".replace("e-0", "e-")))
+    axes.xaxis.set_minor_locator(NullLocator())
+    aside = 1.1 * (max(menu) / min(menu)) ** 0.06
+    axes.set_xlim(min(menu) / aside, max(menu) * aside)
+    axes.set(xlabel=_name(field))
+    if column:
+        axes.tick_params(labelleft=False)
+    else:
+        axes.set(ylabel="validation accuracy", title="Later trials darker, the chosen one ringed")
+
+
+def _status(evaluation: Record) -> str:
+    return "failed" if evaluation["failed"] else "dropped" if evaluation["dropped"] else "full"
+
+
+def _found(record: Record) -> bool:
+    """Whether anybody in the generation has a fitness: a failure counts as 0."""
+    return record["best"] > 0
+
+
+def _lines(records: Sequence[Record]) -> list[float]:
+    """Every value of the lines best and mean."""
+    return [r[key] for r in records for key in ("best", "mean")]
+
+
+def _values(done: Sequence[Record], field: str) -> list[int | float]:
+    return sorted({r["setting"][field] for r in done} - {None})
+
+
+def _name(field: str) -> str:
+    return NAMES.get(field, field.replace("_", " "))

@@ -1,0 +1,1 @@
+"""What mechanisms cost together: events, and their epsilon at a delta."""

@@ -1,0 +1,1 @@
+"""Per-sample gradients, clipped and noised."""

@@ -1,0 +1,231 @@
+"""Per-sample gradients of a network in one backward pass, at about the price of plain ones.
+
+Each layer with trainable parameters runs as usual going forward, and going backward gives the
+gradient of its input and, in place of the summed gradient of its weights, one a sample, by its
+rule (`panas.privacy.gradients.layer_rules`). Autograd does what lies between: activations, pools,
+shortcuts.
+
+A layer whose parameters are used in a way that no rule sees, or that does not map one tensor to
+one tensor, moves the whole network to `torch.func`, and where that fails to one sample at a time:
+slower, never wrong.
+
+Privacy: a gradient belongs to one sample only if the network never mixes samples.
+`mixes_samples` asks the network itself.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from panas.privacy.gradients.layer_rules import (
+    ANY_LAYER,
+    Dense,
+    Gradients,
+    Grads,
+    Rule,
+    Tensors,
+    fixed_tensors,
+    rule_for,
+)
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""From outputs (b, ...) and targets (b, ...) to one loss a sample, (b,)."""
+
+
+class Unsupported(Exception):
+    """A layer was used in a way that its rule does not know."""
+
+
+class PerSample:
+    """The gradients of a network's trainable parameters, one a sample; see the module's text."""
+
+    def __init__(self, model: nn.Module, loss: Loss) -> None:
+        self._model, self._loss = model, loss
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._layers: list[_Unit] | None = list(_units(model))
+        self.bytes = 0
+        """Bytes that the last call kept between its forward and its backward pass."""
+
+    def __call__(self, x: Shaped[Tensor, "b ..."], y: Shaped[Tensor, "b ..."]) -> list[Gradients]:
+        """Each trainable parameter's gradients, in the order of `model.parameters()`."""
+        if self._layers is not None:
+            try:
+                return self._by_rules(self._layers, x, y)
+            except (Unsupported, RuntimeError, TypeError, ValueError, IndexError) as e:
+                self._layers = None
+                warnings.warn(
+                    f"per-sample gradients by torch.func, which is slower: {type(e).__name__}: {e}",
+                    stacklevel=2,
+                )
+        return [Dense(g) for g in functional_gradients(self._model, self._loss, x, y)]
+
+    def _by_rules(self, units: "list[_Unit]", x: Tensor, y: Tensor) -> list[Gradients]:
+        parameters = self._parameters
+        tape = _Tape(len(x))
+        for p in parameters:
+            p.grad = None
+        try:
+            with _recorded(units, tape):
+                loss = self._loss(self._model(x), y).sum()
+            if loss.requires_grad:
+                loss.backward()
+            if any(p.grad is not None for p in parameters):
+                raise Unsupported("a parameter is used outside of its layer")
+        finally:
+            for p in parameters:
+                p.grad = None
+        self.bytes = tape.bytes
+        return [
+            tape.grads[p] if p in tape.grads else Dense(p.new_zeros(len(x), *p.shape))
+            for p in parameters
+        ]
+
+
+class _Unit(NamedTuple):
+    """A layer that records, and its trainable parameters by name."""
+
+    layer: nn.Module
+    rule: Rule
+    parameters: dict[str, nn.Parameter]
+
+
+class _Tape:
+    """What the layers of one pass record."""
+
+    def __init__(self, batch: int) -> None:
+        self.batch, self.bytes = batch, 0
+        self.grads: dict[nn.Parameter, Gradients] = {}
+        # Something for autograd to follow where neither the input nor any weight asks for it.
+        self.token = torch.zeros((), requires_grad=True)
+
+    def add(self, unit: _Unit, grads: Grads) -> None:
+        for name, p in unit.parameters.items():
+            new, known = grads[name], self.grads.get(p)
+            self.grads[p] = Dense(known.values + new.values) if known else new
+
+
+class _Recorded(torch.autograd.Function):
+    """One layer in one pass, by its rule."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, token: Tensor, unit: _Unit, tape: _Tape) -> Tensor:
+        y, kept = unit.rule.forward(unit.layer, x)
+        if not isinstance(y, Tensor) or not len(x) == len(y) == tape.batch:
+            raise Unsupported(f"{type(unit.layer).__name__} gives no tensor of one entry a sample")
+        ctx.save_for_backward(x, *kept)
+        ctx.unit, ctx.tape = unit, tape
+        tape.bytes += x.numel() * x.element_size()
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *g: Tensor) -> tuple[Tensor | None, None, None, None]:
+        x, *kept = ctx.saved_tensors
+        unit, needed = ctx.unit, bool(ctx.needs_input_grad[0])
+        gx, grads = unit.rule.backward(unit.layer, x.detach(), tuple(kept), g[0], needed)
+        ctx.tape.add(unit, grads)
+        return gx, None, None, None
+
+
+def _units(module: nn.Module) -> Iterator[_Unit]:
+    """The layers that record: those with a rule, and whole modules that hold other parameters."""
+    trainable = {n: p for n, p in module.named_parameters() if p.requires_grad}
+    rule = rule_for(module)
+    if rule is None and any(p.requires_grad for p in module.parameters(recurse=False)):
+        rule = ANY_LAYER
+    if trainable and rule is not None:
+        yield _Unit(module, rule, trainable)
+    elif trainable:
+        for child in module.children():
+            yield from _units(child)
+
+
+@contextmanager
+def _recorded(units: list[_Unit], tape: _Tape) -> Iterator[None]:
+    """Let the layers run by their rules within the block."""
+
+    def run(unit: _Unit, *inputs: Any, **named: Any) -> Any:
+        if named or len(inputs) != 1 or not isinstance(inputs[0], Tensor):
+            raise Unsupported(f"{type(unit.layer).__name__} takes more than one tensor")
+        return _Recorded.apply(inputs[0], tape.token, unit, tape)
+
+    if any("forward" in unit.layer.__dict__ for unit in units):
+        raise Unsupported("a layer has a forward pass of its own")
+    try:
+        for unit in units:
+            unit.layer.__dict__["forward"] = partial(run, unit)
+        yield
+    finally:
+        for unit in units:
+            unit.layer.__dict__.pop("forward", None)
+
+
+def functional_gradients(
+    model: nn.Module, loss: Loss, x: Shaped[Tensor, "b ..."], y: Shaped[Tensor, "b ..."]
+) -> list[Float[Tensor, "b ..."]]:
+    """The same by `torch.func` over the whole network, or one sample at a time if that fails."""
+    moving = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
+    fixed = fixed_tensors(model)
+
+    def one(parameters: Tensors, x_i: Tensor, y_i: Tensor) -> Tensor:
+        return loss(functional_call(model, (parameters, fixed), (x_i[None],)), y_i[None]).sum()
+
+    try:
+        grads = vmap(grad(one), in_dims=(None, 0, 0), randomness="different")(moving, x, y)
+        return [grads[n] for n in moving]
+    except RuntimeError:
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        rows = []
+        for i in range(len(x)):
+            single = loss(model(x[i : i + 1]), y[i : i + 1]).sum()
+            found = torch.autograd.grad(single, parameters, allow_unused=True)
+            rows.append(
+                [
+                    torch.zeros_like(p) if g is None else g
+                    for g, p in zip(found, parameters, strict=True)
+                ]
+            )
+        return [torch.stack(column) for column in zip(*rows, strict=True)]
+
+
+def mixes_samples(
+    gradients: PerSample, x: Shaped[Tensor, "3 ..."], y: Shaped[Tensor, "3 ..."]
+) -> bool | None:
+    """Whether one sample's gradients change when another sample does, tried on three samples.
+
+    Two are changed in turn, since whatever reorders the batch may leave one where it is.
+
+    Args:
+        gradients: of the network.
+        x: three samples, best of noise; zeros and ones if they are no floats.
+        y: their targets.
+
+    Returns:
+        The answer; None if the gradients are not finite, so that there is none.
+
+    """
+    floats = x.is_floating_point()
+    batches = [x, x.clone(), x.clone()]
+    for k, batch in enumerate(batches[1:]):
+        batch[k] = 1 - x[k] / 2 if floats else torch.logical_not(x[k]).to(x)
+    found = []
+    for batch in batches:
+        with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
+            torch.default_generator.manual_seed(0)
+            if x.is_cuda:
+                torch.cuda.manual_seed(0)
+            found.append([g.values.flatten(1) for g in gradients(batch, y)])
+    if not all(bool(torch.isfinite(g).all()) for grads in found for g in grads):
+        return None
+    first, *changed = found
+    return any(
+        bool(((a - b).norm(dim=1) > 1e-4 * (a.norm(dim=1) + b.norm(dim=1)))[others].any())
+        for others, grads in zip(([1, 2], [0, 2]), changed, strict=True)
+        for a, b in zip(first, grads, strict=True)
+    )

@@ -1,0 +1,160 @@
+"""The private gradient of a Poisson batch: per-sample gradients, clipped, summed, noised.
+
+    g = (sum_i clip(g_i, C) + sigma C N(0, I)) / (q n)
+
+The divisor is the public expected batch size, never the realised one, and an empty batch is noise
+alone: both are needed for the accounting to hold. Per-sample gradients are those of
+`panas.privacy.gradients.per_sample`. A batch is worked off in chunks, so that memory does not grow
+with it, and padded to a multiple of STEP samples whose gradients are masked, so that only a few
+shapes ever occur (torch keeps a kernel for each on a CPU; on a GPU a graph can be captured for
+each).
+
+Clip and noise are written here rather than taken from Opacus's optimiser because that one draws
+from torch's CPU generator, whose 32-bit seed can be guessed (`panas.privacy.noise`).
+Source: Abadi et al. 2016, algorithm 1.
+"""
+
+from functools import partial
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from panas.privacy.gradients.layer_rules import Dense
+from panas.privacy.gradients.per_sample import Loss, PerSample, mixes_samples
+from panas.privacy.noise import NoiseSource
+from panas.privacy.plan import Plan
+from panas.runtime.errors import BadInput
+
+STEP = 16
+"""Chunks are padded to a multiple of this."""
+
+MOST = 256
+"""Most samples of a chunk."""
+
+CHUNK_BYTES = {"cpu": 64 << 20, "cuda": 2 << 30}
+"""Layer inputs and gradients that a chunk may hold: what stays near the processor's caches."""
+
+SLACK = 2e-6
+"""What is added to a norm, relatively, so that rounding lets no gradient exceed the clip."""
+
+cross_entropy: Loss = partial(F.cross_entropy, reduction="none")
+"""The loss of each sample."""
+
+
+def poisson_batch(samples: int, rate: float, noise: NoiseSource) -> Int[Tensor, "b"]:
+    """Indices of a batch in which each of `samples` samples is with probability `rate`."""
+    return torch.nonzero(noise.uniform(samples) < rate).flatten()
+
+
+class PrivateGradient:
+    """Puts private gradients into the `.grad` of a model's trainable parameters.
+
+    Args:
+        model: any network that maps (b, ...) to (b, ...) and does not mix samples.
+        loss: one loss a sample, from outputs and targets.
+
+    Raises:
+        BadInput: at once for BatchNorm, and at the first batch for whatever else mixes samples.
+
+    """
+
+    def __init__(self, model: nn.Module, loss: Loss = cross_entropy) -> None:
+        for name, module in model.named_modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                raise BadInput(
+                    f"expected a network whose samples do not mix, got BatchNorm at {name!r}; "
+                    'build it with norm="group"'
+                )
+        self._model = model
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        if not self._parameters:
+            raise BadInput("expected a network with parameters to train, got none; thaw some")
+        for kind in {p.dtype for p in self._parameters} - {torch.float32, torch.float64}:
+            raise BadInput(
+                f"expected parameters of 32 or 64 bits, got {kind}, whose rounding no clip bounds; "
+                "use model.float()"
+            )
+        self._gradients = PerSample(model, loss)
+        self.chunk = 0
+        """Samples worked off at once; known after the first batch."""
+
+    def clipped_sum(
+        self, x: Shaped[Tensor, "b ..."], y: Shaped[Tensor, "b ..."], clip: float
+    ) -> list[Tensor]:
+        """The sum over the batch of per-sample gradients, each clipped to norm `clip`.
+
+        A sample whose gradient is not finite counts as zero.
+        """
+        return self._shaped(self._clipped_sum(x, y, clip))
+
+    def step(
+        self,
+        x: Shaped[Tensor, "b ..."],
+        y: Shaped[Tensor, "b ..."],
+        plan: Plan,
+        noise: NoiseSource,
+    ) -> None:
+        """Set every trainable parameter's `.grad` to the private gradient of one batch."""
+        total = self._clipped_sum(x, y, plan.clip)
+        draw = plan.noise_multiplier * plan.clip * noise.normal(len(total)).to(total.device)
+        private = ((total.double() + draw) / (plan.rate * plan.samples)).to(total)
+        for p, g in zip(self._parameters, self._shaped(private), strict=True):
+            p.grad = g
+
+    def _clipped_sum(self, x: Tensor, y: Tensor, clip: float) -> Float[Tensor, "p"]:
+        """The sum as one vector, parameter by parameter."""
+        first = self._parameters[0]
+        total = torch.zeros(sum(p.numel() for p in self._parameters)).to(first)
+        if not len(y):
+            return total
+        self.chunk = self.chunk or self._rehearse(x, y)
+        chunks = -(-len(y) // self.chunk)
+        for part in torch.arange(len(y), device=x.device).tensor_split(chunks):
+            padded = torch.cat([part, part.new_zeros(-len(part) % STEP)])
+            grads = self._gradients(x[padded], y[padded])
+            norms = torch.stack([g.norms() for g in grads]).norm(dim=0) * (1 + SLACK)
+            factor = (clip / norms.clamp(min=1e-12)).clamp(max=1.0)
+            factor[len(part) :] = 0.0
+            if not bool(torch.isfinite(norms).all()):
+                factor = torch.where(torch.isfinite(norms), factor, 0.0)
+                grads = [Dense(g.values.nan_to_num(0.0, 0.0, 0.0)) for g in grads]
+            total += torch.cat([g.weighted_sum(factor).flatten() for g in grads])
+        return total
+
+    def _shaped(self, flat: Float[Tensor, "p"]) -> list[Tensor]:
+        parts = flat.split([p.numel() for p in self._parameters])
+        return [part.view_as(p) for part, p in zip(parts, self._parameters, strict=True)]
+
+    def _rehearse(self, x: Tensor, y: Tensor) -> int:
+        """How many samples to take at once, found on noise; refuses what no clip could bound."""
+        targets = torch.zeros(3, *y.shape[1:], dtype=y.dtype, device=y.device)
+        generator = torch.Generator().manual_seed(0)
+        noise = torch.randn(3, *x.shape[1:], generator=generator)
+        # Some networks take positive numbers only; of indices there are surely 0 and 1.
+        tries = [noise, noise.abs() / (1 + noise.abs())] if x.is_floating_point() else [noise > 0]
+        before = {name: b.clone() for name, b in self._model.named_buffers()}
+        mixed = None
+        for probe in tries:
+            mixed = mixes_samples(self._gradients, probe.to(x), targets) if mixed is None else mixed
+        if mixed is None:
+            raise BadInput(
+                "expected a network that can be tried on noise, got gradients that are not finite; "
+                "scale its inputs to about norm 1 an entry"
+            )
+        if mixed:
+            raise BadInput(
+                "expected a network whose samples do not mix, got one in which a sample's "
+                "gradient depends on the rest of its batch; find the layer that does it"
+            )
+        for name, b in self._model.named_buffers():
+            if not torch.equal(b, before[name]):
+                raise BadInput(
+                    f"expected buffers that stay as they are, got {name!r}, which follows the data "
+                    "without noise; switch its statistics off"
+                )
+        size = sum(p.numel() * p.element_size() for p in self._parameters)
+        size += self._gradients.bytes // len(targets)
+        most = CHUNK_BYTES.get(x.device.type, CHUNK_BYTES["cpu"]) // max(1, size)
+        return max(STEP, min(MOST, most // STEP * STEP))

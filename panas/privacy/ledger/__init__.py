@@ -1,0 +1,1 @@
+"""The record of what was spent, written before data are touched."""

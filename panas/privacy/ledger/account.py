@@ -1,0 +1,157 @@
+"""A client's account: its terms, its charges, and what they come to on each subset.
+
+The ledger (`panas.privacy.ledger.ledger`) writes it down; here are only facts and sums. Subsets of
+a client's samples are disjoint, and "train/2" is a part of "train": a charge on "train" concerns
+every part. Parts compose in parallel, so that the total is that of the worst.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from panas.privacy.accounting.events import (
+    ADD_OR_REMOVE,
+    Event,
+    Relation,
+    Unprotected,
+    event_from_json,
+)
+from panas.privacy.budget import Budget
+from panas.privacy.plan import cost
+from panas.runtime.errors import BadInput
+
+Phase = Literal["search", "training", "release"]
+
+UNIT = "one training sample"
+"""What is protected; a user who holds k samples has less (`epsilon`'s `group`)."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One charge as it stands in the ledger; `finished` if its end was noted."""
+
+    id: str
+    client: int
+    phase: Phase
+    mechanism: str
+    event: Event
+    recipient: str
+    round: int | None
+    record: Mapping[str, Any]
+    subset: str = "train"
+    finished: bool = False
+
+
+@dataclass(frozen=True)
+class Account:
+    """A client's budget, its charges in order, and whether unprotected events are allowed."""
+
+    client: int
+    budget: Budget
+    allow_unprotected: bool
+    entries: tuple[Entry, ...]
+    relation: Relation = ADD_OR_REMOVE
+    subsets: tuple[str, ...] = ("train",)
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The declared subsets that have no declared part: every sample is in at most one."""
+        return tuple(s for s in self.subsets if not any(within(o, s) for o in self.subsets))
+
+    def events(self, phase: Phase | None = None) -> list[Event]:
+        """The events of one phase, or of all, on any subset."""
+        return [e.event for e in self.entries if phase in (None, e.phase)]
+
+    def protected(self) -> list[Event]:
+        """All events that have a finite price, on any subset."""
+        return [e for e in self.events() if not isinstance(e, Unprotected)]
+
+    def entries_on(self, subset: str) -> list[Entry]:
+        """The charges that concern every sample of a subset: on itself, or on what holds it."""
+        return [e for e in self.entries if e.subset == subset or within(subset, e.subset)]
+
+    def events_on(self, subset: str) -> list[Event]:
+        """The events with a finite price that concern every sample of a subset.
+
+        Raises:
+            BadInput: if no such subset was declared.
+
+        """
+        self.check_subset(subset)
+        return [e.event for e in self.entries_on(subset) if not isinstance(e.event, Unprotected)]
+
+    def check_subset(self, subset: str) -> None:
+        """Refuse a subset that was not declared, nor any part of it."""
+        if not any(s == subset or within(s, subset) for s in self.subsets):
+            raise BadInput(
+                f"expected one of the subsets that client {self.client} has declared "
+                f"({', '.join(self.subsets)}), got {subset!r}; declare it in open_account"
+            )
+
+    def price(self, events: Iterable[Event]) -> float:
+        """Epsilon of events on the same samples, at the budget's delta, under the relation."""
+        return cost(list(events), self.budget, relation=self.relation)
+
+    def spent(self, phase: Phase | None = None) -> float:
+        """Epsilon of one phase alone, or of everything, for the worst subset.
+
+        Infinite if anything on it is unprotected.
+        """
+        return max(self.spent_on(leaf, phase) for leaf in self.leaves)
+
+    def spent_on(self, subset: str, phase: Phase | None = None) -> float:
+        """Epsilon of one phase, or of everything, for one subset without parts."""
+        return self.price(e.event for e in self.entries_on(subset) if phase in (None, e.phase))
+
+    def spent_protected(self) -> float:
+        """Epsilon of everything that has a finite price, worst subset: what the budget bounds."""
+        return max(self.price(self.events_on(leaf)) for leaf in self.leaves)
+
+
+def within(part: str, whole: str) -> bool:
+    """Whether a subset is a part of another, by its name."""
+    return part.startswith(f"{whole}/")
+
+
+def entry_of(r: Mapping[str, Any]) -> Entry:
+    """The charge that a line of the ledger describes; KeyError or the like if it is none."""
+    event = event_from_json(r["event"])
+    return Entry(
+        r["id"],
+        r["client"],
+        r["phase"],
+        r["mechanism"],
+        event,
+        r["recipient"],
+        r["round"],
+        r,
+        r["subset"],
+    )
+
+
+def number(x: float) -> float | str:
+    """JSON has no infinity; `float` reads the word back."""
+    return x if math.isfinite(x) else "infinity"
+
+
+def totals(accounts: Iterable[Account]) -> list[dict[str, Any]]:
+    """One row a client: budget, spent, and the parts for release and search, JSON-able."""
+    return [
+        {
+            "client": a.client,
+            "budget": number(a.budget.epsilon),
+            "delta": a.budget.delta,
+            "unit": UNIT,
+            "relation": a.relation,
+            "spent": number(a.spent()),
+            "spent_protected": number(a.spent_protected()),
+            "training": number(a.spent("training")),
+            "release": number(a.spent("release")),
+            "search": number(a.spent("search")),
+            "subsets": {leaf: number(a.spent_on(leaf)) for leaf in a.leaves},
+            "charges": len(a.entries),
+            "reserved": sum(not e.finished for e in a.entries),
+        }
+        for a in accounts
+    ]

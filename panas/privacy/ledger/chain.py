@@ -1,0 +1,202 @@
+"""A file of JSON lines in which no line can be changed, taken out or cut off unnoticed.
+
+Each line carries its number `n`, from 1, and `previous`, the SHA-256 of the line before it (of 64
+zeros for the first). A head file beside it, replaced after every append, holds the number and the
+hash of the last line that was acknowledged. So a change anywhere contradicts the next line's
+`previous`, and a change at the end contradicts the head.
+
+A process that dies between the two writes leaves one line more than the head knows: it counts, and
+the next append catches up. A last line without its end, beyond the head, was never acknowledged
+and is dropped.
+
+What this cannot stop is someone who rewrites line, chain and head alike, or puts back old copies
+of both files: nothing on a disk can. Whoever has noted `head()` elsewhere will know
+(`check_holds`): a run's checkpoints and its summary do.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from panas.runtime.errors import BadInput
+from panas.runtime.store import append_bytes, read_json, write_json
+
+FIRST = "0" * 64
+"""What stands for the hash of the line before the first."""
+
+VERSION = 1
+
+
+class Chain:
+    """What has been read and checked of the chained file at `path`; hold one a process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.head_path = path.with_suffix(".head")
+        self.forget()
+
+    def forget(self) -> None:
+        """Start from the top at the next refresh."""
+        self._hashes: list[str] = []
+        self._prefix = hashlib.sha256()
+        self._size = 0
+        self._seen: tuple[int, ...] | None = None
+        self._fresh = True
+
+    def head(self) -> tuple[int, str]:
+        """Number and hash of the last line; (0, FIRST) for none."""
+        return len(self._hashes), self._hashes[-1] if self._hashes else FIRST
+
+    def check_holds(self, count: int, digest: str) -> None:
+        """Refuse a file that does not hold line `count` with this hash.
+
+        Raises:
+            BadInput: if it was deleted, or an old copy was put in its place.
+
+        """
+        if count and (count > len(self._hashes) or self._hashes[count - 1] != digest):
+            raise self._tampered(
+                f"one whose line {count} is not the one that the run has noted ({digest[:12]}...): "
+                "it was deleted, or another copy was put in its place"
+            )
+
+    def refresh(self, *, locked: bool) -> tuple[bool, list[dict[str, Any]]]:
+        """Read what is new since the last time, and check all of it.
+
+        Args:
+            locked: whether the caller holds the lock of `path`. Without it the file may grow while
+                it is read, and a contradiction is looked at twice.
+
+        Returns:
+            Whether the lines start from the top again, and the new lines.
+
+        Raises:
+            BadInput: if file or head are not as they were written; it says where.
+
+        """
+        for last in (locked, True):
+            try:
+                return self._refresh(locked)
+            except BadInput:
+                self.forget()
+                if last:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _refresh(self, locked: bool) -> tuple[bool, list[dict[str, Any]]]:
+        # The head first: what it knows was in the file before.
+        head = self._read_head()
+        if not self.path.exists():
+            if head:
+                raise self._tampered(f"no such file, although {self.head_path.name} knows of one")
+            self.forget()
+            self._fresh = False
+            return True, []
+        stat = self.path.stat()
+        seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        content = b""
+        if seen != self._seen:
+            content = self.path.read_bytes()
+            if hashlib.sha256(content[: self._size]).digest() != self._prefix.digest():
+                self.forget()
+            content = content[self._size :]
+        fresh, self._fresh = self._fresh, False
+        *lines, rest = content.split(b"\n")
+        records = []
+        for i, line in enumerate(lines):
+            following = lines[i + 1] if i + 1 < len(lines) else None
+            records.append(self._take(line + b"\n", following, head))
+        self._check_end(head, torn=bool(rest), locked=locked)
+        self._seen = None if rest else seen
+        return fresh, records
+
+    def _read_head(self) -> tuple[int, str] | None:
+        if not self.head_path.exists():
+            return None
+        try:
+            known = read_json(self.head_path)
+            return int(known["count"]), str(known["hash"])
+        except (BadInput, KeyError, TypeError, ValueError) as e:
+            raise self._tampered(f"a {self.head_path.name} that was edited or damaged") from e
+
+    def _take(
+        self, line: bytes, following: bytes | None, head: tuple[int, str] | None
+    ) -> dict[str, Any]:
+        """Check that a line follows those before it, and remember it.
+
+        The line after it, or the head, tells which of two lines that contradict each other is
+        the one that was changed.
+        """
+        number, before = self.head()
+        number += 1
+        try:
+            record = json.loads(line)
+            there, previous = record["n"], record["previous"]
+        except (ValueError, TypeError, KeyError) as e:
+            if number == 1:
+                raise self._tampered("a first line that was changed, or of an older version") from e
+            raise self._tampered(f"one whose line {number} was changed") from e
+        if there != number:
+            raise self._tampered(
+                f"one whose line {number} was removed or moved: number {there} stands there"
+            )
+        digest = hashlib.sha256(line).hexdigest()
+        if previous != before:
+            itself = following is None or digest.encode() not in following
+            if following is None and head:
+                itself = head != (number, digest)
+            raise self._tampered(f"one whose line {number if itself else number - 1} was changed")
+        self._hashes.append(digest)
+        self._prefix.update(line)
+        self._size += len(line)
+        return record
+
+    def _check_end(self, head: tuple[int, str] | None, *, torn: bool, locked: bool) -> None:
+        count = len(self._hashes)
+        name = self.head_path.name
+        if head is None:
+            # The first append may have died before it wrote the head.
+            if count > 1:
+                raise self._tampered(f"one of {count} lines without its {name}, which was deleted")
+            return
+        known, digest = head
+        if known > count:
+            if torn:
+                raise self._tampered(f"one that was truncated in line {count + 1} of {known}")
+            raise self._tampered(f"one that ends at line {count}, {name} says {known}")
+        if known < 1 or self._hashes[known - 1] != digest:
+            raise self._tampered(f"one whose line {known} was changed, or whose {name} was")
+        if locked and count > known + 1:
+            raise self._tampered(f"one of {count} lines with an old {name}, which says {known}")
+
+    def append(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Append a line, on disk with its head before this returns; the lock must be held.
+
+        `refresh(locked=True)` must have been called under the same lock.
+
+        Returns:
+            The record as it stands in the file.
+
+        """
+        count, before = self.head()
+        line = json.dumps({"n": count + 1, "previous": before, **record}, allow_nan=False)
+        content = f"{line}\n".encode()
+        try:
+            append_bytes(self.path, content, at=self._size)
+            taken = self._take(content, None, None)
+            count, digest = self.head()
+            write_json(self.head_path, {"version": VERSION, "count": count, "hash": digest})
+        except BaseException:
+            self.forget()  # what has reached the disk is for the next refresh to say
+            raise
+        stat = self.path.stat()
+        self._seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        return taken
+
+    def _tampered(self, what: str) -> BadInput:
+        return BadInput(
+            f"expected {self.path} as it was written, got {what}; put the right files back, or "
+            "start a new run"
+        )

@@ -1,0 +1,1 @@
+"""What may leave a site, and at what price."""

@@ -1,0 +1,112 @@
+"""A log that a search can be resumed from: a header, then one JSON line a finished step.
+
+A line is on disk before the next step begins, and holds all that going on needs (the state of the
+random generator included), so that a search that was killed continues as if nothing had happened.
+What a kill leaves of an unfinished line is dropped. No line holds a time: two equal searches
+write equal bytes.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from panas.runtime.errors import BadInput
+from panas.runtime.store import append_bytes, exclusive, read_lines, read_tensors, write_tensors
+
+
+class Journal:
+    """The lines of one search so far; `open_journal` makes it, in memory only without a path."""
+
+    def __init__(self, path: Path | None, header: Mapping[str, Any]) -> None:
+        self._path = path
+        self._bytes = 0
+        self.lines: list[dict[str, Any]] = []
+        wanted: dict[str, Any] = json.loads(_text(header))
+        found = read_lines(path) if path is not None else []
+        if not found:
+            self._write(wanted)
+            return
+        assert path is not None
+        _compare(wanted, found[0], path)
+        self.lines = found[1:]
+        content = path.read_bytes()
+        self._bytes = content.rfind(b"\n") + 1
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Put a line behind the others; it is on disk when this returns."""
+        record = json.loads(_text(line))
+        self._write(record)
+        self.lines.append(record)
+        if self._path is not None:
+            self._attached(len(self.lines) - 2).unlink(missing_ok=True)
+
+    def attach(self, content: Mapping[str, bytes]) -> None:
+        """Put bytes by name beside the line that is appended next, in place of earlier ones."""
+        if self._path is not None and content:
+            named = {
+                k: torch.frombuffer(bytearray(v), dtype=torch.uint8) for k, v in content.items()
+            }
+            write_tensors(self._attached(len(self.lines)), named, {})
+
+    def attachment(self) -> dict[str, bytes]:
+        """What was attached to the last line."""
+        if self._path is None or not self._attached(len(self.lines) - 1).exists():
+            return {}
+        named, _ = read_tensors(self._attached(len(self.lines) - 1))
+        return {name: tensor.numpy().tobytes() for name, tensor in named.items()}
+
+    def _attached(self, line: int) -> Path:
+        assert self._path is not None
+        return self._path.with_name(f"{self._path.stem}-{line}.safetensors")
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        if self._path is not None:
+            content = (_text(record) + "\n").encode()
+            append_bytes(self._path, content, at=self._bytes)
+            self._bytes += len(content)
+
+
+@contextmanager
+def open_journal(path: Path | None, header: Mapping[str, Any]) -> Iterator[Journal]:
+    """A journal for this process alone, as long as the block lasts.
+
+    Args:
+        path: its file, made if needed; None keeps the lines in memory.
+        header: which search this is, as plain JSON; a file of another search is refused.
+
+    Raises:
+        BadInput: if the file holds another search or is damaged, or if another process has it open.
+
+    """
+    if path is None:
+        yield Journal(None, header)
+        return
+    with exclusive(path, wait=False):
+        yield Journal(path, header)
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """The lines that are on disk, without the header; none if there is no file."""
+    return read_lines(path)[1:]
+
+
+def _text(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, allow_nan=False)
+
+
+def _compare(header: dict[str, Any], found: dict[str, Any], path: Path) -> None:
+    for key in (*header, *found):
+        if header.get(key) != found.get(key):
+            raise BadInput(
+                f"expected {path} from a search with {key} = {_short(header.get(key))}, got one "
+                f"with {_short(found.get(key))}; give the same settings, or another folder"
+            )
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else text[:77] + "..."

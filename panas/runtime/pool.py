@@ -1,0 +1,246 @@
+"""Worker processes on this machine: the same results from one worker as from many.
+
+With one worker everything runs in the calling process. With more, each worker is a process of its
+own with its share of the cores; workers are started from a clean server process, which is safe
+where threads are running. A script that uses more than one worker needs the usual
+`if __name__ == "__main__":` guard.
+"""
+
+import ctypes
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import forkserver
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from panas.runtime.errors import BadInput, PanasError
+
+C = TypeVar("C")
+T = TypeVar("T")
+R = TypeVar("R")
+
+LIFE = 60.0
+"""Seconds after which worker processes make room for new ones, between two calls.
+
+Networks of ever new shapes leave some 10 MB each behind in a process, whatever it frees.
+"""
+
+
+@dataclass(frozen=True)
+class WorkerDied:
+    """What is left of a task that took its process down with it."""
+
+    error: str = "its process died (out of memory?)"
+
+
+class Pool(Generic[C]):
+    """Runs functions of (context, task) over many tasks.
+
+    Args:
+        workers: processes, at least 1.
+        context: what every task needs; sent to each worker once.
+        preload: modules that the workers' server imports beforehand.
+
+    Raises:
+        BadInput: if the context cannot be sent to another process.
+
+    """
+
+    def __init__(
+        self, workers: int, context: C, *, preload: Sequence[str] = ("panas.evolution.fitness",)
+    ) -> None:
+        if workers < 1:
+            raise BadInput(f"expected at least 1 worker, got {workers}; raise it")
+        self.workers = workers
+        self._context = context
+        self._preload = preload
+        self._executor: ProcessPoolExecutor | None = None
+        self._born = 0.0
+        if workers > 1:
+            _check_picklable(context)
+
+    def map(self, work: Callable[[C, T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
+        """Run `work` on every task; yields (position, result) as results come.
+
+        Raises:
+            PanasError: if a worker process dies, or the first error of a task; tasks that have
+                not started are then dropped.
+
+        """
+        if self.workers == 1:
+            for position, task in enumerate(tasks):
+                yield position, _tidily(work, self._context, task)
+            return
+        futures = self._submit(work, tasks)
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BrokenProcessPool as e:
+            raise PanasError(
+                "a worker process died (out of memory?); use fewer --workers, then --resume"
+            ) from e
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def survive(
+        self,
+        work: Callable[[C, T], R],
+        tasks: Sequence[T],
+        *,
+        load: Callable[[T], float] = lambda _: 0.0,
+    ) -> list[R | WorkerDied]:
+        """The results in the order of the tasks, `WorkerDied` for those whose process died.
+
+        Tasks that another one's death has interrupted run again, each alone. With one worker, a
+        task that dies takes the calling process with it. Several workers begin with the tasks of
+        the largest `load`, in any unit, so that none is left with a long one at the end.
+        """
+        if self.workers == 1:
+            return [_tidily(work, self._context, task) for task in tasks]
+        order = sorted(range(len(tasks)), key=lambda i: -load(tasks[i]))
+        submitted = self._submit(work, [tasks[i] for i in order])
+        futures = {order[k]: future for future, k in submitted.items()}
+        results: list[R | WorkerDied] = []
+        try:
+            for i, task in enumerate(tasks):
+                try:
+                    results.append(futures[i].result())
+                except BrokenProcessPool:
+                    results.append(self._alone(work, task))
+        finally:
+            for future in futures.values():
+                future.cancel()
+        return results
+
+    def _alone(self, work: Callable[[C, T], R], task: T) -> R | WorkerDied:
+        self._restart()
+        (future,) = self._submit(work, [task])
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            self._restart()
+            return WorkerDied()
+
+    def _restart(self) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+            self._executor = None
+
+    def _submit(self, work: Callable[[C, T], R], tasks: Sequence[T]) -> dict[Future[R], int]:
+        if time.monotonic() - self._born > LIFE:
+            self._restart()
+        if self._executor is None:
+            _give_back()
+            context = multiprocessing.get_context("forkserver")
+            # The first optimiser would load the compiler in every worker: 1.5 s and 80 MB each.
+            context.set_forkserver_preload([*self._preload, "torch._dynamo"])
+            _start_server()
+            cores = len(os.sched_getaffinity(0))
+            self._executor = ProcessPoolExecutor(
+                self.workers,
+                context,
+                initializer=_start_worker,
+                initargs=(max(1, cores // self.workers), self._context),
+            )
+            self._born = time.monotonic()
+        return {self._executor.submit(_call, work, task): i for i, task in enumerate(tasks)}
+
+    def __enter__(self) -> "Pool[C]":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._executor is None:
+            return
+        # Take the processes first: shutdown forgets them, and an interrupted task must not go on.
+        processes: dict[int, Any] = dict(getattr(self._executor, "_processes", None) or {})
+        self._executor.shutdown(wait=error is None, cancel_futures=True)
+        if error is not None:
+            for process in processes.values():
+                process.terminate()
+        self._executor = None
+
+
+_context: Any = None
+"""In a worker process: the context of its pool."""
+
+_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+
+
+def _call(work: Callable[[Any, T], R], task: T) -> R:
+    return _tidily(work, _context, task)
+
+
+def _tidily(work: Callable[[C, T], R], context: C, task: T) -> R:
+    try:
+        return work(context, task)
+    finally:
+        _give_back()
+
+
+def _give_back() -> None:
+    """Return freed memory to the system: networks of many sizes leave a heap full of holes.
+
+    The C library of Linux would keep them.
+    """
+    if _malloc_trim is not None:
+        _malloc_trim(0)
+
+
+def _start_server() -> None:
+    """Start the workers' server without an ear for Ctrl-C: it would die of it with a trace.
+
+    It imports for seconds before it stops listening by itself.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start_worker(threads: int, context: Any) -> None:
+    global _context
+    _context = context
+    torch.set_num_threads(threads)
+    # Ctrl-C is for the calling process, which ends its workers itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The calling process has loaded the same data and warned already.
+    warnings.simplefilter("ignore")
+    threading.Thread(target=_follow_parent, daemon=True).start()
+
+
+def _follow_parent() -> None:
+    """End with the calling process, so that nothing charges the ledger after it was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _check_picklable(context: object) -> None:
+    try:
+        pickle.dumps(context)
+    except Exception as e:
+        found = " ".join(f"{context!r:.100} ({e})".split())
+        raise BadInput(
+            "expected something that can be sent to worker processes, such as a function at the "
+            f"top level of a module, got {found}; move it there, or use one worker"
+        ) from e

@@ -1,0 +1,230 @@
+"""A run directory on disk: the only place that writes files.
+
+Every file is written whole, flushed and then renamed into place, so that a reader sees the old
+file or the new one and never half of either, whatever is killed and when. JSON and safetensors
+files carry a SHA-256 of their content, which every read checks. Nothing is pickled.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as from_safetensors
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
+
+from panas.runtime.errors import BadInput
+
+CHECKSUM = "sha256"
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Put `content` at `path` atomically; folders are made as needed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def write_json(path: Path, record: Mapping[str, Any]) -> None:
+    """Write a JSON object with its checksum as last key; not-finite numbers are refused."""
+    # Read back once, so that what is hashed is what a reader will see: all keys are text.
+    body = json.loads(json.dumps(record, allow_nan=False))
+    body[CHECKSUM] = _json_digest(body)
+    write_bytes(path, (json.dumps(body, indent=1, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read what `write_json` wrote.
+
+    Raises:
+        BadInput: if the file is missing, is no JSON object, or was changed since.
+
+    """
+    try:
+        body = json.loads(read_bytes(path))
+        digest = body.pop(CHECKSUM)
+    except BadInput:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        raise _damaged(path) from e
+    if digest != _json_digest(body):
+        raise _damaged(path)
+    return body
+
+
+def pack_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+    """Named tensors with text metadata and a checksum of both, as safetensors."""
+    content = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
+    notes = dict(metadata)
+    notes[CHECKSUM] = _tensor_digest(content, notes)
+    return _ordered(to_safetensors(content, notes))
+
+
+def _ordered(content: bytes) -> bytes:
+    """The same bytes from the same tensors: the library writes metadata in an order of chance."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # tensors stay aligned
+    return len(text).to_bytes(8, "little") + text + content[end:]
+
+
+def parse_tensors(content: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of safetensors bytes, not checked any further.
+
+    Raises:
+        ValueError: if the bytes do not decode.
+
+    """
+    try:
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        return from_safetensors(content), dict(header.get("__metadata__") or {})
+    except (SafetensorError, AttributeError, RecursionError) as e:
+        raise ValueError("not safetensors") from e
+
+
+def unpack_tensors(content: bytes, origin: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read what `pack_tensors` made; `origin` is named in the error.
+
+    Raises:
+        BadInput: if it does not decode, or was changed since.
+
+    """
+    try:
+        tensors, notes = parse_tensors(content)
+    except ValueError as e:
+        raise _damaged(origin) from e
+    if notes.pop(CHECKSUM, None) != _tensor_digest(tensors, notes):
+        raise _damaged(origin)
+    return tensors, notes
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write named tensors with text metadata and a checksum of both."""
+    write_bytes(path, pack_tensors(tensors, metadata))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read what `write_tensors` wrote: tensors by name, and metadata.
+
+    Raises:
+        BadInput: if the file is missing, is no safetensors file, or was changed since.
+
+    """
+    return unpack_tensors(read_bytes(path), path)
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file that an earlier stage wrote.
+
+    Raises:
+        BadInput: if it is missing.
+
+    """
+    if not path.is_file():
+        raise BadInput(f"expected {path}, found no such file; run the stage that makes it")
+    return path.read_bytes()
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the lock of `path` among all processes of this machine (a file beside it).
+
+    Raises:
+        BadInput: if another process holds it and `wait` is False.
+
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f".{path.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError as e:
+            raise BadInput(
+                f"expected {path.parent} for this process alone, got one that another process is "
+                "working on; wait for it, or give another --out"
+            ) from e
+        yield
+
+
+def append_bytes(path: Path, content: bytes, at: int) -> None:
+    """Write `content` into a file from byte `at` on, as its end, on disk before this returns.
+
+    What stood behind `at` is dropped; the file and its folder are made as needed. Hold
+    `exclusive(path)` where several processes append.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = not path.exists()
+    with path.open("ab") as file:
+        file.truncate(at)
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    if new:
+        _sync_folder(path.parent)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """All whole lines of a JSONL file; none if there is no file.
+
+    Raises:
+        BadInput: if a whole line is no JSON object.
+
+    """
+    if not path.exists():
+        return []
+    records = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        try:
+            record = json.loads(line)
+        except ValueError as e:
+            raise BadInput(f"expected JSON on line {number} of {path}, got a damaged line") from e
+        if not isinstance(record, dict):
+            raise BadInput(f"expected a JSON object on line {number} of {path}, got {record!r}")
+        records.append(record)
+    return records
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _json_digest(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def _tensor_digest(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps(dict(notes), sort_keys=True).encode())
+    for name in sorted(tensors):
+        t = tensors[name]
+        digest.update(f"{name}{t.dtype}{tuple(t.shape)}".encode())
+        digest.update(t.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _damaged(path: Path) -> BadInput:
+    return BadInput(
+        f"expected {path} as it was written, got a damaged or edited file; "
+        "delete it and run that stage again"
+    )

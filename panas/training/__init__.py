@@ -1,0 +1,1 @@
+"""Fit and evaluate one network, with and without differential privacy."""

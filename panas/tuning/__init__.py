@@ -1,0 +1,1 @@
+"""Bayesian optimisation of DP-SGD hyperparameters under a privacy budget."""

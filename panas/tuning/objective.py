@@ -1,0 +1,253 @@
+"""DP-SGD settings of one client, by rehearsing its training on data that may be looked at.
+
+A rehearsal starts from the network that the deployment will start from (`deployable`) and trains
+it with the noise, clip, rate and number of steps that the deployment will have. It computes on one
+thread, so that a trial comes to the same value in any worker process.
+
+Source: DPFNAS, section III-A3.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import torch
+
+from panas.architecture.genome import Genome
+from panas.architecture.network import Blueprint, Bottom, Head
+from panas.data.samples import Samples
+from panas.data.search_split import SearchData
+from panas.privacy.accounting.events import Event
+from panas.privacy.budget import Budget
+from panas.privacy.noise import ReproducibleNoise
+from panas.privacy.plan import Plan, calibrate, cost
+from panas.runtime.errors import BudgetExhausted
+from panas.runtime.journal import Journal
+from panas.runtime.seeds import one_thread, stream, torch_generator
+from panas.training.sgd import Optimisation, accuracy, fit, fit_private
+from panas.tuning.bayesian import tune
+from panas.tuning.space import Setting, TuningSpace
+from panas.tuning.trial import TrialRecord, TuningConfig, TuningResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """A client's part in the federation, as far as its budget is concerned.
+
+    Attributes:
+        samples: n, its training samples.
+        epochs: local passes a round.
+        rounds: rounds it trains in.
+        releases: releases it makes.
+        release_share: share of epsilon that sizes release noise.
+        spent: what it was charged before.
+        flip: of the labels of noisy rows; None for other releases.
+        classes: number of classes, if `flip` is given.
+
+    """
+
+    samples: int
+    epochs: int
+    rounds: int
+    releases: int
+    release_share: float
+    spent: Sequence[Event] = ()
+    flip: float | None = None
+    classes: int = 0
+
+    def plan(self, budget: Budget, batch_size: int, clip: float, epochs: int | None = None) -> Plan:
+        """The plan with the least noise; raises BudgetExhausted if there is none.
+
+        `epochs` are passes a round in the place of the schedule's.
+        """
+        return calibrate(
+            budget,
+            samples=self.samples,
+            batch_size=batch_size,
+            clip=clip,
+            epochs=epochs or self.epochs,
+            rounds=self.rounds,
+            releases=self.releases,
+            release_share=self.release_share,
+            flip=self.flip,
+            classes=self.classes,
+            spent=self.spent,
+        )
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """The validation accuracy of a setting, by a whole training on data that may be looked at.
+
+    Attributes:
+        data: `train` is trained on, `validation` scores.
+        bottom, head: the networks that every trial starts from.
+        schedule: of the deployment.
+        momentum: of SGD, in [0, 1).
+        train_head: whether the head moves.
+        seed, client: name the noise; it repeats, since the ledger claims no protection here.
+        judge: scores in the place of `data.validation`, and answers for what it looks at.
+
+    """
+
+    data: SearchData
+    bottom: Bottom
+    head: Head
+    schedule: Schedule
+    momentum: float
+    train_head: bool
+    seed: int
+    client: int
+    judge: Callable[[Bottom, Head], float] | None = None
+
+    def __call__(self, setting: Setting) -> float:
+        """Train with a setting, and score."""
+        bottom, head = copy.deepcopy(self.bottom), copy.deepcopy(self.head)
+        noise = ReproducibleNoise(stream(self.seed, "client", self.client, "trial", repr(setting)))
+        # It sees data.train, at the rate, steps and noise of the client's n samples.
+        n, rate = len(self.data.train), min(1.0, setting.batch_size / self.schedule.samples)
+        plan = Plan(
+            samples=n,
+            batch_size=max(1, round(rate * n)),
+            clip=setting.clip,
+            noise_multiplier=setting.noise_multiplier,
+            epochs=setting.epochs or self.schedule.epochs,
+            rounds=self.schedule.rounds,
+        )
+        how = Optimisation(learning_rate=setting.learning_rate, momentum=self.momentum)
+        with one_thread():
+            for _ in range(plan.rounds):
+                fit_private(
+                    bottom,
+                    head,
+                    self.data.train,
+                    plan=plan,
+                    how=how,
+                    noise=noise,
+                    train_head=self.train_head,
+                )
+            score = self.judge or (lambda b, h: accuracy(b, h, self.data.validation))
+            return score(bottom, head)
+
+
+def tune_settings(
+    data: SearchData,
+    genome: Genome,
+    *,
+    blueprint: Blueprint,
+    space: TuningSpace,
+    config: TuningConfig,
+    budget: Budget,
+    schedule: Schedule,
+    warm: Optimisation | None,
+    momentum: float,
+    train_head: bool,
+    seed: int,
+    client: int,
+    device: torch.device,
+    on_trial: Callable[[TrialRecord], None] | None = None,
+    judge: Callable[[Bottom, Head], float] | None = None,
+    judged: int | None = None,
+    journal: Journal | None = None,
+    workers: int = 1,
+) -> TuningResult:
+    """Tune a client's DP-SGD settings by rehearsing its whole training on `data.train`.
+
+    Each trial starts from the same network (warm-started on `data.warm` if `warm` is given),
+    trains with the noise, clip, rate and number of steps that the deployment will have, and is
+    scored on `data.validation`, or by `judge`, which answers for what it looks at.
+
+    Args:
+        data: what may be looked at.
+        genome: the architecture.
+        blueprint: what all networks share.
+        space: where to look.
+        config: number of trials, and how many are proposed at once.
+        budget: finite; what the deployment may cost.
+        schedule: the deployment's.
+        warm: how networks are warm-started; None not at all.
+        momentum: of SGD, in [0, 1).
+        train_head: whether the head moves.
+        seed: of the run.
+        client: its id.
+        device: where to compute.
+        on_trial: called after each new trial.
+        judge: scores a trained network; it stays in this process, whatever the workers.
+        judged: samples that its scores are the share of; None if they are noised.
+        journal: where trials are stored; those that it holds are not trained again.
+        workers: processes that train the trials that are proposed at once.
+
+    Raises:
+        BudgetExhausted: if no batch size fits the budget with any noise.
+
+    """
+    rng = stream(seed, "client", client, "rehearsal")
+    generator = torch_generator(rng)
+    bottom = blueprint.bottom(genome, generator).to(device)
+    head = blueprint.head(generator).to(device)
+    if warm and len(data.warm):
+        with one_thread():
+            fit(bottom, head, data.warm, how=warm, rng=rng, train_head=train_head)
+    refusals: list[BudgetExhausted] = []
+
+    @cache
+    def base(batch_size: int, epochs: int | None) -> Plan | None:
+        try:
+            return schedule.plan(budget, batch_size, 1.0, epochs)
+        except BudgetExhausted as e:
+            refusals.append(e)
+            return None
+
+    def least_noise(batch_size: int, epochs: int | None) -> float | None:
+        plan = base(batch_size, epochs)
+        return plan.noise_multiplier if plan else None
+
+    def affordable(setting: Setting) -> bool:
+        plan = base(setting.batch_size, setting.epochs)
+        if plan is None:
+            return False
+        plan = replace(plan, noise_multiplier=setting.noise_multiplier, clip=setting.clip)
+        events = [*schedule.spent, *plan.events()]
+        return cost(events, budget, relation=plan.relation) <= budget.epsilon
+
+    try:
+        return tune(
+            Rehearsal(data, bottom, head, schedule, momentum, train_head, seed, client, judge),
+            space=space,
+            config=config,
+            minimum_noise=least_noise,
+            is_affordable=affordable,
+            rng=stream(seed, "client", client, "tune"),
+            validation_samples=judged if judge else len(data.validation),
+            on_trial=on_trial,
+            journal=journal,
+            workers=1 if judge else workers,
+        )
+    except BudgetExhausted as e:
+        raise (refusals or [e])[0] from e
+
+
+def deployable(
+    genome: Genome,
+    *,
+    blueprint: Blueprint,
+    public: Samples,
+    warm: Optimisation | None,
+    train_head: bool,
+    seed: int,
+    client: int,
+    device: torch.device,
+) -> tuple[Bottom, Head]:
+    """The network with which a client enters the federation, warm-started on public samples.
+
+    The head's draw is the same for all clients (it is the server's first broadcast).
+
+    Privacy: no private sample is read.
+    """
+    rng = stream(seed, "client", client, "deploy")
+    bottom = blueprint.bottom(genome, torch_generator(rng)).to(device)
+    head = blueprint.head(torch_generator(stream(seed, "head"))).to(device)
+    if warm and len(public):
+        fit(bottom, head, public, how=warm, rng=rng, train_head=train_head)
+    return bottom, head

@@ -1,0 +1,219 @@
+"""`panas ledger`: the privacy card of every client."""
+
+import math
+import textwrap
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dprbft.paths import ledger_file
+from dprbft.run.stages import check_ledger
+from panas.privacy.accounting.epsilon import epsilon
+from panas.privacy.accounting.events import (
+    ADD_OR_REMOVE,
+    PostProcessing,
+    PrivateSelection,
+    SampledGaussian,
+    Unprotected,
+    event_to_json,
+)
+from panas.privacy.ledger.account import Account, Entry, totals
+from panas.privacy.ledger.ledger import Ledger
+from panas.runtime.errors import BadInput
+from panas_cli.output import print_json, print_text
+
+UNPROTECTED = {
+    "raw_rows": "the representation and the label of every sample leave as they are; whoever "
+    "receives them can reconstruct the sample",
+    "search on private samples": "architecture and settings were chosen by looking at private "
+    "samples; whoever sees them learns from those samples, without bound",
+    "sgd": "the network was trained without noise; its weights can remember single samples",
+    "label-histogram": "the exact label counts decided the public sample that was searched on",
+    "moments": "sums of representations leave without noise",
+    "class_sums": "sums of representations leave without noise",
+    "noisy_rows": "representations and labels of samples leave without noise",
+}
+
+NOT_COVERED = (
+    "that a client takes part and when, and how long it computes",
+    "its number of samples, which is treated as public",
+    "which of its samples train, validate and test: stratified by label, and taken as given",
+    "what its validation split chooses (round, head, blend): it stays with the client",
+    "accuracies in the run's own files and reports: a simulator's view of validation and test "
+    "samples",
+    "whoever can look into the client's own machine",
+    "floating point: noise is added in 64-bit floats, which hide less than real numbers would hide",
+)
+
+WIDTH = 80
+
+
+def ledger(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    group: Annotated[
+        int, typer.Option("--group", help="Show epsilon for a user who holds so many samples.")
+    ] = 1,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Show what every client has spent, on what, and what is not covered."""
+    if group < 1:
+        raise BadInput(f"expected a --group of 1 or more, got {group}; give how many samples")
+    path = ledger_file(run)
+    book = Ledger(path)
+    # A deleted ledger leaves its head, and is named by the reader.
+    if not path.is_file() and not path.with_suffix(".head").is_file():
+        raise BadInput(f"expected a run directory with a ledger at {run}, found none")
+    check_ledger(run)
+    accounts = book.accounts()
+    count, digest = book.head()
+    rows = [row | _card(a, group) for a, row in zip(accounts, totals(accounts), strict=True)]
+    if json:
+        chain = {"lines": count, "hash": digest}
+        print_json(
+            {"run": str(run), "clients": rows, "chain": chain, "not_covered": list(NOT_COVERED)}
+        )
+        return
+    for account, row in zip(accounts, rows, strict=True):
+        for line in _text(account, row):
+            print_text(line)
+        print_text("")
+    print_text("not covered:")
+    for what in NOT_COVERED:
+        print_text(_wrapped(f"- {what}", 2))
+    print_text(_wrapped(f"ledger: {count} lines, whole; its last line has hash", 0))
+    print_text(f"  {digest}")
+    print_text("  (note it elsewhere: it tells this ledger from one put in its place)")
+
+
+def _card(account: Account, group: int) -> dict[str, Any]:
+    """What the card says besides the totals: each mechanism, and epsilon for a group."""
+    card: dict[str, Any] = {
+        "mechanisms": [
+            {
+                "subset": es[0].subset,
+                "phase": es[0].phase,
+                "mechanism": es[0].mechanism,
+                "recipient": es[0].recipient,
+                "times": len(es),
+                "reserved": sum(not e.finished for e in es),
+                "sensitivity": sorted({x for e in es if (x := e.record["sensitivity"]) is not None})
+                or None,  # where nothing bounds it
+                "epsilon": _number(account.price(e.event for e in es)),
+                "event": event_to_json(es[-1].event),
+                "covered": not any(isinstance(e.event, Unprotected) for e in es),
+            }
+            for es in _groups(account)
+        ]
+    }
+    if group > 1:
+        card |= {"group": group, "group_epsilon": _number(_for_group(account, group))}
+    return card
+
+
+def _for_group(account: Account, group: int) -> float:
+    """At most what a user with k samples has; they may lie in different parts, which then add."""
+    events = [e.event for e in account.entries]
+    return epsilon(events, account.budget.delta, relation=account.relation, group=group)
+
+
+def _groups(account: Account) -> Iterator[list[Entry]]:
+    """Charges of the same mechanism on the same subset, in order of phase."""
+    for phase in ("search", "training", "release"):
+        entries = [e for e in account.entries if e.phase == phase]
+        for key in dict.fromkeys((e.subset, e.mechanism, e.recipient) for e in entries):
+            yield [e for e in entries if (e.subset, e.mechanism, e.recipient) == key]
+
+
+def _text(account: Account, row: dict[str, Any]) -> Iterator[str]:
+    neighbours = "added or removed" if account.relation == ADD_OR_REMOVE else "replaced"
+    yield _wrapped(
+        f"client {account.client}: epsilon = {_figure(row['spent'])} of {_figure(row['budget'])} "
+        f"at delta = {row['delta']:g}, for {row['unit']} {neighbours}",
+        2,
+    )
+    if "group" in row:
+        yield _wrapped(
+            f"  for a user who holds {row['group']} samples: epsilon at most "
+            f"{_figure(row['group_epsilon'])}",
+            4,
+        )
+    if len(account.leaves) > 1:
+        parts: dict[str, list[str]] = {}
+        for leaf, x in row["subsets"].items():
+            parts.setdefault(_figure(x), []).append(leaf)
+        told = "; ".join(f"{x} on {_names(leaves)}" for x, leaves in parts.items())
+        yield _wrapped(f"  disjoint parts, of which the worst counts: {told}", 4)
+    cards: dict[tuple[str, ...], list[tuple[list[Entry], dict[str, Any]]]] = {}
+    for es, facts in zip(_groups(account), row["mechanisms"], strict=True):
+        key = (facts["phase"], facts["mechanism"], facts["recipient"])
+        cards.setdefault(key, []).append((es, facts))
+    for (phase, mechanism, recipient), found in cards.items():
+        where = _names([facts["subset"] for _, facts in found])
+        times = sum(facts["times"] for _, facts in found)
+        yield _wrapped(f"  {phase} on {where}: {mechanism} x {times}, to {recipient}", 4)
+        # Of disjoint parts the dearest is shown.
+        dearest = max(found, key=lambda f: float(f[1]["epsilon"]))
+        each = "each at most " if len(found) > 1 else ""
+        yield _wrapped(f"    {each}{_price(*dearest)}", 6)
+    if row["reserved"]:
+        yield _wrapped(f"  {row['reserved']} reserved, not finished: counted as spent", 4)
+    times = [e.record["time"] for e in account.entries]
+    if times:
+        first, last = (
+            datetime.fromtimestamp(t).isoformat(" ", "minutes") for t in (min(times), max(times))
+        )
+        yield f"  charged from {first} to {last}"
+
+
+def _price(entries: list[Entry], facts: dict[str, Any]) -> str:
+    if not facts["covered"]:
+        why = UNPROTECTED.get(entries[0].mechanism, "nothing bounds what it tells")
+        return f"epsilon = infinity, NOT COVERED: {why}"
+    if all(isinstance(e.event, PostProcessing) for e in entries):
+        return "epsilon = 0: read public samples and what was charged already, nothing else"
+    parts = [f"epsilon = {_figure(facts['epsilon'])}", _noise(entries)]
+    if facts["sensitivity"]:
+        parts.append("sensitivity " + ", ".join(f"{x:.4g}" for x in facts["sensitivity"]))
+    return "; ".join(parts)
+
+
+def _names(subsets: list[str]) -> str:
+    if len(subsets) <= 3:
+        return ", ".join(subsets)
+    return f"{subsets[0]} to {subsets[-1]} ({len(subsets)} parts)"
+
+
+def _noise(entries: list[Entry]) -> str:
+    events = [e.event for e in entries]
+    bare = [e.event if isinstance(e, PrivateSelection) else e for e in events]
+    sigmas = sorted({s for e in bare if (s := getattr(e, "noise_multiplier", None)) is not None})
+    parts = []
+    if sigmas:
+        parts.append("noise multiplier " + ", ".join(f"{s:.4g}" for s in sigmas))
+    sampled = [e for e in bare if isinstance(e, SampledGaussian)]
+    if sampled:
+        steps = sum(e.steps for e in sampled)
+        parts.append(f"{steps} steps at q = {sampled[0].rate:.3g}")
+    flips = sorted({f for e in bare if (f := getattr(e, "flip", None)) is not None})
+    if flips:
+        parts.append("labels flipped with probability " + ", ".join(f"{f:.3g}" for f in flips))
+    chosen = [e for e in events if isinstance(e, PrivateSelection)]
+    if chosen:
+        parts.append(f"best of about {chosen[0].mean:g} candidates")
+    return ", ".join(parts)
+
+
+def _wrapped(text: str, indent: int) -> str:
+    return textwrap.fill(text, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)
+
+
+def _number(x: float) -> float | str:
+    """JSON has no infinity."""
+    return x if math.isfinite(x) else "infinity"
+
+
+def _figure(x: float | str) -> str:
+    return x if isinstance(x, str) else f"{x:.3f}"

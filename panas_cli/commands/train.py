@@ -1,0 +1,31 @@
+"""`panas train`: the federation, from what search and tune left in the run directory."""
+
+from dprbft.engines.inprocess import InProcess
+from dprbft.paths import checkpoint_folder
+from dprbft.run.stages import hold, reports, train_stage
+from dprbft.run.summary import summarise
+from panas.runtime.errors import BadInput, BudgetExhausted
+from panas_cli.options import Request, start, with_common
+from panas_cli.output import show
+from panas_cli.progress import Display
+
+
+@with_common
+def train(request: Request) -> None:
+    """Train the federation with the architectures and settings found before."""
+    if request.out and not request.resume and checkpoint_folder(request.out).exists():
+        raise BadInput(f"expected a run to train, got {request.out}, trained before; give --resume")
+    job = start(request, shared=True, after="tune")
+    try:
+        clients = job.config.federation.clients
+        with (
+            hold(job.run),
+            Display() as display,
+            InProcess(job.workers, clients) as engine,
+        ):
+            display.stage("train", reports(job.config, 0)["train"])
+            train_stage(job.run, job.config, engine, job.device, display.report)
+    except BudgetExhausted:
+        show(job.run, summarise(job.run, job.config), job.json)
+        raise
+    show(job.run, summarise(job.run, job.config), job.json)

@@ -1,0 +1,275 @@
+import logging
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from attacks.audit.external_model import audit_model
+from panas.architecture.genome import Genome
+from panas.architecture.network import build_bottom, build_head
+from panas.data.load import load_members
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_json, write_json
+from panas.training.checkpoint import save_network
+
+SHAPE = (1, 6, 6)
+
+
+def _archive(
+    path: Path, n: int = 120, others: int = 80, classes: tuple[int, ...] = (0, 1, 2)
+) -> Path:
+    rng = np.random.default_rng(0)
+
+    def part(size: int) -> tuple[np.ndarray, np.ndarray]:
+        y = np.array(classes)[np.arange(size) % len(classes)]
+        x = rng.integers(0, 120, (size, 6, 6))
+        x[np.arange(size), y] += 130
+        x[:, 3:] = rng.integers(0, 256, (size, 1, 1))  # half of an image is one grey
+        return x.astype(np.uint8), y
+
+    (x, y), (a, b) = part(n), part(others)
+    np.savez(path, train_images=x, train_labels=y, test_images=a, test_labels=b)
+    return path
+
+
+def _program(path: Path, module: nn.Module, most: int = 4096) -> Path:
+    batch = torch.export.Dim("batch", min=1, max=most)
+    program = torch.export.export(module, (torch.zeros(4, *SHAPE),), dynamic_shapes=({0: batch},))
+    torch.export.save(program, path)
+    return path
+
+
+class Constant(nn.Module):
+    """Knows the class from the bright row, and remembers nobody."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 4 * x[:, 0, :3].mean(dim=2)
+
+
+class Answering(nn.Module):
+    """Gives something else than one tensor of logits."""
+
+    def __init__(self, answer: Callable[[torch.Tensor], object]) -> None:
+        super().__init__()
+        self.answer = answer
+
+    def forward(self, x: torch.Tensor) -> object:
+        return self.answer(4 * x[:, 0, :3].mean(dim=2))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return _program(tmp_path / "m.pt2", Constant().eval())
+
+
+@pytest.fixture
+def refused(tmp_path: Path) -> Callable[..., None]:
+    """See that arguments are refused, in one line, and that nothing is written."""
+
+    def call(match: str, *arguments: object, **named: object) -> None:
+        with pytest.raises(BadInput, match=match) as error:
+            audit_model(*arguments, **({"out": tmp_path / "a"} | named))  # type: ignore[arg-type]
+        assert "\n" not in str(error.value)
+        assert not (tmp_path / "a").exists()
+
+    return call
+
+
+def test_a_program_that_remembers_nobody_is_no_leak(tmp_path: Path) -> None:
+    model = _program(tmp_path / "m.pt2", Constant().eval())
+    data = _archive(tmp_path / "d.npz", 400, 400)
+    told: list[str] = []
+    record = audit_model(model, str(data), epsilon=1.0, out=tmp_path / "a", on_progress=told.append)
+    assert record["verdict"] == "no better than blind", record["network"]["evidence"]
+    assert record["network"]["accuracy"]["others"] == 1.0
+    assert read_json(tmp_path / "a" / "audit.json")["model"] == "m.pt2"
+    assert (tmp_path / "a" / "members.png").is_file()
+    assert told == ["membership"]
+
+
+def test_what_its_answers_give_away_is_asked_on_request(tmp_path: Path) -> None:
+    class Telling(nn.Module):  # the grey in clear, as a logit
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:, 0, 5, :3] * 1.0
+
+    model = _program(tmp_path / "m.pt2", Telling().eval())
+    record = audit_model(model, str(_archive(tmp_path / "d.npz")), outputs=True)
+    seen = record["outputs"]
+    assert {a["name"] for a in seen["attacks"]} == {"ridge", "decoder"}
+    best = max(a["r2"] for a in seen["attacks"])
+    blind = max(c["r2"] for c in seen["controls"])
+    assert best > blind + 0.2
+    assert (seen["verdict"], record["verdict"]) == ("leaks", "leaks")
+
+
+def test_a_network_of_panas_is_read_and_may_have_shadows(tmp_path: Path) -> None:
+    genome, g = Genome.parse("c8k3"), torch.Generator().manual_seed(0)
+    bottom = build_bottom(genome, shape=SHAPE, width=8, unit=True, generator=g)
+    head = build_head(8, 3, init="etf", generator=g)
+    path = tmp_path / "n.safetensors"
+    save_network(path, bottom, head, genome=genome, shape=SHAPE, norm="group", notes={})
+    record = audit_model(path, str(_archive(tmp_path / "d.npz")), shadows=2)
+    assert [a["name"] for a in record["network"]["attacks"]] == ["loss threshold", "LiRA"]
+    assert record["network"]["verdict"] != "leaks"
+
+
+def test_bad_input_is_one_line(model: Path, refused: Callable, tmp_path: Path) -> None:
+    data = str(_archive(tmp_path / "d.npz"))
+    refused("pt2", tmp_path / "none.pt2", data)
+    refused("pickled formats are refused", _archive(tmp_path / "m.pt"), data)
+    refused("--others", model, str(tmp_path / "none.csv"))
+    refused("not trained on", model, str(_archive(tmp_path / "few.npz", 20, 4)))
+    for mean, std in ((0.5, 0.0), (0.5, math.inf), (math.nan, 0.5)):
+        refused("finite mean and one std", model, data, mean=(mean,), std=(std,))
+    refused("finite mean and one std", model, data, mean=(0.0, 1.0))
+    x = np.random.default_rng(0).integers(0, 255, (120, 2, 2)).astype(np.uint8)
+    x, y = np.unique(x, axis=0)[:60], np.arange(60) % 3
+    wide = tmp_path / "wide.npz"
+    np.savez(wide, train_images=x[:30], train_labels=y[:30], test_images=x[30:], test_labels=y[30:])
+    refused("take images", model, str(wide))
+    x = x / 255
+    x[7, 1, 1] = math.nan
+    np.savez(wide, train_images=x, train_labels=y, test_images=x, test_labels=y)
+    refused("NaN or infinity", model, str(wide))
+
+
+def test_files_that_are_no_network_say_what_they_are(
+    refused: Callable, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    data = str(_archive(tmp_path / "d.npz"))
+    (tmp_path / "bad.pt2").write_bytes(b"nothing")
+    (tmp_path / "bad.safetensors").write_bytes(b"nothing")
+    save_file({"weight": torch.zeros(3)}, tmp_path / "alien.safetensors")
+    levels = [logging.getLogger(n).level for n in ("torch.export", "torch._export")]
+    capfd.readouterr()
+    refused("program of torch.export", tmp_path / "bad.pt2", data)
+    assert capfd.readouterr() == ("", "")  # no tracebacks of torch's before our line
+    assert levels == [logging.getLogger(n).level for n in ("torch.export", "torch._export")]
+    refused("no readable safetensors", tmp_path / "bad.safetensors", data)
+    refused("saved by panas at .*alien.*another safetensors", tmp_path / "alien.safetensors", data)
+
+
+def test_a_network_is_tried_with_one_image_and_with_a_full_batch(
+    refused: Callable, tmp_path: Path
+) -> None:
+    data = str(_archive(tmp_path / "d.npz", 400, 400))
+    path = tmp_path / "m.pt2"
+    refused("batches of any size, got of 512", _program(path, Constant().eval(), most=511), data)
+    program = torch.export.export(Constant().eval(), (torch.zeros(512, *SHAPE),))
+    torch.export.save(program, path)
+    refused("batches of any size, got of 1:", path, data)
+    for answer, given in (
+        (lambda z: (z, z), "tuple"),
+        (lambda z: {"logits": z}, "dict"),
+        (lambda z: None, "NoneType"),
+        (lambda z: z.sum(1), r"\(1,\)"),
+    ):
+        refused(f"one tensor of logits .* got {given}", _program(path, Answering(answer)), data)
+
+
+def test_labels_are_indices_of_outputs(model: Path, refused: Callable, tmp_path: Path) -> None:
+    # A client of a federation may have some of the classes only.
+    some = str(_archive(tmp_path / "some.npz", 100, 60, classes=(0, 2)))
+    found = audit_model(model, some)
+    assert found["network"]["accuracy"] == {"members": 1.0, "others": 1.0}
+    above = tmp_path / "above.npz"
+    with np.load(some) as arrays:
+        np.savez(above, **{k: a + 5 * k.endswith("labels") for k, a in arrays.items()})
+    refused("labels from 0 to 2, .* got 5", model, str(above))
+
+
+def _table(path: Path, labels: list[str], seed: int, rows: int = 60) -> str:
+    values = np.random.default_rng(seed).random((rows, 36))
+    lines = [",".join([*map(str, v), labels[i % len(labels)]]) for i, v in enumerate(values)]
+    path.write_text("\n".join([",".join([*(f"f{i}" for i in range(36)), "class"]), *lines]))
+    return str(path)
+
+
+def test_labels_of_tables_are_numbers_as_they_are_or_names_in_sorted_order(
+    model: Path, refused: Callable, tmp_path: Path
+) -> None:
+    numbers = _table(tmp_path / "n.csv", ["2", "0"], 0)
+    names, one = (
+        _table(tmp_path / f"{i}.csv", k, i) for i, k in ((1, ["c", "a", "b"]), (2, ["b"]))
+    )
+    found = load_members(numbers, _table(tmp_path / "m.csv", ["1"], 4), label=None)
+    assert found.members.y.tolist() == [2, 0] * 30
+    found = load_members(one, names, label=None)
+    assert (found.names, set(found.members.y.tolist())) == (("a", "b", "c"), {1})
+    assert found.others.y.tolist() == [2, 0, 1] * 20
+    audit_model(model, one, others=names)
+    refused("labels of one kind", model, names, others=numbers)
+    two = _table(tmp_path / "two.csv", ["a", "c"], 3)
+    refused(
+        "as many classes by name .* 3, got 2",
+        model,
+        two,
+        others=_table(tmp_path / "t.csv", ["c"], 5),
+    )
+
+
+def test_others_that_are_members_are_left_out_and_counted(
+    model: Path, refused: Callable, tmp_path: Path
+) -> None:
+    with np.load(_archive(tmp_path / "d.npz", 120, 80)) as a:
+        x, y, b, c = (a[k] for k in ("train_images", "train_labels", "test_images", "test_labels"))
+    mixed, mine, rest = (tmp_path / f"{name}.npz" for name in ("mixed", "mine", "rest"))
+    np.savez(mine, train_images=x, train_labels=y)
+    np.savez(rest, images=np.concatenate([x[:30], b]), labels=np.concatenate([y[:30], c]))
+    found = audit_model(model, str(mine), others=str(rest))
+    assert (found["duplicates"], found["network"]["others"]) == (30, 80)
+    assert audit_model(model, str(tmp_path / "d.npz"))["duplicates"] == 0
+    np.savez(mixed, train_images=x, train_labels=y, test_images=x, test_labels=y)
+    refused("besides 120 that are among these", model, str(mixed))
+    # An archive of both parts has its test part among the others, not among the members.
+    refused("got train and test parts", model, str(tmp_path / "d.npz"), others=str(rest))
+
+
+def test_a_wrong_preprocessing_gives_no_clean_verdict(
+    model: Path, refused: Callable, tmp_path: Path
+) -> None:
+    data = str(_archive(tmp_path / "d.npz", 400, 400))
+    right = audit_model(model, data, accuracy=0.99)
+    assert right["verdict"] == "no better than blind"
+
+    class Dark(nn.Module):
+        """Sees nothing where all values are below zero."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:, 0, :3].clamp(min=0).mean(dim=2)
+
+    dark = _program(tmp_path / "dark.pt2", Dark().eval())
+    assert audit_model(dark, data, mean=(0.2,))["verdict"] == "no better than blind"
+    found = audit_model(dark, data, mean=(2.0,))
+    assert found["verdict"] == "inconclusive"
+    assert "commonest class: check --mean, --std and the labels" in found["network"]["evidence"]
+    refused(
+        "accuracy 0.98 on what it was trained on, got 0.33", dark, data, mean=(2.0,), accuracy=0.98
+    )
+    refused("accuracy 0.97 .* got 1;", model, data, accuracy=0.97)
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(model: Path, tmp_path: Path) -> None:
+    data = str(_archive(tmp_path / "d.npz"))
+    run, audited, edited, file = (tmp_path / name for name in ("run", "audited", "edited", "file"))
+    for folder in (run, audited, edited):
+        folder.mkdir()
+    (run / "config.toml").write_text("")
+    write_json(audited / "audit.json", {"clients": []})
+    (edited / "audit.json").write_text("{}")
+    file.write_text("")
+    kept = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    told: list[str] = []
+    for out in (run, audited, edited, file, file / "below"):
+        with pytest.raises(BadInput, match=r"folder.* for --out"):
+            audit_model(model, data, out=out, on_progress=told.append)
+    assert not told  # before anything is computed
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == kept
+    # Its own record may be made anew.
+    audit_model(model, data, out=tmp_path / "a")
+    audit_model(model, data, out=tmp_path / "a")

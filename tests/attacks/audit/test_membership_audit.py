@@ -1,0 +1,160 @@
+"""The verdict on a network: how often it is wrong without cause, and what it must not miss."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom, norm
+from torch import Tensor
+
+from attacks.audit.membership import LOUD, audit_network, judge_scores
+from attacks.audit.verdict import Verdict
+from attacks.inference import roc as roc_module
+from attacks.inference.roc import Roc, roc
+from panas.data.samples import Samples
+from panas.runtime.errors import BadInput
+from panas.runtime.seeds import stream
+
+
+def _samples(n: int, seed: int) -> Samples:
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randint(256, (n, 1, 4, 4), generator=g).to(torch.uint8)
+    return Samples(x, torch.randint(3, (n,), generator=g), 3)
+
+
+def _remembering(members: Samples, sure: float):
+    """A network that answers members with their label, and others with nothing."""
+    known = {x.numpy().tobytes(): int(y) for x, y in zip(members.inputs(), members.y, strict=True)}
+
+    def query(x: torch.Tensor) -> torch.Tensor:
+        answers = torch.zeros(len(x), 3)
+        for i, image in enumerate(x):
+            if (label := known.get(image.numpy().tobytes())) is not None:
+                answers[i, label] = sure
+        return answers + 0.01 * x.mean(dim=(1, 2, 3))[:, None] * torch.tensor([1.0, -1.0, 0.0])
+
+    return query
+
+
+def test_a_network_that_remembers_leaks() -> None:
+    members, others = _samples(60, 0), _samples(60, 1)
+    rng = np.random.default_rng(0)
+    found = audit_network(_remembering(members, 5.0), members, others, rng=rng, claim=1.0)
+    assert found.verdict == "leaks", found.evidence
+    assert found.accuracy[0] == 1.0
+    record = found.to_json()
+    assert record["attacks"][0]["name"] == "loss threshold"
+    assert record["attacks"][0]["auc"] > 0.95
+
+
+def test_a_network_that_never_saw_anyone_does_not() -> None:
+    members, others = _samples(400, 0), _samples(400, 1)
+    query = _remembering(_samples(400, 2), 5.0)
+    found = audit_network(query, members, others, rng=np.random.default_rng(0), claim=1.0)
+    assert found.verdict == "no better than blind", found.evidence
+
+
+def test_few_samples_give_no_verdict() -> None:
+    members, others = _samples(10, 0), _samples(10, 1)
+    query = _remembering(members, 5.0)
+    found = audit_network(query, members, others, rng=np.random.default_rng(0))
+    assert found.verdict == "inconclusive"
+
+
+def test_shadows_without_samples_are_refused() -> None:
+    members, others = _samples(30, 0), _samples(30, 1)
+    query = _remembering(members, 5.0)
+    with pytest.raises(BadInput, match="public samples and a training"):
+        audit_network(query, members, others, rng=np.random.default_rng(0), shadows=4)
+
+
+def _judged(
+    scores: dict[str, Tensor], members: int, *, claim: float | None = None, seed: int = 0
+) -> tuple[dict[str, Roc], Verdict, str]:
+    n = len(next(iter(scores.values())))
+    rng = stream(seed, "judge")
+    return judge_scores(scores, torch.arange(n) < members, rng=rng, claim=claim)
+
+
+@pytest.mark.parametrize(("members", "others"), [(200, 20), (1000, 30), (400, 400)])
+def test_scores_that_tell_nothing_are_seldom_a_leak(
+    members: int, others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roc_module, "RESAMPLES", 60)  # none of the areas comes near its limit
+    seeds, leaks, forgetful = 200, 0, 0
+    for seed in range(seeds):
+        draws = stream(seed, "null").standard_normal((2, members + others))
+        scores = dict(zip(("loss threshold", "LiRA"), torch.from_numpy(draws), strict=True))
+        curves, verdict, _ = _judged(scores, members, claim=0.1, seed=seed)
+        leaks += verdict == "leaks"
+        forgetful += any(c.points[0].interval[0] > LOUD for c in curves.values())
+    most = binom.isf(1e-4, seeds, 0.05)
+    assert leaks <= most
+    # The planted bug: a rule that takes the threshold's false positives to be the 1 % asked for.
+    if others < 100:
+        assert forgetful > most
+
+
+def _loud(n: int, found: float) -> Tensor:
+    """Scores of n members, of whom a share stands out, and of n others."""
+    scores = stream(0, "loud").standard_normal(2 * n)
+    scores[: round(found * n)] += 10
+    return torch.from_numpy(scores)
+
+
+def _dull(n: int, shift: float = 0.1) -> Tensor:
+    """Scores with some area, which find nobody: members are a little above the middle."""
+    within = norm.ppf((np.arange(n) + 0.5) / n)
+    return torch.from_numpy(np.concatenate([within * 0.5 + shift, within]))
+
+
+def test_few_who_stand_out_are_a_leak_though_another_attack_has_the_larger_area() -> None:
+    scores = {"loss threshold": _dull(1200, 0.18), "LiRA": _loud(1200, 0.08)}
+    curves, verdict, evidence = _judged(scores, 1200)
+    assert curves["LiRA"].auc < curves["loss threshold"].auc
+    assert curves["LiRA"].auc < 0.56
+    assert curves["loss threshold"].points[0].tpr < 0.01
+    assert verdict == "leaks"
+    assert "surely told: LiRA by its true positives at 1 % false ones;" in evidence
+    # Alone the other one is no leak.
+    alone = _judged({"loss threshold": scores["loss threshold"]}, 1200)
+    assert (alone[1], alone[2][:9]) == ("no better than blind", "no attack")
+
+
+def test_an_area_is_a_leak_by_itself_and_every_criterion_is_named() -> None:
+    n = 500
+    scores = _dull(n)
+    scores[:n] += 0.5
+    _, verdict, evidence = _judged({"loss threshold": scores, "LiRA": _loud(n, 0.5)}, n)
+    assert verdict == "leaks"
+    assert "loss threshold by the area under its curve, LiRA by the area" in evidence
+    assert "LiRA by its true positives at 1 % false ones" in evidence
+    assert "loss threshold by its true" not in evidence
+
+
+def test_each_criterion_is_tested_at_its_share_of_the_error() -> None:
+    one, two = (_judged({str(k): _dull(100) for k in range(attacks)}, 100)[0] for attacks in (1, 2))
+    assert [c.confidence for c in one.values()] == [0.975]
+    assert [c.confidence for c in two.values()] == [0.9875] * 2
+
+
+def test_one_attack_that_may_be_loud_spoils_the_silence_of_the_other() -> None:
+    quiet, perhaps = _dull(400), _loud(400, 0.035)
+    assert _judged({"quiet": quiet}, 400)[1] == "no better than blind"
+    assert _judged({"quiet": quiet, "perhaps": perhaps}, 400)[1] == "inconclusive"
+
+
+def test_an_estimate_of_epsilon_refutes_no_claim() -> None:
+    n = 2000
+    scores = _loud(n, 0.03)  # fewer than is let pass, and no area to speak of
+    estimate = roc(scores, torch.arange(2 * n) < n, rng=stream(0, "roc")).epsilon_if_independent
+    assert estimate > 1
+    verdicts = {}
+    for claim in (None, math.inf, 0.5, 9.0):
+        _, verdicts[claim], evidence = _judged({"LiRA": scores}, n, claim=claim)
+        assert ", were scores independent" in evidence
+        assert ("above the claim but no proof" in evidence) == (claim == 0.5)
+    assert verdicts == dict.fromkeys((None, math.inf, 9.0), "no better than blind") | {
+        0.5: "inconclusive"
+    }

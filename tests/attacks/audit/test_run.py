@@ -1,0 +1,428 @@
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from attacks.audit import run as audit
+from attacks.audit.client import LEAKED
+from attacks.audit.resume import Audited, Unfinished, digest
+from attacks.audit.run import audit_run
+from attacks.audit.verdict import judge
+from attacks.reconstruction.metrics import Score
+from attacks.reconstruction.suite import attack_release
+from attacks.threats.knowledge import WhiteBox
+from attacks.threats.observation import Observation
+from dprbft.config.participation import chunk
+from dprbft.config.schema import RunConfig, build_config, save_config
+from dprbft.messages import Release
+from dprbft.paths import release_file, rounds_file
+from dprbft.simulation.federation import load_federation
+from panas.architecture.genome import Genome
+from panas.architecture.network import Bottom, build_bottom, build_head
+from panas.privacy.accounting.events import Gaussian, NoisyRows, PostProcessing, Unprotected
+from panas.privacy.budget import Budget
+from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.noise import ReproducibleNoise
+from panas.privacy.release.gate import ReleaseEvent, release
+from panas.privacy.release.mechanisms import Kind, moments, noise_scale, relation_of
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_json, write_bytes
+from panas.training.checkpoint import save_network
+from panas.training.sgd import represent
+
+WIDTH = 48
+GENOME = Genome.parse("c32k3-max-c64k3")
+
+
+def _config(
+    kind: Kind | Literal["none"], method: str = "dprbft", threats: tuple[str, ...] = ()
+) -> RunConfig:
+    return build_config(
+        {
+            "data": {"limit": 500, "public_limit": 400},
+            "network": {"width": WIDTH},
+            "federation": {"clients": 2, "method": method, "partition": "iid"},
+            "privacy": {"release": kind, "allow_unprotected": True},
+            "audit": {"samples": 80, "decoder_epochs": 2, "threats": threats},
+        }
+    )
+
+
+def _bottom(shape: tuple[int, int, int], client: int) -> Bottom:
+    g = torch.Generator().manual_seed(client)
+    return build_bottom(GENOME, shape=shape, width=WIDTH, unit=True, generator=g)
+
+
+def _fabricate(
+    run: Path, config: RunConfig, clients: tuple[int, ...] = (0, 1), *, noise: bool = True
+) -> None:
+    """Write what training leaves behind, with untrained bottoms."""
+    federation = load_federation(config)
+    kind = config.privacy.release
+    assert kind != "none"
+    event: ReleaseEvent = {
+        "raw_rows": Unprotected(),
+        "public_rows": PostProcessing(),
+        "noisy_rows": NoisyRows(2.5, 0.5, federation.classes),
+    }.get(kind, Gaussian(2.5))
+    event = event if noise else Unprotected()
+    ledger = Ledger(run / "ledger.jsonl")
+    save_config(run, config)
+    for id in clients:
+        client, bottom = federation.clients[id], _bottom(federation.shape, id)
+        head = build_head(
+            WIDTH, federation.classes, init="etf", generator=torch.Generator().manual_seed(9)
+        )
+        relation = relation_of(kind)
+        ledger.open_account(id, Budget(8.0, 1e-5), allow_unprotected=True, relation=relation)
+        samples = federation.public if kind == "public_rows" else client.train
+        if kind == "noisy_rows":
+            samples = samples.take(chunk(config, id, len(samples), 3))
+        released = release(
+            kind,
+            lambda b=bottom, s=samples: (represent(b, s), s.y),
+            classes=federation.classes,
+            event=event,
+            ledger=ledger,
+            client=id,
+            round=3,
+            noise=ReproducibleNoise(np.random.default_rng(id)),
+        )
+        _write(run, id, Release.of(released).to_bytes())
+        save_network(
+            run / "models" / f"client-{id:03d}-last.safetensors",
+            bottom,
+            head,
+            genome=GENOME,
+            shape=federation.shape,
+            norm="group",
+            notes={},
+        )
+
+
+def _write(run: Path, client: int, content: bytes) -> None:
+    write_bytes(run / "releases" / f"client-{client:03d}.safetensors", content)
+
+
+def _tampered(run: Path, arrays: dict[str, Tensor], client: int = 0) -> None:
+    _write(run, 0, Release(client, 3, "raw_rows", None, "none", arrays).to_bytes())
+
+
+def test_raw_rows_leak_and_the_record_says_so(tmp_path: Path) -> None:
+    _fabricate(tmp_path, _config("raw_rows", threats=("shadow", "leaked pairs")))
+    told: list[str] = []
+    record = audit_run(tmp_path, on_progress=told.append)
+    assert read_json(tmp_path / "audit.json") == json.loads(json.dumps(record))
+    assert told
+    assert record["scale"] == "[-1, 1]"
+    assert record["summary"]["verdicts"] == {"leaks": 2}
+    assert record["summary"]["best_attack_r2"] == record["summary"]["ceiling_r2"]
+    for id, client in enumerate(record["clients"]):
+        assert (client["id"], client["release"], client["round"]) == (id, "raw_rows", 3)
+        assert (client["noise_multiplier"], client["epsilon"]) == (None, "infinity")
+        assert [a["name"] for a in client["attacks"]] == [
+            "ridge",
+            "decoder",
+            "optimise",
+            "ridge (shadow)",
+            "decoder (shadow)",
+            "ridge (leaked pairs)",
+            "decoder (leaked pairs)",
+        ]
+        r2 = {s["name"]: s["r2"] for s in client["controls"]}
+        assert r2["mean image"] == 0.0
+        assert r2["shuffled"] <= 0
+        assert r2["unrelated image"] <= 0
+        assert r2["random extractor"] > r2["same-class mean"]
+        metrics = {"mse", "r2", "psnr", "ssim", "reidentified"}
+        keys = {"name", *metrics, *(f"{m}_interval" for m in metrics)}
+        assert all(set(s) == keys for s in client["attacks"] + client["controls"])
+        best = max(client["attacks"], key=lambda s: s["r2"])
+        assert best["reidentified_interval"][0] > 0.1  # chance
+        assert client["claim"] is None
+        assert (tmp_path / "audit" / f"client-{id:03d}-images.png").stat().st_size > 1000
+
+
+def test_moments_at_the_demo_s_noise_are_no_better_than_blind(tmp_path: Path) -> None:
+    _fabricate(tmp_path, _config("moments"), clients=(1,))
+    record = audit_run(tmp_path)
+    silent, attacked = record["clients"]
+    assert (silent["verdict"], silent["release"], silent["attacks"]) == ("nothing left", None, [])
+    assert attacked["verdict"] == "no better than blind", attacked["evidence"]
+    assert attacked["noise_multiplier"] == 2.5
+    assert 0 < attacked["epsilon"] < 8
+    assert "ridge on noise" in [a["name"] for a in attacked["attacks"]]
+    assert record["summary"]["ceiling_r2"] > record["summary"]["best_attack_r2"]
+
+
+def test_noisy_rows_are_attacked_by_sample_on_the_part_that_left(tmp_path: Path) -> None:
+    config = _config("noisy_rows")
+    _fabricate(tmp_path, config, clients=(0,))
+    record = audit_run(tmp_path)["clients"][0]
+    names = {a["name"] for a in record["attacks"]}
+    assert names == {"ridge", "decoder", "ridge on noise", "decoder on noise", "optimise"}
+    assert not record["claim"]["refuted"]
+    mine = load_federation(config).clients[0].train
+    assert record["samples"] == _scored(len(chunk(config, 0, len(mine), 3))) < len(mine)
+    assert record["verdict"] != "leaks", record["evidence"]
+    assert record["noise_multiplier"] == 2.5
+    content = release_file(tmp_path, 0).read_bytes()
+    got = Release.from_bytes(content, width=WIDTH, classes=10)
+    short = {k: v[1:] for k, v in got.arrays.items()}
+    _write(tmp_path, 0, replace(got, arrays=short).to_bytes())
+    with pytest.raises(BadInput, match="noisy rows of client 0"):
+        audit_run(tmp_path)
+
+
+def _scored(n: int) -> int:
+    """Of so many samples: a tenth leaks, and is not scored."""
+    return min(80, n - min(LEAKED, n // 10))
+
+
+def _resent(run: Path, **changes: Any) -> None:
+    """Client 0's release with something else in it."""
+    got = Release.from_bytes(release_file(run, 0).read_bytes(), width=WIDTH, classes=10)
+    _write(run, 0, replace(got, **changes).to_bytes())
+
+
+def _drawn(noise_multiplier: float) -> dict[str, Tensor]:
+    """The arrays that client 0 would have sent with other noise."""
+    federation = load_federation(_config("moments"))
+    bottom, samples = _bottom(federation.shape, 0), federation.clients[0].train
+    source = ReproducibleNoise(np.random.default_rng(5))
+    scale = noise_scale("moments", noise_multiplier) if noise_multiplier else 0.0
+    return moments(represent(bottom, samples), samples.y, federation.classes, scale, source)
+
+
+@pytest.mark.parametrize(
+    ("sent", "said", "fault"),
+    [
+        (1.25, 2.5, None),  # half the noise
+        (0.0, None, "it says of itself no noise, and the ledger noise multiplier 2.5"),
+        (0.02, 0.02, "it says of itself noise multiplier 0.02, and the ledger"),
+        (2.5, 5.0, "it says of itself noise multiplier 5"),  # true, but not what it says
+    ],
+)
+def test_a_release_must_keep_what_the_ledger_was_charged_for(
+    tmp_path: Path, sent: float, said: float | None, fault: str | None
+) -> None:
+    _fabricate(tmp_path, _config("moments"), clients=(0,))
+    _resent(tmp_path, arrays=_drawn(sent), noise_multiplier=said)
+    record = audit_run(tmp_path)["clients"][0]
+    assert record["verdict"] == "leaks"
+    assert record["claim"]["refuted"] == (sent < 2.5)
+    assert record["claim"]["noise_over_claim"] == pytest.approx(sent / 2.5, rel=0.15)
+    assert fault is None or fault in record["evidence"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"receipt": "made up"}, "its receipt is not in the ledger"),
+        ({"round": 2}, "its receipt is that of client 0 in round 3"),
+    ],
+)
+def test_a_release_without_a_charge_of_its_own_leaks(
+    tmp_path: Path, changes: dict[str, Any], fault: str
+) -> None:
+    _fabricate(tmp_path, _config("moments"), clients=(0,))
+    _resent(tmp_path, **changes)
+    record = audit_run(tmp_path)["clients"][0]
+    assert record["verdict"] == "leaks"
+    assert fault in record["evidence"]
+
+
+@pytest.mark.parametrize("kind", ["public_rows", "class_sums"])
+def test_a_charge_for_another_kind_covers_nothing(tmp_path: Path, kind: Kind) -> None:
+    _fabricate(tmp_path, _config(kind), clients=(0,))
+    save_config(tmp_path, _config("moments"))
+    _resent(tmp_path, kind="moments", arrays=_drawn(2.5), noise_multiplier=2.5)
+    record = audit_run(tmp_path)["clients"][0]
+    assert record["verdict"] == "leaks"
+    assert f"its receipt is for {kind}, which does not cover moments" in record["evidence"]
+
+
+def test_the_claim_is_audited_where_nothing_can_be_attacked(tmp_path: Path) -> None:
+    config = _config("moments")
+    few = build_config({**config.model_dump(), "data": {"limit": 500, "public_limit": 4}})
+    _fabricate(tmp_path, few, clients=(0,))
+    assert audit_run(tmp_path)["clients"][0]["verdict"] == "inconclusive"
+    got = Release.from_bytes(release_file(tmp_path, 0).read_bytes(), width=WIDTH, classes=10)
+    quiet = {k: v / 2 for k, v in got.arrays.items()}
+    _resent(tmp_path, arrays=quiet)
+    record = audit_run(tmp_path)["clients"][0]
+    assert (record["attacks"], record["claim"]["refuted"]) == ([], True)
+    assert record["verdict"] == "leaks"
+
+
+def test_a_release_that_is_gone_or_damaged_is_refused(tmp_path: Path) -> None:
+    _fabricate(tmp_path, _config("moments"))
+    digests = [hashlib.sha256(release_file(tmp_path, i).read_bytes()).hexdigest() for i in (0, 1)]
+    clients = [{"id": i, "release": digest} for i, digest in enumerate(digests)]
+    lines = [{"round": 2, "clients": [{"id": 0, "release": "of another round"}]}]
+    lines += [{"round": 3, "clients": clients}, {"round": 4, "clients": [{"id": 0}]}]
+    rounds_file(tmp_path).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    audit_run(tmp_path)
+    whole = release_file(tmp_path, 1).read_bytes()
+    release_file(tmp_path, 1).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(BadInput, match="as it was sent in round 3, got a damaged"):
+        audit_run(tmp_path)
+    release_file(tmp_path, 1).unlink()
+    with pytest.raises(BadInput, match=r"client-001.safetensors, which was sent"):
+        audit_run(tmp_path)
+
+
+def test_noisy_rows_that_had_no_noise_are_caught(tmp_path: Path) -> None:
+    _fabricate(tmp_path, _config("noisy_rows"), clients=(0,), noise=False)
+    record = audit_run(tmp_path)["clients"][0]
+    assert (record["verdict"], record["epsilon"]) == ("leaks", "infinity"), record["evidence"]
+
+
+def test_public_rows_hold_no_private_row_and_the_verdict_says_so(tmp_path: Path) -> None:
+    config = _config("public_rows")
+    _fabricate(tmp_path, config, clients=(0,))
+    record = audit_run(tmp_path)["clients"][0]
+    assert record["evidence"].startswith("no private row was released, public rows only")
+    assert record["verdict"] == "no better than blind", record["evidence"]
+    assert "ridge on noise" not in [a["name"] for a in record["attacks"]]
+    assert record["epsilon"] == 0
+    got = Release.from_bytes(release_file(tmp_path, 0).read_bytes(), width=WIDTH, classes=10)
+    other = {**got.arrays, "y": (got.arrays["y"] + 1) % 10}
+    _write(tmp_path, 0, replace(got, arrays=other).to_bytes())
+    with pytest.raises(BadInput, match="public rows of the 400 public samples"):
+        audit_run(tmp_path)
+
+
+@pytest.mark.slow
+def test_the_audit_repeats_from_the_seed(tmp_path: Path) -> None:
+    _fabricate(tmp_path, _config("class_sums"), clients=(0,))
+    first, second = audit_run(tmp_path), audit_run(tmp_path)
+    for record in (first, second):  # draws of privacy noise never repeat
+        for key in ("claim", "evidence"):
+            del record["clients"][0][key]
+    assert first["clients"] == second["clients"]
+    assert first["clients"][0]["verdict"] == "no better than blind"
+
+
+def _scores(z: Tensor, seed: int) -> tuple[list[Score], list[Score]]:
+    federation = load_federation(_config("raw_rows"))
+    private = federation.clients[0].train.take(range(len(z)))
+    arrays = {"z": z, "y": private.y}
+    bottom = _bottom(federation.shape, 0)
+    seen = Observation(0, "raw_rows", arrays, None, WhiteBox(bottom), federation.public)
+    found = attack_release(seen, private, epochs=2, rng=np.random.default_rng(seed))
+    return found.attacks, found.controls
+
+
+def test_rows_of_independent_noise_are_no_leak_whatever_their_scale() -> None:
+    for seed, scale in enumerate((0.01, 0.1, 1.0)):
+        z = scale * torch.randn(80, WIDTH, generator=torch.Generator().manual_seed(seed))
+        attacks, beside = _scores(z, seed)
+        verdict, evidence = judge(attacks, beside, rng=np.random.default_rng(0))
+        assert verdict == "no better than blind", evidence
+
+
+def test_another_client_s_rows_are_no_leak_of_this_one() -> None:
+    federation = load_federation(_config("raw_rows"))
+    bottom = _bottom(federation.shape, 0)
+    own = represent(bottom, federation.clients[0].train.take(range(80)))
+    other = represent(bottom, federation.clients[1].train.take(range(80)))
+    verdicts = [judge(*_scores(z, 0), rng=np.random.default_rng(0))[0] for z in (own, other)]
+    assert verdicts == ["leaks", "no better than blind"]
+
+
+def test_few_samples_give_no_verdict() -> None:
+    federation = load_federation(_config("raw_rows"))
+    z = represent(_bottom(federation.shape, 0), federation.clients[0].train.take(range(5)))
+    assert judge(*_scores(z, 0), rng=np.random.default_rng(0))[0] == "inconclusive"
+
+
+@pytest.mark.parametrize(("kind", "method"), [("moments", "local"), ("none", "dprbft")])
+def test_a_run_that_sends_nothing_released_nothing(
+    tmp_path: Path, kind: Kind | Literal["none"], method: str
+) -> None:
+    save_config(tmp_path, _config(kind, method=method))
+    record = audit_run(tmp_path)
+    assert record["summary"]["verdicts"] == {"nothing left": 2}
+    assert record["summary"]["best_attack_r2"] is None
+    assert record["clients"][0]["epsilon"] is None
+
+
+def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
+    config = _config("raw_rows")
+    federation = load_federation(config)
+    y = federation.clients[0].train.y
+    z = torch.rand(len(y), WIDTH)
+
+    def refused(match: str) -> None:
+        with pytest.raises(BadInput, match=match) as error:
+            audit_run(tmp_path)
+        assert "\n" not in str(error.value)
+        assert not (tmp_path / "audit.json").exists()
+
+    refused("run directory")
+    save_config(tmp_path, config)
+    refused("expected releases")
+    _fabricate(tmp_path, config)
+    _tampered(tmp_path, {"z": z[:-1], "y": y[:-1]})
+    refused("raw rows of the")
+    _tampered(tmp_path, {"z": z, "y": (y + 1) % federation.classes})
+    refused("other labels")
+    _tampered(tmp_path, {"z": z / 0, "y": y})
+    refused("finite")
+    _tampered(tmp_path, {"z": z[:, 1:].contiguous(), "y": y})
+    refused("expected arrays")
+    _tampered(tmp_path, {"z": z, "y": y}, client=1)
+    refused("one of client 1")
+    _write(tmp_path, 0, b"not a message")
+    refused("do not decode")
+    _tampered(tmp_path, {"z": z, "y": y})
+    (tmp_path / "models" / "client-000-last.safetensors").unlink()
+    refused("found no such file")
+
+
+def test_an_interrupted_audit_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fabricate(tmp_path, _config("raw_rows"))
+    asked: list[int] = []
+    whole = audit._audit_client
+
+    def interrupted(work: audit._Work, id: int) -> Audited:
+        asked.append(id)
+        if asked == [0, 1]:
+            raise KeyboardInterrupt
+        return whole(work, id)
+
+    monkeypatch.setattr(audit, "_audit_client", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        audit_run(tmp_path)
+    assert not (tmp_path / "audit.json").exists()
+    assert not [*(tmp_path / "audit").glob("*.png")]
+    first = audit_run(tmp_path)
+    assert asked == [0, 1, 1]
+    assert not (tmp_path / "audit" / "unfinished").exists()
+    assert [c["id"] for c in first["clients"]] == [0, 1]
+    assert (tmp_path / "audit" / "client-000-images.png").is_file()
+    again = audit_run(tmp_path)  # a whole audit is made anew
+    assert asked == [0, 1, 1, 0, 1]
+    assert first["clients"] == again["clients"]
+
+
+def test_what_was_kept_of_another_audit_is_not_taken(tmp_path: Path) -> None:
+    _fabricate(tmp_path, _config("raw_rows"))
+    files = [tmp_path / "config.toml", release_file(tmp_path, 0)]
+    now = digest(files, {"shadows": 0})
+    assert now == digest(files[::-1], {"shadows": 0})
+    Unfinished(tmp_path / "kept", now).keep(0, ({"id": 0}, {"images": b"png"}))
+    assert Unfinished(tmp_path / "kept", now).known(0) == ({"id": 0}, {"images": b"png"})
+    assert Unfinished(tmp_path / "kept", digest(files, {"shadows": 2})).known(0) is None
+    _write(tmp_path, 0, b"another release")
+    assert Unfinished(tmp_path / "kept", digest(files, {"shadows": 0})).known(0) is None
+    kept = tmp_path / "kept" / "client-000.safetensors"
+    kept.write_bytes(kept.read_bytes()[:-1])
+    assert Unfinished(tmp_path / "kept", now).known(0) is None

@@ -1,0 +1,87 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attacks.audit.verdict import judge, with_claim
+from attacks.epsilon.mechanism import MechanismAudit
+from attacks.epsilon.release import ReleaseAudit
+from attacks.reconstruction.metrics import Score, score
+
+
+@pytest.mark.parametrize(
+    ("gain", "verdict"), [(0.2, "leaks"), (0.01, "no better than blind"), (0.05, "inconclusive")]
+)
+def test_the_verdict_asks_whether_the_gain_is_surely_above_the_margin(
+    gain: float, verdict: str
+) -> None:
+    attacks, beside = _noisy(gain)
+    found, evidence = judge(attacks, beside, rng=np.random.default_rng(0))
+    assert found == verdict, evidence
+    assert "noiseless rows would give 1.000" in evidence
+
+
+def _noisy(gain: float) -> tuple[list[Score], list[Score]]:
+    """A gain of R^2 that differs from sample to sample."""
+    rng, n = np.random.default_rng(1), 300
+    truth = torch.from_numpy(rng.standard_normal((n, 1, 3, 3)))
+    share = torch.from_numpy(rng.normal(0, 0.1, (n, 1, 1, 1)))
+    guess = truth * (1 - math.sqrt(1 - gain)) + share * truth
+    mean = torch.zeros(1, 3, 3, dtype=truth.dtype)
+    # The noise costs share^2 on average; it is given back, so that the gain is as asked.
+    errors = ((truth - guess) ** 2).mean(dim=(1, 2, 3)) - 0.01 * (truth**2).mean(dim=(1, 2, 3))
+
+    def scored(name: str, images: torch.Tensor) -> Score:
+        return score(name, truth, images, mean, rng=rng)
+
+    attack = scored("any", guess)
+    total = float((truth**2).mean(dim=(1, 2, 3)).sum())
+    attack = Score(
+        attack.name,
+        float(errors.mean()),
+        1 - float(errors.sum()) / total,
+        attack.psnr,
+        attack.ssim,
+        attack.reidentified,
+        attack.intervals,
+        errors,
+    )
+    blind = [scored(name, mean.expand_as(truth)) for name in ("mean image", "same-class mean")]
+    return [attack], [*blind, scored("ceiling", truth)]
+
+
+def test_the_best_of_many_attacks_must_be_surer() -> None:
+    attacks, beside = _noisy(0.068)
+    alone, _ = judge(attacks, beside, rng=np.random.default_rng(0))
+    among, _ = judge(attacks * 30, beside, rng=np.random.default_rng(0))
+    assert (alone, among) == ("leaks", "inconclusive")
+
+
+def _claim(noise: float, bound: float) -> ReleaseAudit:
+    found = MechanismAudit(lower_bound=bound, ceiling=4.0, draws=500, delta=0.01, confidence=0.95)
+    return ReleaseAudit(
+        part="B", noise=noise, noise_interval=(noise - 0.1, noise + 0.1), claim=2.0, mechanism=found
+    )
+
+
+@pytest.mark.parametrize(
+    ("noise", "bound", "verdict"),
+    [(1.0, 1.5, "no better than blind"), (0.5, 1.5, "leaks"), (1.0, 2.5, "leaks")],
+)
+def test_a_refuted_claim_is_a_leak(noise: float, bound: float, verdict: str) -> None:
+    found, evidence = with_claim("no better than blind", "seen", _claim(noise, bound), 8.0)
+    assert found == verdict
+    assert "claimed epsilon 8 in all" in evidence
+
+
+def test_what_contradicts_the_ledger_is_a_leak() -> None:
+    found, evidence = with_claim("no better than blind", "seen", None, 8.0, "it has no receipt")
+    assert found == "leaks"
+    assert evidence.endswith("it has no receipt")
+
+
+def test_without_a_claim_the_verdict_stays() -> None:
+    assert with_claim("leaks", "seen", None, None) == ("leaks", "seen")
+    _, evidence = with_claim("leaks", "seen", None, math.inf)
+    assert evidence.endswith("claimed epsilon infinity in all")

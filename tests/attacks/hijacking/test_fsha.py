@@ -1,0 +1,354 @@
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from attacks.hijacking.fsha import Hijack, Hijacker, gradient_penalty
+from attacks.hijacking.simulation import Hijacked, attack
+from attacks.hijacking.split_learning import Client, Defence, Server, draw, exchange, noise_for
+from attacks.reconstruction.metrics import score
+from panas.data.samples import Samples
+from panas.privacy.accounting.epsilon import epsilon
+from panas.privacy.accounting.events import SampledGaussian
+from panas.privacy.budget import Budget
+from panas.privacy.noise import NoiseSource, ReproducibleNoise
+from panas.runtime.errors import BadInput
+
+CPU = torch.device("cpu")
+TINY = Hijack(
+    width=0.0625,
+    critic_width=0.0625,
+    critic_blocks=1,
+    critic_steps=1,
+    batch_size=16,
+    iterations=6,
+    scored=20,
+    score_every=2,
+    save_every=2,
+)
+
+
+def _samples(n: int, seed: int, shape: tuple[int, int, int] = (1, 14, 14)) -> Samples:
+    """Bright and dark bars of random place and height: images of a few numbers each."""
+    g = torch.Generator().manual_seed(seed)
+    c, h, w = shape
+    coarse = torch.rand(n, c, 3, 2, generator=g) * 1.8 - 0.9
+    x = nn.functional.interpolate(coarse, size=(h, w), mode="bilinear")
+    return Samples(x, torch.zeros(n, dtype=torch.int64), 2)
+
+
+class Repeating:
+    """Noise without a state: every draw of a shape is the same."""
+
+    def normal(self, *shape: int) -> torch.Tensor:
+        return ReproducibleNoise(np.random.default_rng(0)).normal(*shape)
+
+    def uniform(self, size: int) -> torch.Tensor:
+        return ReproducibleNoise(np.random.default_rng(1)).uniform(size)
+
+
+class Silent(Repeating):
+    """Noise of size zero; Poisson batches are as ever."""
+
+    def normal(self, *shape: int) -> torch.Tensor:
+        return torch.zeros(shape, dtype=torch.float64)
+
+
+def _client(
+    private: Samples, defence: Defence | None = None, noise: NoiseSource | None = None
+) -> Client:
+    return Client(
+        private,
+        width=0.0625,
+        batch_size=16,
+        learning_rate=1e-3,
+        momentum=0.5,
+        defence=defence,
+        rng=np.random.default_rng(3),
+        noise=noise or Repeating(),
+        device=CPU,
+    )
+
+
+def _attack(how: Hijack, state: Path | None = None, **changes: Callable[..., object]) -> Hijacked:
+    return attack(
+        _samples(60, 1),
+        _samples(80, 2),
+        how,
+        rng=np.random.default_rng(0),
+        noise=Repeating(),
+        state=state,
+        progress=changes.get("progress"),
+    )
+
+
+class Recording:
+    """A server that keeps what it is given, and answers with ones."""
+
+    def __init__(self) -> None:
+        self.seen: list[torch.Tensor] = []
+
+    def answer(self, z: torch.Tensor) -> torch.Tensor:
+        self.seen.append(z)
+        return torch.ones_like(z)
+
+
+# The protocol.
+
+
+@pytest.mark.parametrize("defence", [None, Defence(clip=1.0, noise_multiplier=1.0)])
+def test_a_client_hands_over_smashed_features_and_nothing_else(defence: Defence | None) -> None:
+    client, server = _client(_samples(60, 1), defence), Recording()
+    assert isinstance(server, Server)
+    before = [p.clone() for p in client.network.parameters()]
+    for _ in range(3):
+        exchange(client, server)
+    after = client.network.parameters()
+    assert any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    for z in server.seen:
+        assert type(z) is torch.Tensor
+        assert z.shape[1:] == (16, 2, 2)
+        # No graph leads back to the weights or the samples, and no memory is shared with them.
+        assert z.grad_fn is None
+        assert not z.requires_grad
+    z = client.send()
+    z.fill_(7.0)
+    client.receive(torch.zeros_like(z))
+    public = {name for name in vars(client) if not name.startswith("_")}
+    assert public == {"network", "optimiser"}
+
+
+def test_a_hijacker_is_built_without_a_client_and_asked_for_answers_only() -> None:
+    hints = {**Hijacker.__init__.__annotations__, **Hijacker.answer.__annotations__}
+    assert Client not in hints.values()
+    assert isinstance(
+        Hijacker(_samples(80, 2), TINY, rng=np.random.default_rng(0), device=CPU), Server
+    )
+
+
+def test_each_batch_is_answered_once_and_in_its_shape() -> None:
+    client = _client(_samples(60, 1))
+    z = client.send()
+    with pytest.raises(BadInput, match="gradients at the features sent last"):
+        client.receive(z[:3])
+    client.receive(z)
+    with pytest.raises(BadInput, match="answer each batch once"):
+        client.receive(z)
+
+
+def test_the_private_gradient_equals_a_naive_loop_at_zero_noise() -> None:
+    private, clip = _samples(60, 1), 11.0
+    client = _client(private, Defence(clip=clip, noise_multiplier=1.0), Silent())
+    g = torch.Generator().manual_seed(0)
+    z = client.send()
+    gradient = torch.randn(z.shape, generator=g) * torch.rand(len(z), 1, 1, 1, generator=g)
+    chosen = torch.nonzero(Silent().uniform(60) < 16 / 60).flatten()
+    x, parameters = private.inputs(chosen), list(client.network.parameters())
+    total, norms = [torch.zeros_like(p) for p in parameters], []
+    for x_i, g_i in zip(x, gradient, strict=True):
+        grads = torch.autograd.grad(client.network(x_i[None]), parameters, g_i[None])
+        norms.append(float(torch.cat([v.flatten() for v in grads]).norm()))
+        for t, v in zip(total, grads, strict=True):
+            t += v * min(1.0, clip / norms[-1])
+    assert min(norms) < clip < max(norms)
+    client.receive(gradient)
+    for p, t in zip(parameters, total, strict=True):
+        assert p.grad is not None
+        torch.testing.assert_close(p.grad, t / 16, rtol=1e-3, atol=1e-6)
+
+
+def test_without_a_defence_the_client_descends_the_mean_over_its_batch() -> None:
+    client = _client(_samples(60, 1))
+    parameters = list(client.network.parameters())
+    z = client.send()
+    assert client._pending is not None
+    x = client._pending[0]
+    expected = torch.autograd.grad(client.network(x), parameters, torch.ones_like(z) / 16)
+    client.receive(torch.ones_like(z))
+    for p, e in zip(parameters, expected, strict=True):
+        torch.testing.assert_close(p.grad, e)
+
+
+def test_noise_for_a_budget_is_the_least_that_fits() -> None:
+    budget = Budget(8.0, 1e-5)
+    sigma = noise_for(budget, samples=1000, batch_size=50, iterations=200)
+    spent = epsilon([SampledGaussian(0.05, sigma, 200)], 1e-5)
+    assert 0.97 * 8 < spent <= 8
+    with pytest.raises(BadInput, match="raise epsilon"):
+        noise_for(Budget(1e-4, 1e-5), samples=50, batch_size=50, iterations=100_000)
+
+
+# The hijacker.
+
+
+@pytest.mark.parametrize("slopes", ["channel", "sample"])
+def test_the_gradient_penalty_equals_a_naive_one(slopes: str) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(8, 1)).double()
+    draw(network, torch.Generator().manual_seed(0))
+    z = torch.randn(5, 3, 4, 4, generator=torch.Generator().manual_seed(1)).double()
+    terms, step = [], 1e-6
+    for z_i in z:
+        slope = torch.zeros_like(z_i)
+        for at in np.ndindex(*z_i.shape):
+            moved = torch.stack([z_i, z_i])
+            moved[0][at] += step
+            moved[1][at] -= step
+            up, down = network(moved).flatten()
+            slope[at] = (up - down).item() / (2 * step)
+        parts = slope.flatten(1) if slopes == "channel" else slope.flatten()[None]
+        terms += [(float(part.norm()) - 1) ** 2 for part in parts]
+    penalty = gradient_penalty(network, z, slopes)
+    assert float(penalty.detach()) == pytest.approx(sum(terms) / len(terms), rel=1e-5)
+    penalty.backward()
+    weight = network[0].weight
+    assert isinstance(weight, nn.Parameter)
+    assert weight.grad is not None
+    assert float(weight.grad.abs().sum()) > 0
+
+
+def test_the_client_is_sent_the_gradient_of_the_critic_at_each_of_its_features() -> None:
+    server = Hijacker(_samples(80, 2), TINY, rng=np.random.default_rng(0), device=CPU)
+    z = torch.randn(5, 16, 2, 2, generator=torch.Generator().manual_seed(0))
+    at = z.clone().requires_grad_()
+    server.networks["critic"](at).sum().backward()
+    answer = server.answer(z)
+    assert at.grad is not None
+    torch.testing.assert_close(answer, at.grad)
+    assert torch.equal(server.answer(z[:0]), z[:0])
+
+
+@pytest.mark.parametrize("shape", [(1, 14, 14), (1, 28, 28), (3, 32, 32), (2, 9, 17)])
+def test_any_image_shape(shape: tuple[int, int, int]) -> None:
+    private, public = _samples(20, 1, shape), _samples(20, 2, shape)
+    how = replace(TINY, iterations=1, scored=3)
+    found = attack(private, public, how, rng=np.random.default_rng(0))
+    assert found.reconstructions.shape == (3, *shape)
+    assert float(found.reconstructions.abs().max()) <= 1
+
+
+def _lights(n: int, seed: int) -> Samples:
+    """A corner that is lit more or less, mostly less: one number an image."""
+    t = torch.rand(n, 1, 1, 1, generator=torch.Generator().manual_seed(seed)) ** 1.5
+    i = torch.arange(14)
+    corner = ((i[:, None] > 3) & (i[None] > 6)).float()
+    return Samples(1.8 * t * corner - 0.9, torch.zeros(n, dtype=torch.int64), 2)
+
+
+LEARNS = replace(
+    TINY,
+    width=0.125,
+    critic_width=0.125,
+    critic_steps=3,
+    batch_size=32,
+    iterations=100,
+    client_rate=2e-4,
+    pilot_rate=5e-3,
+    critic_rate=2e-3,
+    scored=200,
+    score_every=20,
+)
+
+
+def test_the_attack_inverts_a_client_that_obeys() -> None:
+    found = attack(_lights(600, 1), _lights(600, 2), LEARNS, rng=np.random.default_rng(0))
+    assert (found.epsilon, found.noise_multiplier) == (np.inf, 0.0)
+    assert found.curve[-1] == (100, pytest.approx(found.mse))
+    assert found.mse < 0.5 * found.curve[0][1]
+    assert found.score.intervals["r2"][0] > 0
+    assert found.autoencoder_mse < found.mse < found.mean_image_mse
+    assert found.r2 == pytest.approx(1 - found.mse / found.mean_image_mse, abs=1e-5)
+
+
+def test_it_learns_nothing_from_a_client_that_sends_independent_noise() -> None:
+    truth, public = _lights(200, 1).inputs(), _lights(600, 2)
+    server = Hijacker(public, LEARNS, rng=np.random.default_rng(0), device=CPU)
+    g = torch.Generator().manual_seed(0)
+    for _ in range(60):
+        server.answer(torch.randn(32, 32, 2, 2, generator=g))
+    images = server.reconstruct(torch.randn(200, 32, 2, 2, generator=g))
+    mean_image = public.inputs().mean(0)
+    found = score("noise", truth, images, mean_image, rng=np.random.default_rng(0))
+    assert found.intervals["r2"][1] < 0
+
+
+# The trial.
+
+
+@pytest.mark.parametrize("target", [np.inf, 8.0])
+def test_a_trial_that_was_killed_goes_on_as_if_nothing_had_happened(
+    target: float, tmp_path: Path
+) -> None:
+    how, state = replace(TINY, epsilon=float(target), delta=1e-3), tmp_path / "state.safetensors"
+
+    def die(point: object) -> None:
+        if getattr(point, "iteration", 0) == 4:
+            raise KeyboardInterrupt
+
+    whole = _attack(how)
+    with pytest.raises(KeyboardInterrupt):
+        _attack(how, state, progress=die)
+    resumed = _attack(how, state)
+    assert torch.equal(whole.reconstructions, resumed.reconstructions)
+    assert whole.curve == resumed.curve
+    assert whole.score.intervals == resumed.score.intervals
+    again = _attack(how, state)
+    assert torch.equal(again.reconstructions, resumed.reconstructions)
+    assert again.seconds == resumed.seconds
+    with pytest.raises(BadInput, match="other settings"):
+        _attack(replace(how, penalty=1.0), state)
+
+
+def test_the_result_names_the_price_of_the_weights() -> None:
+    how = replace(TINY, epsilon=8.0, delta=1e-3)
+    found = _attack(how)
+    assert found.noise_multiplier > 0
+    assert 7 < found.epsilon <= 8
+    event = SampledGaussian(16 / 60, found.noise_multiplier, 6)
+    assert found.epsilon == epsilon([event], 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("private", "public", "match"),
+    [
+        (_samples(9, 1), _samples(80, 2), "a batch of 16 private samples, got 9"),
+        (_samples(60, 1), _samples(9, 2), "a batch of 16 public samples, got 9"),
+        (_samples(60, 1), _samples(80, 2, (1, 28, 28)), "private ones' shape"),
+        (
+            replace(_samples(60, 1), x=torch.full((60, 1, 14, 14), torch.nan)),
+            _samples(80, 2),
+            "NaN",
+        ),
+        (
+            _samples(60, 1),
+            replace(_samples(80, 2), x=torch.full((80, 1, 14, 14), 9.0)),
+            r"\[-1, 1\]",
+        ),
+    ],
+)
+def test_bad_samples_get_one_line(private: Samples, public: Samples, match: str) -> None:
+    with pytest.raises(BadInput, match=match) as caught:
+        attack(private, public, TINY, rng=np.random.default_rng(0))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"width": 0.0},
+        {"critic_rate": float("nan")},
+        {"batch_size": 1},
+        {"iterations": 0},
+        {"momentum": 1.0},
+        {"last_rate": 0.0},
+        {"penalty": -1.0},
+        {"epsilon": 0.0},
+        {"delta": 1.0},
+    ],
+)
+def test_bad_settings_get_one_line(wrong: dict[str, float]) -> None:
+    with pytest.raises(BadInput):
+        replace(TINY, **wrong)

@@ -1,0 +1,212 @@
+"""Label inference: its parts against naive oracles and limits; each claim with a planted bug."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom, multivariate_normal
+from torch import nn
+
+from attacks.inference.labels import (
+    Inference,
+    infer_labels,
+    row_likelihood,
+    score_histogram,
+    score_labels,
+)
+from attacks.statistics import clopper_pearson
+from attacks.threats.knowledge import WhiteBox
+from attacks.threats.observation import Observation
+from panas.architecture.network import Bottom
+from panas.data.samples import Samples
+from panas.privacy.noise import ReproducibleNoise
+from panas.privacy.release.mechanisms import (
+    class_sums,
+    clip_rows,
+    flip_for,
+    moments,
+    noise_scale,
+    noisy_rows,
+)
+from panas.runtime.errors import BadInput
+
+WIDTH = 4
+
+
+def identity() -> Bottom:
+    """Images of four positive values, released as they are."""
+    bottom = Bottom([nn.Flatten(), nn.Unflatten(1, (WIDTH, 1, 1))], WIDTH, WIDTH, unit=False)
+    with torch.no_grad():
+        bottom.adapt.weight.copy_(torch.eye(WIDTH))
+        bottom.adapt.bias.zero_()
+    return bottom.eval()
+
+
+def samples(counts: tuple[int, ...], seed: int) -> Samples:
+    """Class c lights value c; so many samples of each class, in random order."""
+    rng = np.random.default_rng(seed)
+    y = torch.from_numpy(rng.permutation(np.repeat(np.arange(len(counts)), counts)))
+    x = 0.6 * torch.eye(WIDTH)[y] + 0.2 * torch.from_numpy(rng.random((len(y), WIDTH))).float()
+    return Samples(x.reshape(-1, 1, 2, 2), y, len(counts))
+
+
+PUBLIC, SKEWED = samples((50, 50, 50), 0), samples((150, 40, 10), 1)
+LEVEL = samples((67, 67, 66), 3)
+
+
+def rows(
+    of: Samples, m: float | None, flip: float = 0.0, seed: int = 0, z: torch.Tensor | None = None
+) -> Observation[WhiteBox]:
+    z = of.x.flatten(1) if z is None else z
+    noise = ReproducibleNoise(np.random.default_rng(seed))
+    arrays = noisy_rows(z, of.y, 3, noise_scale("noisy_rows", m), flip, noise)
+    return Observation(0, "noisy_rows", arrays, m, WhiteBox(identity()), PUBLIC, flip=flip)
+
+
+def sums(of: Samples, kind: str, m: float, seed: int = 0) -> Observation[WhiteBox]:
+    noise = ReproducibleNoise(np.random.default_rng(seed))
+    make = moments if kind == "moments" else class_sums
+    arrays = make(of.x.flatten(1), of.y, 3, noise_scale(kind, m), noise)  # type: ignore[arg-type]
+    return Observation(0, kind, arrays, m, WhiteBox(identity()), PUBLIC)  # type: ignore[arg-type]
+
+
+def infer(seen: Observation[WhiteBox], seed: int = 0) -> Inference:
+    return infer_labels(seen, rng=np.random.default_rng(seed))
+
+
+def test_likelihood_of_rows_equals_the_gaussian_and_the_randomised_response() -> None:
+    seen = rows(SKEWED.take(range(5)), 0.1, flip=0.3)
+    z, y = seen.arrays["z"].double().numpy(), seen.arrays["y"].tolist()
+    u = clip_rows(PUBLIC.x.flatten(1)).double()
+    mu = torch.stack([u[PUBLIC.y == c].mean(0) for c in range(3)])
+    gaps = u - mu[PUBLIC.y]
+    covariance, share = gaps.T @ gaps / 150, WIDTH / (WIDTH + 150)
+    level = float(covariance.trace()) / WIDTH
+    covariance = (1 - share) * covariance + (share * level + 0.2**2) * torch.eye(WIDTH)
+    for i, found in enumerate(row_likelihood(seen)):
+        naive = [
+            multivariate_normal.pdf(z[i], mu[c], covariance) * (0.7 * (y[i] == c) + 0.1)
+            for c in range(3)
+        ]
+        assert found.numpy() == pytest.approx(np.array(naive) / max(naive), rel=1e-3, abs=1e-9)
+
+
+def test_labels_in_the_clear_are_read_and_z_alone_is_as_good_without_noise() -> None:
+    seen = rows(SKEWED, None, flip=0.0, z=torch.rand(200, WIDTH))
+    assert torch.equal(infer(seen).labels, SKEWED.y)
+    z_alone = row_likelihood(rows(SKEWED, None), labels=False).argmax(1)
+    assert torch.equal(z_alone, SKEWED.y)
+    fitting = infer(rows(SKEWED, None))
+    assert score_histogram(fitting, SKEWED.y, PUBLIC).interval == pytest.approx(
+        (0.0, 0.0), abs=1e-6
+    )
+
+
+def test_both_sources_together_beat_each_alone() -> None:
+    big = samples((900, 900, 900), 5)
+    seen = rows(big, 0.25, flip=flip_for(1.5, 3))
+    truth, y = big.y, seen.arrays["y"]
+
+    def right(labels: torch.Tensor) -> float:
+        return float((labels == truth).float().mean())
+
+    z_alone = right(row_likelihood(seen, labels=False).argmax(1))
+    both = right(infer(seen).labels)  # type: ignore[arg-type]
+    assert both > max(z_alone, right(y)) + 0.05
+    # The planted bug: taking flipped labels for clear ones is no better than they are.
+    assert right(infer(replace(seen, flip=None)).labels) == right(y)  # type: ignore[arg-type]
+
+
+def test_shares_of_a_skewed_client_are_found_where_public_ones_are_level() -> None:
+    inference = infer(rows(SKEWED, 0.2, flip=0.5))
+    found = score_histogram(inference, SKEWED.y, PUBLIC)
+    assert float(inference.shares.sum()) == pytest.approx(1, abs=1e-5)
+    assert found.public == pytest.approx(0.75 - 1 / 3, abs=1e-3)
+    assert found.distance < 0.1
+    assert found.beats_blind
+
+
+@pytest.mark.parametrize("kind", ["moments", "class_sums"])
+def test_sums_tell_histogram_and_size(kind: str) -> None:
+    exact = infer(sums(SKEWED, kind, 1e-6))
+    assert exact.labels is None
+    assert exact.size == pytest.approx(200, rel=0.05)
+    assert exact.shares.tolist() == pytest.approx([0.75, 0.2, 0.05], abs=0.02)
+    assert score_histogram(exact, SKEWED.y, PUBLIC).beats_blind
+    assert score_histogram(infer(sums(SKEWED, kind, 2.0)), SKEWED.y, PUBLIC).beats_blind
+    drowned = [
+        score_histogram(infer(sums(SKEWED, kind, 300.0, s), s), SKEWED.y, PUBLIC).beats_blind
+        for s in range(40)
+    ]
+    assert sum(drowned) <= 3
+
+
+def test_a_client_as_the_public_shows_no_histogram_under_noise() -> None:
+    found = [
+        score_histogram(infer(sums(LEVEL, "class_sums", 3.0, s), s), LEVEL.y, PUBLIC).beats_blind
+        for s in range(40)
+    ]
+    assert not any(found)
+
+
+def test_public_rows_tell_what_is_public() -> None:
+    arrays = {"z": PUBLIC.x.flatten(1), "y": PUBLIC.y}
+    seen = Observation(0, "public_rows", arrays, None, WhiteBox(identity()), PUBLIC)
+    inference = infer(seen)
+    assert inference.labels is None
+    assert not score_histogram(inference, SKEWED.y, PUBLIC).beats_blind
+    with pytest.raises(BadInput, match="ask for its histogram"):
+        row_likelihood(seen)
+
+
+def test_a_constant_guess_beats_nobody_however_lucky() -> None:
+    public = samples((9, 9, 30), 0)
+    lucky = score_labels(torch.zeros(200, dtype=torch.int64), SKEWED.y, public)
+    assert lucky.accuracy == 0.75
+    assert lucky.shuffled == pytest.approx(0.75)
+    assert not lucky.beats_blind
+
+
+def test_blind_is_the_commonest_public_class_or_chance() -> None:
+    public = samples((10, 30, 10), 0)
+    found = score_labels(SKEWED.y, SKEWED.y, public)
+    assert found.blind == pytest.approx(1 / 3)  # class 1 would give 40 of 200
+    assert score_labels(SKEWED.y, SKEWED.y, samples((30, 9, 9), 0)).blind == pytest.approx(0.75)
+    assert found.accuracy == 1
+    assert found.beats_blind
+    assert set(found.to_json()) == {"accuracy", "interval", "blind", "shuffled", "beats_blind"}
+
+
+@given(n=st.integers(1, 60), share=st.floats(0.0, 1.0))
+def test_clopper_pearson_is_where_the_binomial_tails_are(n: int, share: float) -> None:
+    hits = round(share * n)
+    low, high = clopper_pearson(hits, n)
+    assert 0 <= low <= hits / n <= high <= 1
+    if hits:
+        assert binom.sf(hits - 1, n, low) == pytest.approx(0.025, abs=1e-6)
+    if hits < n:
+        assert binom.cdf(hits, n, high) == pytest.approx(0.025, abs=1e-6)
+
+
+def test_a_distance_is_half_the_sum_of_gaps() -> None:
+    shares = torch.tensor([0.5, 0.25, 0.25])
+    inference = Inference(None, shares, shares.repeat(5, 1), 4.0)
+    found = score_histogram(inference, torch.tensor([0, 0, 0, 1]), PUBLIC)
+    assert found.distance == pytest.approx((0.25 + 0 + 0.25) / 2)
+    assert found.interval == pytest.approx((0.25, 0.25))
+    assert found.uniform == found.public == pytest.approx(0.75 - 1 / 3)
+    assert found.to_json()["beats_blind"]
+
+
+def test_few_leaked_pairs_and_missing_classes_do_not_stop_it() -> None:
+    public = replace(PUBLIC.take(range(9)), y=torch.zeros(9, dtype=torch.int64))
+    seen = replace(rows(SKEWED, 0.3, flip=0.5), public=public)
+    assert infer(seen).labels.shape == (200,)  # type: ignore[union-attr]
+
+
+def test_a_guess_of_other_rows_is_refused() -> None:
+    with pytest.raises(BadInput, match="each of one or more rows"):
+        score_labels(SKEWED.y[:3], SKEWED.y, PUBLIC)

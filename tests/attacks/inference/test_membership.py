@@ -1,0 +1,236 @@
+"""Membership attacks against naive formulas, a network that remembers, and one that never saw."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from attacks.inference.membership import (
+    OWN_SPREAD,
+    VIEWS,
+    GenomeTrainer,
+    Query,
+    confidence_scores,
+    lira,
+    lira_scores,
+    logits,
+    loss_scores,
+    query_of,
+    shadow_confidences,
+)
+from attacks.inference.roc import roc
+from panas.architecture.genome import Genome
+from panas.architecture.network import Blueprint
+from panas.data.samples import Samples
+from panas.runtime.errors import BadInput
+from panas.runtime.seeds import stream
+from panas.training.sgd import Optimisation
+
+
+def images(n: int, seed: int = 0) -> Samples:
+    """Two classes by brightness, with a share of labels at random: some are hard to learn."""
+    rng = stream(seed, "images")
+    y = torch.from_numpy(rng.integers(2, size=n))
+    x = torch.from_numpy(rng.normal(size=(n, 1, 4, 4)).astype(np.float32)) * 0.3
+    x += (0.3 * (2 * y - 1)).float().reshape(-1, 1, 1, 1)
+    wrong = torch.from_numpy(rng.random(n) < 0.2)
+    return Samples(x.clamp(-1, 1), torch.where(wrong, 1 - y, y), 2)
+
+
+def told(answers: list[list[float]]) -> tuple[Query, Samples]:
+    """A network that answers what the test wants to samples 0, 1, 2, ..."""
+    table = torch.tensor(answers, dtype=torch.float64)
+    x = torch.arange(len(table), dtype=torch.float32).reshape(-1, 1, 1, 1).expand(-1, 1, 2, 2)
+    y = torch.zeros(len(table), dtype=torch.int64)
+    return (lambda x: table[x[:, 0, 0, 0].long()]), Samples(x.clone(), y, table.shape[1])
+
+
+@given(st.lists(st.lists(st.floats(-8, 8), min_size=3, max_size=3), min_size=1, max_size=5))
+def test_scores_are_the_formulas(answers: list[list[float]]):
+    query, samples = told(answers)
+    p = [math.exp(row[0]) / sum(map(math.exp, row)) for row in answers]
+    losses = torch.tensor([math.log(q) for q in p], dtype=torch.float64)
+    odds = torch.tensor([math.log(q) - math.log1p(-q) for q in p], dtype=torch.float64)
+    assert torch.allclose(loss_scores(query, samples), losses, atol=1e-6)
+    assert torch.allclose(confidence_scores(query, samples), odds, atol=1e-6)
+
+
+def test_confidence_does_not_run_into_infinity():
+    query, samples = told([[900.0, -900.0, 0.0], [-900.0, 900.0, 0.0]])
+    assert confidence_scores(query, samples).tolist() == [900.0, -1800.0]
+
+
+def test_views_move_by_a_pixel_and_keep_the_shape():
+    x = torch.arange(12.0).reshape(1, 1, 3, 4)
+    assert {v: f(x).shape for v, f in VIEWS.items()} == dict.fromkeys(VIEWS, x.shape)
+    assert torch.equal(VIEWS["plain"](x), x)
+    assert torch.equal(VIEWS["flipped"](VIEWS["flipped"](x)), x)
+    assert VIEWS["left"](x)[0, 0, 0].tolist() == [1, 2, 3, 3]
+    assert VIEWS["right"](x)[0, 0, 0].tolist() == [0, 0, 1, 2]
+    assert VIEWS["up"](x)[0, 0, :, 0].tolist() == [4, 8, 8]
+    assert VIEWS["down"](x)[0, 0, :, 0].tolist() == [0, 0, 4]
+
+
+@pytest.mark.parametrize("shadows", [5, OWN_SPREAD])
+def test_lira_is_the_mean_deviation_over_views(shadows: int):
+    samples = images(7)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+    phi = torch.from_numpy(stream(0, "phi").normal(size=(shadows, 2, 7)))
+    found = lira_scores(query_of(net), samples, phi, ("plain", "up"))
+    for i in range(7):
+        z = []
+        for v, view in enumerate(("plain", "up")):
+            variances = [phi[:, v, j].var() for j in range(7)]
+            spread = variances[i] if shadows >= OWN_SPREAD else sum(variances) / 7
+            own = confidence_scores(query_of(net), samples, view)[i]
+            z.append((own - phi[:, v, i].mean()) / spread**0.5)
+        assert float(found[i]) == pytest.approx(float(sum(z) / 2))
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Learns how hard each kind of image is, and remembers its training set by heart.
+
+    An image's difficulty is a number that it carries; a network's logit falls with it, and rises a
+    little for what it was trained on.
+    """
+
+    gain: float
+
+    def __call__(self, samples: Samples, rng: np.random.Generator) -> Query:
+        seen = {float(v) for v in samples.x[:, 0, 0, 1]}
+        luck = float(rng.normal())
+
+        def query(x: Tensor) -> Tensor:
+            remembered = torch.tensor([float(v) in seen for v in x[:, 0, 0, 1]])
+            margin = -20 * x[:, 0, 0, 0] + self.gain * remembered + 0.1 * luck
+            jitter = torch.sin(1e4 * x[:, 0, 0, 1] + 1e3 * luck)
+            return torch.stack([(margin + jitter) / 2, -(margin + jitter) / 2], dim=1)
+
+        return query
+
+
+def kinds(n: int, seed: int) -> Samples:
+    """Images (difficulty, name)."""
+    rng = stream(seed, "kinds")
+    x = torch.from_numpy(rng.random((n, 1, 1, 2)).astype(np.float32))
+    return Samples(x, torch.zeros(n, dtype=torch.int64), 2)
+
+
+def test_lira_finds_what_a_loss_threshold_cannot_and_neither_finds_what_is_not_there():
+    candidates, public = kinds(800, 0), kinds(800, 1)
+    members = torch.arange(800) < 400
+    at_one_percent = {}
+    for gain in (6.0, 0.0):
+        train = Memory(gain)
+        query = train(candidates.take(range(400)), stream(0, "target"))
+        scores = {
+            "lira": lira(query, candidates, public, train, rng=stream(0, "shadows")),
+            "loss": loss_scores(query, candidates),
+        }
+        for name, found in scores.items():
+            curve = roc(found, members, rng=stream(0, "roc"), confidence=0.999)
+            at_one_percent[name, gain] = curve.points[0].tpr
+            low, high = curve.auc_interval
+            assert (low <= 0.5 <= high) == (gain == 0)
+    assert at_one_percent["lira", 6.0] > 0.9
+    assert at_one_percent["loss", 6.0] < 0.3
+    assert max(at_one_percent["lira", 0.0], at_one_percent["loss", 0.0]) < 0.05
+
+
+TRAINER = GenomeTrainer(
+    genome=Genome.parse("c8k3-c8k3"),
+    blueprint=Blueprint(shape=(1, 4, 4), classes=2, width=16, head_init="random", unit=False),
+    how=Optimisation(learning_rate=0.02, optimiser="adam", batch_size=16, epochs=3),
+)
+
+
+def test_a_genome_learns_and_repeats_from_its_generator():
+    samples = images(100)
+    first, second, other = (TRAINER(samples, stream(s, "t")) for s in (0, 0, 1))
+    assert torch.equal(logits(first, samples), logits(second, samples))
+    assert not torch.equal(logits(first, samples), logits(other, samples))
+    assert float((logits(first, samples).argmax(1) == samples.y).double().mean()) > 0.65
+
+
+class Interrupted(Exception):
+    pass
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Trains, and breaks down at the training of a given number."""
+
+    calls: list[int]
+    fails_at: int = -1
+
+    def __call__(self, samples: Samples, rng: np.random.Generator) -> Query:
+        self.calls.append(len(samples))
+        if len(self.calls) == self.fails_at:
+            raise Interrupted
+        return Memory(1.0)(samples, rng)
+
+
+def test_shadows_are_kept_and_an_interrupted_attack_goes_on(tmp_path: Path):
+    candidates, public, told = kinds(10, 0), kinds(20, 1), []
+
+    def run(calls: list[int], fails_at: int = -1, keep: Path | None = tmp_path) -> Tensor:
+        return shadow_confidences(
+            candidates,
+            public,
+            Counting(calls, fails_at),
+            rng=stream(0, "shadows"),
+            shadows=4,
+            share=0.25,
+            views=("plain", "flipped"),
+            keep=keep,
+            on_shadow=told.append,
+        )
+
+    with pytest.raises(Interrupted):
+        run([], fails_at=3)
+    assert told == [1, 2]
+    rest: list[int] = []
+    found = run(rest)
+    assert rest == [5, 5]
+    assert told == [1, 2, 3, 4]
+    assert found.shape == (4, 2, 10)
+    assert torch.equal(found, run([], keep=None))
+    # Other candidates are another attack.
+    candidates = kinds(10, 2)
+    again: list[int] = []
+    run(again)
+    assert len(again) == 4
+
+
+@pytest.mark.slow
+def test_workers_change_nothing():
+    candidates, public = images(20), images(60, 1)
+    one, two = (
+        shadow_confidences(
+            candidates, public, TRAINER, rng=stream(0, "s"), shadows=3, workers=workers
+        )
+        for workers in (1, 2)
+    )
+    assert torch.equal(one, two)
+
+
+def test_bad_input_gets_one_clear_line():
+    samples = images(6)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    with pytest.raises(BadInput, match="two or more classes"):
+        loss_scores(query_of(net), samples)
+    with pytest.raises(BadInput, match="finite"):
+        loss_scores(lambda x: torch.full((len(x), 2), math.nan), samples)
+    for wrong in ({"shadows": 1}, {"share": 0.0}, {"share": 1.5}, {"views": ()}):
+        with pytest.raises(BadInput, match="more public samples"):
+            lira(query_of(net), samples, samples, TRAINER, rng=stream(0, "s"), **wrong)
+    empty = samples.take([])
+    with pytest.raises(BadInput, match="more public samples"):
+        lira(query_of(net), samples, empty, TRAINER, rng=stream(0, "s"))

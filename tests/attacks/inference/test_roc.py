@@ -1,0 +1,130 @@
+"""The ROC against naive counts, and its intervals over many seeds."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom, binomtest
+
+from attacks.inference import roc as module
+from attacks.inference.roc import Roc, roc
+from panas.runtime.errors import BadInput
+from panas.runtime.seeds import stream
+
+
+def scored(ins: list[float], outs: list[float]) -> Roc:
+    """Members and others mixed, so that no order can be relied on."""
+    scores = torch.tensor([*ins, *outs], dtype=torch.float64)
+    members = torch.tensor([True] * len(ins) + [False] * len(outs))
+    mixed = torch.from_numpy(stream(0, "mixed").permutation(len(scores)))
+    return roc(scores[mixed], members[mixed], rng=stream(0, "bootstrap"))
+
+
+@pytest.fixture
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RESAMPLES", 10)
+
+
+VALUES = st.lists(st.sampled_from([-math.inf, -1.0, 0.0, 0.5, 2.0, math.inf]), min_size=2)
+
+
+@given(VALUES, VALUES)
+def test_the_auc_counts_pairs_and_the_curve_counts_heads(ins: list[float], outs: list[float]):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "RESAMPLES", 3)
+        found = scored(ins, outs)
+    pairs = [(a > b) + (a == b) / 2 for a in ins for b in outs]
+    assert found.auc == pytest.approx(sum(pairs) / len(pairs))
+    curve = {(0.0, 0.0)} | {
+        (sum(b >= t for b in outs) / len(outs), sum(a >= t for a in ins) / len(ins))
+        for t in [*ins, *outs]
+    }
+    assert set(zip(found.fpr.tolist(), found.tpr.tolist(), strict=True)) == curve
+    assert np.all(np.diff(found.fpr) >= 0)
+    assert np.all(np.diff(found.tpr) >= 0)
+    assert (found.fpr[-1], found.tpr[-1]) == (1.0, 1.0)
+
+
+@pytest.mark.usefixtures("_few")
+def test_true_positives_are_counted_above_as_many_false_ones_as_are_allowed():
+    outs = [float(i) for i in range(1000)]
+    # Of others ten are above 989, one is above 998, none above 999.
+    found = scored([989.5] * 30 + [998.5] * 15 + [1000.0] * 5 + [0.0] * 50, outs)
+    one, tenth = found.points
+    assert (one.fpr, one.tpr) == (0.01, 0.5)
+    assert (tenth.fpr, tenth.tpr) == (0.001, 0.2)
+    low, high = binomtest(50, 100).proportion_ci(method="exact")
+    assert one.interval == pytest.approx((low, high))
+    # Among few others no false positive is allowed at all.
+    assert [p.tpr for p in scored([5.0, 7.0, 9.0], [6.0, 7.0, 1.0]).points] == [1 / 3] * 2
+    assert scored([5.0, 5.0], [6.0, 6.0]).points[0].interval[0] == 0.0
+    assert scored([7.0, 7.0], [6.0, 6.0]).points[0].interval[1] == 1.0
+
+
+def test_scores_that_tell_nothing_hold_one_half_over_100_seeds(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "RESAMPLES", 200)
+    holds = {0.0: 0, 0.6: 0}
+    silent = 0
+    for seed in range(100):
+        rng = stream(seed, "scores")
+        noise, members = rng.standard_normal(200), rng.random(200) < 0.5
+        for shift in holds:
+            found = roc(
+                torch.from_numpy(noise + shift * members), torch.from_numpy(members), rng=rng
+            )
+            low, high = found.auc_interval
+            holds[shift] += low <= 0.5 <= high
+            silent += shift == 0 and found.epsilon_if_independent == 0
+    # The percentile bootstrap of 200 candidates may fall a little short of 95 %.
+    assert 100 - holds[0.0] <= binom.isf(1e-4, 100, 0.06)
+    assert silent >= 100 - binom.isf(1e-4, 100, 0.05)
+    # The planted leak: members score a little higher.
+    assert holds[0.6] < 20
+
+
+@pytest.mark.usefixtures("_few")
+@pytest.mark.parametrize("others", [20, 300])
+@pytest.mark.parametrize("steps", [math.inf, 50.0])  # of the scores: ties are no way round it
+def test_the_true_rate_of_false_positives_is_below_its_bound(others: int, steps: float):
+    wrong, beyond, seeds = 0, 0, 400
+    for seed in range(seeds):
+        uniform = stream(seed, "uniform").random(others)
+        scores = np.ceil(uniform * steps) / steps if steps < math.inf else uniform
+        threshold = np.sort(scores)[::-1][others // 100]
+        true = 1 - threshold  # of a uniform score, and of one rounded up to steps
+        point = scored([2.0, 2.0], scores.tolist()).points[0]
+        wrong += true > point.fpr_bound
+        beyond += true > 0.01
+    assert wrong <= binom.isf(1e-4, seeds, 0.025)
+    # The rate that was asked for is no bound.
+    assert beyond > 100 or steps < math.inf
+
+
+@pytest.mark.usefixtures("_few")
+def test_members_that_stand_out_need_an_epsilon_in_any_order_of_candidates():
+    found = scored([1.0] * 500, [0.0] * 500)
+    assert found.auc == 1.0
+    assert found.auc_interval == (1.0, 1.0)
+    assert found.epsilon_if_independent > 4
+    record = found.to_json()
+    assert record["points"][0] == {
+        "fpr": 0.01,
+        "tpr": 1.0,
+        "interval": [pytest.approx(0.9926, abs=1e-4), 1.0],
+        "fpr_bound": pytest.approx(0.0231, abs=1e-4),
+    }
+    # Sorted scores: each half of the bound must see all kinds.
+    ins, outs = torch.linspace(0, 1, 1000), torch.linspace(-0.7, 0.3, 1000)
+    members = torch.arange(2000) < 1000
+    assert roc(torch.cat([ins, outs]), members, rng=stream(0, "b")).epsilon_if_independent > 2
+
+
+@pytest.mark.parametrize(
+    ("ins", "outs"), [([1.0], [1.0, 2.0]), ([1.0, 2.0], [1.0]), ([1.0, math.nan], [1.0, 2.0])]
+)
+def test_bad_scores_are_refused(ins: list[float], outs: list[float]):
+    with pytest.raises(BadInput, match="all numbers"):
+        scored(ins, outs)

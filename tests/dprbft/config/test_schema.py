@@ -1,0 +1,149 @@
+"""The configuration: defaults, presets, layers, refusals, and the round trip through TOML."""
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from dprbft.config.presets import PRESETS
+from dprbft.config.schema import (
+    RunConfig,
+    build_config,
+    default_workers,
+    load_config,
+    read_toml,
+    save_config,
+)
+from panas.runtime.errors import BadInput
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_is_valid_and_survives_its_file(preset: str, tmp_path: Path):
+    config = build_config({"preset": preset})
+    save_config(tmp_path, config)
+    assert load_config(tmp_path) == config
+    assert RunConfig.model_validate_json(config.model_dump_json()) == config
+
+
+def test_sound_presets_protect_what_leaves_and_paper_says_that_it_does_not():
+    for preset in ("sound", "demo"):
+        p = build_config({"preset": preset}).privacy
+        assert (p.search, p.allow_unprotected) == ("proxy", False)
+        assert p.release != "raw_rows"
+        assert math.isfinite(p.epsilon)
+    p = build_config({"preset": "paper"}).privacy
+    assert (p.search, p.release, p.allow_unprotected) == ("unaccounted", "raw_rows", True)
+
+
+def test_an_infinite_epsilon_survives_files_and_workers(tmp_path: Path):
+    config = build_config({"privacy": {"epsilon": math.inf, "allow_unprotected": True}})
+    save_config(tmp_path, config)
+    assert load_config(tmp_path) == config
+    assert RunConfig.model_validate_json(config.model_dump_json()) == config
+    assert not config.budgets()[0].private
+
+
+def test_later_layers_win_over_earlier_ones_and_over_the_preset():
+    config = build_config(
+        {"preset": "demo", "federation": {"rounds": 5, "clients": 3}},
+        {"federation": {"rounds": 7}},
+    )
+    assert (config.federation.rounds, config.federation.clients) == (7, 3)
+    assert config.search.population == PRESETS["demo"]["search"]["population"]
+
+
+def test_presets_themselves_are_not_changed_by_a_merge():
+    before = repr(PRESETS)
+    build_config({"preset": "paper", "search": {"population": 3}})
+    assert repr(PRESETS) == before
+
+
+def test_a_configuration_cannot_be_changed():
+    with pytest.raises(ValidationError):
+        build_config().search.population = 3
+
+
+@pytest.mark.parametrize(
+    ("layer", "named"),
+    [
+        ({"preset": "best"}, "preset"),
+        ({"sarch": {}}, "sarch"),
+        ({"search": {"popluation": 3}}, "search.popluation"),
+        ({"search": 3}, "search"),
+        ({"search": {"population": 0}}, "search.population"),
+        ({"search": {"population": 1}}, "search.population"),
+        ({"search": {"mutation": 1.5}}, "search.mutation"),
+        ({"training": {"learning_rate": math.inf}}, "training.learning_rate"),
+        ({"training": {"noise_multiplier": 0.0}}, "training.noise_multiplier"),
+        ({"federation": {"participation": 0.0}}, "federation.participation"),
+        ({"federation": {"partition": "fair"}}, "federation.partition"),
+        ({"federation": {"clients": "many"}}, "federation.clients"),
+        ({"privacy": {"epsilon": 0}}, "privacy.epsilon"),
+        ({"privacy": {"epsilon": math.nan}}, "privacy.epsilon"),
+        ({"privacy": {"epsilon": math.inf}}, "allow_unprotected"),
+        ({"privacy": {"epsilons": [1.0, 2.0]}}, "privacy.epsilons"),
+        ({"privacy": {"epsilons": [1.0, 2.0, 3.0, math.inf]}}, "allow_unprotected"),
+        ({"privacy": {"delta": 1}}, "privacy.delta"),
+        (
+            {
+                "privacy": {"release": "public_rows", "search": "data-free"},
+                "data": {"public_fraction": 0},
+            },
+            "public samples for privacy.release = public_rows",
+        ),
+        ({"privacy": {"release": "noisy_rows"}, "network": {"unit": False}}, "network.unit"),
+        ({"privacy": {"release": "raw_rows"}}, "allow_unprotected"),
+        ({"privacy": {"search": "unaccounted"}}, "allow_unprotected"),
+        ({"data": {"public_fraction": 0}}, "public_fraction"),
+        ({"data": {"test_fraction": 0}}, "test_fraction"),
+        ({"network": {"norm": "batch"}}, "network.norm"),
+        ({"network": {"unit": False}}, "network.unit"),
+    ],
+)
+def test_what_is_wrong_is_named_in_one_line(layer: dict, named: str):
+    with pytest.raises(BadInput) as e:
+        build_config(layer)
+    text = str(e.value)
+    assert named in text
+    assert "expected" in text
+    assert "\n" not in text
+
+
+def test_a_preset_is_no_way_around_the_word_unprotected():
+    with pytest.raises(BadInput, match="allow_unprotected"):
+        build_config({"preset": "paper", "privacy": {"allow_unprotected": False}})
+
+
+def test_each_client_may_have_a_budget_of_its_own():
+    config = build_config({"federation": {"clients": 2}, "privacy": {"epsilons": [1.0, 4.0]}})
+    assert [b.epsilon for b in config.budgets()] == [1.0, 4.0]
+    assert [b.epsilon for b in build_config().budgets()] == [8.0] * 4
+
+
+def test_norm_is_group_as_soon_as_one_client_is_private():
+    free = {"allow_unprotected": True}
+    two = {"federation": {"clients": 2}}
+    assert build_config().norm == "group"
+    assert build_config({"privacy": free | {"epsilon": math.inf}}).norm == "batch"
+    mixed = build_config(two, {"privacy": free | {"epsilons": [math.inf, 1.0]}})
+    assert mixed.norm == "group"
+    chosen = {"network": {"norm": "group"}, "privacy": free | {"epsilon": math.inf}}
+    assert build_config(chosen).norm == "group"
+
+
+def test_toml_that_is_missing_or_broken_is_refused(tmp_path: Path):
+    with pytest.raises(BadInput, match=r"found none|got none"):
+        read_toml(tmp_path / "none.toml")
+    broken = tmp_path / "broken.toml"
+    for content in (b"search = {", b"\xff\xfe\x00"):
+        broken.write_bytes(content)
+        with pytest.raises(BadInput, match="expected TOML"):
+            read_toml(broken)
+    with pytest.raises(BadInput, match="run directory"):
+        load_config(tmp_path)
+
+
+def test_workers_are_at_most_the_clients_and_the_cores():
+    assert default_workers() == len(os.sched_getaffinity(0))

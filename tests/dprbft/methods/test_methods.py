@@ -1,0 +1,268 @@
+"""The methods: the protocol that all keep, what a client keeps, and where noise comes from."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import torch
+
+from dprbft.config.schema import Federation, RunConfig
+from dprbft.heads import to_broadcast
+from dprbft.messages import Broadcast, Release
+from dprbft.methods import Method, method_named
+from dprbft.methods.dprbft import client_finish, own_head
+from dprbft.site.round import keep_best
+from dprbft.site.site import Client, State, build_client, weights
+from panas.architecture.genome import Genome
+from panas.architecture.network import Head
+from panas.data.samples import Samples
+from panas.privacy.accounting.events import Gaussian
+from panas.privacy.noise import SystemNoise
+from panas.runtime.errors import BudgetExhausted
+from panas.runtime.seeds import stream, torch_generator
+
+METHODS = get_args(Federation.model_fields["method"].annotation)
+GENOME = Genome.parse("c4k3-max-c4k3")
+SETTING = {"learning_rate": 0.1, "noise_multiplier": 1e-6, "clip": 1.0, "batch_size": 64}
+
+
+def built(config: RunConfig, run: Path) -> Client:
+    return build_client(config, 0, run, "cpu")
+
+
+def fresh(client: Client) -> tuple[State, Broadcast]:
+    bottom = client.blueprint.bottom(GENOME, torch_generator(stream(0)))
+    head = client.blueprint.head(torch_generator(stream(1)))
+    facts = {
+        "genome": str(GENOME),
+        "setting": SETTING,
+        "histogram": [5.0] * client.blueprint.classes,
+        "plan": None,
+        "round": 0,
+        "charges": 0,
+        "local": None,
+        "global": None,
+    }
+    b, h = weights(bottom), weights(head)
+    return State(b, h, b, h, facts), to_broadcast(head, 0)
+
+
+def untouchable(samples: Samples) -> Samples:
+    """As many samples as before, of which nothing can be learnt: reading them gives NaN."""
+    return Samples(torch.full(samples.x.shape, torch.nan), samples.y * 0, samples.classes)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_keeps_the_protocol(name: str, tiny: Callable[..., RunConfig], tmp_path: Path):
+    client = built(tiny(federation__method=name), tmp_path)
+    method = method_named(name)
+    assert isinstance(method, Method)
+    state, broadcast = fresh(client)
+    lines = client.ledger.path.read_bytes()
+    trained, message = method.client_round(client, state, broadcast, 1)
+    # Only appended to, and everything that was touched is charged.
+    assert client.ledger.path.read_bytes().startswith(lines)
+    entries = client.ledger.account(0).entries
+    assert [e.phase for e in entries] == ["training"] + ["release"] * (message is not None)
+    assert client.ledger.account(0).spent() <= client.budget.epsilon
+    assert trained.facts["charges"] == len(entries)
+    assert trained.plan.rounds == 0
+    assert not all(torch.equal(trained.bottom[k], state.bottom[k]) for k in state.bottom)
+    releases = []
+    if message is not None:
+        width, classes = client.blueprint.width, client.blueprint.classes
+        releases = [Release.from_bytes(message.to_bytes(), width=width, classes=classes)]
+    answer = method.server_round(client.config, releases, broadcast, 1, stream(0, "server"))
+    assert answer.round == 1
+    finished = method.client_finish(client, trained, answer, 1)
+    assert finished.facts["kept"]["round"] == 1
+    assert 0 <= finished.facts["global"] <= 1
+    # What a client makes of the answer costs nothing.
+    assert len(client.ledger.account(0).entries) == len(entries)
+    assert state.facts["round"] == 0
+
+
+def test_the_local_method_sends_nothing_and_spends_all_on_training(
+    tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    client = built(tiny(federation__method="local"), tmp_path)
+    _, message = method_named("local").client_round(client, *fresh(client), 1)
+    assert message is None
+    account = client.ledger.account(0)
+    assert account.spent("training") > 0.95 * client.budget.epsilon
+    assert account.events("release") == []
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_nothing_is_read_if_the_ledger_refuses(
+    name: str, tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    client = built(tiny(federation__method=name, training__noise_multiplier=0.2), tmp_path)
+    client = replace(client, data=replace(client.data, train=untouchable(client.data.train)))
+    state, broadcast = fresh(client)
+    before = client.ledger.path.read_bytes()
+    with pytest.raises(BudgetExhausted):
+        method_named(name).client_round(client, state, broadcast, 1)
+    assert client.ledger.path.read_bytes() == before
+
+
+class Counting:
+    """System noise that notes who drew from it."""
+
+    drawn: dict[str, int]
+
+    def __init__(self) -> None:
+        self._source = SystemNoise()
+
+    def normal(self, *shape: int) -> torch.Tensor:
+        Counting.drawn["normal"] += 1
+        return self._source.normal(*shape)
+
+    def uniform(self, size: int) -> torch.Tensor:
+        Counting.drawn["uniform"] += 1
+        return self._source.uniform(size)
+
+
+@pytest.mark.parametrize(
+    ("name", "least"), [("dprbft", {"normal": 3, "uniform": 1}), ("local", {"normal": 1})]
+)
+def test_private_rounds_draw_their_noise_from_the_system(
+    name: str,
+    least: dict,
+    tiny: Callable[..., RunConfig],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    Counting.drawn = {"normal": 0, "uniform": 0}
+    monkeypatch.setattr("dprbft.methods.dprbft.SystemNoise", Counting)
+    monkeypatch.setattr("dprbft.site.round.SystemNoise", Counting)
+    client = built(tiny(federation__method=name), tmp_path)
+    method_named(name).client_round(client, *fresh(client), 1)
+    assert all(Counting.drawn[k] >= v for k, v in least.items())
+
+
+def test_two_rounds_from_one_state_differ_by_their_noise(
+    tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    found = []
+    for run in ("a", "b"):
+        client = built(tiny(), tmp_path / run)
+        found.append(method_named("dprbft").client_round(client, *fresh(client), 1))
+    (a, first), (b, second) = found
+    assert not torch.equal(a.bottom["adapt.weight"], b.bottom["adapt.weight"])
+    assert not torch.equal(first.arrays["B"], second.arrays["B"])
+
+
+def test_the_own_head_reads_only_the_release_and_the_noised_histogram(
+    tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    client = built(tiny(), tmp_path)
+    state, broadcast = fresh(client)
+    trained, message = method_named("dprbft").client_round(client, state, broadcast, 1)
+    blind = replace(
+        client,
+        data=replace(
+            client.data,
+            **{p: untouchable(getattr(client.data, p)) for p in ("train", "validation", "test")},
+        ),
+    )
+    seen, unseen = (own_head(c, trained, message, broadcast) for c in (client, blind))
+    assert torch.equal(seen.linear.weight, unseen.linear.weight)
+    assert torch.equal(seen.linear.bias, unseen.linear.bias)
+    assert torch.equal(seen.linear.weight, trained.head["linear.weight"])
+    # It does follow both of its sources.
+    skewed = replace(trained, facts=trained.facts | {"histogram": [50.0, *[0.0] * 9]})
+    assert not torch.equal(
+        seen.linear.bias, own_head(client, skewed, message, broadcast).linear.bias
+    )
+    other = replace(message, arrays={k: -v for k, v in message.arrays.items()})
+    assert not torch.equal(
+        seen.linear.weight, own_head(client, trained, other, broadcast).linear.weight
+    )
+
+
+def scores(monkeypatch: pytest.MonkeyPatch, table: dict[float, tuple[float, float]]) -> None:
+    """Let a head score (accuracy, cross-entropy) by the value of its first weight."""
+    monkeypatch.setattr(
+        "dprbft.site.round.head_scores",
+        lambda z, samples, head: table[round(head.linear.weight[0, 0].item(), 2)],
+    )
+
+
+def head_of(client: Client, value: float) -> Head:
+    head = Head(client.blueprint.width, client.blueprint.classes)
+    with torch.no_grad():
+        head.linear.weight.fill_(value)
+    return head
+
+
+def test_validation_chooses_and_ties_go_to_the_lower_loss(
+    tiny: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    client = built(tiny(), tmp_path)
+    state, _ = fresh(client)
+    bottom, _ = state.networks(client)
+    table = {0.1: (0.5, 2.0), 0.2: (0.5, 1.0), 0.3: (0.4, 0.1), 0.4: (0.5, 1.5), 0.5: (0.5, 0.9)}
+    scores(monkeypatch, table)
+
+    def keep(state: State, values: tuple[float, ...], round: int) -> State:
+        choices = [(v, head_of(client, v)) for v in values]
+        return keep_best(client, state, bottom, choices, round)
+
+    first = keep(state, (0.1, 0.2, 0.3), 1)
+    assert first.facts["kept"]["blend"] == 0.2
+    assert first.kept_head["linear.weight"][0, 0] == pytest.approx(0.2)
+    worse = keep(first, (0.4,), 2)  # as accurate, but with a higher loss: round 1 stays
+    assert (worse.facts["kept"]["round"], worse.facts["blend"]) == (1, 0.4)
+    assert torch.equal(worse.kept_head["linear.weight"], first.kept_head["linear.weight"])
+    better = keep(worse, (0.5,), 3)
+    assert (better.facts["kept"]["round"], better.facts["kept"]["blend"]) == (3, 0.5)
+    less = keep(better, (0.3,), 4)  # a lower loss does not make up for accuracy
+    assert less.facts["kept"]["round"] == 3
+
+
+def test_nothing_is_chosen_by_the_test_split(tiny: Callable[..., RunConfig], tmp_path: Path):
+    client = built(tiny(), tmp_path)
+    state, broadcast = fresh(client)
+    y = (client.data.test.y + 1) % client.blueprint.classes
+    other = replace(client.data, test=Samples(client.data.test.x, y, client.data.test.classes))
+    chosen = []
+    for c in (client, replace(client, data=other)):
+        done = client_finish(c, state, replace(broadcast, weight=-broadcast.weight), 1)
+        chosen.append((done.facts["kept"]["blend"], done.facts["kept"]["validation"]))
+    assert chosen[0] == chosen[1]
+
+
+@pytest.mark.parametrize(("head", "shares"), [("shared", {0.0}), ("local", {1.0})])
+def test_the_head_that_is_asked_for_is_kept(
+    tiny: Callable[..., RunConfig], tmp_path: Path, head: str, shares: set
+):
+    client = built(tiny(federation__head=head), tmp_path)
+    state, broadcast = fresh(client)
+    answer = replace(broadcast, weight=-broadcast.weight, round=1)
+    done = client_finish(client, state, answer, 1)
+    assert done.facts["kept"]["blend"] in shares
+    wanted = answer.weight if head == "shared" else broadcast.weight
+    assert torch.equal(done.kept_head["linear.weight"], wanted)
+    assert torch.equal(done.head["linear.weight"], answer.weight)
+
+
+def test_a_round_without_releases_leaves_the_head(tiny: Callable[..., RunConfig], tmp_path: Path):
+    client = built(tiny(), tmp_path)
+    _, broadcast = fresh(client)
+    answer = method_named("dprbft").server_round(client.config, [], broadcast, 4, stream(0))
+    assert answer.round == 4
+    assert torch.equal(answer.weight, broadcast.weight)
+
+
+def test_unprotected_training_is_charged_as_such(tiny: Callable[..., RunConfig], tmp_path: Path):
+    config = tiny(privacy__epsilon=float("inf"), privacy__allow_unprotected=True)
+    client = built(config, tmp_path)
+    state, message = method_named("dprbft").client_round(client, *fresh(client), 1)
+    account = client.ledger.account(0)
+    assert account.spent() == float("inf")
+    assert not any(isinstance(e, Gaussian) for e in account.events())
+    assert message.noise_multiplier is None
+    assert state.plan is None

@@ -1,0 +1,180 @@
+"""A run and its ledger: nobody pays for a round that fails, and no other ledger serves."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dprbft.config.schema import RunConfig
+from dprbft.engines.inprocess import InProcess
+from dprbft.paths import rounds_file
+from dprbft.run.stages import prepare, train_stage
+from dprbft.run.summary import summarise
+from panas.privacy.ledger.account import Account
+from panas.privacy.ledger.ledger import Ledger
+from panas.runtime.errors import BadInput, BudgetExhausted
+from panas.runtime.store import read_json, read_lines
+
+Carry = Callable[..., None]
+Tiny = Callable[..., RunConfig]
+
+
+def accounts(run: Path) -> list[Account]:
+    return Ledger(run / "ledger.jsonl").accounts()
+
+
+def rounds_charged(account: Account) -> list[int | None]:
+    return [e.round for e in account.entries if e.phase != "search"]
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.4])
+def test_nobody_is_charged_for_training_if_one_budget_is_too_small_for_it(
+    participation: float, tiny: Tiny, carry: Carry, tmp_path: Path
+):
+    run = tmp_path / "r"
+    config = tiny(
+        federation__clients=3,
+        federation__participation=participation,
+        federation__rounds=4,
+        privacy__epsilons=[8.0, 8.0, 0.003],
+    )
+    with pytest.raises(BudgetExhausted, match=r"client 2: .*epsilon 0\.003") as refused:
+        carry(run, config)
+    assert refused.value.exit_code == 3
+    assert [rounds_charged(a) for a in accounts(run)] == [[], [], []]
+    assert read_lines(rounds_file(run)) == []
+
+
+def test_nobody_is_charged_for_a_round_that_one_fixed_noise_cannot_pay(
+    tiny: Tiny, carry: Carry, tmp_path: Path
+):
+    run = tmp_path / "r"
+    config = tiny(
+        privacy__epsilons=[12.0, 8.0],
+        training__noise_multiplier=0.9,
+        training__batch_size=16,
+        federation__rounds=200,
+    )
+    with pytest.raises(BudgetExhausted, match=r"client 1: expected to stay within epsilon 8"):
+        carry(run, config)
+    whole = len(read_lines(rounds_file(run)))
+    assert whole >= 1
+    both = [r for r in range(1, whole + 1) for _ in range(2)]  # training and release
+    assert [rounds_charged(a) for a in accounts(run)] == [both, both]
+
+
+def files(run: Path) -> list[Path]:
+    return [run / "ledger.jsonl", run / "ledger.head"]
+
+
+def delete_both(run: Path, old: Path) -> None:
+    for path in files(run):
+        path.unlink()
+
+
+def delete_the_ledger(run: Path, old: Path) -> None:
+    files(run)[0].unlink()
+
+
+def put_back_old_copies(run: Path, old: Path) -> None:
+    for path in files(run):
+        shutil.copy(old / path.name, path)
+
+
+def forget_the_last_line(run: Path, old: Path) -> None:
+    lines = files(run)[0].read_bytes().splitlines(keepends=True)
+    files(run)[0].write_bytes(b"".join(lines[:-1]))
+
+
+def spend_less(run: Path, old: Path) -> None:
+    content = files(run)[0].read_bytes()
+    files(run)[0].write_bytes(content.replace(b'"steps": ', b'"steps": 0'))
+
+
+@pytest.mark.parametrize(
+    ("tamper", "message"),
+    [
+        (delete_both, "it was deleted, or another copy was put in its place"),
+        (delete_the_ledger, "no such file, although ledger.head knows of one"),
+        (put_back_old_copies, "it was deleted, or another copy was put in its place"),
+        (forget_the_last_line, "ledger.head says"),
+        (spend_less, r"line \d+ was changed"),
+    ],
+    ids=lambda x: getattr(x, "__name__", None),
+)
+def test_a_run_goes_on_with_its_own_ledger_only(
+    tamper: Callable[[Path, Path], None], message: str, tiny: Tiny, carry: Carry, tmp_path: Path
+):
+    run, old, config = tmp_path / "r", tmp_path / "old", tiny()
+    carry(run, config, stages="s")
+    old.mkdir()
+    for path in files(run):
+        shutil.copy(path, old)
+    carry(run, config)
+    carry(run, config)  # untouched, it goes on
+    tamper(run, old)
+    left = {p: p.read_bytes() for p in files(run) if p.exists()}
+    with pytest.raises(BadInput, match=message):
+        carry(run, config)
+    assert {p: p.read_bytes() for p in files(run) if p.exists()} == left
+
+
+def test_a_ledger_deleted_before_training_is_missed_too(tiny: Tiny, carry: Carry, tmp_path: Path):
+    run, config = tmp_path / "r", tiny()
+    carry(run, config, stages="s")
+    delete_both(run, tmp_path)
+    with pytest.raises(BadInput, match="it was deleted"):
+        prepare(run, config, resume=True)
+
+
+@pytest.mark.parametrize("moment", ["round 1 of 3", "round 2: client 0", "round 2: client 1"])
+def test_a_ledger_exchanged_while_it_trains_is_missed(
+    moment: str, tiny: Tiny, carry: Carry, tmp_path: Path
+):
+    run, old, right = tmp_path / "r", tmp_path / "old", tmp_path / "right"
+    config = tiny(federation__rounds=3)
+    carry(run, config, stages="st")
+
+    def keep(where: Path) -> None:
+        where.mkdir()
+        for path in files(run):
+            shutil.copy(path, where)
+
+    def report(text: str) -> None:
+        if text.startswith(moment):
+            keep(right)
+            put_back_old_copies(run, old)
+
+    keep(old)
+
+    with pytest.raises(BadInput, match="put the right"), InProcess(1) as engine:
+        train_stage(run, config, engine, "cpu", report)
+    assert read_json(run / "checkpoint" / "latest.json")["round"] == 1
+    put_back_old_copies(run, right)
+    carry(run, config)
+
+
+def test_checkpoint_and_summary_note_the_ledgers_last_line(
+    tiny: Tiny, carry: Carry, tmp_path: Path
+):
+    run, config = tmp_path / "r", tiny()
+    carry(run, config)
+    count, digest = Ledger(run / "ledger.jsonl").head()
+    assert count == len((run / "ledger.jsonl").read_bytes().splitlines())
+    summary = summarise(run, config)
+    assert summary["ledger"] == {"count": count, "hash": digest, "unit": "one training sample"}
+    noted = read_json(run / "checkpoint" / "round-001" / "rounds.json")["ledger"]
+    assert noted == {"count": count, "hash": digest}
+    assert {c["relation"] for c in summary["clients"]} == {"add-or-remove-one"}
+
+
+def test_everything_that_a_whole_run_charged_came_to_its_end(
+    tiny: Tiny, carry: Carry, tmp_path: Path
+):
+    run = tmp_path / "r"
+    carry(run, tiny(federation__rounds=2))
+    kinds = [json.loads(x)["kind"] for x in (run / "ledger.jsonl").read_bytes().splitlines()]
+    assert kinds.count("charge") == kinds.count("commit") == 2 * (1 + 2 * 2)
+    assert all(e.finished for a in accounts(run) for e in a.entries)

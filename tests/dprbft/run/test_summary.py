@@ -1,0 +1,101 @@
+"""The summary: every field of the contract, with the words for what has no number."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dprbft.config.schema import RunConfig
+from dprbft.run.summary import summarise
+from dprbft.simulation.federation import load_federation
+from panas.architecture.network import parameter_count
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_json
+from panas.training.checkpoint import load_network
+from panas.training.sgd import accuracy
+
+TOP = {
+    "preset": str,
+    "dataset": str,
+    "seed": int,
+    "clients": list,
+    "accuracy": dict,
+    "communication": dict,
+    "seconds": dict,
+    "versions": dict,
+}
+CLIENT = {"id", "genome", "parameters", "bytes", "accuracy", "epsilon"}
+
+
+def strict(text: str) -> dict:
+    """JSON without the tokens that only some readers know."""
+
+    def refuse(token: str) -> None:
+        raise AssertionError(f"{token} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_the_summary_has_every_field_of_the_contract(
+    tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
+):
+    run, config = tmp_path / "r", tiny()
+    carry(run, config)
+    summary = summarise(run, config)
+    strict((run / "summary.json").read_text())
+    assert summary == read_json(run / "summary.json")
+    for key, kind in TOP.items():
+        assert isinstance(summary[key], kind), key
+    assert summary["finished"] is True
+    assert summary["accuracy"].keys() >= {"mean", "std"}
+    assert summary["communication"]["up_bytes"] > 0
+    assert summary["communication"]["down_bytes"] > 0
+    assert summary["seconds"].keys() == {"search", "tune", "train", "audit"}
+    assert "simulator" in summary["view"]
+    for c, data in zip(summary["clients"], load_federation(config).clients, strict=True):
+        assert c.keys() >= CLIENT
+        assert c["accuracy"].keys() >= {"local_last", "global_last", "best", "selected"}
+        assert c["epsilon"].keys() >= {"budget", "spent", "release", "search"}
+        assert c["epsilon"]["spent"] <= c["epsilon"]["budget"] == 8.0
+        bottom, head, _ = load_network(run / "models" / f"client-{data.id:03d}.safetensors")
+        assert c["accuracy"]["selected"] == accuracy(bottom, head, data.test)
+        assert c["accuracy"]["best"] >= c["accuracy"]["selected"]
+        assert 0 <= c["parameters"] - parameter_count(bottom) <= parameter_count(head)
+    mean = sum(c["accuracy"]["selected"] for c in summary["clients"]) / 2
+    assert summary["accuracy"]["mean"] == pytest.approx(mean)
+
+
+def test_what_is_unprotected_is_infinity_in_words(
+    tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
+):
+    run = tmp_path / "r"
+    config = tiny(
+        privacy__release="raw_rows",
+        privacy__search="unaccounted",
+        privacy__allow_unprotected=True,
+    )
+    carry(run, config)
+    summarise(run, config)
+    for c in strict((run / "summary.json").read_text())["clients"]:
+        assert c["epsilon"]["release"] == c["epsilon"]["search"] == "infinity"
+        assert c["epsilon"]["spent"] == "infinity"
+        assert 0 < c["epsilon"]["training"] <= 8.0
+
+
+def test_an_infinite_budget_is_infinity_in_words(
+    tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
+):
+    run = tmp_path / "r"
+    config = tiny(privacy__epsilon=math.inf, privacy__allow_unprotected=True)
+    carry(run, config)
+    summarise(run, config)
+    (first, _) = strict((run / "summary.json").read_text())["clients"]
+    assert first["epsilon"]["budget"] == "infinity"
+
+
+def test_there_is_no_summary_before_training(tiny: Callable[..., RunConfig], tmp_path: Path):
+    with pytest.raises(BadInput):
+        summarise(tmp_path, tiny())
+    assert list(tmp_path.iterdir()) == []

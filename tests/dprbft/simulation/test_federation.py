@@ -1,0 +1,177 @@
+"""The clients of a run: every sample in one place only, the same place for everyone."""
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dprbft.config.participation import participants
+from dprbft.config.schema import RunConfig
+from dprbft.simulation.federation import Federation, load_federation
+from panas.data.samples import Samples
+from panas.runtime.errors import BadInput
+
+N = 600
+PARTS = ("search", "train", "validation", "test")
+
+
+@pytest.fixture
+def numbered(tmp_path: Path) -> str:
+    """A data set whose images spell their own number, so that no two are equal."""
+    x = np.zeros((N, 8, 8), np.uint8)
+    x[:, 0, 0], x[:, 0, 1] = np.arange(N) // 256, np.arange(N) % 256
+    y = np.random.default_rng(0).integers(0, 5, (N, 1))
+    path = tmp_path / "numbered.npz"
+    np.savez(path, train_images=x, train_labels=y, test_images=x[:0], test_labels=y[:0])
+    return str(path)
+
+
+def numbers(samples: Samples) -> list[int]:
+    return [int(a) * 256 + int(b) for a, b in zip(*samples.x[:, 0, 0, :2].T, strict=True)]
+
+
+def everything(federation: Federation) -> list[int]:
+    parts = [getattr(c, p) for c in federation.clients for p in PARTS]
+    return [i for part in (*parts, federation.public) for i in numbers(part)]
+
+
+@pytest.mark.parametrize("partition", ["iid", "dirichlet", "classes"])
+@pytest.mark.parametrize("search", ["proxy", "data-free", "dp", "unaccounted"])
+def test_no_sample_is_in_two_places(
+    numbered: str, tiny: Callable[..., RunConfig], partition: str, search: str
+):
+    config = tiny(
+        data__dataset=numbered,
+        data__limit=None,
+        federation__clients=5,
+        federation__partition=partition,
+        privacy__search=search,
+        privacy__allow_unprotected=True,
+    )
+    federation = load_federation(config)
+    found = everything(federation)
+    assert len(found) == len(set(found))
+    if partition != "classes":  # there, a class that nobody owns is left out
+        assert sorted(found) == list(range(N))
+    for c in federation.clients:
+        assert bool(len(c.search)) == (search in ("dp", "unaccounted"))
+        assert min(len(c.train), len(c.validation), len(c.test)) > 0
+
+
+@pytest.mark.parametrize(("search", "same"), [("dp", True), ("unaccounted", False)])
+def test_no_label_decides_who_is_in_the_split_that_a_dp_search_pays_for(
+    search: str, same: bool, tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    """Parts compose in parallel only if they are drawn beforehand; by class, they are not."""
+    found = []
+    for name, seed in (("a", 0), ("b", 1)):
+        x = np.zeros((N, 8, 8), np.uint8)
+        x[:, 0, 0], x[:, 0, 1] = np.arange(N) // 256, np.arange(N) % 256
+        y = np.random.default_rng(seed).integers(0, 5, (N, 1))
+        np.savez(
+            tmp_path / name, train_images=x, train_labels=y, test_images=x[:0], test_labels=y[:0]
+        )
+        config = tiny(
+            data__dataset=str(tmp_path / f"{name}.npz"),
+            data__public_fraction=0.0,
+            data__limit=None,
+            federation__clients=1,
+            federation__partition="iid",
+            privacy__search=search,
+            privacy__allow_unprotected=True,
+        )
+        (client,) = load_federation(config).clients
+        assert len(client.search) == N // 5
+        found.append(numbers(client.search))
+    assert (found[0] == found[1]) == same
+
+
+def test_a_limit_bounds_the_private_samples(numbered: str, tiny: Callable[..., RunConfig]):
+    federation = load_federation(tiny(data__dataset=numbered, data__limit=100))
+    assert sum(len(getattr(c, p)) for c in federation.clients for p in PARTS) == 100
+    assert len(federation.public) == N // 4
+
+
+@pytest.mark.slow
+def test_another_process_sees_the_same_clients(tiny: Callable[..., RunConfig]):
+    config = tiny(seed=3)
+    code = (
+        "import sys, hashlib\n"
+        "from dprbft.config.schema import RunConfig\n"
+        "from dprbft.simulation.federation import load_federation\n"
+        "f = load_federation(RunConfig.model_validate_json(sys.argv[1]))\n"
+        "d = hashlib.sha256(b''.join(c.train.x.numpy().tobytes() for c in f.clients))\n"
+        "print(d.hexdigest())"
+    )
+    here = subprocess.run(
+        [sys.executable, "-c", code, config.model_dump_json()],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[3],
+    )
+    import hashlib
+
+    f = load_federation(config)
+    mine = hashlib.sha256(b"".join(c.train.x.numpy().tobytes() for c in f.clients))
+    assert here.stdout.strip() == mine.hexdigest()
+
+
+def test_another_seed_shares_the_data_out_anew(numbered: str, tiny: Callable[..., RunConfig]):
+    a, b = (load_federation(tiny(data__dataset=numbered, seed=s)).clients[0] for s in (0, 1))
+    assert numbers(a.train) != numbers(b.train)
+
+
+def test_a_client_of_one_class_is_told_of(tiny: Callable[..., RunConfig]):
+    config = tiny(federation__partition="classes", federation__classes_per_client=1, seed=11)
+    with pytest.warns(UserWarning, match="client 0 has samples of one class only"):
+        load_federation(config)
+
+
+def test_clients_that_would_have_nothing_are_refused(tiny: Callable[..., RunConfig]):
+    with pytest.raises(BadInput, match="samples"):
+        load_federation(tiny(federation__clients=201, federation__partition="iid"))
+    with pytest.raises(BadInput, match="train, validate and test client"):
+        load_federation(tiny(federation__clients=100, federation__partition="iid"))
+    with pytest.raises(BadInput, match="use fewer clients"):
+        load_federation(tiny(federation__clients=30))
+
+
+def test_delta_must_be_below_one_over_n_of_every_client(tiny: Callable[..., RunConfig]):
+    smallest = max(len(c.train) for c in load_federation(tiny()).clients)
+    load_federation(tiny(privacy__delta=0.99 / smallest))
+    with pytest.raises(BadInput, match="delta below 1/n"):
+        load_federation(tiny(privacy__delta=1 / smallest))
+
+
+def test_one_client_and_many_clients(tiny: Callable[..., RunConfig]):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert len(load_federation(tiny(federation__clients=1)).clients) == 1
+        many = tiny(federation__clients=25, data__limit=None)
+        assert len(load_federation(many).clients) == 25
+
+
+@pytest.mark.parametrize(("share", "size"), [(1.0, 8), (0.5, 4), (0.3, 2), (0.01, 1)])
+def test_participants_are_public_and_known_beforehand(
+    tiny: Callable[..., RunConfig], share: float, size: int
+):
+    config = tiny(
+        federation__clients=8, federation__participation=share, federation__rounds=6, seed=4
+    )
+    rounds = participants(config)
+    assert rounds == participants(config)
+    assert len(rounds) == 6
+    for chosen in rounds:
+        assert len(chosen) == len(set(chosen)) == size
+        assert set(chosen) <= set(range(8))
+    if share < 1:
+        assert len({tuple(c) for c in rounds}) > 1
+    longer = config.model_copy(
+        update={"federation": config.federation.model_copy(update={"rounds": 9})}
+    )
+    assert participants(longer)[:6] == rounds

@@ -1,0 +1,272 @@
+"""A client's state, and the plan that follows from what its budget has left."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from dprbft.config.participation import LABEL_SHARE, participants
+from dprbft.config.schema import RunConfig
+from dprbft.site.plan import current_plan, plan_facts
+from dprbft.site.round import after_release, train_locally
+from dprbft.site.site import Client, State, build_client, check_finite, settings_of, weights
+from panas.architecture.genome import Genome
+from panas.architecture.network import Head
+from panas.privacy.accounting.epsilon import epsilon
+from panas.privacy.accounting.events import Gaussian, RandomizedResponse
+from panas.privacy.plan import cost, release_multiplier
+from panas.privacy.release.mechanisms import flip_for
+from panas.runtime.errors import BadInput, BudgetExhausted
+from panas.runtime.seeds import stream, torch_generator
+
+GENOME = Genome.parse("c4k3-max-c4k3")
+SETTING = {"learning_rate": 0.5, "noise_multiplier": 1e-6, "clip": 1.0, "batch_size": 64}
+
+
+def state_of(client: Client, **facts: object) -> State:
+    bottom = client.blueprint.bottom(GENOME, torch_generator(stream(0)))
+    head = client.blueprint.head(torch_generator(stream(1)))
+    b, h = weights(bottom), weights(head)
+    known = {
+        "genome": str(GENOME),
+        "setting": SETTING,
+        "histogram": None,
+        "plan": None,
+        "round": 0,
+        "charges": 0,
+    }
+    return State(b, h, b, {k: 2 * v for k, v in h.items()}, known | facts)
+
+
+@pytest.fixture
+def client(tiny: Callable[..., RunConfig], tmp_path: Path) -> Client:
+    return build_client(tiny(federation__rounds=2), 0, tmp_path, "cpu")
+
+
+def charge(client: Client, event: Gaussian, phase: str = "training") -> None:
+    client.ledger.charge(
+        client.id, event, phase=phase, mechanism="test", recipient="nobody", sensitivity=1.0
+    )
+
+
+def test_a_state_survives_its_bytes(client: Client):
+    state = state_of(client, plan=None, local=0.25, kept={"round": 3})
+    back = State.from_bytes(state.to_bytes(), Path("state"))
+    assert back.facts == state.facts
+    for group in ("bottom", "head", "kept_bottom", "kept_head"):
+        mine, theirs = getattr(state, group), getattr(back, group)
+        assert mine.keys() == theirs.keys()
+        assert all(torch.equal(mine[k], theirs[k]) for k in mine)
+    bottom, head = back.networks(client)
+    _, kept = back.kept(client)
+    assert torch.equal(kept.linear.weight, 2 * head.linear.weight)
+    x = client.data.test.inputs()
+    assert bottom(x).shape == (len(x), client.blueprint.width)
+
+
+def test_a_plan_survives_the_facts(client: Client):
+    plan = current_plan(client, state_of(client))
+    state = State.from_bytes(state_of(client, plan=plan_facts(plan)).to_bytes(), Path("s"))
+    assert state.plan == plan
+    assert state_of(client).plan is None
+
+
+def test_a_damaged_state_is_refused_by_name(client: Client):
+    content = bytearray(state_of(client).to_bytes())
+    content[-5] ^= 1
+    with pytest.raises(BadInput, match="round-001"):
+        State.from_bytes(bytes(content), Path("checkpoint/round-001"))
+    with pytest.raises(BadInput):
+        State.from_bytes(b"nothing", Path("state"))
+
+
+def test_building_a_client_opens_its_account_once(client: Client, tmp_path: Path):
+    before = client.ledger.path.read_bytes()
+    again = build_client(client.config, 0, tmp_path, "cpu")
+    assert client.ledger.path.read_bytes() == before
+    assert again.budget == client.budget
+
+
+@pytest.mark.parametrize("release", ["noisy_rows", "moments"])
+def test_a_client_that_trains_alone_plans_for_no_release(
+    release: str, tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    config = tiny(privacy__release=release, federation__method="local", federation__rounds=2)
+    client = build_client(config, 0, tmp_path, "cpu")
+    account = client.ledger.account(0)
+    assert (account.relation, account.subsets) == ("add-or-remove-one", ("train",))
+    plan = current_plan(client, state_of(client))
+    assert plan.relation == account.relation
+    assert plan.releases == 0
+    for _ in range(plan.rounds):
+        charge(client, plan.training_event)
+    assert client.ledger.account(0).spent() > 0.98 * client.budget.epsilon
+
+
+def test_the_first_plan_fits_the_budget_and_what_was_spent(client: Client):
+    charge(client, Gaussian(6.0), "search")
+    plan = current_plan(client, state_of(client))
+    assert (plan.rounds, plan.releases) == (2, 2)
+    total = cost([Gaussian(6.0), *plan.events()], client.budget)
+    assert 0.98 * client.budget.epsilon < total <= client.budget.epsilon
+
+
+def test_more_noise_than_the_least_is_kept_and_buys_sharper_releases(client: Client):
+    least = current_plan(client, state_of(client))
+    loud = SETTING | {"noise_multiplier": 3 * least.noise_multiplier}
+    plan = current_plan(client, state_of(client, setting=loud))
+    assert plan.noise_multiplier == pytest.approx(3 * least.noise_multiplier)
+    assert plan.release_noise < least.release_noise
+    assert cost(plan.events(), client.budget) <= client.budget.epsilon
+
+
+def test_a_plan_goes_on_while_every_charge_is_accounted_for(client: Client):
+    plan = current_plan(client, state_of(client))
+    rest = dataclasses.replace(plan, rounds=1, releases=1)
+    charge(client, plan.release_event)
+    state = state_of(client, plan=plan_facts(rest), charges=1)
+    assert current_plan(client, state) == rest
+
+
+def test_a_charge_that_no_round_accounts_for_raises_all_noise_that_is_left(
+    tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    client = build_client(tiny(federation__rounds=3), 0, tmp_path, "cpu")
+    plan = current_plan(client, state_of(client))
+    one, rest = (dataclasses.replace(plan, rounds=k, releases=k) for k in (1, 2))
+    for event in (*one.events(), *one.events()):
+        charge(client, event)
+    stretched = current_plan(client, state_of(client, plan=plan_facts(rest), charges=2))
+    factor = stretched.noise_multiplier / rest.noise_multiplier
+    assert factor > 1.02
+    assert stretched.release_noise / rest.release_noise == pytest.approx(factor)
+    spent = client.ledger.account(0).protected()
+    assert cost([*spent, *stretched.events()], client.budget) <= client.budget.epsilon
+
+
+def test_a_death_in_the_first_round_raises_all_noise_alike(client: Client):
+    plan = current_plan(client, state_of(client))
+    charge(client, plan.training_event)
+    again = current_plan(client, state_of(client))
+    factor = again.noise_multiplier / plan.noise_multiplier
+    assert 1.02 < factor < 3
+    assert again.release_noise / plan.release_noise == pytest.approx(factor)
+
+
+def test_a_last_round_that_died_when_all_was_spent_is_skipped(client: Client):
+    plan = current_plan(client, state_of(client))
+    for event in plan.events():
+        charge(client, event)
+    last = dataclasses.replace(plan, rounds=1, releases=1)
+    assert current_plan(client, state_of(client, plan=plan_facts(last), charges=2)) is None
+
+
+def test_a_budget_with_nothing_left_is_refused(tiny: Callable[..., RunConfig], tmp_path: Path):
+    client = build_client(tiny(privacy__epsilon=0.05), 0, tmp_path, "cpu")
+    charge(client, Gaussian(release_multiplier(client.budget, 1, 0.9999)))
+    with pytest.raises(BudgetExhausted, match="raise --epsilon"):
+        current_plan(client, state_of(client))
+
+
+def test_a_noise_that_the_user_fixed_is_taken_as_it_is(
+    tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    client = build_client(tiny(training__noise_multiplier=0.7), 0, tmp_path, "cpu")
+    plan = current_plan(client, state_of(client))
+    assert plan.noise_multiplier == 0.7
+    charge(client, Gaussian(10.0))
+    assert current_plan(client, state_of(client, plan=plan_facts(plan), charges=0)) == plan
+
+
+def test_a_schedule_counts_the_rounds_that_a_client_takes_part_in(
+    tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    config = tiny(federation__clients=4, federation__participation=0.5, federation__rounds=6)
+    schedules = [build_client(config, i, tmp_path, "cpu").schedule() for i in range(4)]
+    taken = [sum(i in c for c in participants(config)) for i in range(4)]
+    assert [s.rounds for s in schedules] == [s.releases for s in schedules] == taken
+    assert sum(taken) == 12
+
+
+def test_noisy_rows_are_planned_for_one_record_which_leaves_once(
+    tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    config = tiny(privacy__release="noisy_rows", federation__rounds=3)
+    client = build_client(config, 0, tmp_path, "cpu")
+    schedule = client.schedule()
+    assert (schedule.rounds, schedule.releases, schedule.classes) == (3, 1, 10)
+    p = config.privacy
+    label = RandomizedResponse(schedule.flip, 10)
+    half = LABEL_SHARE * p.release_share * p.epsilon
+    assert epsilon([label], 0.0001, relation="replace-one") <= half + 1e-6
+    assert flip_for(half, 10) == schedule.flip
+    plan = current_plan(client, state_of(client))
+    share = cost([plan.release_event], client.budget, relation="replace-one")
+    assert share >= 0.98 * p.release_share * p.epsilon
+    total = cost(plan.events(), client.budget, relation="replace-one")
+    assert 0.98 * p.epsilon < total <= p.epsilon
+    # After a round's release the same record stays planned for, while there are rounds.
+    rest = dataclasses.replace(plan, rounds=1)
+    assert after_release(rest) == rest
+    assert after_release(dataclasses.replace(plan, rounds=0)).releases == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "moves"),
+    [
+        ({}, False),
+        ({"federation__train_head": True}, True),
+        ({"federation__method": "local"}, True),
+        ({"federation__head_init": "random"}, True),
+    ],
+)
+def test_one_rule_says_whether_the_head_moves(
+    tiny: Callable[..., RunConfig], tmp_path: Path, changes: dict, moves: bool
+):
+    client = build_client(tiny(**changes), 0, tmp_path, "cpu")
+    assert client.train_head == client.blueprint.head_moves == moves
+    state = state_of(client)
+    bottom, head = state.networks(client)
+    train_locally(client, state, bottom, head, 1)
+    assert torch.equal(head.linear.weight, state.head["linear.weight"]) != moves
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"federation__method": "local"},
+        {"privacy__release": "none"},
+        {"privacy__release": "public_rows"},
+        {"federation__method": "local", "privacy__release": "noisy_rows"},
+        {"privacy__release": "raw_rows", "privacy__allow_unprotected": True},
+    ],
+)
+def test_what_no_budget_can_pay_for_is_not_planned(
+    tiny: Callable[..., RunConfig], tmp_path: Path, changes: dict
+):
+    schedule = build_client(tiny(**changes), 0, tmp_path, "cpu").schedule()
+    assert (schedule.rounds, schedule.releases) == (1, 0)
+
+
+def test_settings_need_search_and_tuning(client: Client, tmp_path: Path):
+    with pytest.raises(BadInput, match=r"search.client-000.best\.json"):
+        settings_of(tmp_path, client)
+
+
+def test_weights_that_blew_up_are_refused(client: Client):
+    bottom = client.blueprint.bottom(GENOME, torch_generator(stream(0)))
+    check_finite(bottom, 0)
+    with torch.no_grad():
+        next(bottom.parameters()).view(-1)[0] = torch.nan
+    with pytest.raises(BadInput, match=r"client 3.*learning_rate"):
+        check_finite(bottom, 3)
+
+
+def test_weights_are_a_copy():
+    head = Head(3, 2)
+    copied = weights(head)
+    with torch.no_grad():
+        head.linear.weight.zero_()
+    assert bool(copied["linear.weight"].any())

@@ -1,0 +1,278 @@
+"""The server: least squares, class means and SGD as their definitions say, and nothing between."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dprbft.heads import (
+    aggregate,
+    blend,
+    mean_head,
+    ridge_head,
+    rows_variance,
+    targets,
+    to_broadcast,
+    to_head,
+    with_prior,
+)
+from dprbft.messages import Broadcast, Release
+from panas.architecture.network import ETF_SCALE, build_head, simplex_etf
+from panas.privacy.noise import SystemNoise
+from panas.privacy.release.mechanisms import (
+    KINDS,
+    Kind,
+    class_sums,
+    clip_rows,
+    debiased_moments,
+    moments,
+    noise_scale,
+    noisy_rows,
+)
+from panas.runtime.errors import BadInput
+from panas.training.sgd import Optimisation
+
+D, CLASSES = 6, 3
+HOW = Optimisation(learning_rate=0.3, batch_size=7, epochs=2)
+
+
+def rows(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    y = torch.randint(CLASSES, (n,), generator=g)
+    return torch.rand(n, D, generator=g) + F.one_hot(y, D), y
+
+
+def release_of(kind: Kind, n: int = 40, seed: int = 0, m: float | None = None) -> Release:
+    z, y = rows(n, seed)
+    scale, noise = noise_scale(kind, m), SystemNoise()
+    flip = 0.5 if m and kind == "noisy_rows" else None
+    if kind in ("raw_rows", "public_rows"):
+        arrays = {"z": z, "y": y}
+    elif kind == "noisy_rows":
+        arrays = noisy_rows(z, y, CLASSES, scale, flip or 0.0, noise)
+    else:
+        mechanism = moments if kind == "moments" else class_sums
+        arrays = mechanism(z, y, CLASSES, scale, noise)
+    return Release(seed, 1, kind, m, "receipt", arrays, flip)
+
+
+def previous(bias: float = 0.0) -> Broadcast:
+    g = torch.Generator().manual_seed(9)
+    return Broadcast(0, torch.randn(CLASSES, D, generator=g), torch.full((CLASSES,), bias))
+
+
+def answer(releases: list[Release], before: Broadcast) -> Broadcast:
+    return aggregate(releases, before, round=4, how=HOW, rng=np.random.default_rng(3))
+
+
+def test_targets_are_the_logits_of_the_perfect_simplex_head() -> None:
+    for classes in (1, 2, 5):
+        weight = simplex_etf(3 * classes, classes).double()
+        # The ideal representation of a class: uniform on the coordinates that it owns.
+        ideal = torch.zeros(classes, 3 * classes, dtype=torch.float64)
+        for c in range(classes):
+            ideal[c, 3 * c : 3 * c + 3] = 3**-0.5
+        torch.testing.assert_close(ideal @ weight.T, targets(classes), rtol=1e-6, atol=1e-5)
+
+
+def test_ridge_without_noise_is_least_squares_on_the_pooled_rows() -> None:
+    releases = [release_of("moments", 40, seed) for seed in (0, 1, 2)]
+    u = torch.cat([clip_rows(rows(40, s)[0].double()) for s in (0, 1, 2)])
+    y = torch.cat([rows(40, s)[1] for s in (0, 1, 2)])
+    oracle = torch.linalg.lstsq(u, targets(CLASSES)[y]).solution.T
+    head = ridge_head(releases, previous())
+    torch.testing.assert_close(head.linear.weight.double(), oracle, rtol=2e-2, atol=2e-2)
+    logits = head(u.float())
+    assert float((logits.argmax(1) == y).double().mean()) > 0.9
+
+
+def test_rows_without_noise_give_the_head_of_their_moments() -> None:
+    expected = answer([release_of("moments", 40, seed) for seed in (0, 1)], previous())
+    u = [clip_rows(rows(40, seed)[0]) for seed in (0, 1)]
+    kinds: list[Kind] = ["noisy_rows", "public_rows"]
+    for kind in kinds:
+        releases = [
+            Release(i, 1, kind, None, "", {"z": z, "y": rows(40, i)[1]}) for i, z in enumerate(u)
+        ]
+        got = answer(releases, previous())
+        torch.testing.assert_close(got.weight, expected.weight, rtol=1e-3, atol=1e-3)
+
+
+def moment_errors(n: int, scale: float, flip: float, classes: int) -> tuple[Tensor, Tensor]:
+    """Errors of A off its diagonal, and of B, over many noisy releases of the same rows."""
+    d, draws = 8, 300
+    z = clip_rows(torch.randn(n, d, generator=torch.Generator().manual_seed(0)))
+    y = torch.arange(n) % classes
+    errors: tuple[list[Tensor], list[Tensor]] = ([], [])
+    for _ in range(draws):
+        out = noisy_rows(z, y, classes, scale, flip, SystemNoise())
+        A, B = debiased_moments(out["z"], out["y"], classes, scale, flip)
+        errors[0].append((A - z.double().T @ z.double())[~torch.eye(d).bool()])
+        errors[1].append((B - F.one_hot(y, classes).double().T @ z.double()).flatten())
+    return torch.stack(errors[0]), torch.stack(errors[1])
+
+
+@pytest.mark.parametrize(
+    ("n", "scale", "flip", "classes"),
+    [(50, 2.0, 0.3, 5), (50, 0.3, 0.3, 5), (40, 0.05, 0.9, 4)],
+)
+def test_the_noise_that_the_server_reckons_with_is_that_of_its_estimates(
+    n: int, scale: float, flip: float, classes: int
+) -> None:
+    of_A, of_B = moment_errors(n, scale, flip, classes)
+    measured = max(2 * float(of_A.var()), float(of_B.var()))
+    assert rows_variance(n, classes, 8, scale, flip) == pytest.approx(measured, rel=0.25)
+    assert rows_variance(n, classes, 8, scale / 2, flip / 2) < 0.7 * measured
+
+
+def test_many_noisy_rows_find_the_head_of_their_moments() -> None:
+    before = previous()
+    target = answer([release_of("moments", 20_000)], before).weight
+
+    def gap(release: Release) -> float:
+        return float((answer([release], before).weight - target).norm() / target.norm())
+
+    assert gap(release_of("noisy_rows", 20_000, m=0.2)) < 0.5
+    biased = release_of("noisy_rows", 20_000, m=0.2)
+    # The planted bug: rows whose noise and flips the server does not know of.
+    assert gap(replace(biased, noise_multiplier=None, flip=None)) > 0.6
+
+
+def test_ridge_is_the_minimum_of_its_objective() -> None:
+    m, before = 0.7, previous()
+    quiet = [release_of("moments", 40, seed) for seed in (0, 1)]
+    releases = [Release(r.client, 1, r.kind, m, "", r.arrays) for r in quiet]
+    u = torch.cat([clip_rows(rows(40, s)[0].double()) for s in (0, 1)])
+    y = torch.cat([rows(40, s)[1] for s in (0, 1)])
+    ridge = 2 * math.sqrt(2) * m * math.sqrt(D * 2)
+    # Ridge around W0: rows of sqrt(ridge) I with targets sqrt(ridge) W0^T, solved as one system.
+    X = torch.cat([u, math.sqrt(ridge) * torch.eye(D, dtype=torch.float64)])
+    T = torch.cat([targets(CLASSES)[y], math.sqrt(ridge) * before.weight.double().T])
+    oracle = torch.linalg.lstsq(X, T).solution.T
+    got = ridge_head(releases, before).linear.weight.double()
+    torch.testing.assert_close(got, oracle, rtol=1e-4, atol=1e-4)
+
+
+def test_ridge_with_huge_noise_stays_near_the_previous_head() -> None:
+    before = previous()
+    zero = release_of("moments", 40, 0)
+    head = ridge_head([Release(0, 1, "moments", 1e6, "", zero.arrays)], before)
+    torch.testing.assert_close(head.linear.weight, before.weight, rtol=1e-3, atol=1e-3)
+    drowned = [release_of("moments", 5, seed, m=300.0) for seed in range(4)]
+    weight = ridge_head(drowned, before).linear.weight.detach()
+    # Noise over ridge: the head moves by the scale of its targets, it does not explode.
+    assert bool(torch.isfinite(weight).all())
+    assert float((weight - before.weight).norm()) < 5 * ETF_SCALE
+
+
+def test_two_clients_are_one_client_with_both_their_rows() -> None:
+    z, y = (torch.cat(parts) for parts in zip(rows(20, 0), rows(30, 1), strict=True))
+    kinds: list[Kind] = ["moments", "class_sums"]
+    for kind in kinds:
+        mechanism = moments if kind == "moments" else class_sums
+        joint = Release(0, 1, kind, None, "", mechanism(z, y, CLASSES, 0.0, SystemNoise()))
+        apart = [release_of(kind, 20, 0), release_of(kind, 30, 1)]
+        a, b = answer([joint], previous()), answer(apart, previous())
+        torch.testing.assert_close(a.weight, b.weight, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(a.bias, b.bias, rtol=1e-3, atol=1e-3)
+
+
+def test_mean_head_is_the_nearest_class_mean() -> None:
+    z, y = rows(60, 0)
+    u = clip_rows(z.double())
+    means = torch.stack([u[y == c].mean(0) for c in range(CLASSES)])
+    nearest = torch.cdist(u, means).argmin(1)
+    head = mean_head([release_of("class_sums", 60, 0)], previous())
+    assert torch.equal(head(u.float()).argmax(1), nearest)
+    torch.testing.assert_close(head.linear.weight.double(), ETF_SCALE * means, rtol=1e-4, atol=1e-4)
+    bias = -ETF_SCALE / 2 * means.square().sum(1)
+    torch.testing.assert_close(head.linear.bias.double(), bias, rtol=1e-4, atol=1e-4)
+
+
+def test_a_class_that_the_noise_drowns_keeps_its_old_row() -> None:
+    S = torch.ones(CLASSES, D)
+    counts = torch.tensor([50.0, 2.0, -3.0])
+    before = previous(bias=0.25)
+    m = 1.5
+    floor = 2 * math.sqrt(2) * m
+    assert counts[1] < floor < counts[0]
+    release = Release(0, 1, "class_sums", m, "", {"S": S, "counts": counts})
+    head = mean_head([release], before)
+    torch.testing.assert_close(head.linear.weight[0], torch.full((D,), ETF_SCALE / 50))
+    assert torch.equal(head.linear.weight[1:], before.weight[1:])
+    assert torch.equal(head.linear.bias[1:], before.bias[1:])
+
+
+def test_raw_rows_train_by_plain_sgd() -> None:
+    releases = [release_of("raw_rows", 20, seed) for seed in (0, 1)]
+    got = answer(releases, previous(bias=0.1))
+    z, y = (torch.cat(p) for p in zip(rows(20, 0), rows(20, 1), strict=True))
+    before = previous(bias=0.1)
+    W, b = before.weight.double(), before.bias.double()
+    rng = np.random.default_rng(3)
+    for _ in range(HOW.epochs):
+        order = torch.from_numpy(rng.permutation(40))
+        for start in range(0, 40, HOW.batch_size):
+            at = order[start : start + HOW.batch_size]
+            x = z[at].double()
+            # The gradient of mean cross-entropy, by hand.
+            residual = torch.softmax(x @ W.T + b, 1) - F.one_hot(y[at], CLASSES)
+            W = W - HOW.learning_rate * residual.T @ x / len(at)
+            b = b - HOW.learning_rate * residual.mean(0)
+    torch.testing.assert_close(got.weight.double(), W, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(got.bias.double(), b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_is_a_broadcast_of_the_round_and_leaves_the_previous_alone(kind: Kind) -> None:
+    before = previous()
+    weight = before.weight.clone()
+    got = answer([release_of(kind)], before)
+    assert got.round == 4
+    assert torch.equal(before.weight, weight)
+    again = Broadcast.from_bytes(got.to_bytes(), width=D, classes=CLASSES)
+    assert torch.equal(again.weight, got.weight)
+
+
+def test_mixed_kinds_and_no_releases_are_refused() -> None:
+    with pytest.raises(BadInput, match="one kind"):
+        answer([release_of("moments"), release_of("class_sums")], previous())
+    with pytest.raises(BadInput, match="one kind"):
+        answer([], previous())
+
+
+def test_heads_and_broadcasts_convert_without_sharing_memory() -> None:
+    head = build_head(D, CLASSES, init="random", generator=torch.Generator().manual_seed(0))
+    message = to_broadcast(head, 3)
+    with torch.no_grad():
+        head.linear.weight.zero_()
+    assert bool(message.weight.any())
+    copy = to_head(message)
+    with torch.no_grad():
+        copy.linear.weight.zero_()
+    assert bool(message.weight.any())
+
+
+def test_a_blend_lies_between_its_heads() -> None:
+    g = torch.Generator().manual_seed(0)
+    own, shared = (build_head(D, CLASSES, init="random", generator=g) for _ in range(2))
+    z = torch.randn(5, D, generator=g)
+    assert torch.equal(blend(own, shared, 1.0)(z), own(z))
+    assert torch.equal(blend(own, shared, 0.0)(z), shared(z))
+    torch.testing.assert_close(blend(own, shared, 0.25)(z), 0.25 * own(z) + 0.75 * shared(z))
+
+
+def test_the_prior_adds_the_log_of_smoothed_frequencies() -> None:
+    head = build_head(D, CLASSES, init="random", generator=torch.Generator().manual_seed(0))
+    before = head.linear.bias.detach().clone()
+    got = with_prior(head, torch.tensor([7.0, -4.0, 0.0]))
+    expected = before + torch.log(torch.tensor([8.0, 1.0, 1.0]) / 10)
+    torch.testing.assert_close(got.linear.bias, expected)
+    assert torch.equal(head.linear.bias, before)
+    assert torch.equal(got.linear.weight, head.linear.weight)
+    flat = with_prior(head, torch.zeros(CLASSES))(torch.ones(2, D))
+    assert torch.equal(flat.argmax(1), head(torch.ones(2, D)).argmax(1))

@@ -1,0 +1,297 @@
+"""Hard limits against the enumeration of whole spaces, and the table of measured times."""
+
+import json
+from dataclasses import replace
+from itertools import product
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from own_blocks import Dilated, Double, Squeeze
+from scipy.stats import spearmanr
+from torch import nn
+
+from panas.architecture.blocks import Block, ConvBlock, PoolBlock, Shape
+from panas.architecture.cost import block_cost, cost, latency_ms
+from panas.architecture.genome import Genome
+from panas.architecture.latency import measure, steps
+from panas.architecture.limits import LatencyTable, Limits
+from panas.architecture.network import Blueprint
+from panas.architecture.space import SearchSpace, random_genome
+from panas.runtime.errors import BadInput
+
+SIZES: dict[str, Any] = {"width": 6, "classes": 3}
+NAMES = ("parameters", "macs", "bytes", "latency_ms")
+TINY = SearchSpace(
+    shape=(2, 9, 8), min_blocks=1, max_blocks=3, widths=(2, 5), kernels=(3,), blocks=(Double(),)
+)
+
+
+def fake(space: SearchSpace, **sizes: int) -> LatencyTable:
+    """A table whose times are whole numbers without any order."""
+    now = 0
+
+    def clock() -> int:
+        nonlocal now
+        now += 1 + crc32(str(now).encode()) % 50
+        return now
+
+    return measure(space, **(SIZES | sizes), repeats=1, clock=clock)
+
+
+def every_genome(space: SearchSpace) -> list[Genome]:
+    menus = [(*space.convs, *map(PoolBlock, space.pools), *space.blocks)] * space.max_blocks
+    found = []
+    for n in range(space.min_blocks, space.max_blocks + 1):
+        for blocks in product(*menus[:n]):
+            if not all(isinstance(block, PoolBlock) for block in blocks):
+                found.append(Genome(blocks))
+    return [genome for genome in found if replace(space, limits=None).allows(genome)]
+
+
+TIMES = fake(TINY)
+EVERY = every_genome(TINY)
+
+
+def costs(genome: Genome) -> dict[str, float]:
+    found = cost(genome, shape=TINY.shape, **SIZES)
+    times = {"latency_ms": TIMES.latency_ms(genome, TINY.shape)}
+    return {name: getattr(found, name) for name in NAMES[:3]} | times
+
+
+COSTS = {genome: costs(genome) for genome in EVERY}
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    shares=st.dictionaries(st.sampled_from(NAMES), st.floats(0, 0.6), min_size=1),
+    seed=st.integers(0, 2**32),
+)
+def test_random_genomes_are_those_within_the_limits_and_nothing_else(
+    shares: dict[str, float], seed: int
+) -> None:
+    bounds: dict[str, Any] = {}
+    for name, share in shares.items():  # limits between the cheapest and the dearest of all
+        of_all = np.array([COSTS[genome][name] for genome in EVERY])
+        bound = float(np.quantile(of_all, share, method="lower"))
+        bounds[name] = bound if name == "latency_ms" else int(bound)
+    limits = Limits(**SIZES, **bounds, latency=TIMES)
+    within = {g for g in EVERY if all(COSTS[g][name] <= bounds[name] for name in bounds)}
+    if not within:
+        with pytest.raises(BadInput, match="limits"):
+            replace(TINY, limits=limits)
+        return
+    space = replace(TINY, limits=limits)
+    assert {g for g in EVERY if space.allows(g)} == within
+    rng = np.random.default_rng(seed)
+    drawn = {random_genome(space, rng) for _ in range(20)}
+    assert drawn <= within
+    if len(within) <= 2:  # each is drawn with probability 1/3 or more
+        assert drawn == within
+
+
+def test_every_genome_within_the_limits_can_be_drawn() -> None:
+    bounds = {"parameters": 70, "macs": 1600}
+    space = replace(TINY, limits=Limits(**SIZES, **bounds))
+    within = {g for g in EVERY if all(COSTS[g][name] <= bounds[name] for name in bounds)}
+    assert 5 < len(within) < len(EVERY) / 3
+    rng = np.random.default_rng(0)
+    assert {random_genome(space, rng) for _ in range(1500)} == within
+
+
+def test_costs_at_odds_do_not_hide_what_fits() -> None:
+    # Small genomes are slow and fast ones large, so that the front has many vectors.
+    blocks = {(str(b), shape): 10**6 - cost_of(b, shape) for b, shape in steps(TINY)}
+    table = replace(TIMES, blocks=blocks)
+    pairs = {
+        g: (int(COSTS[g]["parameters"]), table.latency_ms(g, TINY.shape))
+        for g in EVERY
+        if len(g.blocks) == 2
+    }
+    for parameters, ms in sorted(set(pairs.values()))[::4]:
+        limits = Limits(**SIZES, parameters=parameters, latency_ms=ms, latency=table)
+        within = {g for g, (p, t) in pairs.items() if p <= parameters and t <= ms}
+        space = replace(TINY, min_blocks=2, max_blocks=2, limits=limits)  # one just fits
+        rng = np.random.default_rng(0)
+        assert {random_genome(space, rng) for _ in range(12 * len(within))} == within
+
+
+def cost_of(block: Block, shape: Shape) -> int:
+    return 100 * block_cost(block, shape, "group").parameters
+
+
+def test_limits_without_a_number_change_nothing() -> None:
+    loose = replace(TINY, limits=Limits(**SIZES))
+    draws = [random_genome(s, np.random.default_rng(5)) for s in (TINY, loose)]
+    assert draws[0] == draws[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_limit_that_nothing_keeps_names_the_cheapest(name: str) -> None:
+    cheapest = min(COSTS[genome][name] for genome in EVERY)
+    exact = cheapest if name == "latency_ms" else int(cheapest)
+    replace(TINY, limits=Limits(**SIZES, **{name: exact}, latency=TIMES))  # it may be met
+    less = exact - (1e-6 if name == "latency_ms" else 1)
+    with pytest.raises(BadInput) as error:
+        replace(TINY, limits=Limits(**SIZES, **{name: less}, latency=TIMES))
+    message = str(error.value)
+    assert "\n" not in message
+    named = message.split("the cheapest, ")[1].split(", has")[0]
+    assert COSTS[Genome.parse(named, TINY.blocks)][name] == cheapest
+
+
+def test_limits_that_can_only_be_kept_apart_are_refused_together() -> None:
+    space = SearchSpace(
+        shape=(1, 8, 8), min_blocks=2, max_blocks=2, widths=(4,), kernels=(3,), pools=("max",)
+    )
+    genomes = [Genome.parse(text) for text in ("max-c4k3", "c4k3-max", "c4k3-c4k3")]
+    table = fake(space)
+    table = replace(table, blocks={**table.blocks, ("max", (1, 8, 8)): 10**6})
+    macs = cost(genomes[0], shape=space.shape, **SIZES).macs  # the pool first: few products
+    fast = min(table.latency_ms(g, space.shape) for g in genomes[1:])  # the pool first: slow
+    few, soon = {"macs": macs}, {"latency_ms": fast, "latency": table}
+    assert replace(space, limits=Limits(**SIZES, **few)).allows(genomes[0])
+    assert not replace(space, limits=Limits(**SIZES, **soon)).allows(genomes[0])
+    both = Limits(**SIZES, **few, **soon)
+    with pytest.raises(BadInput, match=r"macs and .* ms of latency: the cheapest"):
+        replace(space, limits=both)
+
+
+def test_a_genome_beyond_a_limit_is_refused_with_its_cost() -> None:
+    space = replace(TINY, limits=Limits(**SIZES, parameters=70))
+    with pytest.raises(BadInput, match=r"parameters, above the limit of 70 parameters"):
+        space.check(Genome.parse("c5k3-c5k3-c5k3"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"width": 0}, "width"),
+        ({"classes": 0}, "classes"),
+        ({"parameters": 0}, "parameters 0"),
+        ({"macs": -1}, "macs -1"),
+        ({"latency_ms": float("nan"), "latency": TIMES}, "latency_ms nan"),
+        ({"latency_ms": 1.0}, "panas.architecture.latency.measure"),
+        ({"latency_ms": 1.0, "latency": TIMES, "width": 7}, "same width"),
+        ({"latency_ms": 1.0, "latency": TIMES, "norm": "batch"}, "same width"),
+    ],
+)
+def test_bad_limits_are_refused(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput, match="expected") as error:
+        Limits(**(SIZES | fields))
+    assert words in str(error.value)
+
+
+def test_a_table_of_another_space_is_refused() -> None:
+    other = replace(TINY, shape=(3, 9, 8))
+    with pytest.raises(BadInput, match="measure it anew"):
+        replace(other, limits=Limits(**SIZES, latency_ms=1.0, latency=TIMES))
+
+
+def test_a_table_survives_json() -> None:
+    again = LatencyTable.from_json(json.loads(json.dumps(TIMES.to_json())))
+    assert again == TIMES
+    assert json.dumps(again.to_json()) == json.dumps(TIMES.to_json())
+    assert hash(again) == hash(TIMES)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"width": "6"},
+        {"norm": "layer"},
+        {"more": 1},
+        {"blocks": [["c4k3", [1, 8], 3]]},
+        {"blocks": [["c4k3", [1, 8, 8], 3.5]]},
+        {"blocks": [["c4k3", [1, 8, 8], -3]]},
+        {"ends": [[4, "fast"]]},
+        {"ends": [4]},
+        {"ends": None},
+    ],
+)
+def test_bad_json_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match="latency table"):
+        LatencyTable.from_json(TIMES.to_json() | change)
+
+
+def test_a_latency_is_the_sum_over_the_blocks() -> None:
+    genome = Genome.parse("c2k3-max-double", TINY.blocks)
+    shapes = ((2, 9, 8), (2, 9, 8), (2, 4, 4))
+    parts = [TIMES.blocks[str(b), shape] for b, shape in zip(genome.blocks, shapes, strict=True)]
+    assert TIMES.latency_ms(genome, TINY.shape) == (sum(parts) + TIMES.ends[4]) / 1e6
+
+
+def test_every_block_is_timed_on_every_map_that_it_can_meet() -> None:
+    met = set()
+    for genome in EVERY:
+        shape = TINY.shape
+        for block in genome.blocks:
+            met.add((str(block), shape))
+            after = TINY.after(block, shape)
+            assert after is not None
+            shape = after
+        assert shape[0] in TIMES.ends
+    assert met == set(TIMES.blocks)
+    assert len(steps(TINY)) == len(met)
+
+
+def test_a_time_is_the_median_of_the_repeats_in_the_order_of_the_blocks() -> None:
+    space = SearchSpace(
+        shape=(1, 4, 4), min_blocks=1, max_blocks=1, widths=(2,), kernels=(1,), pools=()
+    )
+    took = iter([5, 900, 7, 30, 10, 20, 3, 1, 2])  # of the block, of the end behind 1 and 2
+    now, started = 0, False
+
+    def clock() -> int:
+        nonlocal now, started
+        started = not started
+        now += 0 if started else next(took)
+        return now
+
+    found = measure(space, **SIZES, repeats=3, clock=clock)
+    assert dict(found.blocks) == {("c2k1", (1, 4, 4)): 7}
+    assert dict(found.ends) == {1: 20, 2: 2}
+
+
+def test_measuring_leaves_threads_and_random_state_alone() -> None:
+    threads, state = torch.get_num_threads(), torch.random.get_rng_state()
+    seen = []
+
+    def clock() -> int:
+        seen.append(torch.get_num_threads())
+        return len(seen)
+
+    measure(TINY, **SIZES, repeats=1, clock=clock)
+    assert set(seen) == {1}
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.random.get_rng_state(), state)
+    with pytest.raises(BadInput, match="repeats"):
+        measure(TINY, **SIZES, repeats=0)
+
+
+@pytest.mark.slow
+def test_the_table_ranks_genomes_as_whole_networks_do() -> None:
+    blocks = (Squeeze(4), Dilated(16))
+    space = SearchSpace(shape=(3, 16, 16), blocks=blocks)
+    table = measure(space, width=64, classes=10)
+    blueprint = Blueprint(shape=space.shape, classes=10, width=64)
+    rng = np.random.default_rng(0)
+    genomes = [Genome((ConvBlock(16, 3),)), *(random_genome(space, rng) for _ in range(20))]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        whole = [
+            latency_ms(
+                nn.Sequential(blueprint.bottom(g), blueprint.head(torch.Generator())), space.shape
+            )
+            for g in genomes
+        ]
+    finally:
+        torch.set_num_threads(threads)
+    sums = [table.latency_ms(g, space.shape) for g in genomes]
+    assert spearmanr(sums, whole).statistic > 0.8
+    assert 0.3 < np.median(np.divide(sums, whole)) < 3

@@ -1,0 +1,193 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from panas.data.load import load, squares
+from panas.data.samples import Source
+from panas.runtime.errors import BadInput
+
+
+def source(dataset: str | Path, seed: int = 0, **changes: object) -> Source:
+    settings = {
+        "data_root": None,
+        "public_fraction": 0.2,
+        "public_limit": 10_000,
+        "public_data": None,
+        "limit": None,
+        "label": None,
+    }
+    rng = np.random.default_rng(seed)
+    return load(str(dataset), rng=rng, **{**settings, **changes})
+
+
+def numbered(folder: Path, n: int, classes: int = 2, name: str = "set.npz") -> Path:
+    """Images whose pixels spell their own number, so that each can be told from the others."""
+    i = np.arange(n)
+    x = np.stack([i % 256, i // 256], axis=1).astype(np.uint8).reshape(n, 1, 2)
+    np.savez(folder / name, x=x, y=i % classes)
+    return folder / name
+
+
+def numbers(x: torch.Tensor) -> list[int]:
+    flat = x.flatten(1).long()
+    return (flat[:, 0] + 256 * flat[:, 1]).tolist()
+
+
+@pytest.fixture(scope="module")
+def hundred(tmp_path_factory) -> Path:
+    return numbered(tmp_path_factory.mktemp("set"), 600)
+
+
+@given(
+    st.floats(0, 0.999), st.integers(0, 700), st.none() | st.integers(1, 700), st.integers(0, 99)
+)
+@settings(max_examples=40)
+def test_public_and_private_are_disjoint_and_as_large_as_asked(hundred, f, most, limit, seed):
+    args = {"public_fraction": f, "public_limit": most, "limit": limit}
+    s = source(hundred, seed, **args)
+    public, private = numbers(s.public.x), numbers(s.private.x)
+    assert len(set(public) | set(private)) == len(public) + len(private)
+    assert len(public) == min(round(600 * f), most, 599)
+    assert len(private) == min(limit or 600, 600 - len(public))
+    assert [i % 2 for i in public + private] == [*s.public.y.tolist(), *s.private.y.tolist()]
+    counts = s.public.histogram()
+    assert counts.max() - counts.min() <= 1  # stratified
+    again = source(hundred, seed, **args)
+    assert torch.equal(again.private.x, s.private.x)
+    assert torch.equal(again.public.x, s.public.x)
+
+
+def test_digits_need_nothing() -> None:
+    s = source("digits", limit=1000)
+    assert (s.name, s.private.shape, s.private.classes) == ("digits", (1, 8, 8), 10)
+    assert (len(s.private), len(s.public)) == (1000, 359)
+    assert s.private.x.dtype == torch.uint8
+
+
+def test_a_second_data_set_as_the_public_part(tmp_path) -> None:
+    mine, other = numbered(tmp_path, 30), numbered(tmp_path, 50, name="other.npz")
+    s = source(mine, public_data=str(other), public_limit=20)
+    assert numbers(s.private.x) == list(range(30))
+    assert len(s.public) == 20
+    assert s.public.histogram().tolist() == [10, 10]
+    with pytest.raises(BadInput, match="got the same"):
+        source(mine, public_data=f"{tmp_path}/../{tmp_path.name}/set.npz")
+    with pytest.raises(BadInput, match=r"class count 2 .* got 5"):
+        source(mine, public_data=str(numbered(tmp_path, 50, classes=5, name="five.npz")))
+    with pytest.raises(BadInput, match="shape"):
+        source(mine, public_data="digits")
+    np.savez(tmp_path / "named.npz", x=np.zeros((2, 1, 2), np.uint8), y=np.array([1, 2]))
+    with pytest.raises(BadInput, match="classes"):
+        source(mine, public_data=str(tmp_path / "named.npz"))
+
+
+def test_a_table_with_other_columns_cannot_be_its_public_part(tmp_path) -> None:
+    (tmp_path / "a.csv").write_text("u,v,y\n1,2,0\n3,4,1\n")
+    (tmp_path / "b.csv").write_text("v,u,y\n1,2,0\n3,4,1\n")
+    with pytest.raises(BadInput, match="columns"):
+        source(tmp_path / "a.csv", public_data=str(tmp_path / "b.csv"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"public_fraction": 1.0}, "public fraction"),
+        ({"public_fraction": -0.1}, "public fraction"),
+        ({"public_fraction": np.nan}, "public fraction"),
+        ({"public_limit": -1}, "public limit"),
+        ({"limit": 0}, "limit"),
+        ({"image_size": 0}, "image size"),
+    ],
+)
+def test_arguments_out_of_range(changes, says) -> None:
+    with pytest.raises(BadInput, match=says):
+        source("digits", **changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("cifar_10", "did you mean cifar10"),
+        ("Fashion-MNIST", "did you mean fashion-mnist"),
+        ("nowhere/set.npz", "expected a file"),
+        ("nowhere/set.csv", "expected a file"),
+        ("~~~", "check the name"),
+        ("fashion-mnist", "expected --data-root DIR for fashion-mnist, got none"),
+    ],
+)
+def test_what_is_not_there(name, says) -> None:
+    with pytest.raises(BadInput, match=says):
+        source(name)
+
+
+def test_no_samples_and_one_class(tmp_path) -> None:
+    with pytest.raises(BadInput, match="expected samples"):
+        source(numbered(tmp_path, 0))
+    (tmp_path / "empty.csv").write_text("a,y\n")
+    with pytest.raises(BadInput, match="expected samples"):
+        source(tmp_path / "empty.csv")
+    with pytest.warns(UserWarning, match="one class only"):
+        s = source(numbered(tmp_path, 5, classes=1))
+    assert s.private.classes == 1
+    with pytest.warns(UserWarning, match="one class only"):
+        assert len(source(numbered(tmp_path, 1, classes=1), public_fraction=0.9).private) == 1
+
+
+def test_tables_become_padded_squares(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(5, 3, (200, 5))
+    text = "\n".join(",".join(map(str, [*row, i % 2])) for i, row in enumerate(rows))
+    (tmp_path / "t.csv").write_text("a,b,c,d,e,label\n" + text)
+    s = source(tmp_path / "t.csv", public_fraction=0.5)
+    assert s.private.shape == (1, 3, 3)
+    assert s.private.x.dtype == torch.float32
+    assert torch.equal(s.private.x.flatten(1)[:, 5:], torch.zeros(100, 4))
+    assert s.public.x.abs().max() <= 1
+    assert (s.public.x.flatten(1)[:, :5].std(dim=0) - 1 / 3).abs().max() < 0.02
+
+
+def test_the_scale_ignores_private_rows() -> None:
+    rng = np.random.default_rng(0)
+    public, private = rng.normal(size=(50, 4)), rng.normal(size=(9, 4))
+    naive = np.clip((private - public.mean(0)) / public.std(0), -3, 3) / 3
+    assert np.allclose(squares(private, public).reshape(9, 4), naive, atol=1e-6)
+    moved = private.copy()
+    moved[0] = 1e9  # one private outlier changes its own picture only
+    assert np.array_equal(squares(moved, public)[1:], squares(private, public)[1:])
+    none = public[:0]
+    assert np.array_equal(squares(moved, none)[1:], squares(private, none)[1:])
+
+
+@pytest.mark.parametrize("public", [0, 1, 5])
+def test_constant_and_huge_columns_stay_finite(public) -> None:
+    rows = np.full((5, 3), 0.1) * [1, 1e99, 0]
+    x = squares(rows, rows[:public])
+    assert np.isfinite(x).all()
+    assert np.abs(x).max() <= 1
+
+
+def test_fashion_mnist(shared_data) -> None:
+    s = source("fashion-mnist", data_root=shared_data, public_limit=2000, limit=5000)
+    assert (len(s.private), len(s.public), s.private.shape) == (5000, 2000, (1, 28, 28))
+    assert s.public.histogram().tolist() == [200] * 10
+    assert s.class_names[0] == "T-shirt/top"
+    assert s.private.x.dtype == torch.uint8
+
+
+def test_pneumonia(shared_data) -> None:
+    s = source(shared_data / "pneumoniamnist.npz", public_fraction=0.0)
+    assert (len(s.private), len(s.public), s.private.classes) == (4708 + 524 + 624, 0, 2)
+    assert s.name == "pneumoniamnist.npz"
+    assert s.public.shape == s.private.shape == (1, 28, 28)
+
+
+def test_card_fraud(shared_data) -> None:
+    path = shared_data / "creditcard_sample_492pos_1230neg.csv"
+    s = source(path, label="Class")
+    assert (len(s.private) + len(s.public), s.private.shape) == (1722, (1, 6, 6))
+    assert (s.private.histogram() + s.public.histogram()).tolist() == [1230, 492]
+    assert torch.equal(source(path).private.x, s.private.x)  # the column is found without its name

@@ -1,0 +1,684 @@
+"""The genetic search: its selections, its bookkeeping, and that it searches."""
+
+import hashlib
+import json
+import math
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from deap import tools
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+from toy_fitness import RUNGS, Curves, plain, unit
+
+from panas.architecture.blocks import ConvBlock
+from panas.architecture.genome import Genome
+from panas.architecture.space import SearchSpace, random_genome
+from panas.evolution.genetic import Individual, _accuracies, evolve, roulette, survivors
+from panas.evolution.halving import Evaluation, Job, Outcome
+from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord, Prior
+from panas.evolution.surrogate import Predictor
+from panas.evolution.variation import tournament
+from panas.runtime.errors import BadInput
+from panas.runtime.journal import Journal
+
+SPACE = SearchSpace(shape=(3, 16, 16))
+TARGET = Genome.parse("c16k3-max-c32k5-c64k3-avg-c128k5").blocks
+accuracies = st.lists(
+    st.floats(0, 1, allow_subnormal=False) | st.just(0.0), min_size=2, max_size=12
+).map(np.array)
+
+
+def likeness(genome: Genome) -> float:
+    """An easy landscape: the share of positions that agree with a target."""
+    same = sum(a == b for a, b in zip(genome.blocks, TARGET, strict=False))
+    return same / max(len(genome.blocks), len(TARGET))
+
+
+def search(seed: int = 0, **sizes: float) -> EvolutionResult:
+    return evolve(
+        SPACE, likeness, config=EvolutionConfig.paper(**sizes), rng=np.random.default_rng(seed)
+    )
+
+
+def test_a_tournament_is_between_two_different_individuals() -> None:
+    # With two individuals the better always wins; drawing one twice, the worse wins 1 in 4.
+    rng = np.random.default_rng(0)
+    assert {tournament(np.array([0.2, 0.7]), rng) for _ in range(200)} == {1}
+
+
+def test_a_tournament_of_many_prefers_the_better_as_it_should() -> None:
+    rng = np.random.default_rng(1)
+    wins = Counter(tournament(np.array([0.1, 0.2, 0.3, 0.4]), rng) for _ in range(3000))
+    counts = [wins[i] for i in range(4)]
+    assert counts[0] == 0  # the worst beats nobody but itself
+    assert chisquare(counts[1:], np.array([1, 2, 3]) / 6 * 3000).pvalue > 1e-4
+    planted = Counter(rng.integers(4, size=(3000, 2)).max(axis=1).tolist())  # with replacement
+    assert planted[0] > 0
+    ties = Counter(tournament(np.array([0.5, 0.5]), rng) for _ in range(1000))
+    assert chisquare([ties[0], ties[1]]).pvalue > 1e-4
+
+
+def roulette_pvalue(draws: list[int], weights: np.ndarray) -> float:
+    counts = np.bincount(draws, minlength=len(weights))
+    return float(chisquare(counts, weights / weights.sum() * len(draws)).pvalue)
+
+
+def test_the_wheel_is_proportional_to_accuracy() -> None:
+    rng = np.random.default_rng(2)
+    weights = np.array([0.1, 0.2, 0.3, 0.9])
+    first = [roulette(weights, 1, rng)[0] for _ in range(2000)]
+    assert roulette_pvalue(first, weights) > 1e-4
+    uniform = rng.integers(4, size=2000).tolist()  # the planted bug
+    assert roulette_pvalue(uniform, weights) < 1e-4
+    # Without replacement, the second draw is proportional among those that are left.
+    second = [pair[1] for pair in (roulette(weights, 2, rng) for _ in range(6000)) if pair[0] == 3]
+    assert roulette_pvalue(second, weights[:3]) > 1e-4
+
+
+@given(accuracies, st.integers(0, 2**32), st.data())
+def test_survivors_are_distinct_and_hold_the_elite(
+    values: np.ndarray, seed: int, data: st.DataObject
+) -> None:
+    size = data.draw(st.integers(1, len(values)))
+    chosen = survivors(values, size, np.random.default_rng(seed))
+    assert len(set(chosen)) == len(chosen) == size
+    assert values[chosen].max() == values.max()
+
+
+def test_the_elite_replaces_the_worst_of_the_drawn() -> None:
+    values = np.array([0.9, 0.01, 0.5, 0.6, 0.4])
+    met = 0
+    for seed in range(200):
+        drawn = roulette(values, 3, np.random.default_rng(seed))
+        kept = survivors(values, 3, np.random.default_rng(seed))
+        if 0 in drawn:
+            assert kept == drawn
+        else:
+            met += 1
+            worst = min(drawn, key=lambda i: values[i])
+            assert kept == [0 if i == worst else i for i in drawn]
+    assert met > 0
+
+
+def test_the_wheel_is_uniform_when_nobody_is_accurate() -> None:
+    rng = np.random.default_rng(3)
+    draws = [roulette(np.zeros(4), 1, rng)[0] for _ in range(2000)]
+    assert roulette_pvalue(draws, np.ones(4)) > 1e-4
+    # One with accuracy comes first, the rest are drawn all the same.
+    assert roulette(np.array([0.0, 0.0, 1.0]), 3, rng)[0] == 2
+
+
+def test_the_best_never_gets_worse_and_is_the_best_of_all() -> None:
+    result = search(seed=4, population=6, generations=12)
+    best = [record["best"] for record in result.logbook]
+    assert best == sorted(best)
+    assert result.fitness == max(e.fitness for e in result.history) == best[-1]
+    assert likeness(result.best) == result.fitness
+    assert result.logbook[-1]["best_genome"] == str(result.best)
+
+
+def test_only_the_changed_are_evaluated() -> None:
+    calls = 0
+
+    def fitness(_: Genome) -> float:
+        nonlocal calls
+        calls += 1
+        return 0.5
+
+    config = EvolutionConfig.paper(population=5, generations=7, crossover=0.0, mutation=0.0)
+    result = evolve(SPACE, fitness, config=config, rng=np.random.default_rng(0))
+    assert calls == result.evaluations == 5
+    config = EvolutionConfig.paper(population=5, generations=7, crossover=0.0, mutation=1.0)
+    result = evolve(SPACE, fitness, config=config, rng=np.random.default_rng(0))
+    assert calls - 5 == result.evaluations == 5 * 8  # a mutant always differs from its parent
+
+
+@pytest.mark.parametrize(("population", "generations"), [(2, 3), (5, 4), (10, 0), (1, 0)])
+def test_counts_and_records(population: int, generations: int) -> None:
+    seen: list[GenerationRecord] = []
+    result = evolve(
+        SPACE,
+        likeness,
+        config=EvolutionConfig.paper(population=population, generations=generations),
+        rng=np.random.default_rng(5),
+        on_generation=seen.append,
+    )
+    assert seen == result.logbook
+    assert [record["generation"] for record in seen] == list(range(generations + 1))
+    assert sum(record["evaluations"] for record in seen) == result.evaluations
+    assert len(result.history) == result.evaluations
+    assert seen[0]["evaluations"] == population
+    assert all(record["evaluations"] <= population for record in seen)
+    assert json.loads(json.dumps(result.logbook)) == result.logbook
+    first = [e.fitness for e in result.history if e.generation == 0]
+    assert seen[0]["mean"] == pytest.approx(np.mean(first))
+    assert seen[0]["min"] == min(first)
+    if generations == 0:
+        assert result.fitness == max(first)
+
+
+def test_the_result_is_a_function_of_the_rng() -> None:
+    assert search(6, population=6, generations=5) == search(6, population=6, generations=5)
+    assert search(6, population=6, generations=5) != search(7, population=6, generations=5)
+
+
+def test_it_finds_better_than_random_search() -> None:
+    found, blind = [], []
+    for seed in range(5):
+        result = search(seed, population=8, generations=15)
+        rng = np.random.default_rng(1000 + seed)
+        found.append(result.fitness)
+        blind.append(max(likeness(random_genome(SPACE, rng)) for _ in range(result.evaluations)))
+    assert np.median(found) > np.median(blind)
+
+
+def test_a_failure_counts_as_zero_and_says_so() -> None:
+    def fitness(genome: Genome) -> float:
+        return math.nan if len(genome.blocks) > 6 else 0.5
+
+    config = EvolutionConfig.paper(population=8, generations=2)
+    result = evolve(SPACE, fitness, config=config, rng=np.random.default_rng(8))
+    failed = [e for e in result.history if e.failed]
+    assert failed
+    assert all(e.fitness == 0 and len(Genome.parse(e.genome).blocks) > 6 for e in failed)
+    assert sum(record["failed"] for record in result.logbook) == len(failed)
+    assert result.fitness == 0.5
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+def test_a_search_where_all_fail_still_ends(bad: float) -> None:
+    config = EvolutionConfig.paper(population=3, generations=2)
+    result = evolve(SPACE, lambda _: bad, config=config, rng=np.random.default_rng(9))
+    assert result.fitness == 0
+    assert all(e.failed for e in result.history)
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1.1, 55.0])
+def test_a_fitness_that_is_no_accuracy_is_refused(bad: float) -> None:
+    with pytest.raises(BadInput, match=r"\[0, 1\]"):
+        evolve(SPACE, lambda _: bad, config=EvolutionConfig(), rng=np.random.default_rng(0))
+
+
+def test_an_error_of_the_fitness_is_recorded_and_survived() -> None:
+    def fitness(genome: Genome) -> float:
+        if len(genome.blocks) > 6:
+            raise KeyError("the caller's own")
+        return 0.5
+
+    config = EvolutionConfig(population=8, generations=2)
+    result = evolve(SPACE, fitness, config=config, rng=np.random.default_rng(8))
+    failed = [e for e in result.history if e.failed]
+    assert failed
+    assert {e.error for e in failed} == {'KeyError: "the caller\'s own"'}
+    assert result.fitness == 0.5
+
+
+def test_what_the_user_has_to_mend_is_not_survived() -> None:
+    def fitness(_: Genome) -> float:
+        raise BadInput("expected data, got none")
+
+    with pytest.raises(BadInput, match="expected data"):
+        evolve(SPACE, fitness, config=EvolutionConfig(), rng=np.random.default_rng(0))
+
+
+GOLDEN = {
+    0: (48, "3f13e7f50fec19f0", "b3acfca2a0f5867e"),
+    1: (40, "b542380c123409e6", "e980bded34cea94b"),
+    2: (40, "da48209534335ddc", "2f33d1c9dcdcc78a"),
+}
+"""Evaluations, logbook and history of the plain search before it had anything to switch off."""
+
+
+@pytest.mark.parametrize("seed", GOLDEN)
+def test_with_everything_switched_off_it_is_the_plain_search(seed: int) -> None:
+    result = search(seed, population=8, generations=6)
+    keys = ("generation", "best", "mean", "std", "min", "best_genome")
+    logs = json.dumps([[record[key] for key in keys] for record in result.logbook])
+    genomes = "|".join(e.genome for e in result.history)
+    digests = (hashlib.sha256(text.encode()).hexdigest()[:16] for text in (logs, genomes))
+    assert (result.evaluations, *digests) == GOLDEN[seed]
+
+
+PROBE = """
+import random
+import numpy as np
+from panas.evolution.genetic import evolve
+from panas.evolution.records import EvolutionConfig
+from panas.architecture.space import SearchSpace
+
+before, numpy_before = random.getstate(), np.random.get_state()[1].tolist()
+config = EvolutionConfig.paper(population=4, generations=3)
+evolve(SearchSpace(shape=(1, 8, 8)), lambda g: 0.5, config=config, rng=np.random.default_rng(0))
+assert random.getstate() == before
+assert np.random.get_state()[1].tolist() == numpy_before
+from deap import creator
+assert not any(name in vars(creator) for name in ("Fitness", "FitnessMax", "Individual"))
+"""
+
+
+def test_global_random_states_are_left_alone() -> None:
+    # In its own interpreter: the shape checks of these tests draw from `random` themselves.
+    root = Path(__file__).resolve().parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"screening": 0},
+        {"offspring": 0},
+        {"seeding": 0},
+        {"keep": 0.0},
+        {"keep": 1.1},
+        {"rungs": (0.5, 0.5)},
+        {"rungs": (0.5, 0.2)},
+        {"rungs": (0.0,)},
+        {"rungs": (1.0,)},
+        {"seconds": 0.0},
+        {"seconds": math.inf},
+        {"population": 1},
+        {"population": 0, "generations": 0},
+        {"generations": -1},
+        {"crossover": 1.1},
+        {"mutation": -0.1},
+        {"mutation": math.nan},
+    ],
+)
+def test_bad_configs_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match="expected"):
+        EvolutionConfig(**fields)
+
+
+def test_every_genome_evaluated_is_valid() -> None:
+    result = search(3, population=6, generations=6)
+    for evaluation in result.history:
+        genome = Genome.parse(evaluation.genome)
+        assert SPACE.allows(genome)
+        assert any(isinstance(block, ConvBlock) for block in genome.blocks)
+
+
+# What a search saves.
+
+SMALL = SearchSpace(shape=(1, 8, 8), min_blocks=1, max_blocks=4, widths=(4, 8))
+TINY = SearchSpace(shape=(1, 4, 4), min_blocks=1, max_blocks=2, widths=(4,), pools=("max",))
+"""Of ten genomes: c, cc, pc and cp, with two kernels."""
+CONFIG = EvolutionConfig(population=6, generations=5, rungs=RUNGS, screening=4)
+
+
+def by_size(genome: Genome) -> float:
+    """A size that has ties."""
+    return float(sum(b.out_channels for b in genome.blocks if isinstance(b, ConvBlock)))
+
+
+def prior_score(genome: Genome) -> float:
+    return unit(f"prior of {genome}")
+
+
+def run(
+    fitness: Any = None,
+    seed: int = 0,
+    space: SearchSpace = SMALL,
+    config: EvolutionConfig = CONFIG,
+    journal: Journal | None = None,
+    size: Callable[[Genome], float] | None = None,
+    prior: Prior | None = None,
+) -> EvolutionResult:
+    return evolve(
+        space,
+        fitness or Curves(),
+        config=config,
+        rng=np.random.default_rng(seed),
+        journal=journal,
+        size=size,
+        prior=prior,
+    )
+
+
+def populations(journal: Journal) -> list[list[int]]:
+    return [line["population"] for line in journal.lines]
+
+
+@pytest.mark.parametrize("size", [None, by_size], ids=["accuracy", "and size"])
+@pytest.mark.parametrize("prior", [None, Prior(prior_score, 7)], ids=["no prior", "prior"])
+@pytest.mark.parametrize("screening", [1, 4])
+@pytest.mark.parametrize("inherit", [False, True])
+def test_records_add_up_to_the_history(
+    size: Callable[[Genome], float] | None, prior: Prior | None, screening: int, inherit: bool
+) -> None:
+    config = replace(CONFIG, screening=screening, inherit=inherit)
+    journal, fitness = Journal(None, {}), Curves()
+    result = run(fitness, config=config, journal=journal, size=size, prior=prior)
+    passes = 0
+    for record, line in zip(result.logbook, journal.lines, strict=True):
+        new = [e for e in result.history if e.generation == record["generation"]]
+        assert [e.genome for e in new] == [e["genome"] for e in line["history"]]
+        assert record["evaluations"] == len(new) <= config.population
+        assert record["failed"] == sum(e.failed for e in new)
+        assert record["dropped"] == sum(e.dropped for e in new)
+        assert record["cached"] <= config.population
+        passes += sum(e.passes for e in new) + 7 * len(line["priors"])
+        assert record["passes"] == passes
+        members = [result.history[i] for i in line["population"]]
+        values = [e.fitness for e in members]
+        found = [record[key] for key in ("mean", "std", "min")]
+        assert found == pytest.approx([np.mean(values), np.std(values), min(values)])
+    assert passes == result.passes
+    assert len(result.history) == result.evaluations
+    assert sum(e.failed for e in result.history) > 0
+    assert sum(e.dropped for e in result.history) > 0
+    # No job is done twice, so none is trained twice; a job that was done is in the history.
+    done = [(job.genome, job.share) for job in fitness.calls]
+    assert len(set(done)) == len(done)
+    assert {str(job.genome) for job in fitness.calls} == {e.genome for e in result.history}
+    if not any(e.failed for e in result.history):
+        assert sum(e.passes for e in result.history) == 100 * result.evaluations
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_no_genome_is_trained_twice_with_a_cache(cache: bool) -> None:
+    calls: Counter[Genome] = Counter()
+
+    def fitness(genome: Genome) -> float:
+        calls[genome] += 1
+        return plain(genome)
+
+    config = EvolutionConfig.paper(population=8, generations=12)
+    result = run(fitness, space=SMALL, config=replace(config, cache=cache))
+    assert calls.total() == result.evaluations
+    assert (max(calls.values()) == 1) == cache  # without one, this search trains some again
+    met = sum(record["cached"] for record in result.logbook)
+    assert met > 0
+    if cache:
+        # Who was met was made new: every child costs a training.
+        assert result.evaluations == 8 * 13
+
+
+@pytest.mark.parametrize("screening", [1, 3])
+@pytest.mark.parametrize("survival", ["best", "roulette"])
+@pytest.mark.parametrize("size", [None, by_size], ids=["accuracy", "and size"])
+def test_a_space_that_is_exhausted_ends_the_training_and_not_the_search(
+    screening: int, survival: Any, size: Callable[[Genome], float] | None
+) -> None:
+    calls: Counter[Genome] = Counter()
+
+    def fitness(genome: Genome) -> float:
+        calls[genome] += 1
+        return plain(genome)
+
+    everyone = {random_genome(TINY, np.random.default_rng(i)) for i in range(100)}
+    config = EvolutionConfig(
+        population=12,
+        generations=2,
+        initial=None,
+        screening=screening,
+        survival=survival,
+        mutation=0.5,
+    )
+    journal = Journal(None, {})
+    result = run(fitness, space=TINY, config=config, size=size, journal=journal)
+    assert set(calls) == everyone
+    assert set(calls.values()) == {1}
+    assert len(result.logbook) == config.generations + 1
+    assert result.best == max(everyone, key=plain)
+    assert result.logbook[-1]["evaluations"] == 0
+    for members in populations(journal):
+        assert len(set(members)) == len(members) <= config.population
+
+
+@pytest.mark.parametrize("survival", ["best", "roulette"])
+def test_a_space_of_one_genome(survival: Any) -> None:
+    space = SearchSpace(
+        shape=(1, 3, 3), min_blocks=1, max_blocks=1, widths=(4,), kernels=(3,), pools=()
+    )
+    config = EvolutionConfig(population=3, generations=2, survival=survival)
+    result = run(plain, space=space, config=config)
+    assert (result.evaluations, str(result.best)) == (1, "c4k3")
+
+
+# Seeding, ties and screening.
+
+
+def drawn_at_first(seed: int, count: int, space: SearchSpace = SMALL) -> list[Genome]:
+    """The first different genomes that a generator gives."""
+    rng = np.random.default_rng(seed)
+    drawn: dict[Genome, None] = {}
+    while len(drawn) < count:
+        drawn[random_genome(space, rng)] = None
+    return list(drawn)
+
+
+@pytest.mark.parametrize("seeding", [1, 2, 5])
+def test_the_first_population_is_the_most_promising(seeding: int) -> None:
+    scored: Counter[Genome] = Counter()
+
+    def score(genome: Genome) -> float:
+        scored[genome] += 1
+        return prior_score(genome)
+
+    config = replace(CONFIG, seeding=seeding, generations=0)
+    result = run(plain, config=config, prior=Prior(score, 7))
+    drawn = drawn_at_first(0, 6 * seeding)
+    if seeding > 1:
+        best = sorted(drawn, key=prior_score, reverse=True)[:6]
+        assert [e.genome for e in result.history] == [str(g) for g in best]
+        assert set(scored) == set(drawn)
+    else:
+        assert [e.genome for e in result.history] == [str(g) for g in drawn]
+        assert not scored
+    assert result.passes == 7 * len(scored)
+    assert set(scored.values()) <= {1}
+    assert run(plain, config=config).history[0].genome == str(drawn[0])  # no prior, no seeding
+
+
+def test_between_equals_the_prior_decides() -> None:
+    journal = Journal(None, {})
+    flat = run(lambda _: 0.5, journal=journal, prior=Prior(prior_score, 7))
+    everyone = [Genome.parse(e.genome) for e in flat.history]
+    assert flat.best == max(everyone, key=prior_score)
+    top = sorted(range(len(everyone)), key=lambda i: prior_score(everyone[i]), reverse=True)[:6]
+    assert set(populations(journal)[-1]) == set(top)
+    # A better accuracy beats any prior, and who is no equal of anybody is not scored.
+    unequal = Journal(None, {})
+    config = replace(CONFIG, seeding=1)
+    result = run(lambda g: unit(str(g)), config=config, journal=unequal, prior=Prior(prior_score))
+    assert result.fitness == max(e.fitness for e in result.history)
+    assert not any(line["priors"] for line in unequal.lines)
+
+
+@pytest.mark.parametrize("value", [-math.inf, math.inf, math.nan])
+def test_a_prior_that_is_no_number_for_some_does_not_stop_the_search(value: float) -> None:
+    def score(genome: Genome) -> float:
+        return value if "c4" in str(genome) else prior_score(genome)
+
+    result = run(lambda _: 0.5, prior=Prior(score))
+    chosen = "c4" in str(result.best)
+    assert chosen == (value == math.inf)
+
+
+def rises(genome: Genome) -> float:
+    """Deep genomes of wide kernels are good: what a predictor can learn."""
+    return min(1.0, (len(genome.blocks) + 2 * str(genome).count("k5")) / 30)
+
+
+@pytest.mark.slow
+def test_screening_finds_more_with_the_same_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = EvolutionConfig(population=5, generations=3, screening=10, rungs=())
+
+    def found(screening: int) -> list[float]:
+        chosen = replace(config, screening=screening)
+        return [run(rises, seed, SPACE, chosen).logbook[-1]["mean"] for seed in range(6)]
+
+    with_it, without = found(10), found(1)
+    learn = Predictor.__init__
+
+    def shuffled(self: Predictor, X: np.ndarray, y: np.ndarray, like: np.ndarray) -> None:
+        learn(self, X, np.random.default_rng(len(y)).permutation(y), like)
+
+    assert np.mean(with_it) > np.mean(without) + 0.03
+    monkeypatch.setattr(Predictor, "__init__", shuffled)  # the planted bug
+    assert np.mean(found(10)) < np.mean(with_it) - 0.03
+
+
+# Who survives.
+
+
+def evaluation(fitness: float, fate: str = "trained", size: float = 1.0) -> Evaluation:
+    failed, dropped = fate == "failed", fate == "dropped"
+    value = 0.0 if failed else fitness
+    return Evaluation("c4k3", value, 0, failed=failed, dropped=dropped, size=size)
+
+
+fates = st.sampled_from(["trained", "trained", "dropped", "failed"])
+members = st.lists(
+    st.tuples(st.integers(0, 10).map(lambda i: i / 10), fates), min_size=2, max_size=12
+)
+
+
+@given(members)
+def test_who_was_dropped_never_beats_who_was_trained(drawn: list[tuple[float, str]]) -> None:
+    everyone = [
+        Individual(Genome.parse("c4k3"), i, evaluation(*one), two=False)
+        for i, one in enumerate(drawn)
+    ]
+    worth = _accuracies(everyone)
+    for a, b in zip(everyone, worth, strict=True):
+        for c, d in zip(everyone, worth, strict=True):
+            if a.evaluation.trained and c.evaluation.trained:
+                assert (b > d) == (a.evaluation.fitness > c.evaluation.fitness)
+            if a.evaluation.trained and a.evaluation.fitness > 0 and c.evaluation.dropped:
+                assert b > d
+            if a.evaluation.dropped and c.evaluation.failed:
+                assert b >= d
+    assert all(
+        w == i.evaluation.fitness
+        for i, w in zip(everyone, worth, strict=True)
+        if not i.evaluation.dropped
+    )
+
+
+@pytest.mark.parametrize("survival", ["best", "roulette"])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_elite_survives_and_was_trained_to_the_end(survival: Any, seed: int) -> None:
+    config = replace(CONFIG, survival=survival, population=3, generations=8)
+    journal = Journal(None, {})
+    result = run(seed=seed, config=config, journal=journal)
+    history = result.history
+    for number, line in enumerate(journal.lines):
+        so_far = [e for e in history if e.generation <= number]
+        members = [history[i] for i in line["population"]]
+        best = max((e.fitness for e in so_far if e.trained), default=None)
+        if best is not None:
+            assert best == line["best"] == max(e.fitness for e in members if e.trained)
+        if survival == "best" and number:
+            before = journal.lines[number - 1]["population"]
+            pool = [*before, *(i for i, e in enumerate(history) if e.generation == number)]
+            order = sorted(
+                pool, key=lambda i: (history[i].trained, history[i].fitness), reverse=True
+            )
+            ranks = [(history[i].trained, history[i].fitness) for i in order[:3]]
+            kept = [(history[i].trained, history[i].fitness) for i in line["population"]]
+            assert sorted(kept) == sorted(ranks)
+    assert any(e.dropped for e in history)
+
+
+class LeadFails:
+    """Staged: only those that stop early have an accuracy."""
+
+    def advance(self, job: Job) -> Outcome:
+        return Outcome(math.nan if job.share == 1 else prior_score(job.genome), 1, b"state")
+
+
+def test_who_was_dropped_is_better_than_who_failed() -> None:
+    result = run(LeadFails(), config=replace(CONFIG, rungs=(0.5,), generations=2))
+    dropped = [e for e in result.history if e.dropped]
+    assert len(dropped) + sum(e.failed for e in result.history) == len(result.history)
+    assert result.fitness == max(e.fitness for e in dropped) > 0
+
+
+# Two objectives.
+
+
+def beaten(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Whether the first (accuracy, size) is no better in either, and worse in one."""
+    return one != other and one[0] <= other[0] and one[1] >= other[1]
+
+
+def costly(genome: Genome) -> float:
+    """Accuracy that has to be paid for in size."""
+    return 0.5 * plain(genome) + by_size(genome) / 64
+
+
+@pytest.mark.parametrize("fitness", [costly, Curves()], ids=["plain", "staged"])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_front_is_of_all_that_none_beats(fitness: Any, seed: int) -> None:
+    journal = Journal(None, {})
+    result = run(fitness, seed, size=by_size, journal=journal)
+    found = {(Genome.parse(e.genome), e.fitness, e.size) for e in result.history if e.trained}
+    naive = {(g, a, s) for g, a, s in found if not any(beaten((a, s), (b, t)) for _, b, t in found)}
+    assert set(result.front) == naive
+    assert len(result.front) == len(naive) >= (2 if fitness is costly else 1)
+    sizes = [s for _, _, s in result.front]
+    assert sizes == sorted(sizes)
+    assert all(s == by_size(g) for g, _, s in result.front)
+    assert result.fitness == max(a for _, a, _ in found)
+    assert (result.best, result.fitness) in {(g, a) for g, a, _ in result.front}
+    check_selection(result, journal)
+
+
+def check_selection(result: EvolutionResult, journal: Journal) -> None:
+    """Every population is what DEAP's NSGA-II picks of parents and offspring."""
+    history = result.history
+
+    def individual(i: int) -> Individual:
+        return Individual(Genome.parse(history[i].genome), i, history[i], two=True)
+
+    for number, line in enumerate(journal.lines[1:], start=1):
+        new = [i for i, e in enumerate(history) if e.generation == number]
+        pool = [individual(i) for i in [*journal.lines[number - 1]["population"], *new]]
+        assert line["population"] == [i.index for i in tools.selNSGA2(pool, 6)]
+        assert len(line["population"]) == 6
+        if sum(not i.evaluation.failed for i in pool) >= 6:
+            assert not any(history[i].failed for i in line["population"])
+
+
+def test_with_one_objective_the_front_is_the_best() -> None:
+    result = run()
+    assert result.front == [(result.best, result.fitness, 0.0)]
+
+
+def test_the_tournament_of_two_objectives_is_by_front_and_then_by_crowding() -> None:
+    from panas.evolution.genetic import _Search
+
+    points = [(0.9, 9.0), (0.5, 4.0), (0.45, 3.9), (0.1, 1.0), (0.4, 5.0), (0.05, 6.0)]
+    search = object.__new__(_Search)
+    search._two = True
+    search._population = [
+        Individual(Genome.parse("c4k3"), i, evaluation(a, size=s), two=True)
+        for i, (a, s) in enumerate(points)
+    ]
+    failed = Individual(Genome.parse("c4k3"), 6, evaluation(0.0, "failed", size=0.5), two=True)
+    search._population.append(failed)
+    a, b, c, d, e, f, g = search._worth()
+    assert a == d > b > e > f > g  # the ends of the first front, its middle, the other fronts
+    assert a > c > e
+    # By hand: b stands between a and c, c between b and d.
+    assert (b > c) == ((0.45 + 5.1 / 8 / 0.8 * 0.8) > (0.4 + 3.0 / 8))
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(0, 2**32))
+def test_staged_searches_give_valid_genomes_only(seed: int) -> None:
+    result = run(seed=seed, config=replace(CONFIG, generations=2))
+    assert all(SMALL.allows(Genome.parse(e.genome)) for e in result.history)

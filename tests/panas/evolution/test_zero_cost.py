@@ -1,0 +1,76 @@
+"""Scores without data: functions of genome, blueprint and generator, in any process."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from panas.architecture.genome import Genome
+from panas.architecture.network import Blueprint
+from panas.evolution.zero_cost import PROXIES, score
+from panas.runtime.seeds import stream
+
+GENOME = Genome.parse("c16k3-max-c32k3")
+BLUEPRINT = Blueprint(shape=(1, 8, 8), classes=10, width=16)
+
+
+def scored(name: str, genome: Genome = GENOME, blueprint: Blueprint = BLUEPRINT) -> float:
+    return PROXIES[name](genome, blueprint, stream(0, "test"))
+
+
+@pytest.mark.parametrize("name", PROXIES)
+def test_a_proxy_is_a_function_of_its_arguments(name: str):
+    first = scored(name)
+    torch.manual_seed(99)
+    np.random.seed(99)
+    assert scored(name) == first
+    assert PROXIES[name](GENOME, BLUEPRINT, stream(1, "test")) != first
+    assert scored(name, Genome.parse("c16k3-c32k3")) != first
+
+
+@pytest.mark.parametrize("name", PROXIES)
+@pytest.mark.parametrize(
+    "blueprint",
+    [
+        Blueprint(shape=(3, 9, 5), classes=2, width=8, norm="batch", unit=False),
+        Blueprint(shape=(1, 1, 1), classes=1, width=4),
+        Blueprint(shape=(1, 8, 8), classes=40, width=40, head_init="random"),
+        Blueprint(shape=(1, 1, 30), classes=2, width=8, norm="group", unit=True),
+    ],
+)
+def test_a_proxy_works_with_every_norm_head_and_shape(name: str, blueprint: Blueprint):
+    found = scored(name, Genome.parse("c4k3-c8k5"), blueprint)
+    if blueprint.shape != (1, 1, 1) or name != "activation agreement":  # a pixel has few patterns
+        assert np.isfinite(found)
+
+
+def test_the_score_is_a_share_and_the_same_in_every_process_at_any_number_of_threads():
+    here = score(GENOME, BLUEPRINT, stream(0, "test"))
+    assert 0 < here <= 1
+    code = (
+        "import torch; torch.set_num_threads(2)\n"
+        "from panas.architecture.genome import Genome\n"
+        "from panas.architecture.network import Blueprint\n"
+        "from panas.evolution.zero_cost import score\n"
+        "from panas.runtime.seeds import stream\n"
+        "b = Blueprint(shape=(1, 8, 8), classes=10, width=16)\n"
+        "print(repr(score(Genome.parse('c16k3-max-c32k3'), b, stream(0, 'test'))))\n"
+        "assert torch.get_num_threads() == 2"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(done.stdout) == here
+
+
+@pytest.mark.slow
+def test_the_score_tells_networks_that_learn_from_networks_that_hardly_do():
+    # Measured on digits (`python -m benchmarks.data_free`): about .9 and .8 against .1 and .3.
+    good = ("c16k3-c64k5-c16k3-c64k5", "c32k3-c64k3-c64k3-c16k5-c32k3-avg")
+    bad = ("c16k3-avg-avg", "c16k5-max-max")
+    blueprint = Blueprint(shape=(1, 8, 8), classes=10, width=64)
+
+    def of(genomes: tuple[str, ...]) -> list[float]:
+        return [score(Genome.parse(g), blueprint, stream(0, g)) for g in genomes]
+
+    assert min(of(good)) > max(of(bad))

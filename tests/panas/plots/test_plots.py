@@ -1,0 +1,311 @@
+"""Pictures: what they show, that nothing in them collides, that equal input gives equal bytes."""
+
+import io
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+from PIL import Image
+from torch import nn
+
+from panas.architecture.cost import cost_table
+from panas.architecture.genome import Genome
+from panas.plots.network import drawing, short
+from panas.plots.search import history, trials
+
+
+def generation(number: int, best: float, **more: Any) -> dict[str, Any]:
+    plain = {
+        "generation": number,
+        "evaluations": 4,
+        "failed": 0,
+        "cached": 1,
+        "dropped": 1,
+        "passes": 1000 * (number + 1),
+        "best": best,
+        "mean": best / 2,
+        "std": 0.1,
+        "min": 0.0,
+        "best_genome": "c16k3-max-c32k5",
+    }
+    return plain | more
+
+
+def candidate(number: int, fitness: float, **more: Any) -> dict[str, Any]:
+    plain = {"generation": number, "fitness": fitness, "failed": False, "dropped": False}
+    return plain | {"genome": "c16k3", "passes": 9, "size": 500.0 + number} | more
+
+
+def trial(number: int, value: float | None, status: str = "done", **setting: float):
+    plain = {
+        "learning_rate": 0.1 * (number + 1),
+        "clip": 1.0,
+        "batch_size": 32 << number % 3,
+        "epochs": None,
+    }
+    by = "random" if number < 2 else "ei"
+    return {
+        "number": number,
+        "setting": plain | setting,
+        "value": value,
+        "status": status,
+        "proposed_by": by,
+    }
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Every figure that is saved, as it was drawn."""
+    saved, save = [], Figure.savefig
+
+    def keep(figure: Figure, *args: Any, **options: Any) -> None:
+        save(figure, *args, **options)
+        saved.append(figure)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    return saved
+
+
+def legend(axes: Any) -> list[str]:
+    return [t.get_text() for t in axes.get_legend().get_texts()]
+
+
+def lines(axes: Any) -> dict[str, list[float]]:
+    return {line.get_label(): list(line.get_ydata()) for line in axes.get_lines()}
+
+
+def texts(figure: Figure) -> Iterator[tuple[str, Bbox]]:
+    """All text in sight, with where it stands."""
+    unseen = set()
+    for axes in figure.axes:
+        for axis, limits in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+            for tick in axis.get_major_ticks() + axis.get_minor_ticks():
+                if not min(limits) <= tick.get_loc() <= max(limits):
+                    unseen |= {tick.label1, tick.label2}
+    for text in figure.findobj(Text):
+        if text.get_visible() and text.get_text().strip() and text not in unseen:
+            yield text.get_text(), text.get_window_extent()
+
+
+def collisions(figure: Figure) -> list[tuple[str, str]]:
+    pairs = itertools.combinations(texts(figure), 2)
+    return [(a, b) for (a, x), (b, y) in pairs if x.overlaps(y) and x.padded(-1).overlaps(y)]
+
+
+def outside(figure: Figure) -> list[str]:
+    width, height = figure.bbox.width, figure.bbox.height
+    return [
+        text
+        for text, b in texts(figure)
+        if b.x0 < -1 or b.y0 < -1 or b.x1 > width + 1 or b.y1 > height + 1
+    ]
+
+
+EVERYONE = [
+    candidate(0, 0.4),
+    candidate(0, 0.3, dropped=True),
+    candidate(0, 0.0, failed=True),
+    candidate(1, 0.6),
+]
+LONG = "-".join(["c256k5", "max", "c128k3"] * 12)
+HISTORIES = {
+    "two generations": ([generation(0, 0.4), generation(1, 0.6)], EVERYONE),
+    "nobody counted passes": (  # but those of the scores that seeded the search
+        [generation(g, 0.4 + g / 9, passes=40) for g in range(3)],
+        [e | {"passes": 0} for e in EVERYONE],
+    ),
+    "one generation": ([generation(0, 0.4)], EVERYONE[:3]),
+    "none": ([], []),
+    "all failed": (
+        [generation(g, 0.0) for g in range(3)],
+        [candidate(g, 0.0, failed=True) for g in range(3)],
+    ),
+    "one value": ([generation(0, 0.5, mean=0.5)], [candidate(0, 0.5)]),
+    "long": ([generation(g, 0.001 * g + 0.1, best_genome=LONG) for g in range(200)], EVERYONE),
+    "dear": ([generation(g, 0.5 + g / 99, passes=123_456_789) for g in range(21)], EVERYONE),
+}
+TRIALS = {
+    "some": [
+        trial(0, 0.5),
+        trial(1, 0.4),
+        trial(2, 0.0, "failed"),
+        trial(3, None, "over budget"),
+        trial(4, 0.7),
+    ],
+    "one": [trial(0, 0.5)],
+    "none": [],
+    "all failed": [trial(k, 0.0, "failed") for k in range(3)],
+    "wide": [trial(k, k / 40, learning_rate=10.0 ** (k / 4 - 7)) for k in range(40)],
+    "narrow": [trial(k, k / 40, learning_rate=0.1 + k / 4000, clip=k + 1.0) for k in range(40)],
+    "many fields": [
+        trial(k, k / 9, noise_multiplier=1 + k / 3, clip=0.1 * 4**k, epochs=k + 1) for k in range(6)
+    ],
+}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_nothing_in_a_history_collides(name: str, figures: list[Figure]):
+    picture = history(*HISTORIES[name])
+    assert Image.open(io.BytesIO(picture)).format == "PNG"
+    assert collisions(figures[0]) == []
+    assert outside(figures[0]) == []
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_nothing_in_the_trials_collides(name: str, figures: list[Figure]):
+    assert Image.open(io.BytesIO(trials(TRIALS[name]))).format == "PNG"
+    assert collisions(figures[0]) == []
+    assert outside(figures[0]) == []
+
+
+def test_a_collision_and_a_text_outside_are_seen():
+    figure = Figure()
+    (
+        figure.text(0.5, 0.5, "one label"),
+        figure.text(0.51, 0.5, "another"),
+        figure.text(0.99, 0, "x" * 9),
+    )
+    figure.canvas.draw_idle()
+    assert len(collisions(figure)) == 1
+    assert outside(figure) == ["x" * 9]
+
+
+def test_a_history_shows_the_records_and_counts_the_candidates(figures: list[Figure]):
+    records = [generation(0, 0.4), generation(1, 0.6)]
+    history(records, EVERYONE)
+    first, second = figures[0].axes
+    assert lines(first) == lines(second) == {"mean": [0.2, 0.3], "best": [0.4, 0.6]}
+    assert list(second.get_lines()[0].get_xdata()) == [1000, 2000]
+    assert legend(first)[:3] == [
+        "trained in full (2)",
+        "dropped early (1)",
+        "failed (1)",
+    ]
+    low, high = first.get_ylim()
+    assert 0 < low < 0.2 < 0.6 < high < 1  # a failure's fitness of 0 does not stretch the axis
+    assert figures[0].get_suptitle().splitlines() == [
+        "best 0.600: c16k3-max-c32k5",
+        "8 candidates, 2,000 sample-passes, 2 dropped early, 2 known before",
+    ]
+
+
+def test_without_passes_evaluations_are_the_cost(figures: list[Figure]):
+    history(*HISTORIES["nobody counted passes"])
+    second = figures[0].axes[1]
+    assert second.get_xlabel() == "evaluations so far"
+    assert list(second.get_lines()[0].get_xdata()) == [4, 8, 12]
+
+
+@pytest.mark.parametrize(
+    ("name", "panels"), [("one generation", 1), ("all failed", 1), ("long", 2)]
+)
+def test_there_is_no_panel_without_content(name: str, panels: int, figures: list[Figure]):
+    history(*HISTORIES[name])
+    assert len(figures[0].axes) == panels
+
+
+def test_a_front_has_its_panel(figures: list[Figure]):
+    history(
+        [generation(0, 0.4), generation(1, 0.6)], EVERYONE, [("b", 0.6, 501.0), ("a", 0.4, 500.0)]
+    )
+    panel = figures[0].axes[2]
+    assert legend(panel) == ["trained in full", "Pareto front (2)"]
+    assert list(panel.get_lines()[0].get_xdata()) == [500, 501]
+    assert panel.get_xlabel() == "parameters"
+
+
+def test_trials_show_the_best_so_far_and_ring_the_chosen(figures: list[Figure]):
+    trials(TRIALS["some"], chosen=TRIALS["some"][1]["setting"])
+    top, rate, batch = figures[0].axes
+    assert lines(top)["best so far"] == [0.5, 0.5, 0.7, 0.7]
+    assert "failed (1)" in legend(top)
+    assert "over budget (1)" in legend(top)
+    assert (rate.get_xlabel(), batch.get_xlabel()) == ("learning rate", "batch size")
+    assert rate.collections[-1].get_offsets().tolist() == [[0.2, 0.4]]
+    assert "chosen, with 0.400 in trial 2" in figures[0].get_suptitle()
+    trials(TRIALS["some"])
+    assert "chosen, with 0.700 in trial 5" in figures[1].get_suptitle()
+
+
+def test_equal_input_gives_equal_bytes_whatever_the_users_settings():
+    records, everyone = HISTORIES["two generations"]
+    genome, sizes = Genome.parse(TEN), {"shape": (1, 32, 32), "width": 16, "classes": 4}
+    first = history(records, everyone), trials(TRIALS["some"]), drawing(genome, **sizes)
+    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black", "savefig.dpi": 20}):
+        again = history(records, everyone), trials(TRIALS["some"]), drawing(genome, **sizes)
+        assert again == first
+        assert matplotlib.rcParams["font.size"] == 30
+    info = Image.open(io.BytesIO(first[0])).info
+    assert not {"Software", "Creation Time", "date"} & info.keys()
+
+
+@dataclass(frozen=True)
+class SqueezeAndExciteWithGate:
+    """A block of a user's own, with a name longer than a box."""
+
+    ratio: int
+
+    def __str__(self) -> str:
+        return f"squeeze.excite.{self.ratio}"
+
+    def build(self, in_channels: int) -> nn.Module:
+        return nn.Conv2d(in_channels, in_channels, 1)
+
+    def out_channels(self, in_channels: int) -> int:
+        return in_channels
+
+    def out_side(self, side: int) -> int:
+        return side
+
+
+OWN = SqueezeAndExciteWithGate(4)
+TEN = "c16k3-c16k5-max-c64k5-avg-c256k3-c256k3-max-c128k5-c64k3"
+
+
+@pytest.mark.parametrize("text", ["c16k3", f"c16k3-{OWN}-max", TEN, "-".join(["c256k5"] * 30)])
+def test_nothing_in_a_drawing_collides(text: str, figures: list[Figure]):
+    genome = Genome.parse(text, blocks=(OWN,))
+    picture = drawing(genome, shape=(3, 224, 224), width=500, classes=1000, fitness=0.9)
+    assert Image.open(io.BytesIO(picture)).format == "PNG"
+    assert collisions(figures[0]) == []
+    assert outside(figures[0]) == []
+
+
+def test_a_drawing_holds_every_line_of_the_cost_table(figures: list[Figure]):
+    genome = Genome.parse(f"{TEN}-{OWN}", blocks=(OWN,))
+    sizes: dict[str, Any] = {"shape": (3, 32, 32), "width": 64, "classes": 10}
+    drawing(genome, **sizes, fitness=0.5)
+    (axes,) = figures[0].axes
+    shown = [t.get_text() for t in axes.texts]
+    table = cost_table(genome, **sizes)
+    assert len(axes.patches) == len(table) + 1
+    for layer in table:
+        assert "×".join(map(str, layer.out_shape)) in shown
+        assert shown.count(f"{layer.parameters:,}") >= 1
+        assert short(layer.macs) in shown
+    # An input, each of the two rows of 7: an arrow a box but the first, and two at the row's end.
+    assert len([t for t in axes.texts if getattr(t, "arrow_patch", None)]) == len(table) + 1
+    head = figures[0].get_suptitle().splitlines()
+    assert head[0] == str(genome)
+    assert head[1].startswith(f"fitness 0.500, {sum(r.parameters for r in table):,} parameters, ")
+
+
+def test_a_box_is_as_high_as_its_map_asks(figures: list[Figure]):
+    drawing(Genome.parse("c16k3-max-avg"), shape=(1, 16, 16), width=10, classes=10)
+    heights = [p.get_height() for p in figures[0].axes[0].patches]
+    image, conv, large, small, adapt, head = heights
+    assert image == conv > large > small > adapt == head
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0"), (999, "999"), (1234, "1.23k"), (35_000_000, "35M"), (2**31, "2.15G")],
+)
+def test_counts_are_short(number: int, text: str):
+    assert short(number) == text

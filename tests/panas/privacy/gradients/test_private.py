@@ -1,0 +1,285 @@
+"""Private gradients: one autograd call a sample, clipped and summed, is what they must equal."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from opacus import GradSampleModule
+from opacus.optimizers import DPOptimizer
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from panas.architecture.genome import Genome
+from panas.architecture.network import build_bottom, build_head
+from panas.privacy.gradients.private import STEP, PrivateGradient, poisson_batch
+from panas.privacy.noise import NoiseSource, ReproducibleNoise, SystemNoise
+from panas.privacy.plan import Plan
+from panas.runtime.errors import BadInput
+
+GENOMES = ["c8k3", "c8k3-max-c12k5", "c5k5-avg-c7k3-max-c7k3", "c16k3-c16k3-avg-c8k5"]
+
+
+class NoNoise:
+    """Zeros in place of noise; every sample is in every batch."""
+
+    def normal(self, *shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.float64)
+
+    def uniform(self, size: int) -> Tensor:
+        return torch.zeros(size, dtype=torch.float64)
+
+
+def network(
+    genome: str, shape: tuple[int, int, int], seed: int = 0, unit: bool = True
+) -> nn.Module:
+    g = torch.Generator().manual_seed(seed)
+    bottom = build_bottom(Genome.parse(genome), shape=shape, width=6, unit=unit, generator=g)
+    return nn.Sequential(bottom, build_head(6, 3, init="random", generator=g)).train()
+
+
+def batch(n: int, shape: tuple[int, int, int], seed: int = 1) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(n, *shape, generator=g), torch.randint(3, (n,), generator=g)
+
+
+def naive(model: nn.Module, x: Tensor, y: Tensor, clip: float) -> list[Tensor]:
+    """The sum of clipped gradients, one sample at a time by plain autograd."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    total = [torch.zeros_like(p, dtype=torch.float64) for p in parameters]
+    for i in range(len(y)):
+        loss = F.cross_entropy(model(x[i : i + 1]), y[i : i + 1])
+        grads = [g.double() for g in torch.autograd.grad(loss, parameters)]
+        norm = math.sqrt(sum(float(g.square().sum()) for g in grads))
+        for t, g in zip(total, grads, strict=True):
+            t += min(1.0, clip / max(norm, 1e-12)) * g
+    return total
+
+
+def difference(a: list[Tensor], b: list[Tensor]) -> float:
+    """Euclidean distance over the length of b."""
+    flat = [torch.cat([t.detach().double().flatten() for t in ts]) for ts in (a, b)]
+    return float((flat[0] - flat[1]).norm() / flat[1].norm().clamp(min=1e-12))
+
+
+def clipped_sum(model: nn.Module, x: Tensor, y: Tensor, clip: float) -> list[Tensor]:
+    return PrivateGradient(model).clipped_sum(x, y, clip)
+
+
+@pytest.mark.parametrize("genome", GENOMES)
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 7)])
+@pytest.mark.parametrize("clip", [0.05, 1e6])
+def test_the_clipped_sum_is_that_of_a_loop(
+    genome: str, shape: tuple[int, int, int], clip: float
+) -> None:
+    model = network(genome, shape)
+    x, y = batch(9, shape)
+    expected = naive(model, x, y, clip)
+    assert difference(clipped_sum(model, x, y, clip), expected) < 1e-5
+    if clip < 1:
+        assert difference(expected, naive(model, x, y, 1e6)) > 0.1  # the clip does bite
+
+
+@pytest.mark.parametrize("size", [0, 1, STEP, STEP + 1, 257])
+def test_every_batch_size(size: int) -> None:
+    model = network("c4k3-max-c4k3", (1, 6, 5), unit=False)
+    x, y = batch(size, (1, 6, 5))
+    got = clipped_sum(model, x, y, 0.3)
+    if size:
+        assert difference(got, naive(model, x, y, 0.3)) < 1e-5
+    else:
+        assert all(not t.any() for t in got)
+    assert [t.shape for t in got] == [p.shape for p in model.parameters()]
+
+
+def test_one_sample_moves_the_sum_by_the_clip_at_most() -> None:
+    model = network("c8k3-max-c12k5", (1, 8, 8))
+    x, y = batch(12, (1, 8, 8))
+    x[3] *= 1e4
+    whole = clipped_sum(model, x, y, 0.01)
+    for i in range(12):
+        rest = torch.arange(12) != i
+        without = clipped_sum(model, x[rest], y[rest], 0.01)
+        moved = sum(float((a - b).square().sum()) for a, b in zip(whole, without, strict=True))
+        assert math.sqrt(moved) <= 0.01 * (1 + 1e-4)
+
+
+def plan_for(n: int, batch_size: int, clip: float, sigma: float = 1.0) -> Plan:
+    return Plan(
+        samples=n, batch_size=batch_size, clip=clip, noise_multiplier=sigma, epochs=1, rounds=1
+    )
+
+
+def test_a_huge_clip_and_no_noise_give_the_plain_gradient() -> None:
+    model = network("c8k3-max-c12k5", (1, 8, 8))
+    x, y = batch(20, (1, 8, 8))
+    F.cross_entropy(model(x), y).backward()
+    plain = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    gradient = PrivateGradient(model)
+    gradient.step(x, y, plan_for(20, 20, 1e6), NoNoise())
+    got = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    assert difference(got, plain) < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+def test_the_step_without_noise_is_opacus_step() -> None:
+    shape, clip, expected_size = (1, 8, 8), 0.2, 10
+    x, y = batch(13, shape)
+    ours, theirs = network("c8k3-max-c12k5", shape), network("c8k3-max-c12k5", shape)
+    wrapped = GradSampleModule(theirs, loss_reduction="sum")
+    optimiser = DPOptimizer(
+        torch.optim.SGD(wrapped.parameters(), lr=0.5),
+        noise_multiplier=0.0,
+        max_grad_norm=clip,
+        expected_batch_size=expected_size,
+        loss_reduction="mean",
+    )
+    F.cross_entropy(wrapped(x), y, reduction="sum").backward()
+    optimiser.step()
+    gradient = PrivateGradient(ours)
+    gradient.step(x, y, plan_for(100, expected_size, clip), NoNoise())
+    with torch.no_grad():
+        for p in ours.parameters():
+            assert p.grad is not None
+            p -= 0.5 * p.grad
+    assert difference(list(ours.parameters()), list(theirs.parameters())) < 1e-6
+    assert difference(list(ours.parameters()), list(network("c8k3-max-c12k5", shape).parameters()))
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+@pytest.mark.parametrize("genome", ["c8k3-max-c12k5", "c4k5-c6k3-avg-c6k1"])
+def test_training_is_opacus_training_step_by_step(
+    genome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same batches and same noise, from two equal test generators: same weights at every step."""
+    shape, n, steps = (3, 9, 7), 60, 8
+    x, y = batch(n, shape)
+    plan = plan_for(n, 15, clip=0.3, sigma=0.8)
+    ours, theirs = network(genome, shape), network(genome, shape)
+    sizes = [p.numel() for p in theirs.parameters()]
+    here, there = (ReproducibleNoise(np.random.default_rng(5)) for _ in range(2))
+    pending: list[Tensor] = []
+
+    def same_noise(std: float, reference: Tensor, **_: object) -> Tensor:
+        if not pending:
+            pending.extend(there.normal(sum(sizes)).split(sizes))
+        return (std * pending.pop(0)).float().view_as(reference)
+
+    monkeypatch.setattr("opacus.optimizers.optimizer._generate_noise", same_noise)
+    wrapped = GradSampleModule(theirs, loss_reduction="mean")
+    opacus = DPOptimizer(
+        torch.optim.SGD(wrapped.parameters(), lr=0.2, momentum=0.5),
+        noise_multiplier=plan.noise_multiplier,
+        max_grad_norm=plan.clip,
+        expected_batch_size=15,
+    )
+    plain = torch.optim.SGD(ours.parameters(), lr=0.2, momentum=0.5)
+    gradient = PrivateGradient(ours)
+    start = [p.detach().clone() for p in ours.parameters()]
+    for _ in range(steps):
+        mine, other = (poisson_batch(n, plan.rate, source) for source in (here, there))
+        assert torch.equal(mine, other)
+        gradient.step(x[mine], y[mine], plan, here)
+        plain.step()
+        opacus.zero_grad()
+        F.cross_entropy(wrapped(x[other]), y[other]).backward()
+        opacus.step()
+        assert difference(list(ours.parameters()), list(theirs.parameters())) < 1e-5
+    assert difference(list(ours.parameters()), start) > 0.02
+
+
+class HalfNoise(SystemNoise):
+    """The planted bug: half the standard deviation."""
+
+    def normal(self, *shape: int) -> Tensor:
+        return super().normal(*shape) / 2
+
+
+def noise_ratio(source: NoiseSource) -> float:
+    """Standard deviation of an empty batch's gradient over sigma C / (q n)."""
+    model = network("c16k3-c16k3-c16k5", (1, 8, 8))
+    x, y = batch(0, (1, 8, 8))
+    gradient = PrivateGradient(model)
+    gradient.step(x, y, plan_for(200, 40, 0.7, sigma=3.0), source)
+    flat = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    assert len(flat) > 1000
+    return float(flat.std()) / (3.0 * 0.7 / 40)
+
+
+def test_an_empty_batch_is_noise_of_the_right_size_alone() -> None:
+    assert noise_ratio(SystemNoise()) == pytest.approx(1.0, abs=0.12)
+    assert noise_ratio(HalfNoise()) != pytest.approx(1.0, abs=0.12)
+
+
+def test_the_divisor_is_the_expected_size_whatever_the_real_one() -> None:
+    model = network("c8k3", (1, 8, 8))
+    x, y = batch(7, (1, 8, 8))
+    expected = naive(model, x, y, 0.1)
+    gradient = PrivateGradient(model)
+    gradient.step(x, y, plan_for(100, 20, 0.1), NoNoise())
+    got = [20 * p.grad for p in model.parameters() if p.grad is not None]
+    assert difference(got, expected) < 1e-5
+
+
+def test_batch_norm_is_refused() -> None:
+    bottom = build_bottom(Genome.parse("c8k3"), shape=(1, 8, 8), width=4, norm="batch")
+    with pytest.raises(BadInput, match='norm="group"'):
+        PrivateGradient(bottom)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_sample_that_is_not_finite_contributes_nothing(value: float) -> None:
+    model = network("c8k3-max-c12k5", (1, 8, 8))
+    x, y = batch(6, (1, 8, 8))
+    rest = torch.tensor([0, 1, 3, 4, 5])
+    expected = naive(model, x[rest], y[rest], 0.1)
+    x[2, 0, 4, 4] = value
+    got = clipped_sum(model, x, y, 0.1)
+    assert all(bool(torch.isfinite(t).all()) for t in got)
+    assert difference(got, expected) < 1e-5
+
+
+def test_a_fixed_head_gets_no_gradient_and_no_noise() -> None:
+    model = network("c8k3", (1, 8, 8))
+    head = model[1]
+    assert isinstance(head, nn.Module)
+    head.requires_grad_(False)
+    x, y = batch(5, (1, 8, 8))
+    gradient = PrivateGradient(model)
+    gradient.step(x, y, plan_for(5, 5, 1.0), SystemNoise())
+    assert all(p.grad is None for p in head.parameters())
+    assert all(p.grad is not None for p in model[0].parameters())
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model = network("c8k3", (1, 8, 8))
+    x, y = batch(5, (1, 8, 8))
+    for _ in range(2):
+        clipped_sum(model, x, y, 1.0)
+    assert not any("forward" in m.__dict__ or m._forward_hooks for m in model.modules())
+    assert all(p.grad is None and p.requires_grad for p in model.parameters())
+    F.cross_entropy(model(x), y).backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_a_poisson_batch_holds_each_sample_with_the_rate() -> None:
+    n, q, draws = 200, 0.17, 400
+    hits = np.zeros((draws, n))
+    for k in range(draws):
+        at = poisson_batch(n, q, SystemNoise()).numpy()
+        assert len(set(at)) == len(at)
+        hits[k, at] = 1
+    error = math.sqrt(q * (1 - q) / draws)
+    assert abs(hits.mean() - q) < 6 * error / math.sqrt(n)
+    assert np.abs(hits.mean(0) - q).max() < 6 * error
+    # Sizes vary as a binomial's do: a batch of fixed size would have no variance.
+    assert hits.sum(1).var() == pytest.approx(n * q * (1 - q), rel=0.5)
+    pairs = np.corrcoef(hits.T[:20])[~np.eye(20, dtype=bool)]
+    assert np.abs(pairs).max() < 6 / math.sqrt(draws)
+
+
+def test_rate_one_takes_all_and_rate_zero_none() -> None:
+    noise = ReproducibleNoise(np.random.default_rng(0))
+    assert torch.equal(poisson_batch(9, 1.0, noise), torch.arange(9))
+    assert len(poisson_batch(9, 0.0, noise)) == 0
+    assert len(poisson_batch(0, 0.5, noise)) == 0

@@ -1,0 +1,293 @@
+"""Every way to change a chained file behind its back is noticed, and named."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from panas.privacy.ledger import chain as module
+from panas.privacy.ledger.chain import FIRST, Chain
+from panas.runtime.errors import BadInput
+
+LINES = 6
+
+
+def fill(path: Path, lines: int = LINES) -> Chain:
+    chain = Chain(path)
+    chain.refresh(locked=True)
+    for i in range(lines):
+        chain.append({"kind": "charge", "value": i})
+    return chain
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    fill(tmp_path / "ledger.jsonl")
+    return tmp_path / "ledger.jsonl"
+
+
+def values(path: Path) -> list[int]:
+    return [r["value"] for r in Chain(path).refresh(locked=False)[1]]
+
+
+def test_what_is_appended_is_read_back_in_order(path: Path) -> None:
+    anew, records = Chain(path).refresh(locked=False)
+    assert anew
+    assert [(r["n"], r["value"]) for r in records] == [(i + 1, i) for i in range(LINES)]
+    assert records[0]["previous"] == FIRST
+    assert len({r["previous"] for r in records}) == LINES
+
+
+def test_a_reader_is_told_only_what_is_new(path: Path) -> None:
+    chain = Chain(path)
+    assert len(chain.refresh(locked=False)[1]) == LINES
+    assert chain.refresh(locked=False) == (False, [])
+    other = Chain(path)
+    other.refresh(locked=True)
+    other.append({"value": 99})
+    anew, (record,) = chain.refresh(locked=False)
+    assert (anew, record["value"]) == (False, 99)
+    assert chain.head() == other.head()
+    chain.append({"value": 100})
+    assert chain.refresh(locked=False) == (False, [])
+    assert values(path)[-2:] == [99, 100]
+
+
+def lines_of(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def change(path: Path, number: int) -> None:
+    lines = lines_of(path)
+    lines[number - 1] = lines[number - 1].replace(b'"charge"', b'"chargo"')
+    path.write_bytes(b"".join(lines))
+
+
+def change_hash(path: Path, number: int) -> None:
+    lines = lines_of(path)
+    record = json.loads(lines[number - 1])
+    record["previous"] = "f" * 64
+    lines[number - 1] = json.dumps(record).encode() + b"\n"
+    path.write_bytes(b"".join(lines))
+
+
+def break_json(path: Path, number: int) -> None:
+    lines = lines_of(path)
+    lines[number - 1] = lines[number - 1][1:]
+    path.write_bytes(b"".join(lines))
+
+
+def remove(path: Path, number: int) -> None:
+    lines = lines_of(path)
+    del lines[number - 1]
+    path.write_bytes(b"".join(lines))
+
+
+def swap(path: Path, number: int) -> None:
+    lines = lines_of(path)
+    lines[number - 1], lines[number] = lines[number], lines[number - 1]
+    path.write_bytes(b"".join(lines))
+
+
+def repeat(path: Path, number: int) -> None:
+    lines = lines_of(path)
+    path.write_bytes(b"".join([*lines[:number], *lines[number - 1 :]]))
+
+
+def tear(path: Path, number: int) -> None:
+    lines = lines_of(path)
+    path.write_bytes(b"".join(lines[: number - 1]) + lines[number - 1][:-9])
+
+
+def delete_head(path: Path, number: int) -> None:
+    path.with_suffix(".head").unlink()
+
+
+def edit_head(path: Path, number: int) -> None:
+    head = path.with_suffix(".head")
+    head.write_bytes(head.read_bytes().replace(b'"count": 6', b'"count": 5'))
+
+
+def rewrite_head(path: Path, number: int) -> None:
+    module.write_json(path.with_suffix(".head"), {"version": 1, "count": number, "hash": "f" * 64})
+
+
+def delete_file(path: Path, number: int) -> None:
+    path.unlink()
+
+
+TAMPERING: list[tuple[Callable[[Path, int], None], int, str]] = [
+    (change, 1, "line 1 was changed"),
+    (change, 3, "line 3 was changed"),
+    (change, 6, "line 6 was changed"),
+    (change_hash, 1, "line 1 was changed"),
+    (change_hash, 3, "line 3 was changed"),
+    (change_hash, 6, "line 6 was changed"),
+    (break_json, 1, "first line that was changed"),
+    (break_json, 4, "line 4 was changed"),
+    (break_json, 6, "line 6 was changed"),
+    (remove, 1, "line 1 was removed or moved: number 2 stands there"),
+    (remove, 4, "line 4 was removed or moved: number 5 stands there"),
+    (remove, 6, "ends at line 5, ledger.head says 6"),
+    (swap, 2, "line 2 was removed or moved: number 3 stands there"),
+    (repeat, 4, "line 5 was removed or moved: number 4 stands there"),
+    (repeat, 6, "line 7 was removed or moved: number 6 stands there"),
+    (tear, 6, "truncated in line 6 of 6"),
+    (tear, 4, "truncated in line 4 of 6"),
+    (delete_head, 0, "6 lines without its ledger.head, which was deleted"),
+    (edit_head, 0, "ledger.head that was edited or damaged"),
+    (rewrite_head, 6, "line 6 was changed, or whose ledger.head was"),
+    (rewrite_head, 9, "ends at line 6, ledger.head says 9"),
+    (rewrite_head, 0, "whose ledger.head was"),
+    (delete_file, 0, "no such file, although ledger.head knows of one"),
+]
+
+
+@pytest.mark.parametrize(
+    ("tamper", "number", "message"), TAMPERING, ids=lambda x: getattr(x, "__name__", None)
+)
+def test_tampering_is_named(
+    path: Path, tamper: Callable[[Path, int], None], number: int, message: str
+) -> None:
+    known = Chain(path)
+    known.refresh(locked=False)
+    tamper(path, number)
+    for reader in (known, Chain(path)):
+        for locked in (False, True, False):
+            with pytest.raises(BadInput) as refused:
+                reader.refresh(locked=locked)
+            assert message in str(refused.value)
+            assert "\n" not in str(refused.value)
+            assert "; put the right files back" in str(refused.value)
+
+
+@settings(max_examples=30, deadline=None)
+@given(place=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
+def test_no_byte_can_be_changed(
+    tmp_path_factory: pytest.TempPathFactory, place: float, flip: int
+) -> None:
+    path = tmp_path_factory.mktemp("chain") / "ledger.jsonl"
+    fill(path)
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= flip
+    path.write_bytes(bytes(content))
+    with pytest.raises(BadInput):
+        Chain(path).refresh(locked=False)
+
+
+@settings(max_examples=30, deadline=None)
+@given(left=st.floats(0, 1, exclude_max=True))
+def test_nothing_can_be_cut_off(tmp_path_factory: pytest.TempPathFactory, left: float) -> None:
+    path = tmp_path_factory.mktemp("chain") / "ledger.jsonl"
+    fill(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(left * len(content))])
+    with pytest.raises(BadInput):
+        Chain(path).refresh(locked=False)
+
+
+def test_old_copies_of_both_files_are_found_by_what_was_noted(path: Path) -> None:
+    head = path.with_suffix(".head")
+    copies = path.read_bytes(), head.read_bytes()
+    chain = Chain(path)
+    chain.refresh(locked=True)
+    chain.append({"value": 6})
+    noted = chain.head()
+    path.write_bytes(copies[0])
+    head.write_bytes(copies[1])
+    assert values(path) == list(range(LINES))
+    again = Chain(path)
+    again.refresh(locked=False)
+    again.check_holds(0, FIRST)
+    with pytest.raises(BadInput, match="line 7 is not the one"):
+        again.check_holds(*noted)
+
+
+def test_an_old_head_is_named_by_whoever_holds_the_lock(path: Path) -> None:
+    head = path.with_suffix(".head")
+    old = head.read_bytes()
+    chain = Chain(path)
+    chain.refresh(locked=True)
+    chain.append({"value": 6})
+    head.write_bytes(old)
+    assert len(values(path)) == LINES + 1  # one line more: a death before the head was written
+    chain.refresh(locked=True)
+    chain.append({"value": 7})
+    chain.append({"value": 8})
+    head.write_bytes(old)
+    with pytest.raises(BadInput, match=r"with an old ledger.head, which says 6"):
+        Chain(path).refresh(locked=True)
+    assert len(values(path)) == LINES + 3
+
+
+def test_a_death_between_line_and_head_counts_and_is_caught_up_with(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    chain = Chain(path)
+    chain.refresh(locked=True)
+    with monkeypatch.context() as m:
+        m.setattr(module, "write_json", die)
+        with pytest.raises(KeyboardInterrupt):
+            chain.append({"value": 6})
+    for reader in (chain, Chain(path)):
+        anew, records = reader.refresh(locked=True)
+        assert anew
+        assert [r["value"] for r in records] == list(range(7))
+    chain.append({"value": 7})
+    assert values(path) == list(range(8))
+    assert json.loads(path.with_suffix(".head").read_bytes())["count"] == 8
+
+
+def test_a_torn_line_that_was_never_acknowledged_is_dropped(path: Path) -> None:
+    whole = path.read_bytes()
+    for torn in (b"{", b'{"n": 7}', b"\xff"):
+        path.write_bytes(whole + torn)
+        assert values(path) == list(range(LINES))
+    chain = Chain(path)
+    chain.refresh(locked=True)
+    chain.append({"value": 6})
+    assert path.read_bytes().startswith(whole)
+    assert values(path) == list(range(7))
+
+
+def test_the_first_line_may_die_before_its_head(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    fill(path, 1)
+    path.with_suffix(".head").unlink()
+    assert values(path) == [0]
+    path.write_bytes(b"{")
+    assert values(path) == []
+    fill(path, 3)
+    assert values(path) == [0, 1, 2]
+
+
+def _append_until_killed(path: Path) -> None:
+    chain = Chain(path)
+    chain.refresh(locked=True)
+    while True:
+        chain.append({"value": chain.head()[0]})
+
+
+def test_a_reader_beside_a_writer_sees_a_whole_chain(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    child = os.fork()
+    if child == 0:
+        _append_until_killed(path)
+    try:
+        chain, seen = Chain(path), 0
+        while seen < 200:
+            anew, records = chain.refresh(locked=False)
+            seen = len(records) if anew else seen + len(records)
+            assert seen == chain.head()[0]
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert values(path) == list(range(len(values(path))))

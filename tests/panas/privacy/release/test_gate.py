@@ -1,0 +1,348 @@
+"""Releases: who paid first, what is noised by how much, and what may never leave."""
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from panas.privacy.accounting.events import (
+    Gaussian,
+    NoisyRows,
+    PostProcessing,
+    SampledGaussian,
+    Unprotected,
+)
+from panas.privacy.budget import Budget
+from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.noise import SystemNoise
+from panas.privacy.plan import cost
+from panas.privacy.release.gate import CHARGED_AS, Released, ReleaseEvent, label_histogram, release
+from panas.privacy.release.mechanisms import KINDS, Kind, relation_of, sensitivity
+from panas.runtime.errors import BadInput, BudgetExhausted
+
+EVENTS: Mapping[Kind, ReleaseEvent] = {
+    "moments": Gaussian(2.0),
+    "class_sums": Gaussian(2.0),
+    "noisy_rows": NoisyRows(2.0, 0.5, 3),
+    "public_rows": PostProcessing(),
+    "raw_rows": Unprotected(),
+}
+
+
+class NoNoise:
+    """Zeros in place of noise."""
+
+    def normal(self, *shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.float64)
+
+    def uniform(self, size: int) -> Tensor:
+        return torch.zeros(size, dtype=torch.float64)
+
+
+class HalfNoise(SystemNoise):
+    """The planted bug: half the standard deviation."""
+
+    def normal(self, *shape: int) -> Tensor:
+        return super().normal(*shape) / 2
+
+
+def rows(n: int, d: int, classes: int, seed: int, scale: float = 2.0) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    return scale * torch.randn(n, d, generator=g), torch.randint(classes, (n,), generator=g)
+
+
+ROWS_CLIENT = 7
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.open_account(0, Budget(8.0, 1e-5), allow_unprotected=True)
+    rows = relation_of("noisy_rows")
+    ledger.open_account(ROWS_CLIENT, Budget(8.0, 1e-5), allow_unprotected=True, relation=rows)
+    return ledger
+
+
+def client_of(kind: str) -> int:
+    return ROWS_CLIENT if kind == "noisy_rows" else 0
+
+
+def let_go(
+    ledger: Ledger,
+    kind: Kind,
+    read: Callable[[], tuple[Tensor, Tensor]],
+    event: ReleaseEvent | None = None,
+) -> Released:
+    return release(
+        kind,
+        read,
+        classes=3,
+        event=event or EVENTS[kind],
+        ledger=ledger,
+        client=client_of(kind),
+        round=1,
+        noise=NoNoise(),
+    )
+
+
+@pytest.mark.parametrize("kind", ["moments", "class_sums"])
+def test_the_noise_is_the_sensitivity_times_the_charged_multiplier(
+    ledger: Ledger, kind: Kind
+) -> None:
+    class Ones(NoNoise):
+        def normal(self, *shape: int) -> Tensor:
+            return torch.ones(shape, dtype=torch.float64)
+
+    out = release(
+        kind,
+        lambda: (torch.zeros(1, 2), torch.tensor([1])),
+        classes=3,
+        event=Gaussian(2.5),
+        ledger=ledger,
+        client=0,
+        round=0,
+        noise=Ones(),
+    )
+    s = math.sqrt(2) * 2.5
+    first = out.arrays["B" if kind == "moments" else "S"]
+    torch.testing.assert_close(first, torch.full((3, 2), s))
+    if kind == "moments":
+        torch.testing.assert_close(out.arrays["A"], torch.tensor([s, 2.5, s]))
+    else:
+        torch.testing.assert_close(out.arrays["counts"], torch.tensor([s, s + 1, s]))
+    assert ledger.account(0).events() == [Gaussian(2.5)]
+    assert ledger.account(0).entries[0].record["sensitivity"] == sensitivity(
+        kind, "add-or-remove-one"
+    )
+
+
+def test_noisy_rows_have_twice_the_charged_multiplier_and_flips(ledger: Ledger) -> None:
+    class Ones(NoNoise):
+        def normal(self, *shape: int) -> Tensor:
+            return torch.ones(shape, dtype=torch.float64)
+
+        def uniform(self, size: int) -> Tensor:
+            return torch.full((size,), 0.9, dtype=torch.float64)
+
+    for flip, label in ((0.89, 0), (0.91, 2)):
+        out = release(
+            "noisy_rows",
+            lambda: (torch.zeros(2, 2), torch.tensor([0, 0])),
+            classes=3,
+            event=NoisyRows(2.5, flip, 3),
+            ledger=ledger,
+            client=ROWS_CLIENT,
+            round=0,
+            noise=Ones(),
+        )
+        torch.testing.assert_close(out.arrays["z"], torch.full((2, 2), 5.0))
+        assert out.arrays["y"].tolist() == [label, label]
+    assert ledger.account(ROWS_CLIENT).entries[0].record["sensitivity"] == 2.0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_ledger_is_charged_before_the_rows_are_read(ledger: Ledger, kind: Kind) -> None:
+    seen = []
+
+    def read() -> tuple[Tensor, Tensor]:
+        seen.append(len(Ledger(ledger.path).account(client_of(kind)).entries))
+        return rows(5, 4, 3, seed=0)
+
+    let_go(ledger, kind, read)
+    assert seen == [1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_release_costs_its_event_and_no_more(ledger: Ledger, kind: Kind) -> None:
+    for _ in range(2):
+        let_go(ledger, kind, lambda: rows(5, 4, 3, seed=0))
+    account = ledger.account(client_of(kind))
+    assert account.events() == [EVENTS[kind]] * 2
+    expected = cost([EVENTS[kind]] * 2, account.budget, relation=account.relation)
+    assert account.spent() == pytest.approx(expected)
+    assert {"public_rows": expected == 0.0, "raw_rows": expected == math.inf}.get(kind, True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_noise_a_kind_leaves_as_unprotected(ledger: Ledger, kind: Kind) -> None:
+    let_go(ledger, kind, lambda: rows(5, 4, 3, seed=0), Unprotected())
+    assert ledger.account(client_of(kind)).spent() == math.inf
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("event", [*EVENTS.values(), SampledGaussian(0.01, 2.0, 1)], ids=repr)
+def test_no_other_event_pays_for_a_release(ledger: Ledger, kind: Kind, event: ReleaseEvent) -> None:
+    if isinstance(event, CHARGED_AS[kind] | Unprotected):
+        return
+    with pytest.raises((BadInput, TypeError)):
+        let_go(ledger, kind, lambda: rows(5, 4, 3, seed=0), event)
+    assert not ledger.account(client_of(kind)).entries
+
+
+def test_a_release_of_another_relation_or_of_other_labels_is_refused(ledger: Ledger) -> None:
+    cases: list[tuple[Kind, ReleaseEvent, int, str]] = [
+        ("moments", Gaussian(2.0), ROWS_CLIENT, "add-or-remove-one"),
+        ("noisy_rows", NoisyRows(2.0, 0.5, 3), 0, "replace-one"),
+        ("noisy_rows", NoisyRows(2.0, 0.5, 4), ROWS_CLIENT, "3 classes"),
+    ]
+    for kind, event, client, match in cases:
+        with pytest.raises(BadInput, match=match):
+            release(
+                kind,
+                lambda: rows(5, 4, 3, seed=0),
+                classes=3,
+                event=event,
+                ledger=ledger,
+                client=client,
+                round=0,
+                noise=NoNoise(),
+            )
+        assert not ledger.account(client).entries
+
+
+def test_public_rows_of_weights_without_protection_are_no_post_processing(ledger: Ledger) -> None:
+    ledger.charge(
+        0, Unprotected(), phase="training", mechanism="sgd", recipient="server", sensitivity=None
+    )
+    with pytest.raises(BadInput, match="trained under DP"):
+        let_go(ledger, "public_rows", lambda: rows(5, 4, 3, seed=0))
+    out = let_go(ledger, "public_rows", lambda: rows(5, 4, 3, seed=0), Unprotected())
+    assert torch.equal(out.arrays["z"], rows(5, 4, 3, seed=0)[0])
+
+
+def test_rows_are_never_read_where_the_charge_is_refused(ledger: Ledger) -> None:
+    def read() -> tuple[Tensor, Tensor]:
+        raise AssertionError("the rows were read")
+
+    with pytest.raises(BudgetExhausted):
+        let_go(ledger, "moments", read, Gaussian(0.1))
+    ledger.open_account(1, Budget(1.0, 1e-5))
+    with pytest.raises(BadInput, match="protected"):
+        release(
+            "raw_rows",
+            read,
+            classes=3,
+            event=Unprotected(),
+            ledger=ledger,
+            client=1,
+            round=0,
+            noise=NoNoise(),
+        )
+    with pytest.raises(BadInput, match="protected"):
+        label_histogram(
+            lambda: read()[1],
+            classes=3,
+            event=Unprotected(),
+            ledger=ledger,
+            client=1,
+            noise=NoNoise(),
+        )
+
+
+class Recording(NoNoise):
+    """No noise, and a note of whether any mechanism has asked for some."""
+
+    asked = False
+
+    def normal(self, *shape: int) -> Tensor:
+        self.asked = True
+        return super().normal(*shape)
+
+    def uniform(self, size: int) -> Tensor:
+        self.asked = True
+        return super().uniform(size)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_rows_that_are_no_numbers_never_reach_a_mechanism(
+    ledger: Ledger, kind: Kind, bad: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    z, y = rows(5, 4, 3, seed=0)
+    z[2, 1] = bad
+    built = []
+    monkeypatch.setattr(Released, "__post_init__", lambda self: built.append(self))
+    noise = Recording()
+    with pytest.raises(BadInput, match="finite representations"):
+        release(
+            kind,
+            lambda: (z, y),
+            classes=3,
+            event=EVENTS[kind],
+            ledger=ledger,
+            client=client_of(kind),
+            round=0,
+            noise=noise,
+        )
+    assert not built
+    assert not noise.asked
+    # What was about to be spent counts as spent.
+    assert ledger.account(client_of(kind)).events() == [EVENTS[kind]]
+
+
+def test_nothing_is_released_without_the_receipt_of_its_kind(ledger: Ledger) -> None:
+    out = let_go(ledger, "moments", lambda: rows(5, 4, 3, seed=0))
+    for receipt in (None, "receipt", object()):
+        with pytest.raises((BadInput, TypeError)):
+            Released("moments", out.arrays, receipt)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="charge the ledger first"):
+        Released("raw_rows", out.arrays, out.receipt)
+
+
+@pytest.mark.parametrize("kind", ["raw_rows", "public_rows"])
+def test_rows_without_noise_are_exact(ledger: Ledger, kind: Kind) -> None:
+    z, y = rows(5, 4, 3, seed=0)
+    out = let_go(ledger, kind, lambda: (z, y))
+    assert torch.equal(out.arrays["z"], z)
+    assert torch.equal(out.arrays["y"], y)
+    known = {"raw_rows": None, "public_rows": 0.0}[kind]
+    assert ledger.account(0).entries[0].record["sensitivity"] == known
+
+
+def test_the_histogram_is_the_counts_with_noise_of_sensitivity_one(ledger: Ledger) -> None:
+    y = torch.tensor([0, 2, 2, 2])
+    events: list[Gaussian | Unprotected] = [Gaussian(4.0), Unprotected()]
+    for event in events:
+        counts = label_histogram(
+            lambda: y, classes=4, event=event, ledger=ledger, client=0, noise=NoNoise()
+        )
+        assert counts.tolist() == [1, 0, 3, 0]
+    first, second = ledger.account(0).entries
+    assert (first.phase, first.event, first.record["sensitivity"]) == ("search", Gaussian(4.0), 1.0)
+    assert second.event == Unprotected()
+
+
+def histogram_ratio(ledger: Ledger, source: SystemNoise, client: int) -> float:
+    counts = label_histogram(
+        lambda: torch.zeros(0, dtype=torch.int64),
+        classes=4000,
+        event=Gaussian(20.0),
+        ledger=ledger,
+        client=client,
+        noise=source,
+    )
+    return float(counts.std()) / 20.0
+
+
+@pytest.mark.parametrize(("client", "delta"), [(0, 1.0), (ROWS_CLIENT, math.sqrt(2))])
+def test_the_histogram_has_the_noise_of_its_relation(
+    ledger: Ledger, client: int, delta: float
+) -> None:
+    found = histogram_ratio(ledger, SystemNoise(), client)
+    assert found == pytest.approx(delta, rel=0.06)
+    assert histogram_ratio(ledger, HalfNoise(), client) != pytest.approx(delta, rel=0.06)
+    entry = ledger.account(client).entries[0]
+    assert entry.record["sensitivity"] == pytest.approx(delta)
+    assert entry.event == Gaussian(20.0)
+
+
+def test_a_receipt_pays_for_one_release_only(ledger: Ledger) -> None:
+    receipt = ledger.charge(
+        0, Gaussian(2.0), phase="release", mechanism="moments", recipient="server", sensitivity=1.0
+    )
+    Released("moments", {}, receipt)
+    with pytest.raises(BadInput, match="fresh receipt"):
+        Released("moments", {}, receipt)

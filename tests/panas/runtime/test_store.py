@@ -1,0 +1,209 @@
+"""Files: old or new and never half, checked on reading, appended to the disk."""
+
+import json
+import multiprocessing
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from panas.runtime import store
+from panas.runtime.errors import BadInput
+
+
+class Crash(BaseException):
+    """Stands for a process that is killed."""
+
+
+def crash(*_: object, **__: object) -> None:
+    raise Crash
+
+
+@pytest.mark.parametrize(("owner", "name"), [(os, "fsync"), (Path, "replace"), (Path, "chmod")])
+def test_a_crash_while_writing_leaves_the_old_file_and_no_litter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str
+) -> None:
+    path = tmp_path / "deep" / "file.json"
+    store.write_bytes(path, b"old")
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, crash)
+        with pytest.raises(Crash):
+            store.write_bytes(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_content_is_on_disk_before_the_file_is_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = []
+    sync, replace = os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (order.append("sync"), sync(fd)))
+    monkeypatch.setattr(Path, "replace", lambda a, b: (order.append("rename"), replace(a, b))[1])
+    store.write_bytes(tmp_path / "f", b"x")
+    assert order == ["sync", "rename", "sync"]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {},
+        {"a": 1, "b": [1.5, None, {"c": "é"}], "t": (1, 2)},
+        {"keys": {1: "a", 10: "b", 2: "c"}},
+        {"tiny": 5e-324, "big": 2**80, "negative zero": -0.0},
+    ],
+)
+def test_json_round_trip(tmp_path: Path, record: dict[str, Any]) -> None:
+    path = tmp_path / "a.json"
+    store.write_json(path, record)
+    assert store.read_json(path) == json.loads(json.dumps(record))
+
+
+def test_numbers_that_are_none_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    store.write_json(path, {"a": 1})
+    for value in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="JSON compliant"):
+            store.write_json(path, {"a": value})
+    assert store.read_json(path) == {"a": 1}
+
+
+def test_an_edited_json_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    store.write_json(path, {"epsilon": 8, "name": "x"})
+    path.write_text(path.read_text().replace("8", "9"))
+    with pytest.raises(BadInput, match="damaged or edited"):
+        store.read_json(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[1, 2]", b"3", b"null", b'"text"', b"{}", b'{"a": 1}', b"\xff\xfe", b"[" * 10**5],
+)
+def test_what_is_no_checked_json_object_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(BadInput):
+        store.read_json(path)
+
+
+def test_a_missing_file_says_what_to_do(tmp_path: Path) -> None:
+    for read in (store.read_bytes, store.read_json, store.read_tensors):
+        with pytest.raises(BadInput, match="run the stage"):
+            read(tmp_path / "none")
+
+
+TENSORS = {
+    "w": torch.arange(6.0).reshape(2, 3).T,
+    "n": torch.tensor(3),
+    "empty": torch.zeros(0, 4),
+    "y": torch.tensor([1, 2]),
+}
+
+
+def test_the_same_tensors_are_the_same_bytes() -> None:
+    tensors = {"x": torch.arange(3.0), "y": torch.zeros(2, 2, dtype=torch.int64)}
+    for key in ("é", "ab", "abc", "abcd"):  # lengths of headers that need padding or none
+        notes = {key: "1", "network": "{}", "n": "2"}
+        packed = {store.pack_tensors(tensors, notes) for _ in range(20)}
+        assert len(packed) == 1
+        found, metadata = store.unpack_tensors(packed.pop(), Path("here"))
+        assert metadata == notes
+        assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+
+
+def test_tensors_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    store.write_tensors(path, TENSORS, {"about": "é"})
+    tensors, notes = store.read_tensors(path)
+    assert notes == {"about": "é"}
+    assert tensors.keys() == TENSORS.keys()
+    for k, v in TENSORS.items():
+        assert torch.equal(tensors[k], v)
+        assert tensors[k].dtype == v.dtype
+
+
+@pytest.mark.parametrize("edit", ["last byte", "metadata", "cut", "name", "empty"])
+def test_edited_tensors_are_refused(tmp_path: Path, edit: str) -> None:
+    path = tmp_path / "m.safetensors"
+    store.write_tensors(path, TENSORS, {"about": "abc"})
+    content = path.read_bytes()
+    changed = {
+        "last byte": content[:-1] + bytes([content[-1] ^ 1]),
+        "metadata": content.replace(b'"abc"', b'"abd"'),
+        "cut": content[:-5],
+        "name": content.replace(b'"w"', b'"v"'),
+        "empty": b"",
+    }[edit]
+    assert changed != content
+    path.write_bytes(changed)
+    with pytest.raises(BadInput, match="damaged or edited"):
+        store.read_tensors(path)
+
+
+def test_lines_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "log.jsonl"
+    assert store.read_lines(path) == []
+    store.append_bytes(path, b'{"i": 0}\n', at=0)
+    store.append_bytes(path, b'{"i": 1}\n{"i": 2}\n', at=9)
+    assert store.read_lines(path) == [{"i": 0}, {"i": 1}, {"i": 2}]
+
+
+def test_a_torn_last_line_is_never_read_and_is_dropped_by_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    store.append_bytes(path, b'{"i": 0}\n', at=0)
+    # Whole JSON, yet without its end it was never acknowledged.
+    for torn in (b'{"i": 1', b'{"i": 1}', b"\xff"):
+        with path.open("ab") as file:
+            file.write(torn)
+        assert store.read_lines(path) == [{"i": 0}]
+    store.append_bytes(path, b'{"i": 2}\n', at=9)
+    assert path.read_bytes() == b'{"i": 0}\n{"i": 2}\n'
+
+
+@pytest.mark.parametrize("line", [b"{", b"3", b"[]", b"", b"\xff"])
+def test_a_damaged_whole_line_is_refused(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'{"i": 0}\n' + line + b'\n{"i": 2}\n')
+    with pytest.raises(BadInput, match="line 2"):
+        store.read_lines(path)
+
+
+def test_an_appended_line_is_forced_to_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log.jsonl"
+    seen: list[bytes] = []
+    sync = os.fsync
+
+    def watched(handle: int) -> None:
+        if stat.S_ISREG(os.fstat(handle).st_mode):  # the file itself, not its folder
+            seen.append(path.read_bytes())
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    store.append_bytes(path, b'{"i": 0}\n', at=0)
+    assert seen == [b'{"i": 0}\n']
+
+
+def _count(path: Path, times: int) -> None:
+    for _ in range(times):
+        with store.exclusive(path):
+            now = int(path.read_text())
+            path.write_text(str(now + 1))
+
+
+def test_the_lock_excludes_other_processes(tmp_path: Path) -> None:
+    path = tmp_path / "counter"
+    path.write_text("0")
+    fork = multiprocessing.get_context("fork")
+    workers = [fork.Process(target=_count, args=(path, 300)) for _ in range(3)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join(60)
+        assert w.exitcode == 0
+    assert path.read_text() == "900"

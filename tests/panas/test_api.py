@@ -1,0 +1,119 @@
+"""`panas.search` and `panas.tune`: one data set in, its own network out."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import panas
+from panas import tuned_api as tuned
+from panas.architecture.space import SearchSpace
+from panas.evolution.records import EvolutionConfig
+from panas.privacy.ledger.ledger import Ledger
+from panas.runtime.errors import BadInput, BudgetExhausted
+from panas.training.sgd import Optimisation
+from panas.tuning.trial import TuningConfig
+
+SPACE = SearchSpace(shape=(1, 8, 8), min_blocks=1, max_blocks=2, widths=(4, 8))
+CONFIG = EvolutionConfig(population=3, generations=1, offspring=2)
+SHORT = Optimisation(optimiser="adam", learning_rate=0.01, batch_size=16, epochs=2)
+
+
+def images(seed: int, n: int = 56) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    return torch.rand(n, 1, 8, 8, generator=g), torch.arange(n) % 4
+
+
+def search(data: Any, out: Path | None, **more: Any) -> Any:
+    return panas.search(data, out=out, space=SPACE, config=CONFIG, how=SHORT, width=16, **more)
+
+
+def test_a_search_gives_a_network_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop(_: object) -> None:
+        raise Stop
+
+    with pytest.raises(Stop):
+        search(images(0), tmp_path / "a", progress=stop)
+    found, whole = search(images(0), tmp_path / "a"), search(images(0), tmp_path / "b")
+    assert found.network(torch.zeros(2, 1, 8, 8)).shape == (2, 4)
+    for name in ("log.jsonl", "best.json", "network.safetensors", "history.png", "network.png"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert found.genome == whole.genome
+    with pytest.raises(BadInput, match="data"):
+        search(images(1), tmp_path / "a")
+    with pytest.raises(BadInput, match="seed"):
+        search(images(0), tmp_path / "a", seed=1)
+
+
+def test_a_search_keeps_hard_limits_and_takes_a_fitness_of_ones_own() -> None:
+    found = search(images(0), None, max_parameters=800, fitness=lambda g: 1 / len(g.blocks))
+    assert found.cost.parameters <= 800
+    assert found.fitness == 1.0
+    with pytest.raises(BadInput, match="limits"):
+        search(images(0), None, max_parameters=10)
+
+
+def tune(private: Any, out: Path, **more: Any) -> Any:
+    return panas.tune(
+        private,
+        "c4k3",
+        public=images(9),
+        out=out,
+        epochs=1,
+        config=TuningConfig(initial=1, trials=2),
+        warm=SHORT,
+        width=16,
+        **more,
+    )
+
+
+def test_of_private_samples_only_the_network_tells(tmp_path: Path) -> None:
+    first, second = images(1), images(2)
+    second[0][0, 0, 0, 0] = 7.0
+    for name, data in (("a", first), ("b", second)):
+        found = tune(data, tmp_path / name)
+        assert found.epsilon <= 8.0
+        assert found.epsilon == Ledger(tmp_path / name / "ledger.jsonl").account(0).spent()
+    names = sorted(p.name for p in (tmp_path / "a").iterdir() if not p.name.startswith("."))
+    assert names == [
+        "best.json",
+        "ledger.head",
+        "ledger.jsonl",
+        "log.jsonl",
+        "network.safetensors",
+        "trials.png",
+    ]
+    for name in ("best.json", "log.jsonl", "trials.png"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_a_training_that_died_has_spent_its_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as m:
+        m.setattr(tuned, "fit_private", lambda *a, **k: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            tune(images(1), tmp_path)
+    with pytest.raises(BudgetExhausted):
+        tune(images(1), tmp_path)
+    account = Ledger(tmp_path / "ledger.jsonl").account(0)
+    assert account.spent() <= 8.0
+    assert len(account.entries) == 1
+    assert not (tmp_path / "network.safetensors").exists()
+
+
+def test_a_finished_tuning_is_read_again(tmp_path: Path) -> None:
+    first = tune(images(1), tmp_path)
+    before = (tmp_path / "ledger.jsonl").read_bytes()
+    again = tune(images(1), tmp_path)
+    assert (tmp_path / "ledger.jsonl").read_bytes() == before
+    x = torch.zeros(3, 1, 8, 8)
+    with torch.no_grad():
+        np.testing.assert_array_equal(first.network(x), again.network(x))
+    assert (again.setting, again.accuracy) == (first.setting, first.accuracy)

@@ -1,0 +1,136 @@
+"""Rehearsals: the same value in any process, and plans that never cost more than the budget."""
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+
+from panas.architecture.genome import Genome
+from panas.architecture.network import Blueprint
+from panas.data.samples import Samples
+from panas.data.search_split import SearchData
+from panas.privacy.accounting.events import Event, Gaussian
+from panas.privacy.budget import Budget
+from panas.privacy.plan import Plan, cost
+from panas.tuning import objective as rehearsal
+from panas.tuning.objective import Rehearsal, Schedule, tune_settings
+from panas.tuning.space import Setting, TuningSpace
+from panas.tuning.trial import TuningConfig, TuningResult
+
+BUDGET = Budget(3.0, 1e-5)
+BLUEPRINT = Blueprint(shape=(1, 6, 6), classes=2, width=8)
+GENOME = Genome.parse("c4k3-max-c4k3-c4k3")
+SCHEDULE = Schedule(samples=80, epochs=2, rounds=2, releases=0, release_share=0.3)
+SPACE = TuningSpace(
+    learning_rate=(0.1, 1.0), clip=(0.5, 2.0), batch_sizes=range(10, 41), epochs=(1, 3, 5)
+)
+SETTING = Setting(learning_rate=0.3, noise_multiplier=2.0, clip=1.0, batch_size=20)
+
+
+def samples(n: int, seed: int) -> Samples:
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(0, 2, (n,), generator=generator)
+    x = torch.randint(0, 128, (n, 1, 6, 6), generator=generator)
+    return Samples((x + 120 * y[:, None, None, None]).to(torch.uint8), y, 2)
+
+
+DATA = SearchData(samples(20, 0), samples(40, 1), samples(50, 2))
+
+
+def of(schedule: Schedule = SCHEDULE, **changes: int) -> Rehearsal:
+    generator = torch.Generator().manual_seed(0)
+    bottom, head = BLUEPRINT.bottom(GENOME, generator), BLUEPRINT.head(generator)
+    made = Rehearsal(DATA, bottom, head, schedule, 0.0, False, seed=0, client=0)
+    return replace(made, **changes)
+
+
+def tuned(
+    schedule: Schedule = SCHEDULE, space: TuningSpace = SPACE, workers: int = 1, parallel: int = 1
+) -> TuningResult:
+    return tune_settings(
+        DATA,
+        GENOME,
+        blueprint=BLUEPRINT,
+        space=space,
+        config=TuningConfig(initial=3, trials=6, parallel=parallel),
+        budget=BUDGET,
+        schedule=schedule,
+        warm=None,
+        momentum=0.0,
+        train_head=False,
+        seed=0,
+        client=0,
+        device=torch.device("cpu"),
+        workers=workers,
+    )
+
+
+def test_a_rehearsal_repeats_leaves_its_networks_alone_and_travels() -> None:
+    it = of()
+    before = {k: v.clone() for k, v in it.bottom.state_dict().items()}
+    value = it(SETTING)
+    assert it(SETTING) == value
+    assert all(torch.equal(v, before[k]) for k, v in it.bottom.state_dict().items())
+    assert pickle.loads(pickle.dumps(it))(SETTING) == value
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        assert it(SETTING) == value
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_a_rehearsal_trains_at_the_deployments_rate_steps_and_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[Plan] = []
+    monkeypatch.setattr(rehearsal, "fit_private", lambda *_, plan, **__: seen.append(plan))
+    of()(SETTING)
+    of()(replace(SETTING, epochs=5))
+    for plan, epochs in zip((seen[0], seen[2]), (2, 5), strict=True):
+        deployed = Plan(
+            samples=80, batch_size=20, clip=1.0, noise_multiplier=2.0, epochs=epochs, rounds=2
+        )
+        assert plan == replace(deployed, samples=40, batch_size=10)
+        assert (plan.rate, plan.steps) == (deployed.rate, deployed.steps)
+    assert len(seen) == 4  # as many as there are rounds, twice
+
+
+def spend(s: Setting, schedule: Schedule, spent: Sequence[Event]) -> float:
+    """What deploying with a setting costs, from nothing but the setting and the schedule."""
+    plan = Plan(
+        samples=schedule.samples,
+        batch_size=s.batch_size,
+        clip=s.clip,
+        noise_multiplier=s.noise_multiplier,
+        epochs=s.epochs or schedule.epochs,
+        rounds=schedule.rounds,
+    )
+    return cost([*spent, *plan.events()], BUDGET)
+
+
+def test_no_setting_that_is_tried_is_over_budget_and_longer_ones_need_more_noise() -> None:
+    spent = (Gaussian(4.0),)
+    schedule = replace(SCHEDULE, spent=spent)
+    for space in (SPACE, replace(SPACE, noise_factor=(1.0, 1.0))):
+        trials = tuned(schedule, space).trials
+        assert {t.setting.epochs for t in trials} <= {1, 3, 5}
+        assert len({t.setting.epochs for t in trials}) > 1
+        prices = [spend(t.setting, schedule, spent) for t in trials]
+        assert max(prices) <= BUDGET.epsilon
+        if space.noise_factor == (1.0, 1.0):
+            assert min(prices) > 0.985 * BUDGET.epsilon  # all of it is used
+    # The planted bug: a plan for the schedule's own passes would not do for five.
+    longest = [t.setting for t in trials if t.setting.epochs == 5]
+    assert longest
+    s = longest[0]
+    noise = schedule.plan(BUDGET, s.batch_size, s.clip).noise_multiplier
+    assert spend(replace(s, noise_multiplier=noise), schedule, spent) > BUDGET.epsilon
+
+
+@pytest.mark.slow
+def test_workers_change_nothing() -> None:
+    assert tuned(parallel=2, workers=2) == tuned(parallel=2)

@@ -1,0 +1,265 @@
+"""The live display: what it says of a search and of a tuning, on a terminal and in a log file."""
+
+import io
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from panas_cli.progress import Display, about
+
+
+class Clock:
+    """A time that passes when told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def display(clock: Clock, width: int = 80, terminal: bool = False) -> Display:
+    console = Console(
+        file=io.StringIO(), width=width, force_terminal=terminal, highlight=False, _environ={}
+    )
+    return Display(console, clock)
+
+
+def lines(shown: Display) -> list[str]:
+    """What a log file holds."""
+    return shown._console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+def screen(shown: Display) -> list[str]:
+    """What a terminal shows at the moment, below what has been printed."""
+    assert shown._live is not None
+    plain = Console(file=io.StringIO(), width=shown._console.width, _environ={})
+    plain.print(shown._live.renderable)
+    return plain.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+def generation(number: int, passes: int, **more: Any) -> dict[str, Any]:
+    plain = {"generation": number, "evaluations": 10, "failed": 1, "cached": 2, "dropped": 3}
+    return plain | {"passes": passes, "best": 0.9, "mean": 0.5, "best_genome": "c16k3"} | more
+
+
+def trial(number: int, value: float | None, status: str = "done") -> dict[str, Any]:
+    return {"number": number, "value": value, "status": status}
+
+
+def test_a_log_has_one_aligned_line_a_generation_with_sums(clock: Clock):
+    shown = display(clock)
+    shown.stage("search", 1)
+    for k in range(12):
+        clock.now += 60
+        shown.generation(0, generation(k, 100 * (k + 1)), 11)
+    shown.report("client 0: c16k3, fitness 0.900")
+    title, *rest, end = lines(shown)
+    assert title.endswith("search: architecture search")
+    assert end.endswith("search: client 0: c16k3, fitness 0.900")
+    assert len(rest) == 12
+    assert rest[1] == (
+        "[  120.0 s] search: client  0:  generation  1/11  best 0.900  mean 0.500  tried  20  "
+        "cached   4  dropped   6  failed   2  about 10 min left"
+    )
+    assert rest[11].endswith("tried 120  cached  24  dropped  36  failed  12")
+    for word in ("best", "tried", "failed"):
+        assert len({line.index(word) for line in rest}) == 1
+
+
+def left(shown: Display) -> str:
+    return lines(shown)[-1].split("failed")[1].split("  ")[-1]
+
+
+def test_time_left_goes_by_passes_not_by_generations(clock: Clock):
+    shown = display(clock)
+    shown.stage("search", 1)
+    # The first generation takes nine times the passes of the later ones, at the same speed.
+    clock.now = 900.0
+    shown.generation(0, generation(0, 9000), 21)
+    clock.now += 100
+    shown.generation(0, generation(1, 10_000), 21)
+    assert left(shown) == "about 33 min left"  # 20 x 100 s
+    clock.now += 100
+    shown.generation(0, generation(2, 11_000), 21)
+    assert left(shown) == "about 32 min left"
+
+
+def test_without_passes_time_left_goes_by_evaluations(clock: Clock):
+    shown = display(clock)
+    shown.stage("search", 1)
+    for k, count in enumerate((90, 10, 10)):
+        clock.now += 10 * count
+        shown.generation(0, generation(k, 0, evaluations=count), 22)
+    assert left(shown) == "about 33 min left"
+
+
+def test_what_a_process_takes_to_start_is_no_part_of_the_speed(clock: Clock):
+    shown = display(clock)
+    shown.stage("search", 1)
+    clock.now = 5000.0
+    shown.generation(0, generation(0, 100), 11)
+    clock.now += 60
+    shown.generation(0, generation(1, 200), 11)
+    assert left(shown) == "about 10 min left"
+
+
+def test_generations_seen_at_one_look_say_nothing_of_the_speed(clock: Clock):
+    shown = display(clock)
+    shown.stage("search", 1)
+    clock.now = 60.0
+    for k in range(2):
+        shown.generation(0, generation(k, 100 * (k + 1)), 11)
+    assert lines(shown)[-1].endswith("failed   2")
+
+
+def test_what_ran_before_an_interruption_is_counted_but_not_as_speed(clock: Clock):
+    shown = display(clock)
+    shown.stage("search", 1)
+    for k in range(10):
+        shown.generation(0, generation(k, 100 * (k + 1)), 19, live=False)
+    assert len(lines(shown)) == 1
+    clock.now = 120.0
+    shown.generation(0, generation(10, 1100), 19)
+    (line,) = lines(shown)[1:]
+    assert "tried 110" in line
+    assert left(shown) == "about 18 min left"  # 9 x 120 s
+    clock.now += 60
+    shown.generation(0, generation(11, 1200), 19)
+    assert left(shown) == "about 8 min left"  # 8 x 60 s: the start is over
+
+
+def test_a_client_that_begins_later_is_timed_from_when_a_worker_was_free(clock: Clock):
+    shown = display(clock)
+    shown.stage("search", 2)
+    clock.now = 10_000.0
+    shown.report("client 0: c16k3, fitness 0.900")
+    clock.now += 60
+    shown.generation(1, generation(0, 100), 10)
+    assert left(shown) == "about 10 min left"
+
+
+def test_a_generation_that_took_nothing_says_nothing_of_the_time(clock: Clock):
+    shown = display(clock)
+    shown.stage("search", 1)
+    shown.generation(0, generation(0, 0, evaluations=0), 3)
+    assert lines(shown)[-1].endswith("failed   1")
+
+
+def test_trials_in_a_log(clock: Clock):
+    shown = display(clock)
+    shown.stage("tune", 1)
+    found = [trial(0, 0.5), trial(1, 0.0, "failed"), trial(2, None, "over budget"), trial(3, 0.25)]
+    for record in found:
+        clock.now += 30
+        shown.trial(3, record, 10)
+    assert lines(shown)[1:] == [
+        f"[{seconds:7.1f} s] tune: client  3:  trial {k + 1:>2}/10  {rest} left"
+        for k, (seconds, rest) in enumerate(
+            [
+                (30, "value 0.500  best 0.500  failed  0  over budget  0  about 4 min"),
+                (60, "value     -  best 0.500  failed  1  over budget  0  about 4 min"),
+                (90, "value     -  best 0.500  failed  1  over budget  1  about 4 min"),
+                (120, "value 0.250  best 0.500  failed  1  over budget  1  about 3 min"),
+            ]
+        )
+    ]
+
+
+def test_a_terminal_shows_a_line_a_client_below_the_bar(clock: Clock):
+    shown = display(clock, terminal=True)
+    shown.stage("search", 2)
+    assert len(screen(shown)) == 1
+    clock.now = 60.0
+    shown.generation(1, generation(0, 100), 20)
+    shown.generation(0, generation(0, 100), 20)
+    bar, head, *rows = screen(shown)
+    assert bar.startswith("architecture search")
+    assert " 0/2 " in bar
+    assert head.split("  ")[0] == "client"
+    assert [row.split() for row in rows] == [
+        [str(client), "0/20", "0.900", "0.500", "10", "2", "3", "1", "about", "20", "min"]
+        for client in (0, 1)
+    ]
+    ends = [m.end() for m in re.finditer(r"(?<=  )(?! )\S+", head)]
+    assert all(row[end - 1] != " " for row in rows for end in ends[:-2])  # right-aligned
+    shown.generation(0, generation(20, 2000), 20)
+    shown.report("client 0: c16k3, fitness 0.900")
+    bar, head, *rows = screen(shown)
+    assert " 1/2 " in bar
+    assert [row.split()[0] for row in rows] == ["1"]
+    shown.stage("tune", 1)
+    first, second = screen(shown)
+    assert " 1/1 " in first
+    assert second.startswith("DP-SGD settings")
+
+
+@pytest.mark.parametrize("width", [50, 80, 200])
+def test_no_line_of_the_table_is_cut(width: int, clock: Clock):
+    shown = display(clock, width, terminal=True)
+    shown.stage("search", 1)
+    clock.now = 1e4
+    shown.generation(100, generation(0, 10**9, evaluations=1000), 100)
+    _, head, row = screen(shown)
+    assert "…" not in head + row
+    assert "0.900" in row
+    assert row.rstrip().endswith("about 12 days")
+    assert ("cached" in head) == (width >= 80)
+
+
+def test_many_clients_do_not_fill_the_terminal(clock: Clock):
+    shown = display(clock, terminal=True)
+    shown.stage("tune", 30)
+    for client in range(30):
+        shown.trial(client, trial(0, 0.5), 10)
+    *rows, more = screen(shown)
+    assert len(rows) == 2 + 8
+    assert more.split() == ["+", "22"]
+
+
+def test_a_terminal_keeps_the_bars_and_not_the_table(clock: Clock):
+    shown = display(clock, terminal=True)
+    with shown:
+        shown.stage("search", 1)
+        shown.generation(0, generation(0, 100), 1)
+        shown.report("client 0: done [not markup]")
+    assert len(screen(shown)) == 1
+    text = shown._console.file.getvalue()  # type: ignore[attr-defined]
+    assert "client 0: done [not markup]" in text
+
+
+def test_several_threads_may_report(clock: Clock):
+    shown = display(clock, terminal=True)
+    shown.stage("search", 8)
+
+    def report(k: int) -> None:
+        shown.generation(k % 8, generation(0, 100), 100)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(report, range(400)))
+    rows = screen(shown)[2:]
+    assert [row.split()[4] for row in rows] == ["500"] * 8
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "a few seconds"),
+        (34, "about 30 s"),
+        (55, "about 1 min"),
+        (200, "about 3 min"),
+        (3400, "about 1 h"),
+        (9000, "about 2 h"),
+        (200_000, "about 2 days"),
+    ],
+)
+def test_durations_in_words(seconds: float, text: str):
+    assert about(seconds) == text
