@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from attacks.hijacking.fsha import Hijack
+from attacks.hijacking.fsha import FSHAConfig
 from attacks.hijacking.simulation import Hijacked, Progress, attack
 from panas.data.load import load
 from panas.data.samples import Source
@@ -44,7 +44,7 @@ def fashion(root: Path, seed: int) -> Source:
     )
 
 
-def row(name: str, how: Hijack, found: Hijacked) -> dict[str, Any]:
+def row(name: str, optimizer: FSHAConfig, found: Hijacked) -> dict[str, Any]:
     """One attack as plain JSON."""
     finite = math.isfinite(found.epsilon)
     return {
@@ -58,7 +58,7 @@ def row(name: str, how: Hijack, found: Hijacked) -> dict[str, Any]:
         "seconds": round(found.seconds, 1),
         "cpu_seconds": round(found.cpu_seconds, 1),
         "curve": found.curve,
-        "settings": {k: v for k, v in asdict(how).items() if v != math.inf},
+        "settings": {k: v for k, v in asdict(optimizer).items() if v != math.inf},
     }
 
 
@@ -76,7 +76,7 @@ def show(found: dict[str, Any]) -> None:
 
 def main() -> None:
     """Parse, run, print."""
-    usual = Hijack()
+    usual = FSHAConfig()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data-root", type=Path, required=True)
     parser.add_argument("--iterations", type=int, default=usual.iterations)

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attacks.epsilon.gradient_canaries import dirac_scores, diracs, train_with_diracs
+from attacks.epsilon.gradient_canaries import dirac_scores, diracs, train_with_dirac_canaries
 from attacks.epsilon.one_run import OneRunAudit, audit_training, mislabelled, random_patterns
 from attacks.inference.membership import (
     GenomeTrainer,
@@ -43,20 +43,20 @@ from attacks.inference.membership import (
 from attacks.inference.roc import Roc, roc
 from benchmarks.kept import kept
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint
+from panas.architecture.network import NetworkSpec
 from panas.data.load import load
 from panas.data.samples import Samples, concat
 from panas.privacy.budget import Budget
 from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.plan import Plan, calibrate
 from panas.runtime.seeds import stream, torch_generator
-from panas.training.sgd import Optimisation
+from panas.training.sgd import OptimizerConfig
 
 BUDGET = Budget(8.0, 1e-5)
 CANARIES = 1000
 GENOME = "c16k3-max-c32k3-max-c64k3"
 OVERFITTED = "c64k3-max-c128k3-c128k3"
-OVERFIT = Optimisation(
+OVERFIT = OptimizerConfig(
     learning_rate=0.01, optimiser="adam", batch_size=32, epochs=60, decay="cosine"
 )
 DATA, FEW, MEMBERS = 500, 200, 440
@@ -102,17 +102,17 @@ class Ground:
     @property
     def overfit(self) -> GenomeTrainer:
         """The training that is attacked, and that of its shadows."""
-        blueprint = Blueprint(
+        spec = NetworkSpec(
             shape=self.pool.shape, classes=10, width=128, head_init="random", unit=False
         )
-        how = Optimisation(
+        optimizer = OptimizerConfig(
             learning_rate=OVERFIT.learning_rate,
             optimiser=OVERFIT.optimiser,
             batch_size=OVERFIT.batch_size,
             epochs=self.size.epochs,
             decay=OVERFIT.decay,
         )
-        return GenomeTrainer(genome=Genome.parse(OVERFITTED), blueprint=blueprint, how=how)
+        return GenomeTrainer(genome=Genome.parse(OVERFITTED), spec=spec, optimizer=optimizer)
 
     def plan(self) -> Plan:
         """DP-SGD at the claim: data and canaries, 20 passes at a rate of 1 in 5."""
@@ -165,11 +165,11 @@ def private(ground: Ground, seed: int) -> OneRunAudit:
     data, plan = ground.pool.take(range(DATA)), ground.plan()
     rng = stream(seed, "gradient canaries")
     generator = torch_generator(rng)
-    blueprint = Blueprint(shape=data.shape, classes=10, width=64, head_init="random")
-    bottom, head = blueprint.bottom(Genome.parse(GENOME), generator), blueprint.head(generator)
+    spec = NetworkSpec(shape=data.shape, classes=10, width=64, head_init="random")
+    bottom, head = spec.bottom(Genome.parse(GENOME), generator), spec.head(generator)
     network = nn.Sequential(bottom, head)
     return audit_training(
-        lambda included: train_with_diracs(
+        lambda included: train_with_dirac_canaries(
             network,
             data,
             included,

@@ -34,7 +34,7 @@ from attacks.threats.observation import Observation
 from dprbft.config.participation import LABEL_SHARE
 from dprbft.messages import Release
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint, Bottom
+from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.load import load
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import PostProcessing, Unprotected
@@ -45,7 +45,7 @@ from panas.privacy.plan import Plan, calibrate
 from panas.privacy.release.gate import ReleaseEvent, release
 from panas.privacy.release.mechanisms import Kind, flip_for, relation_of
 from panas.runtime.seeds import stream, torch_generator
-from panas.training.sgd import Optimisation, fit, fit_private, represent
+from panas.training.sgd import OptimizerConfig, fit, fit_private, represent
 
 PRIVATE, PUBLIC = 800, 800
 WIDTH = 128
@@ -104,21 +104,23 @@ def planned(kind: Kind, epsilon: float, classes: int, samples: int) -> Plan | No
 
 def trained(kind: Kind, plan: Plan | None, private: Samples) -> Bottom:
     """The client's bottom after its training."""
-    blueprint = Blueprint(
+    spec = NetworkSpec(
         shape=private.shape, classes=private.classes, width=WIDTH, unit=kind != "raw_rows"
     )
     rng = stream(0, "network")
     bottom, head = (
-        blueprint.bottom(GENOME, torch_generator(rng)),
-        blueprint.head(torch_generator(rng)),
+        spec.bottom(GENOME, torch_generator(rng)),
+        spec.head(torch_generator(rng)),
     )
     if plan is None:
-        how = Optimisation(learning_rate=2e-3, optimiser="adam", batch_size=32, epochs=EPOCHS)
-        fit(bottom, head, private, how=how, rng=rng, train_head=False)
+        optimizer = OptimizerConfig(
+            learning_rate=2e-3, optimiser="adam", batch_size=32, epochs=EPOCHS
+        )
+        fit(bottom, head, private, optimizer=optimizer, rng=rng, train_head=False)
     else:
-        sgd = Optimisation(learning_rate=0.5)
+        sgd = OptimizerConfig(learning_rate=0.5)
         fit_private(
-            bottom, head, private, plan=plan, how=sgd, noise=SystemNoise(), train_head=False
+            bottom, head, private, plan=plan, optimizer=sgd, noise=SystemNoise(), train_head=False
         )
     return bottom
 

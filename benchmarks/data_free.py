@@ -18,7 +18,7 @@ from scipy.stats import spearmanr
 
 from panas.architecture.cost import cost
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint
+from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace, random_genome
 from panas.data.load import load
 from panas.data.samples import Samples
@@ -26,9 +26,11 @@ from panas.data.splits import split, stratified
 from panas.evolution.fitness import TrainingFitness
 from panas.evolution.zero_cost import PROXIES
 from panas.runtime.seeds import stream
-from panas.training.sgd import Optimisation
+from panas.training.sgd import OptimizerConfig
 
-HOW = Optimisation(learning_rate=0.005, optimiser="adam", decay="cosine", batch_size=32, epochs=8)
+HOW = OptimizerConfig(
+    learning_rate=0.005, optimiser="adam", decay="cosine", batch_size=32, epochs=8
+)
 CPU = torch.device("cpu")
 
 
@@ -63,7 +65,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     a = parser.parse_args()
     train, held = public_parts(a.dataset, a.data_root, a.samples)
-    blueprint = Blueprint(shape=train.shape, classes=train.classes, width=64)
+    spec = NetworkSpec(shape=train.shape, classes=train.classes, width=64)
     space = SearchSpace(shape=train.shape, min_blocks=3, max_blocks=6, widths=(16, 32, 64))
     rng, genomes = stream(a.start, "genomes"), list[Genome]()
     while len(genomes) < a.genomes:
@@ -72,12 +74,10 @@ def main() -> None:
     scores: dict[str, list[float]] = {name: [] for name in (*PROXIES, "parameters", "macs")}
     reached = []
     for genome in genomes:
-        fitness = (
-            TrainingFitness(train, held, blueprint, HOW, a.start, k) for k in range(a.repeats)
-        )
+        fitness = (TrainingFitness(train, held, spec, HOW, a.start, k) for k in range(a.repeats))
         reached.append(statistics.fmean(f(genome) for f in fitness))
         for name, proxy in PROXIES.items():
-            scores[name].append(proxy(genome, blueprint, stream(a.start, name, str(genome))))
+            scores[name].append(proxy(genome, spec, stream(a.start, name, str(genome))))
         size = cost(genome, shape=train.shape, width=64, classes=train.classes, norm="group")
         scores["parameters"].append(float(size.parameters))
         scores["macs"].append(float(size.macs))

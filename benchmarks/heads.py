@@ -39,7 +39,7 @@ from dprbft.heads import aggregate, to_broadcast, to_head
 from dprbft.messages import Broadcast, Release
 from dprbft.simulation.federation import load_federation
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint, Bottom
+from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import Gaussian, NoisyRows, PostProcessing, Unprotected
 from panas.privacy.budget import Budget
@@ -49,8 +49,8 @@ from panas.privacy.plan import release_multiplier
 from panas.privacy.release.gate import ReleaseEvent, release
 from panas.privacy.release.mechanisms import Kind, flip_for, relation_of
 from panas.runtime.seeds import stream
-from panas.training.sgd import Optimisation, fit, represent
-from panas.tuning.objective import deployable
+from panas.training.sgd import OptimizerConfig, fit, represent
+from panas.tuning.objective import warm_started
 
 DELTA = 1e-5
 EPSILONS = (1.0, 3.0, 8.0)
@@ -88,10 +88,8 @@ def bottoms(config: RunConfig) -> tuple[list[Trained], Broadcast]:
     federation, seed = load_federation(config), config.seed
     public = shrink(federation.public)
     t = config.training
-    blueprint = Blueprint(
-        shape=public.shape, classes=federation.classes, width=config.network.width
-    )
-    warm = Optimisation(
+    spec = NetworkSpec(shape=public.shape, classes=federation.classes, width=config.network.width)
+    warm = OptimizerConfig(
         learning_rate=t.warm_learning_rate,
         optimiser="adam",
         decay="cosine",
@@ -99,22 +97,22 @@ def bottoms(config: RunConfig) -> tuple[list[Trained], Broadcast]:
         epochs=t.warm_epochs,
     )
     # DP-SGD's default learning rate is for clipped gradients; without clipping it wrecks them.
-    how = replace(warm, epochs=ROUNDS * t.epochs)
+    optimizer = replace(warm, epochs=ROUNDS * t.epochs)
     found = []
     for client in federation.clients:
         rng = stream(seed, "client", client.id, "benchmark")
-        bottom, head = deployable(
+        bottom, head = warm_started(
             Genome.parse(GENOMES[client.id % len(GENOMES)]),
-            blueprint=blueprint,
+            spec=spec,
             public=public,
             warm=warm,
-            train_head=blueprint.head_moves,
+            train_head=spec.head_moves,
             seed=seed,
             client=client.id,
             device=torch.device("cpu"),
         )
         train = shrink(client.train)
-        fit(bottom, head, train, how=how, rng=rng, train_head=blueprint.head_moves)
+        fit(bottom, head, train, optimizer=optimizer, rng=rng, train_head=spec.head_moves)
         parts = (train, shrink(client.test), public)
         found.append(Trained(*((rows_of(bottom, s), s.y) for s in parts)))
     return found, to_broadcast(head, 0)
@@ -167,8 +165,8 @@ def send(kind: Kind, clients: Sequence[Trained], event: ReleaseEvent, start: Bro
 
 def answer(releases: list[Release], start: Broadcast) -> Broadcast:
     """The server's head."""
-    how, rng = Optimisation(epochs=0), stream(0, "benchmark")
-    return aggregate(releases, start, round=1, how=how, rng=rng)
+    optimizer, rng = OptimizerConfig(epochs=0), stream(0, "benchmark")
+    return aggregate(releases, start, round=1, optimizer=optimizer, rng=rng)
 
 
 def score(clients: Sequence[Trained], heads: Sequence[Broadcast]) -> float:

@@ -30,18 +30,20 @@ from torch.nn import functional as F
 from panas.architecture.blocks import PoolBlock
 from panas.architecture.cost import cost
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint
+from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
 from panas.data.load import load
 from panas.data.samples import Samples
 from panas.data.splits import stratified
 from panas.evolution.zero_cost import PROXIES
 from panas.runtime.seeds import stream, torch_generator
-from panas.training.sgd import Optimisation, accuracy, fit
+from panas.training.sgd import OptimizerConfig, accuracy, fit
 
 TABLES = Path(__file__).parent / "tables"
 DATASETS = ("digits", "fashion-mnist")
-HOW = Optimisation(optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=8)
+HOW = OptimizerConfig(
+    optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=8
+)
 EPOCHS = range(1, HOW.epochs + 1)
 TRAIN, VALIDATION, TEST = 500, 500, 2000
 WIDTH = 64
@@ -57,9 +59,9 @@ class Parts:
     test: Samples
 
     @property
-    def blueprint(self) -> Blueprint:
+    def spec(self) -> NetworkSpec:
         """The networks: the sound preset's, whose simplex head stays where it is."""
-        return Blueprint(shape=self.train.shape, classes=self.train.classes, width=WIDTH)
+        return NetworkSpec(shape=self.train.shape, classes=self.train.classes, width=WIDTH)
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def train_one(
     """
     rng = stream(seed, "table", name, str(genome))
     generator = torch_generator(rng)
-    bottom, head = data.blueprint.bottom(genome, generator), data.blueprint.head(generator)
+    bottom, head = data.spec.bottom(genome, generator), data.spec.head(generator)
     found: list[int] = []
 
     def right(samples: Samples) -> int:
@@ -150,9 +152,9 @@ def train_one(
             bottom,
             head,
             data.train,
-            how=HOW,
+            optimizer=HOW,
             rng=rng,
-            train_head=data.blueprint.head_moves,
+            train_head=data.spec.head_moves,
             on_epoch=after,
         )
     except _Stop:
@@ -171,8 +173,8 @@ def _curve(name: str, root: str | None, seed: int, text: str) -> dict[str, Any]:
 def _scores(name: str, root: str | None, text: str) -> dict[str, Any]:
     """The data-free scores of one genome, on noise of one seed."""
     torch.set_num_threads(1)
-    genome, blueprint = Genome.parse(text), parts(name, root, 0).blueprint
-    found = {p: f(genome, blueprint, stream(0, "table", p, text)) for p, f in PROXIES.items()}
+    genome, spec = Genome.parse(text), parts(name, root, 0).spec
+    found = {p: f(genome, spec, stream(0, "table", p, text)) for p, f in PROXIES.items()}
     return {"genome": text, **found}
 
 
@@ -216,7 +218,7 @@ def make(name: str, root: str | None, seed: int, work: Path, out: Path, pool: An
         "validation": len(data.validation),
         "test": len(data.test),
         "optimisation": asdict(HOW),
-        "blueprint": asdict(data.blueprint),
+        "blueprint": asdict(data.spec),
         "space": _menu(table_space(shape)),
         "torch": torch.__version__,
         "numpy": np.__version__,

@@ -37,7 +37,7 @@ import numpy as np
 import torch
 
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint, Bottom, Head
+from panas.architecture.network import Bottom, Head, NetworkSpec
 from panas.data.load import load
 from panas.data.samples import Samples
 from panas.privacy.budget import Budget
@@ -82,7 +82,7 @@ def digits() -> tuple[Samples, Samples, Samples]:
 
 def trained(
     samples: Samples,
-    blueprint: Blueprint,
+    spec: NetworkSpec,
     genome: Genome,
     plan: Plan,
     steps: int,
@@ -95,8 +95,8 @@ def trained(
     One seed starts all its settings from the same weights; `key` names the noise.
     """
     generator = torch_generator(stream(seed, "initial"))
-    bottom, head = blueprint.bottom(genome, generator), blueprint.head(generator)
-    head.requires_grad_(blueprint.head_moves)
+    bottom, head = spec.bottom(genome, generator), spec.head(generator)
+    head.requires_grad_(spec.head_moves)
     model = torch.nn.Sequential(bottom, head).train()
     noise = ReproducibleNoise(stream(seed, "noise", key))
     optimiser = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=rate)
@@ -156,7 +156,7 @@ def main() -> None:
     torch.set_num_threads(1)
     train, validation, test = digits()
     genome = Genome.parse(GENOME)
-    blueprint = Blueprint(shape=train.shape, classes=10, width=WIDTH)
+    spec = NetworkSpec(shape=train.shape, classes=10, width=WIDTH)
     table = Table(a.out, a.seeds)
     about = {
         "what": "right answers after DP-SGD on digits from random weights, one entry a training",
@@ -216,9 +216,7 @@ def main() -> None:
                 rounds=1,
             )
             steps = affordable_steps(Budget(epsilon, DELTA), plan.rate, sigma)
-            networks = trained(
-                train, blueprint, genome, plan, steps, rate, seed, f"{name} {epsilon:g}"
-            )
+            networks = trained(train, spec, genome, plan, steps, rate, seed, f"{name} {epsilon:g}")
             table.arrays["fixed_steps"][e, i] = steps
             for part, samples in parts.items():
                 table.arrays[f"fixed_{part}"][e, i, seed] = count(*networks, samples)
@@ -237,7 +235,7 @@ def main() -> None:
                 epochs=int(epochs),
                 rounds=1,
             )
-            networks = trained(train, blueprint, genome, plan, plan.steps, rate, seed, str(at))
+            networks = trained(train, spec, genome, plan, plan.steps, rate, seed, str(at))
             for part, samples in parts.items():
                 table.arrays[part][(*at, seed)] = count(*networks, samples)
             done += 1

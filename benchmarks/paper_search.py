@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from panas.api import SHORT
-from panas.architecture.network import Blueprint
+from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
 from panas.data.load import load
 from panas.evolution.fitness import TrainingFitness
@@ -27,7 +27,7 @@ from panas.evolution.records import EvolutionConfig, GenerationRecord
 from panas.evolution.site_search import prior_of
 from panas.runtime.journal import open_journal
 from panas.runtime.seeds import stream
-from panas.training.sgd import Optimisation, accuracy
+from panas.training.sgd import OptimizerConfig, accuracy
 
 TRAIN, VALIDATION, TEST = 500, 100, 100
 
@@ -59,15 +59,17 @@ def main() -> None:
         for part in (order[:TRAIN], order[TRAIN : TRAIN + VALIDATION], order[-TEST:])
     )
     paper = a.training == "paper"
-    blueprint = Blueprint(
+    spec = NetworkSpec(
         shape=train.shape,
         classes=train.classes,
         width=500 if paper else 64,
         unit=not paper,
         head_init="random" if paper else "etf",
     )
-    how = Optimisation(learning_rate=0.01, batch_size=64, epochs=a.epochs) if paper else SHORT
-    fitness = TrainingFitness(train, validation, blueprint, how, a.seed, 0)
+    optimizer = (
+        OptimizerConfig(learning_rate=0.01, batch_size=64, epochs=a.epochs) if paper else SHORT
+    )
+    fitness = TrainingFitness(train, validation, spec, optimizer, a.seed, 0)
     config = EvolutionConfig.paper() if a.search == "plain" else EvolutionConfig()
     peak, began = Peak(), time.perf_counter()
 
@@ -76,7 +78,7 @@ def main() -> None:
         text = {k: record[k] for k in ("generation", "best", "passes", "dropped", "cached")}
         sys.stderr.write(f"[{seconds:7.0f} s, {peak.gibibytes:.2f} GiB] {text}\n")
 
-    header = {"search": a.search, "training": repr(how), "seed": a.seed}
+    header = {"search": a.search, "training": repr(optimizer), "seed": a.seed}
     with peak, open_journal(a.out / "log.jsonl", header) as journal:
         result = evolve(
             SearchSpace(shape=train.shape),
@@ -84,7 +86,7 @@ def main() -> None:
             config=config,
             rng=stream(a.seed, "search"),
             workers=a.workers,
-            prior=prior_of(blueprint.shape),
+            prior=prior_of(spec.shape),
             journal=journal,
             on_generation=progress,
         )
@@ -93,7 +95,7 @@ def main() -> None:
         "search": a.search,
         "seconds": seconds,
         "passes": result.passes,
-        "trainings": result.passes / (TRAIN * how.epochs),
+        "trainings": result.passes / (TRAIN * optimizer.epochs),
         "genome": str(result.best),
         "validation": result.fitness,
         "test": accuracy(*fitness.trained(result.best), test),

@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from panas.tuning.bayesian import tune
-from panas.tuning.space import Menu, Setting, TuningSpace
+from panas.tuning.space import DPSGDSettings, Menu, TuningSpace
 from panas.tuning.trial import TuningConfig
 
 
 class Task(NamedTuple):
     """A problem to tune: an objective, and what its budget affords."""
 
-    objective: Callable[[Setting], float]
+    objective: Callable[[DPSGDSettings], float]
     least: Callable[[int, int | None], float | None]
-    affordable: Callable[[Setting], bool]
+    affordable: Callable[[DPSGDSettings], bool]
     space: TuningSpace
     validation: int
 
@@ -28,8 +28,8 @@ class Task(NamedTuple):
 class Found(NamedTuple):
     """What a proposer came to."""
 
-    best: Setting
-    settings: list[Setting]
+    best: DPSGDSettings
+    settings: list[DPSGDSettings]
     seconds: list[float]
     """Of proposing each trial, training apart."""
 
@@ -38,11 +38,11 @@ def ours(task: Task, trials: int, seed: int) -> Found:
     """`panas.tuning.bayesian`, as it is."""
     import botorch  # noqa: F401 (its import is no part of a proposal)
 
-    settings: list[Setting] = []
+    settings: list[DPSGDSettings] = []
     seconds: list[float] = []
     began = time.process_time()
 
-    def objective(setting: Setting) -> float:
+    def objective(setting: DPSGDSettings) -> float:
         nonlocal began
         seconds.append(time.process_time() - began)
         settings.append(setting)
@@ -74,7 +74,7 @@ def optuna(name: str) -> Callable[[Task, int, int], Found]:
             "tpe": lambda: optuna.samplers.TPESampler(seed=seed),
             "gp": lambda: optuna.samplers.GPSampler(seed=seed),
         }
-        space, settings, seconds = task.space, list[Setting](), list[float]()
+        space, settings, seconds = task.space, list[DPSGDSettings](), list[float]()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             study = optuna.create_study(direction="maximize", sampler=samplers[name]())
@@ -88,7 +88,7 @@ def optuna(name: str) -> Callable[[Task, int, int], Found]:
                 factor = 1.0
                 if space.noise_factor[1] > 1:
                     factor = trial.suggest_float("factor", *space.noise_factor, log=True)
-                setting = Setting(
+                setting = DPSGDSettings(
                     learning_rate=trial.suggest_float("rate", *space.learning_rate, log=True),
                     noise_multiplier=factor * least,
                     clip=trial.suggest_float("clip", *space.clip, log=True),

@@ -187,9 +187,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--plot", metavar="FILE")
     parser.add_argument("--json", action="store_true")
     a = parser.parse_args(arguments)
-    how = {"trials": a.trials, "workers": a.workers}
-    rows = replayed(a.table, a.work, repetitions=a.repetitions, searched=a.searched, **how)
-    real = lived(a.data_root, a.work, seeds=a.live_seeds, **how) if a.data_root else []
+    optimizer = {"trials": a.trials, "workers": a.workers}
+    rows = replayed(a.table, a.work, repetitions=a.repetitions, searched=a.searched, **optimizer)
+    real = lived(a.data_root, a.work, seeds=a.live_seeds, **optimizer) if a.data_root else []
     found = summary(rows, real)
     if a.plot:
         draw(found, [r for r in rows if not r.get("searched")], a.plot)

@@ -18,14 +18,14 @@ import torch
 from benchmarks.make_tuning_table import DELTA, count, trained
 from benchmarks.tuners import PROPOSERS, Task
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint
+from panas.architecture.network import NetworkSpec
 from panas.data.load import load
 from panas.data.samples import Samples
 from panas.privacy.budget import Budget
-from panas.privacy.plan import Plan, affordable_steps, calibrate, cost
+from panas.privacy.plan import Plan, affordable_steps, calibrate, epsilon_of
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import stream
-from panas.tuning.space import FIXED_CONFIGURATIONS, Setting, TuningSpace
+from panas.tuning.space import FIXED_CONFIGURATIONS, DPSGDSettings, TuningSpace
 
 LIVE_EPSILON = 3.0
 LIVE_GENOME = "c16k3-max-c32k3-max-c32k3"
@@ -93,7 +93,7 @@ class Ground:
             rounds=1,
         )
 
-    def plan_of(self, s: Setting) -> Plan:
+    def plan_of(self, s: DPSGDSettings) -> Plan:
         """The training of a setting."""
         return self.plan(s.batch_size, s.clip, s.noise_multiplier, s.epochs or 1)
 
@@ -102,7 +102,7 @@ class Ground:
         shape, classes = self.train.shape, self.train.classes
         networks = trained(
             self.train,
-            Blueprint(shape=shape, classes=classes, width=64),
+            NetworkSpec(shape=shape, classes=classes, width=64),
             Genome.parse(LIVE_GENOME),
             plan,
             steps,
@@ -112,14 +112,14 @@ class Ground:
         )
         return count(*networks, samples) / len(samples)
 
-    def reached(self, s: Setting, samples: Samples, key: str) -> float:
+    def reached(self, s: DPSGDSettings, samples: Samples, key: str) -> float:
         """The same for a setting."""
         plan = self.plan_of(s)
         return self.right(plan, plan.steps, s.learning_rate, samples, key)
 
-    def affordable(self, s: Setting) -> bool:
+    def affordable(self, s: DPSGDSettings) -> bool:
         """Whether the accountant lets a setting train."""
-        return cost(self.plan_of(s).events(), self.budget) <= self.budget.epsilon
+        return epsilon_of(self.plan_of(s).events(), self.budget) <= self.budget.epsilon
 
     def task(self) -> Task:
         """What a proposer is asked."""

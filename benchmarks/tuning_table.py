@@ -20,9 +20,9 @@ from jaxtyping import Bool, Float, Int16, Int32
 
 from benchmarks.tuners import PROPOSERS, Task
 from panas.privacy.budget import Budget
-from panas.privacy.plan import Plan, cost
+from panas.privacy.plan import Plan, epsilon_of
 from panas.runtime.seeds import stream
-from panas.tuning.space import FIXED_CONFIGURATIONS, Setting, TuningSpace
+from panas.tuning.space import FIXED_CONFIGURATIONS, DPSGDSettings, TuningSpace
 
 TABLE = Path(__file__).parent / "tables" / "tuning-digits.npz"
 
@@ -78,7 +78,7 @@ class Table:
         i, j = self.nearest("batch", batch), self.nearest("epochs", epochs or 1)
         return float(self.least_noise[e, i, j])
 
-    def cell(self, e: int, s: Setting) -> tuple[int, ...]:
+    def cell(self, e: int, s: DPSGDSettings) -> tuple[int, ...]:
         """The grid's setting that is nearest to `s`."""
         factor = s.noise_multiplier / self.least(e, s.batch_size, s.epochs)
         values = (s.learning_rate, s.clip, s.batch_size, s.epochs or 1, factor)
@@ -98,7 +98,7 @@ class Table:
                 epochs=axes["epochs"][j],
                 rounds=1,
             )
-            over[i, j, k] = cost(plan.events(), budget) > budget.epsilon
+            over[i, j, k] = epsilon_of(plan.events(), budget) > budget.epsilon
         return over
 
 
@@ -123,13 +123,13 @@ def replay(work: tuple[Path, int], task: tuple[bool, str, int, int]) -> dict[str
     visits = Counter[tuple[int, ...]]()
     over = 0
 
-    def affordable(setting: Setting) -> bool:
+    def affordable(setting: DPSGDSettings) -> bool:
         # A noise below the least would be snapped up to it; 1e-9 is for rounding.
         least = table.least(e, setting.batch_size, setting.epochs)
         enough = setting.noise_multiplier >= (1 - 1e-9) * least
         return enough and not refused[e][table.cell(e, setting)[2:]]
 
-    def objective(setting: Setting) -> float:
+    def objective(setting: DPSGDSettings) -> float:
         nonlocal over
         over += not affordable(setting)
         cell = table.cell(e, setting)

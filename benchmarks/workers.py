@@ -20,10 +20,12 @@ from panas.architecture.space import SearchSpace
 from panas.data.load import load
 from panas.evolution.records import EvolutionConfig
 from panas.runtime.seeds import stream
-from panas.training.sgd import Optimisation
+from panas.training.sgd import OptimizerConfig
 
 CONFIG = EvolutionConfig(population=12, generations=9, initial=None, offspring=12)
-HOW = Optimisation(optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=8)
+HOW = OptimizerConfig(
+    optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=8
+)
 
 
 def main() -> None:
@@ -48,7 +50,7 @@ def main() -> None:
     def searched(workers: int) -> tuple[float, bytes]:
         with tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()
-            search(data, out=folder, space=space, config=CONFIG, how=HOW, workers=workers)
+            search(data, out=folder, space=space, config=CONFIG, optimizer=HOW, workers=workers)
             return time.perf_counter() - began, (Path(folder) / "log.jsonl").read_bytes()
 
     seconds: dict[int, list[float]] = {1: [], a.workers: []}

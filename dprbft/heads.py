@@ -32,7 +32,7 @@ from dprbft.messages import Broadcast, Release
 from panas.architecture.network import ETF_SCALE, Head
 from panas.privacy.release.mechanisms import debiased_moments, noise_scale, unpack_symmetric
 from panas.runtime.errors import BadInput
-from panas.training.sgd import Optimisation
+from panas.training.sgd import OptimizerConfig
 
 
 def to_head(broadcast: Broadcast) -> Head:
@@ -55,7 +55,7 @@ def aggregate(
     previous: Broadcast,
     *,
     round: int,
-    how: Optimisation,
+    optimizer: OptimizerConfig,
     rng: np.random.Generator,
 ) -> Broadcast:
     """The next broadcast from one round's releases, all of one kind.
@@ -64,7 +64,7 @@ def aggregate(
         releases: at least one.
         previous: the broadcast that the clients trained with.
         round: the round that ends.
-        how: the server's SGD, for raw rows.
+        optimizer: the server's SGD, for raw rows.
         rng: order of its batches.
 
     """
@@ -73,7 +73,7 @@ def aggregate(
         raise BadInput(f"expected releases of one kind, got {sorted(kinds)}")
     kind = kinds.pop()
     if kind == "raw_rows":
-        head = _train(releases, to_head(previous), how, rng)
+        head = _train(releases, to_head(previous), optimizer, rng)
     elif kind == "class_sums":
         head = mean_head(releases, previous)
     else:
@@ -152,14 +152,14 @@ def mean_head(releases: Sequence[Release], previous: Broadcast) -> Head:
 
 
 def _train(
-    releases: Sequence[Release], head: Head, how: Optimisation, rng: np.random.Generator
+    releases: Sequence[Release], head: Head, optimizer: OptimizerConfig, rng: np.random.Generator
 ) -> Head:
     """The paper's server step: SGD on the pooled rows."""
     z = torch.cat([r.arrays["z"] for r in releases])
     y = torch.cat([r.arrays["y"] for r in releases])
-    optimiser = torch.optim.SGD(head.parameters(), lr=how.learning_rate)
-    for _ in range(how.epochs):
-        for batch in torch.from_numpy(rng.permutation(len(y))).split(how.batch_size):
+    optimiser = torch.optim.SGD(head.parameters(), lr=optimizer.learning_rate)
+    for _ in range(optimizer.epochs):
+        for batch in torch.from_numpy(rng.permutation(len(y))).split(optimizer.batch_size):
             optimiser.zero_grad(set_to_none=True)
             torch.nn.functional.cross_entropy(head(z[batch]), y[batch]).backward()
             optimiser.step()

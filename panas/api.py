@@ -18,7 +18,7 @@ from torch import nn
 from panas.architecture.blocks import BlockType
 from panas.architecture.cost import Cost, cost
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint, Bottom, Head
+from panas.architecture.network import Bottom, Head, NetworkSpec
 from panas.architecture.space import SearchSpace
 from panas.data.arrays import as_samples
 from panas.data.samples import Samples
@@ -35,14 +35,16 @@ from panas.runtime.journal import open_journal
 from panas.runtime.seeds import one_thread, stream
 from panas.runtime.store import write_bytes, write_json
 from panas.training.checkpoint import save_network
-from panas.training.sgd import Optimisation, accuracy
+from panas.training.sgd import OptimizerConfig, accuracy
 
-SHORT = Optimisation(optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=8)
+SHORT = OptimizerConfig(
+    optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=8
+)
 """The training that gives a genome its fitness."""
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What a search found.
 
     Attributes:
@@ -83,13 +85,13 @@ def search(
     size: Size | None = None,
     fitness: Fitness | None = None,
     config: EvolutionConfig | None = None,
-    how: Optimisation = SHORT,
+    optimizer: OptimizerConfig = SHORT,
     width: int = 64,
     seed: int = 0,
     workers: int = 1,
     device: str = "cpu",
     progress: Callable[[GenerationRecord], None] | None = None,
-) -> Found:
+) -> SearchResult:
     """Search an architecture for a data set, and train the best one.
 
     Five sevenths of the samples train, one seventh validates, one seventh tests.
@@ -108,7 +110,7 @@ def search(
         size: makes small a second objective; `Found.result.front` then holds the trade-off.
         fitness: scores a genome in place of validation accuracy, in [0, 1].
         config: of the genetic search; None: population 10, 20 generations.
-        how: the training that gives a genome its fitness, and the winner its weights.
+        optimizer: the training that gives a genome its fitness, and the winner its weights.
         width: d, width of the representation, at least the number of classes.
         seed: of data split, search and weights.
         workers: processes that train candidates; the outcome does not depend on it. More than
@@ -125,15 +127,15 @@ def search(
     """
     samples = as_samples(dataset)
     folder = None if out is None else Path(out)
-    blueprint = Blueprint(shape=samples.shape, classes=samples.classes, width=width)
+    spec = NetworkSpec(shape=samples.shape, classes=samples.classes, width=width)
     space = space or SearchSpace(shape=samples.shape, max_blocks=6, widths=(16, 32, 64))
-    if space.shape != blueprint.shape:
+    if space.shape != spec.shape:
         raise BadInput(
-            f"expected a space for images of {blueprint.shape} as the data's, got {space.shape}"
+            f"expected a space for images of {spec.shape} as the data's, got {space.shape}"
         )
     space = limited(
         replace(space, blocks=(*space.blocks, *blocks)),
-        blueprint,
+        spec,
         parameters=max_parameters,
         macs=max_macs,
         bytes=max_bytes,
@@ -143,7 +145,7 @@ def search(
     config = config or EvolutionConfig()
     s = split(samples.y, search=0.0, validation=1 / 7, test=1 / 7, rng=stream(seed, "split"))
     train, validation, test = (samples.take(part) for part in (s.train, s.validation, s.test))
-    training = TrainingFitness(train, validation, blueprint, how, seed, 0, device)
+    training = TrainingFitness(train, validation, spec, optimizer, seed, 0, device)
     header = {
         "search": "architecture",
         "data": digest(samples),
@@ -151,7 +153,7 @@ def search(
         "width": width,
         "space": repr(space),
         "config": repr(config),
-        "training": repr(how),
+        "training": repr(optimizer),
         "fitness": "accuracy" if fitness is None else repr(getattr(fitness, "__name__", fitness)),
         "size": size,
     }
@@ -163,22 +165,22 @@ def search(
             rng=stream(seed, "client", 0, "search"),
             on_generation=progress,
             workers=workers,
-            size=size_of(blueprint, size),
-            prior=prior_of(blueprint.shape),
+            size=size_of(spec, size),
+            prior=prior_of(spec.shape),
             journal=journal,
         )
         with one_thread():  # as when it was scored
             bottom, head = training.trained(result.best)
         price = cost(result.best, shape=samples.shape, width=width, classes=samples.classes)
         right = accuracy(bottom, head, test)
-        found = Found(result.best, bottom, head, result.fitness, right, price, result)
+        found = SearchResult(result.best, bottom, head, result.fitness, right, price, result)
         if folder:
-            _save(folder, found, blueprint, size)
+            _save(folder, found, spec, size)
     return found
 
 
-def _save(folder: Path, found: Found, blueprint: Blueprint, size: Size | None) -> None:
-    b, result = blueprint, found.result
+def _save(folder: Path, found: SearchResult, spec: NetworkSpec, size: Size | None) -> None:
+    b, result = spec, found.result
     pictures = {
         "history.png": history(
             result.logbook,

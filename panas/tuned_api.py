@@ -18,7 +18,7 @@ from torch import nn
 from panas.api import digest
 from panas.architecture.blocks import BlockType
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint, Bottom, Head
+from panas.architecture.network import Bottom, Head, NetworkSpec
 from panas.data.arrays import as_samples, in_unit_range
 from panas.data.samples import Samples
 from panas.data.search_split import proxy_data
@@ -32,17 +32,19 @@ from panas.runtime.journal import open_journal
 from panas.runtime.seeds import stream
 from panas.runtime.store import read_json, write_bytes, write_json
 from panas.training.checkpoint import load_network, save_network
-from panas.training.sgd import Optimisation, accuracy, fit_private
-from panas.tuning.objective import Schedule, deployable, tune_settings
-from panas.tuning.space import Setting, TuningSpace
+from panas.training.sgd import OptimizerConfig, accuracy, fit_private
+from panas.tuning.objective import TrainingSchedule, tune_settings, warm_started
+from panas.tuning.space import DPSGDSettings, TuningSpace
 from panas.tuning.trial import TrialRecord, TuningConfig, TuningResult
 
-WARM = Optimisation(optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=30)
+WARM = OptimizerConfig(
+    optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=30
+)
 """The training on public samples that comes before a private one."""
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TuneResult:
     """What tuning found, and the network that was trained with it under the budget.
 
     Attributes:
@@ -55,7 +57,7 @@ class Tuned:
 
     """
 
-    setting: Setting
+    setting: DPSGDSettings
     bottom: Bottom
     head: Head
     accuracy: float
@@ -79,14 +81,14 @@ def tune(
     epochs: int = 10,
     space: TuningSpace | None = None,
     config: TuningConfig | None = None,
-    warm: Optimisation | None = WARM,
+    warm: OptimizerConfig | None = WARM,
     width: int = 64,
     blocks: tuple[BlockType, ...] = (),
     seed: int = 0,
     workers: int = 1,
     device: str = "cpu",
     progress: Callable[[TrialRecord], None] | None = None,
-) -> Tuned:
+) -> TuneResult:
     """Tune DP-SGD for an architecture and a budget, and train it so.
 
     Trials rehearse on public samples, so that they cost nothing; then four fifths of the data set
@@ -141,11 +143,13 @@ def tune(
         learning_rate=(0.02, 2.0), clip=(0.1, 4.0), noise_factor=(1.0, 1.0)
     )
     config, folder, budget = config or TuningConfig(), Path(out), Budget(epsilon, delta)
-    blueprint = Blueprint(shape=samples.shape, classes=classes, width=width)
+    spec = NetworkSpec(shape=samples.shape, classes=classes, width=width)
     s = split(samples.y, search=0.0, validation=0.0, test=0.2, rng=stream(seed, "split"))
     train, test = samples.take(s.train), samples.take(s.test)
     budget.check(len(train), 0)
-    schedule = Schedule(samples=len(train), epochs=epochs, rounds=1, releases=0, release_share=0.5)
+    schedule = TrainingSchedule(
+        samples=len(train), epochs=epochs, rounds=1, releases=0, release_share=0.5
+    )
     header = {
         "search": "settings",
         # No digest of private samples: it would tell whether a guess of them all is right.
@@ -166,14 +170,14 @@ def tune(
         result = tune_settings(
             proxy_data(open_samples, alike, samples=len(train), rng=stream(seed, "proxy")),
             genome,
-            blueprint=blueprint,
+            spec=spec,
             space=space,
             config=config,
             budget=budget,
             schedule=schedule,
             warm=warm,
             momentum=0.0,
-            train_head=blueprint.head_moves,
+            train_head=spec.head_moves,
             seed=seed,
             client=0,
             device=torch.device(device),
@@ -183,12 +187,12 @@ def tune(
         )
         picture = trials([t.as_dict() for t in result.trials], result.best.as_dict())
         write_bytes(folder / "trials.png", picture)
-        bottom, head = deployable(
+        bottom, head = warm_started(
             genome,
-            blueprint=blueprint,
+            spec=spec,
             public=open_samples,
             warm=warm,
-            train_head=blueprint.head_moves,
+            train_head=spec.head_moves,
             seed=seed,
             client=0,
             device=torch.device(device),
@@ -210,33 +214,33 @@ def tune(
                 head,
                 train,
                 plan=plan,
-                how=Optimisation(learning_rate=result.best.learning_rate),
+                optimizer=OptimizerConfig(learning_rate=result.best.learning_rate),
                 noise=SystemNoise(),
-                train_head=blueprint.head_moves,
+                train_head=spec.head_moves,
             )
         spent = ledger.account(0).spent()
-        found = Tuned(result.best, bottom, head, accuracy(bottom, head, test), spent, result)
-        _save(folder, found, genome, blueprint)
+        found = TuneResult(result.best, bottom, head, accuracy(bottom, head, test), spent, result)
+        _save(folder, found, genome, spec)
     return found
 
 
-def _save(folder: Path, found: Tuned, genome: Genome, blueprint: Blueprint) -> None:
+def _save(folder: Path, found: TuneResult, genome: Genome, spec: NetworkSpec) -> None:
     save_network(
         folder / "network.safetensors",
         found.bottom,
         found.head,
         genome=genome,
-        shape=blueprint.shape,
-        norm=blueprint.norm,
+        shape=spec.shape,
+        norm=spec.norm,
         notes={"epsilon": found.epsilon},
     )
     record = {"setting": found.setting.as_dict(), "epsilon": found.epsilon}
     write_json(folder / "best.json", record)
 
 
-def _read(folder: Path, test: Samples, blocks: tuple[BlockType, ...]) -> Tuned:
+def _read(folder: Path, test: Samples, blocks: tuple[BlockType, ...]) -> TuneResult:
     """A tuning that was finished before."""
     record = read_json(folder / "best.json")
     bottom, head, _ = load_network(folder / "network.safetensors", blocks)
-    setting, right = Setting(**record["setting"]), accuracy(bottom, head, test)
-    return Tuned(setting, bottom, head, right, record["epsilon"], None)
+    setting, right = DPSGDSettings(**record["setting"]), accuracy(bottom, head, test)
+    return TuneResult(setting, bottom, head, right, record["epsilon"], None)

@@ -13,7 +13,7 @@ from benchmarks.tabular import Meter, MeteredFitness, Problem, Spent, at
 from dprbft.config.schema import build_config, read_toml
 from panas.architecture.genome import Genome
 from panas.architecture.space import SearchSpace, random_genome
-from panas.evolution.halving import Job, Staged
+from panas.evolution.halving import ResumableFitness, TrainingJob
 from panas.runtime.seeds import stream
 
 SPACE = SearchSpace(
@@ -39,11 +39,11 @@ SMALL, LARGE = Genome.parse("c16k3-max"), Genome.parse("c16k3-c16k3-c32k5-max")
 
 def test_a_training_in_stages_costs_what_it_costs_at_once():
     whole, staged = Meter(PROBLEM), MeteredFitness(Meter(PROBLEM))
-    assert isinstance(staged, Staged)
+    assert isinstance(staged, ResumableFitness)
     accuracy = whole.train(LARGE)
     state, spent = None, 0
     for share in (1 / 8, 1 / 2, 1.0):
-        outcome = staged.advance(Job(LARGE, share, state))
+        outcome = staged.advance(TrainingJob(LARGE, share, state))
         state, spent = outcome.state, spent + outcome.passes
     assert outcome.fitness == accuracy
     assert spent == staged.meter.passes == whole.passes == 800
@@ -52,7 +52,7 @@ def test_a_training_in_stages_costs_what_it_costs_at_once():
 
 def test_only_a_finished_training_becomes_the_best():
     fitness = MeteredFitness(Meter(PROBLEM))
-    fitness.advance(Job(LARGE, 0.5))
+    fitness.advance(TrainingJob(LARGE, 0.5))
     assert fitness.meter.trace == []
     fitness(SMALL)
     assert [v for _, v, _ in fitness.meter.trace] == [worth(SMALL, 8)]

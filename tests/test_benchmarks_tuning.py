@@ -20,7 +20,7 @@ from benchmarks.tuning import draw, interval, main, regrets, report, summary, ta
 from benchmarks.tuning_table import Table, fixed_rows
 from panas.runtime.journal import read_journal
 from panas.runtime.seeds import stream
-from panas.tuning.space import FIXED_CONFIGURATIONS, Setting
+from panas.tuning.space import FIXED_CONFIGURATIONS, DPSGDSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 EPSILONS = Table.read().epsilons
@@ -164,7 +164,7 @@ class Stops:
             assert least is not None
             rate = float(rng.uniform(*space.learning_rate))
             settings.append(
-                Setting(
+                DPSGDSettings(
                     learning_rate=rate,
                     noise_multiplier=least * float(rng.uniform(*space.noise_factor)),
                     clip=1.0,
@@ -187,9 +187,19 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         search = Stops(stop)
         for name in PROPOSERS:
             monkeypatch.setitem(PROPOSERS, name, search)
-        how = ("--json", "--repetitions", "2", "--searched", "1", "--trials", "3", "--workers", "1")
+        optimizer = (
+            "--json",
+            "--repetitions",
+            "2",
+            "--searched",
+            "1",
+            "--trials",
+            "3",
+            "--workers",
+            "1",
+        )
         try:
-            main([*how, "--work", str(work), *arguments])
+            main([*optimizer, "--work", str(work), *arguments])
         except KeyboardInterrupt:
             assert stop is not None
         return capsys.readouterr().out, search

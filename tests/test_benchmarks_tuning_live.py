@@ -17,14 +17,14 @@ from benchmarks.tuners import PROPOSERS, Found, Task
 from benchmarks.tuning import lived, main
 from benchmarks.tuning_live import FIXED, JUDGES, LIVE_EPSILON, Ground, fashion, live, with_regret
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint
+from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import SampledGaussian
 from panas.privacy.budget import Budget
-from panas.privacy.plan import Plan, cost
+from panas.privacy.plan import Plan, epsilon_of
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import stream
-from panas.tuning.space import FIXED_CONFIGURATIONS, Setting, TuningSpace
+from panas.tuning.space import FIXED_CONFIGURATIONS, DPSGDSettings, TuningSpace
 
 BUDGET = Budget(LIVE_EPSILON, 1e-5)
 SPACE = TuningSpace(
@@ -57,15 +57,15 @@ def ground(seed: int = 0) -> Ground:
     return Ground(BUDGET, seed, *small("", seed))
 
 
-def setting(share: float = 1.0) -> Setting:
+def setting(share: float = 1.0) -> DPSGDSettings:
     least = ground().task().least(10, 2)
     assert least is not None
-    return Setting(
+    return DPSGDSettings(
         learning_rate=0.5, noise_multiplier=share * least, clip=1.0, batch_size=10, epochs=2
     )
 
 
-def naive(s: Setting, samples: Samples, seed: int, key: str) -> float:
+def naive(s: DPSGDSettings, samples: Samples, seed: int, key: str) -> float:
     train = small("", seed)[0]
     plan = Plan(
         samples=50,
@@ -77,7 +77,7 @@ def naive(s: Setting, samples: Samples, seed: int, key: str) -> float:
     )
     networks = trained(
         train,
-        Blueprint(shape=(1, 8, 8), classes=2, width=64),
+        NetworkSpec(shape=(1, 8, 8), classes=2, width=64),
         Genome.parse(tuning_live.LIVE_GENOME),
         plan,
         math.ceil((s.epochs or 0) * 50 / s.batch_size),
@@ -123,7 +123,7 @@ def test_the_least_noise_is_just_what_the_budget_affords():
     for share, fits in ((1.0, True), (0.98, False)):
         s = setting(share)
         event = SampledGaussian(0.2, s.noise_multiplier, 10)
-        assert ground().affordable(s) == (cost([event], BUDGET) <= LIVE_EPSILON) == fits
+        assert ground().affordable(s) == (epsilon_of([event], BUDGET) <= LIVE_EPSILON) == fits
 
 
 def test_where_no_noise_is_enough_there_is_none(monkeypatch: pytest.MonkeyPatch):
@@ -138,9 +138,9 @@ def test_where_no_noise_is_enough_there_is_none(monkeypatch: pytest.MonkeyPatch)
 def test_a_fixed_configuration_trains_for_what_the_budget_affords(name: str):
     row, f = live(("", 2), (0, name)), FIXED_CONFIGURATIONS[name.removeprefix("fixed ")]
     steps, n = row["steps"], len(small("", 0)[2])
-    assert cost([SampledGaussian(f.rate, f.noise_multiplier, steps)], BUDGET) <= LIVE_EPSILON
+    assert epsilon_of([SampledGaussian(f.rate, f.noise_multiplier, steps)], BUDGET) <= LIVE_EPSILON
     more = SampledGaussian(f.rate, f.noise_multiplier, steps + 1)
-    assert cost([more], BUDGET) > LIVE_EPSILON
+    assert epsilon_of([more], BUDGET) > LIVE_EPSILON
     assert 0 <= row["accuracy"] <= 1
     right = row["accuracy"] * n * tuning_live.JUDGES  # a mean of so many trainings
     assert right == pytest.approx(round(right))
@@ -171,8 +171,8 @@ def test_images_are_averaged_and_the_parts_are_disjoint(monkeypatch: pytest.Monk
     y = torch.arange(3500) % 10
     asked: list[dict[str, Any]] = []
 
-    def load(name: str, **how: Any) -> SimpleNamespace:
-        asked.append({"name": name, **how})
+    def load(name: str, **optimizer: Any) -> SimpleNamespace:
+        asked.append({"name": name, **optimizer})
         return SimpleNamespace(private=Samples(x, y, 10))
 
     monkeypatch.setattr(tuning_live, "load", load)
@@ -184,9 +184,13 @@ def test_images_are_averaged_and_the_parts_are_disjoint(monkeypatch: pytest.Monk
     for k, i, j in ((0, 0, 0), (999, 13, 2), (3499, 5, 13)):
         mean = x[k, 0, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].double().mean().item()
         assert abs(found[k, 0, i, j].item() - mean) <= 0.5
-    [how] = asked
-    assert (how["name"], how["data_root"], how["limit"]) == ("fashion-mnist", Path("folder"), 3500)
-    assert how["rng"].random() == stream(7, "live data").random()
+    [optimizer] = asked
+    assert (optimizer["name"], optimizer["data_root"], optimizer["limit"]) == (
+        "fashion-mnist",
+        Path("folder"),
+        3500,
+    )
+    assert optimizer["rng"].random() == stream(7, "live data").random()
 
 
 @pytest.mark.slow

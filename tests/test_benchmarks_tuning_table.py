@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from benchmarks.tuners import PROPOSERS, Found, Task
 from benchmarks.tuning_table import TABLE, Table, fixed_rows, replay
 from panas.privacy.budget import Budget
-from panas.privacy.plan import Plan, cost
+from panas.privacy.plan import Plan, epsilon_of
 from panas.runtime.seeds import stream
-from panas.tuning.space import FIXED_CONFIGURATIONS, Setting
+from panas.tuning.space import FIXED_CONFIGURATIONS, DPSGDSettings
 
 TABLE_READ = Table.read()
 AXES = TABLE_READ.about["axes"]
@@ -27,11 +27,11 @@ GRID = [*itertools.product(*(range(len(AXES[name])) for name in NAMES))]
 VALIDATION, TEST = (TABLE_READ.about["samples"][k] for k in ("validation", "test"))
 
 
-def at(table: Table, e: int, cell: tuple[int, ...]) -> Setting:
+def at(table: Table, e: int, cell: tuple[int, ...]) -> DPSGDSettings:
     """The setting that a place of the grid stands for."""
     rate, clip, batch, epochs, factor = (AXES[name][i] for name, i in zip(NAMES, cell, strict=True))
     noise = factor * float(table.least_noise[e, cell[2], cell[3]])
-    return Setting(
+    return DPSGDSettings(
         learning_rate=rate, noise_multiplier=noise, clip=clip, batch_size=batch, epochs=epochs
     )
 
@@ -57,7 +57,7 @@ def three_seeds(path: Path) -> Path:
 
 
 def asks(
-    settings: list[Setting], answers: list[float], best: int = 0
+    settings: list[DPSGDSettings], answers: list[float], best: int = 0
 ) -> Callable[[Task, int, int], Found]:
     """A proposer that asks for given settings, and keeps what it is told."""
 
@@ -71,7 +71,7 @@ def asks(
 def replayed(
     monkeypatch: pytest.MonkeyPatch,
     path: Path,
-    settings: list[Setting],
+    settings: list[DPSGDSettings],
     e: int = 1,
     repetition: int = 0,
 ) -> tuple[list[float], dict[str, Any]]:
@@ -116,7 +116,7 @@ def test_a_setting_of_the_grid_is_its_own_cell_and_holds_what_is_near(e: int):
     assert [TABLE_READ.cell(e, at(TABLE_READ, e, cell)) for cell in GRID] == GRID
     for cell in GRID[::17]:
         s = at(TABLE_READ, e, cell)
-        near = Setting(
+        near = DPSGDSettings(
             learning_rate=1.2 * s.learning_rate,
             noise_multiplier=1.2 * s.noise_multiplier,
             clip=s.clip / 1.2,
@@ -140,7 +140,7 @@ def test_the_least_noise_is_just_what_the_budget_affords():
             epochs=12,
             rounds=1,
         )
-        assert (cost(plan.events(), budget) <= budget.epsilon) == fits
+        assert (epsilon_of(plan.events(), budget) <= budget.epsilon) == fits
 
 
 def test_means_leave_out_what_was_not_trained(tmp_path: Path):
@@ -204,7 +204,7 @@ def test_the_best_setting_has_no_regret(
 def test_a_setting_over_the_budget_is_counted(monkeypatch: pytest.MonkeyPatch):
     fair = [at(TABLE_READ, 1, cell) for cell in GRID[::60]]
     cheats = [
-        Setting(**{**s.as_dict(), "noise_multiplier": share * TABLE_READ.least(1, *where)})
+        DPSGDSettings(**{**s.as_dict(), "noise_multiplier": share * TABLE_READ.least(1, *where)})
         for s, share in zip(fair, (0.99, 0.7, 0.1), strict=False)
         if (where := (s.batch_size, s.epochs))
     ]
@@ -261,9 +261,9 @@ def test_a_proposer_stays_in_the_space_and_within_the_budget(
 
 @pytest.mark.parametrize("name", [n for n in PROPOSERS if n != "ours"])
 def test_rivals_choose_their_best_observed_value(name: str):
-    values: dict[Setting, float] = {}
+    values: dict[DPSGDSettings, float] = {}
 
-    def objective(s: Setting) -> float:
+    def objective(s: DPSGDSettings) -> float:
         values[s] = -abs(math.log(s.learning_rate))
         return values[s]
 

@@ -21,7 +21,7 @@ from jaxtyping import Int
 from torch import nn
 
 from attacks.audit.evidence import (
-    Promise,
+    ClaimedNoise,
     epsilons,
     load_release,
     promise,
@@ -42,13 +42,13 @@ from dprbft.config.schema import RunConfig, load_config
 from dprbft.messages import Release
 from dprbft.paths import model_file, release_file
 from dprbft.simulation.federation import ClientData, Federation, load_federation
-from dprbft.site.site import blueprint_of
+from dprbft.site.site import spec_of
 from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 from panas.runtime.seeds import stream
 from panas.training.checkpoint import load_network
-from panas.training.sgd import Optimisation, represent
+from panas.training.sgd import OptimizerConfig, represent
 
 LEAKED = 32
 """Private samples that leak to one of the threat models; they are not scored."""
@@ -179,10 +179,10 @@ def _weaker(
     # A shadow is read along the directions that the head tells apart: with one class, none.
     if "shadow" in asked and job.federation.classes > 1:
         job.tell(f"client {job.client.id}: a shadow network")
-        blueprint, head = blueprint_of(job.config, job.federation), observation.head
+        spec, head = spec_of(job.config, job.federation), observation.head
         assert head is not None
-        how = _shadowing(job)
-        known.append(shadow(genome, blueprint, head, observation.public, rng=rng, how=how))
+        optimizer = _shadowing(job)
+        known.append(shadow(genome, spec, head, observation.public, rng=rng, optimizer=optimizer))
     if "leaked pairs" in asked and len(leaked) >= MIN_PUBLIC:
         known.append(LeakedPairs(represent(observation.knowledge.bottom, leaked), leaked))
     return known
@@ -209,7 +209,7 @@ def _labels(
 
 
 def _claim(
-    job: _Job, release: Release, promised: Promise, bottom: Bottom, samples: Samples
+    job: _Job, release: Release, promised: ClaimedNoise, bottom: Bottom, samples: Samples
 ) -> ReleaseAudit | None:
     """The audit of what was charged for a release; None where that promises nothing."""
     if not promised.noise_multiplier or release.kind not in NUMBERS:
@@ -247,8 +247,8 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[dict[str, Any] | None, d
         public=public if len(public) >= MIN_PUBLIC else None,
         train=GenomeTrainer(
             genome=Genome.parse(about["genome"]),
-            blueprint=blueprint_of(job.config, job.federation),
-            how=_shadowing(job),
+            spec=spec_of(job.config, job.federation),
+            optimizer=_shadowing(job),
         ),
         shadows=shadows if len(public) >= MIN_PUBLIC else 0,
     )
@@ -256,7 +256,7 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[dict[str, Any] | None, d
     return found.to_json(), {"members": draw_curves(found.curves, title)}
 
 
-def _shadowing(job: _Job) -> Optimisation:
+def _shadowing(job: _Job) -> OptimizerConfig:
     return replace(SHADOW, epochs=job.config.audit.decoder_epochs)
 
 

@@ -15,7 +15,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.messages import Release
 from dprbft.paths import last_model_file, ledger_file, release_file, rounds_file
 from dprbft.simulation.federation import ClientData, Federation
-from dprbft.site.site import blueprint_of
+from dprbft.site.site import spec_of
 from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom, Head
 from panas.data.samples import Samples
@@ -30,7 +30,7 @@ from panas.training.checkpoint import load_network
 
 
 @dataclass(frozen=True)
-class Promise:
+class ClaimedNoise:
     """What the ledger says of a release."""
 
     noise_multiplier: float | None
@@ -40,28 +40,28 @@ class Promise:
     """What contradicts the ledger, as half a sentence; None: nothing."""
 
 
-def promise(run: Path, release: Release) -> Promise:
+def promise(run: Path, release: Release) -> ClaimedNoise:
     """What a release has to keep: what was charged for it; without a ledger, what it says."""
     if not ledger_file(run).is_file():
-        return Promise(release.noise_multiplier, release.flip, None)
+        return ClaimedNoise(release.noise_multiplier, release.flip, None)
     entry = _charge(run, release.receipt)
     if entry is None:
         fault = "its receipt is not in the ledger, so that nothing covers it"
-        return Promise(release.noise_multiplier, release.flip, fault)
+        return ClaimedNoise(release.noise_multiplier, release.flip, fault)
     event = entry.event
     m, flip = (getattr(event, name, None) for name in ("noise_multiplier", "flip"))
     if (entry.client, entry.round) != (release.client, release.round):
         fault = f"its receipt is that of client {entry.client} in round {entry.round}"
-        return Promise(m, flip, fault)
+        return ClaimedNoise(m, flip, fault)
     # Equal noise on something else is another promise: its sensitivity may be larger.
     fits = isinstance(event, (CHARGED_AS[release.kind], Unprotected))
     if entry.mechanism != release.kind or not fits:
         fault = f"its receipt is for {entry.mechanism}, which does not cover {release.kind}"
-        return Promise(None, None, fault)
+        return ClaimedNoise(None, None, fault)
     if m is not None and (m, flip) != (release.noise_multiplier, release.flip):
         fault = f"it says of itself {_terms(release.noise_multiplier, release.flip)}"
-        return Promise(m, flip, f"{fault}, and the ledger {_terms(m, flip)}")
-    return Promise(m, flip, None)
+        return ClaimedNoise(m, flip, f"{fault}, and the ledger {_terms(m, flip)}")
+    return ClaimedNoise(m, flip, None)
 
 
 def _terms(noise_multiplier: float | None, flip: float | None) -> str:
@@ -148,5 +148,5 @@ def epsilons(run: Path) -> dict[int, float]:
 
 def sent_head(config: RunConfig, federation: Federation) -> Head:
     """The head before round 1, which everybody can compute; later ones stay near it."""
-    blueprint = blueprint_of(config, federation)
-    return blueprint.head(torch_generator(stream(config.seed, "head")))
+    spec = spec_of(config, federation)
+    return spec.head(torch_generator(stream(config.seed, "head")))

@@ -25,7 +25,7 @@ from attacks.threats import controls
 from attacks.threats.knowledge import SHADOW, LeakedPairs
 from attacks.threats.observation import MIN_PUBLIC, Observation
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint
+from panas.architecture.network import NetworkSpec
 from panas.data.load import load_members
 from panas.data.samples import Samples, concat
 from panas.runtime.errors import BadInput
@@ -120,7 +120,7 @@ def audit_model(
     if accuracy is not None:
         _check_accuracy(query, members, accuracy)
     tell(MEMBERSHIP)
-    blueprint = Blueprint(shape=members.shape, classes=classes, width=64)
+    spec = NetworkSpec(shape=members.shape, classes=classes, width=64)
     network = audit_network(
         query,
         members,
@@ -129,7 +129,7 @@ def audit_model(
         claim=epsilon,
         delta=delta,
         public=public,
-        train=GenomeTrainer(genome=genome or SHADOW_GENOME, blueprint=blueprint, how=SHADOW),
+        train=GenomeTrainer(genome=genome or SHADOW_GENOME, spec=spec, optimizer=SHADOW),
         shadows=shadows,
         workers=workers,
     )

@@ -32,7 +32,7 @@ def digest(files: Iterable[Path], settings: dict[str, Any]) -> str:
     return total.hexdigest()
 
 
-class Unfinished:
+class AuditCheckpoint:
     """The clients of one audit that are through.
 
     Args:

@@ -15,7 +15,7 @@ import numpy as np
 
 from attacks.audit.client import audit_client
 from attacks.audit.evidence import sent
-from attacks.audit.resume import Audited, Unfinished, digest
+from attacks.audit.resume import AuditCheckpoint, Audited, digest
 from attacks.audit.verdict import MARGIN
 from attacks.reconstruction.suite import Tell
 from dprbft.config.schema import load_config
@@ -73,7 +73,7 @@ def audit_run(
             )
     with exclusive(audit_file(run), wait=False):
         ids = [c.id for c in federation.clients]
-        unfinished = Unfinished(audit_unfinished(run), _about(run, ids, shadows))
+        unfinished = AuditCheckpoint(audit_unfinished(run), _about(run, ids, shadows))
         clients = _audit_clients(_Work(run, shadows, on_progress), ids, unfinished, workers)
         result = {
             "scale": "[-1, 1]",
@@ -104,7 +104,7 @@ def _about(run: Path, ids: list[int], shadows: int) -> str:
 
 
 def _audit_clients(
-    work: _Work, ids: list[int], unfinished: Unfinished, workers: int
+    work: _Work, ids: list[int], unfinished: AuditCheckpoint, workers: int
 ) -> list[dict[str, Any]]:
     """The records of all clients; their pictures are in place once all are through."""
     tell = work.tell or (lambda _: None)

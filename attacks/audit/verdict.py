@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 
 from attacks.epsilon.release import ReleaseAudit
-from attacks.reconstruction.metrics import Score, gain_interval
+from attacks.reconstruction.metrics import ReconstructionScore, gain_interval
 from attacks.threats import controls
 
 Verdict = Literal["leaks", "no better than blind", "inconclusive", "nothing left"]
@@ -37,7 +37,10 @@ MIN_SAMPLES = 20
 
 
 def judge(
-    attacks: Sequence[Score], beside: Sequence[Score], *, rng: np.random.Generator
+    attacks: Sequence[ReconstructionScore],
+    beside: Sequence[ReconstructionScore],
+    *,
+    rng: np.random.Generator,
 ) -> tuple[Verdict, str]:
     """The verdict on reconstructions, and the sentence with its evidence.
 

@@ -46,7 +46,7 @@ LARGEST = 2**24
 
 
 @dataclass(frozen=True)
-class Diracs:
+class DiracCanaries:
     """Canaries that each own one weight."""
 
     coordinates: Int64[Tensor, "m"]
@@ -55,12 +55,12 @@ class Diracs:
         """How many."""
         return len(self.coordinates)
 
-    def take(self, indices: Indices) -> "Diracs":
+    def take(self, indices: Indices) -> "DiracCanaries":
         """Those at `indices`, in that order."""
-        return Diracs(self.coordinates[torch.as_tensor(indices, dtype=torch.int64)])
+        return DiracCanaries(self.coordinates[torch.as_tensor(indices, dtype=torch.int64)])
 
 
-def diracs(network: nn.Module, m: int, rng: np.random.Generator) -> Diracs:
+def diracs(network: nn.Module, m: int, rng: np.random.Generator) -> DiracCanaries:
     """m canaries, each on a weight of its own, chosen at random among all trainable ones.
 
     Raises:
@@ -73,13 +73,13 @@ def diracs(network: nn.Module, m: int, rng: np.random.Generator) -> Diracs:
             f"expected a network of {m} to {LARGEST} trainable weights, got {weights}; plant "
             "fewer canaries, or audit a smaller network"
         )
-    return Diracs(torch.from_numpy(rng.choice(weights, m, replace=False)))
+    return DiracCanaries(torch.from_numpy(rng.choice(weights, m, replace=False)))
 
 
-def train_with_diracs(
+def train_with_dirac_canaries(
     network: nn.Module,
     data: Samples,
-    canaries: Diracs,
+    canaries: DiracCanaries,
     *,
     plan: Plan,
     learning_rate: float,
@@ -128,7 +128,7 @@ def train_with_diracs(
     return first - _flat(network).detach()
 
 
-def dirac_scores(descent: Float[Tensor, "p"], canaries: Diracs) -> Float[Tensor, "m"]:
+def dirac_scores(descent: Float[Tensor, "p"], canaries: DiracCanaries) -> Float[Tensor, "m"]:
     """How far each canary's weight was moved down."""
     return descent[canaries.coordinates]
 

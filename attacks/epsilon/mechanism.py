@@ -39,7 +39,7 @@ Outputs = Float[Tensor, "k d"]
 """k independent outputs of a mechanism, each of them d numbers."""
 
 Scores = Float[Tensor, "k"]
-Score = Callable[[Tensor], Tensor]
+ScoreFunction = Callable[[Tensor], Tensor]
 """Outputs to `Scores`: the larger, the more an output looks like world "in"."""
 
 CANDIDATES = 200
@@ -70,7 +70,7 @@ class MechanismAudit:
 def audit_mechanism(
     draw_in: Callable[[int], Outputs],
     draw_out: Callable[[int], Outputs],
-    score: Score,
+    score: ScoreFunction,
     draws: int,
     delta: float,
     confidence: float = 0.95,
@@ -192,7 +192,7 @@ def _bound(
 
 def gaussian_score(
     mean_in: Float[Tensor, "d"], mean_out: Float[Tensor, "d"], std: Float[Tensor, "d"]
-) -> Score:
+) -> ScoreFunction:
     """The log-likelihood ratio of N(mean_in, std^2) against N(mean_out, std^2).
 
     No score tells two Gaussians of known noise better apart. It is as good for a Poisson-sampled
@@ -218,7 +218,9 @@ def response_score(
     return torch.where(side == 0, 0.0, side * ratio)
 
 
-def fitted_score(outputs_in: Float[Tensor, "k d"], outputs_out: Float[Tensor, "m d"]) -> Score:
+def fitted_score(
+    outputs_in: Float[Tensor, "k d"], outputs_out: Float[Tensor, "m d"]
+) -> ScoreFunction:
     """Fisher's linear discriminant, fitted on outputs that the audit does not use again.
 
     It knows nothing of the mechanism, and finds whatever is linear: a number without noise, too

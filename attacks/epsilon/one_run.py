@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 @runtime_checkable
 class Canaries(Protocol):
-    """What an auditor plants: `Samples`, `gradient_canaries.Diracs`, or one's own."""
+    """What an auditor plants: `Samples`, `gradient_canaries.DiracCanaries`, or one's own."""
 
     def __len__(self) -> int:
         """How many."""

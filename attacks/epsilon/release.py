@@ -43,7 +43,7 @@ from attacks.statistics import clopper_pearson
 from panas.privacy.accounting.events import Event, Gaussian, NoisyRows
 from panas.privacy.budget import Budget
 from panas.privacy.noise import NoiseSource, SystemNoise
-from panas.privacy.plan import cost
+from panas.privacy.plan import epsilon_of
 from panas.privacy.release.mechanisms import (
     Kind,
     class_sums,
@@ -143,7 +143,7 @@ def audit_release(
     event: Event = Gaussian(noise_multiplier)
     if kind == "noisy_rows":
         event = NoisyRows(noise_multiplier, f, classes)
-    claim = cost((event,), Budget(1.0, DELTA), relation=relation_of(kind))
+    claim = epsilon_of((event,), Budget(1.0, DELTA), relation=relation_of(kind))
     parts = realised_noise(kind, arrays, z, y, classes, s, f, max(confidence, NOISE_CONFIDENCE))
     part = min(parts, key=lambda name: parts[name][1][1])
     source = noise or SystemNoise()

@@ -47,7 +47,7 @@ Slopes = Literal["channel", "sample"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hijack:
+class FSHAConfig:
     """Settings of the attack, and of the client's training, which the server announces."""
 
     width: float = 0.25
@@ -190,7 +190,7 @@ class Hijacker:
 
     Args:
         public: samples of the client's domain, none of them the client's.
-        how: settings.
+        config: settings.
         rng: initial weights, batches and interpolation.
         device: where it computes.
 
@@ -200,18 +200,18 @@ class Hijacker:
     """
 
     def __init__(
-        self, public: Samples, how: Hijack, *, rng: np.random.Generator, device: torch.device
+        self, public: Samples, config: FSHAConfig, *, rng: np.random.Generator, device: torch.device
     ) -> None:
-        check_images(public, how.batch_size, "public")
-        self._public, self._how, self._rng, self._device = public, how, rng, device
+        check_images(public, config.batch_size, "public")
+        self._public, self._config, self._rng, self._device = public, config, rng, device
         c, h, w = public.shape
         side = (-(-h // 8), -(-w // 8))
         self.networks = nn.ModuleDict(
             {
-                "pilot": pilot(c, how.width),
-                "decoder": decoder((c, h, w), how.width),
+                "pilot": pilot(c, config.width),
+                "decoder": decoder((c, h, w), config.width),
                 "critic": critic(
-                    (channels(how.width)[2], *side), how.critic_width, how.critic_blocks
+                    (channels(config.width)[2], *side), config.critic_width, config.critic_blocks
                 ),
             }
         )
@@ -221,37 +221,37 @@ class Hijacker:
         self._critic = self.networks["critic"]
         self.optimisers = {
             "autoencoder": torch.optim.Adam(
-                [*self._pilot.parameters(), *self._decoder.parameters()], lr=how.pilot_rate
+                [*self._pilot.parameters(), *self._decoder.parameters()], lr=config.pilot_rate
             ),
             "critic": torch.optim.Adam(
-                self._critic.parameters(), lr=how.critic_rate, betas=(how.momentum, 0.999)
+                self._critic.parameters(), lr=config.critic_rate, betas=(config.momentum, 0.999)
             ),
         }
 
     def answer(self, z: Float[Tensor, "b k u v"]) -> Float[Tensor, "b k u v"]:
         """Learn from a batch of smashed features; the gradients of D(z_i) for the client."""
-        chosen = self._rng.choice(len(self._public), self._how.batch_size, replace=False)
+        chosen = self._rng.choice(len(self._public), self._config.batch_size, replace=False)
         x = self._public.inputs(chosen).to(self._device)
         own = self._pilot(x)
         # The spread is part of the graph: else f~ would outshout the noise by growing.
         spread = own.std()
         noise = torch.from_numpy(self._rng.standard_normal(own.shape)).to(own)
-        error = (self._decoder(own + self._how.blur * spread * noise) - x).square().mean()
-        _step(self.optimisers["autoencoder"], error + self._how.hold * (spread - 1).square())
+        error = (self._decoder(own + self._config.blur * spread * noise) - x).square().mean()
+        _step(self.optimisers["autoencoder"], error + self._config.hold * (spread - 1).square())
         return self._judge(z, own.detach()) if len(z) else torch.zeros_like(z)
 
     def _judge(self, z: Tensor, own: Tensor) -> Tensor:
         """Step D; the gradients of D(z_i) before its last step."""
         at = z.detach().requires_grad_()
-        for _ in range(self._how.critic_steps):
+        for _ in range(self._config.critic_steps):
             at.grad = None
             judged = self._critic(torch.cat([at, own]))
             gap = judged[: len(z)].mean() - judged[len(z) :].mean()
             partner = torch.from_numpy(self._rng.integers(len(own), size=len(z))).to(z.device)
             share = torch.from_numpy(self._rng.random((len(z), 1, 1, 1))).to(z)
             between = share * z + (1 - share) * own[partner]
-            bound = gradient_penalty(self._critic, between, self._how.slopes)
-            _step(self.optimisers["critic"], self._how.penalty * bound - gap)
+            bound = gradient_penalty(self._critic, between, self._config.slopes)
+            _step(self.optimisers["critic"], self._config.penalty * bound - gap)
         assert at.grad is not None
         # The critic descends minus the mean of D(z_i); the client is to descend D(z_i) itself.
         return -len(z) * at.grad

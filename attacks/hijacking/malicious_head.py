@@ -35,7 +35,7 @@ from torch.nn import functional as F
 from attacks.reconstruction.decoder import Decoder
 from attacks.threats.knowledge import MaliciousHead
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint, Bottom, Head, initialise
+from panas.architecture.network import Bottom, Head, NetworkSpec, initialise
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import torch_generator
@@ -66,23 +66,23 @@ DEFAULT = Making()
 
 
 def make_malicious_head(
-    blueprint: Blueprint,
+    spec: NetworkSpec,
     genome: Genome,
     public: Samples,
     *,
     rng: np.random.Generator,
-    how: Making = DEFAULT,
+    config: Making = DEFAULT,
     start: Bottom | None = None,
     on_epoch: Callable[[int, int], None] | None = None,
 ) -> tuple[Head, MaliciousHead]:
     """Train the head to broadcast, and the pilot that says what clients will release under it.
 
     Args:
-        blueprint: what all networks of the federation share.
+        spec: what all networks of the federation share.
         genome: the pilot's architecture: the client's, where the server knows it.
         public: at least 2 samples to learn from.
         rng: initial weights and batches.
-        how: weights and lengths of the training.
+        config: weights and lengths of the training.
         start: the pilot to begin with, trained in place: one that was warm-started as clients are
             begins where they begin. None draws one.
         on_epoch: told (epochs done, of all).
@@ -99,41 +99,43 @@ def make_malicious_head(
     Source: see the module.
 
     """
-    _check(how, public)
+    _check(config, public)
     generator = torch_generator(rng)
-    pilot = blueprint.bottom(genome, generator) if start is None else start
-    head = blueprint.head(generator)
-    decoder = Decoder(blueprint.width, blueprint.shape)
+    pilot = spec.bottom(genome, generator) if start is None else start
+    head = spec.head(generator)
+    decoder = Decoder(spec.width, spec.shape)
     initialise(decoder, generator)
     together = nn.ModuleList([pilot, head, decoder]).train().requires_grad_(True)
-    optimiser = torch.optim.Adam(together.parameters(), lr=how.learning_rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, how.epochs)
+    optimiser = torch.optim.Adam(together.parameters(), lr=config.learning_rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, config.epochs)
     images = public.inputs()
     spread = (images - images.mean(0)).square().mean().clamp(min=1e-9)
-    for epoch in range(how.epochs):
-        for batch in torch.from_numpy(rng.permutation(len(public))).split(how.batch_size):
+    for epoch in range(config.epochs):
+        for batch in torch.from_numpy(rng.permutation(len(public))).split(config.batch_size):
             if len(batch) == 1:
                 continue  # BatchNorm cannot normalise it
             x, z = images[batch], pilot(images[batch])
             loss = F.cross_entropy(head(z), public.y[batch])
-            loss = loss + how.reconstruction * F.mse_loss(decoder(z), x) / spread
+            loss = loss + config.reconstruction * F.mse_loss(decoder(z), x) / spread
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()
         schedule.step()
         if on_epoch:
-            on_epoch(epoch + 1, how.epochs)
+            on_epoch(epoch + 1, config.epochs)
     with torch.no_grad():
         for p in head.parameters():
-            p.mul_(how.sharpness)
+            p.mul_(config.sharpness)
     return head.requires_grad_(False).eval(), MaliciousHead(pilot.eval())
 
 
-def _check(how: Making, public: Samples) -> None:
-    counts = how.epochs >= 1 and how.batch_size >= 2 and len(public) >= 2
-    if not (counts and how.learning_rate > 0 and how.reconstruction >= 0 and how.sharpness > 0):
+def _check(config: Making, public: Samples) -> None:
+    counts = config.epochs >= 1 and config.batch_size >= 2 and len(public) >= 2
+    if not (
+        counts and config.learning_rate > 0 and config.reconstruction >= 0 and config.sharpness > 0
+    ):
         raise BadInput(
             "expected two or more public samples and a batch, an epoch, a learning rate and a "
-            f"sharpness above 0 and a weight of 0 or more, got {len(public)} samples and {how}; "
+            f"sharpness above 0 and a weight of 0 or more, got {len(public)} samples and {config}; "
             "change the settings"
         )

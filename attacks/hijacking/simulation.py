@@ -19,9 +19,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attacks.hijacking.fsha import Hijack, Hijacker
-from attacks.hijacking.split_learning import Client, Defence, exchange, noise_for
-from attacks.reconstruction.metrics import Score, candidates, score
+from attacks.hijacking.fsha import FSHAConfig, Hijacker
+from attacks.hijacking.split_learning import Defence, SplitClient, exchange, noise_for
+from attacks.reconstruction.metrics import ReconstructionScore, candidates, score
 from panas.data.samples import Samples
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import SampledGaussian
@@ -35,7 +35,7 @@ from panas.runtime.store import read_tensors, write_tensors
 class Hijacked:
     """What the attack achieved."""
 
-    score: Score
+    score: ReconstructionScore
     """Of the reconstructions, on [-1, 1]; its R^2 is against the mean public image."""
     mean_image_mse: float
     """The mean public image's error on the same samples: what a blind guess scores."""
@@ -49,7 +49,7 @@ class Hijacked:
     cpu_seconds: float
     """Processor seconds of the same: what counts on a machine that others use too."""
     epsilon: float
-    """Of the *weights* of f, by the client's DP-SGD, at `Hijack.delta`; infinity without. The
+    """Of the *weights* of f, by the client's DP-SGD, at `FSHAConfig.delta`; infinity without. The
     smashed features are not covered by it."""
     noise_multiplier: float
     """sigma of that DP-SGD; 0 without."""
@@ -79,7 +79,7 @@ class Progress:
 def attack(
     private: Samples,
     public: Samples,
-    how: Hijack,
+    config: FSHAConfig,
     *,
     rng: np.random.Generator,
     noise: NoiseSource | None = None,
@@ -92,7 +92,7 @@ def attack(
     Args:
         private: the client's samples, at least a batch.
         public: the hijacker's, of the same shape and domain, at least a batch, none in `private`.
-        how: settings; a finite epsilon puts DP-SGD on the client's network.
+        config: settings; a finite epsilon puts DP-SGD on the client's network.
         rng: of everything but the client's privacy noise.
         noise: Poisson sampling and noise of DP-SGD; by default the system's.
         device: where both ends compute, as torch names it.
@@ -110,7 +110,7 @@ def attack(
             f"{public.shape}; take them from one domain"
         )
     seeds = [int(s) for s in rng.integers(2**63, size=4)]
-    trial = _Trial(private, public, how, seeds, noise or SystemNoise(), torch.device(device))
+    trial = _Trial(private, public, config, seeds, noise or SystemNoise(), torch.device(device))
     if state is not None and state.exists():
         trial.load(state)
     trial.run(state, progress or (lambda _: None))
@@ -124,58 +124,58 @@ class _Trial:
         self,
         private: Samples,
         public: Samples,
-        how: Hijack,
+        config: FSHAConfig,
         seeds: list[int],
         noise: NoiseSource,
         device: torch.device,
     ) -> None:
-        self._how, self._private, self._public = how, private, public
+        self._config, self._private, self._public = config, private, public
         self._rngs = {
             "client": np.random.default_rng(seeds[0]),
             "server": np.random.default_rng(seeds[1]),
         }
         self._bootstrap = np.random.default_rng(seeds[3])
-        self._defence = _defence(how, len(private))
-        self._client = Client(
+        self._defence = _defence(config, len(private))
+        self._client = SplitClient(
             private,
-            width=how.width,
-            batch_size=how.batch_size,
-            learning_rate=how.client_rate,
-            momentum=how.momentum,
+            width=config.width,
+            batch_size=config.batch_size,
+            learning_rate=config.client_rate,
+            momentum=config.momentum,
             defence=self._defence,
             rng=self._rngs["client"],
             noise=noise,
             device=device,
         )
-        self._server = Hijacker(public, how, rng=self._rngs["server"], device=device)
+        self._server = Hijacker(public, config, rng=self._rngs["server"], device=device)
         self._networks: dict[str, nn.Module] = {
             "client": self._client.network,
             "server": self._server.networks,
         }
         self._optimisers = {"client": self._client.optimiser} | self._server.optimisers
-        chosen = np.random.default_rng(seeds[2]).permutation(len(private))[: how.scored]
+        chosen = np.random.default_rng(seeds[2]).permutation(len(private))[: config.scored]
         self._scored = np.sort(chosen)
         self._truth = private.inputs(self._scored).to(device)
-        self._about = {"how": asdict(how), "seeds": seeds, "data": _digest(private, public)}
+        self._about = {"how": asdict(config), "seeds": seeds, "data": _digest(private, public)}
         self._iteration, self._seconds, self._cpu_seconds = 0, 0.0, 0.0
         self._curve: list[tuple[int, float]] = []
 
     def run(self, state: Path | None, progress: Callable[[Progress], None]) -> None:
         """All iterations that are left."""
-        how = self._how
-        while self._iteration < how.iterations:
+        config = self._config
+        while self._iteration < config.iterations:
             began, busy = time.monotonic(), time.process_time()
             self._set_rates()
             exchange(self._client, self._server)
             self._iteration += 1
             self._seconds += time.monotonic() - began
             self._cpu_seconds += time.process_time() - busy
-            last = self._iteration == how.iterations
-            if last or self._iteration % how.score_every == 0:
+            last = self._iteration == config.iterations
+            if last or self._iteration % config.score_every == 0:
                 mse = _mse(self._reconstruct(), self._truth)
                 self._curve.append((self._iteration, mse))
-                progress(Progress(self._iteration, how.iterations, mse))
-            if state is not None and (last or self._iteration % how.save_every == 0):
+                progress(Progress(self._iteration, config.iterations, mse))
+            if state is not None and (last or self._iteration % config.save_every == 0):
                 self.save(state)
 
     def result(self) -> Hijacked:
@@ -184,7 +184,9 @@ class _Trial:
         mean_image = self._public.inputs().mean(0)
         spent = math.inf
         if self._defence is not None:
-            spent = epsilon([_event(self._how, self._defence, len(self._private))], self._how.delta)
+            spent = epsilon(
+                [_event(self._config, self._defence, len(self._private))], self._config.delta
+            )
         rng = self._bootstrap
         among = candidates(self._private.y[torch.from_numpy(self._scored)], rng=rng)
         return Hijacked(
@@ -254,11 +256,11 @@ class _Trial:
         self._curve = [(i, mse) for i, mse in record["curve"]]
 
     def _set_rates(self) -> None:
-        share, how = self._how.rate_share(self._iteration), self._how
+        share, config = self._config.rate_share(self._iteration), self._config
         rates = {
-            "client": how.client_rate,
-            "autoencoder": how.pilot_rate,
-            "critic": how.critic_rate,
+            "client": config.client_rate,
+            "autoencoder": config.pilot_rate,
+            "critic": config.critic_rate,
         }
         for name, optimiser in self._optimisers.items():
             optimiser.param_groups[0]["lr"] = share * rates[name]
@@ -275,19 +277,21 @@ def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
 
 
-def _defence(how: Hijack, samples: int) -> Defence | None:
+def _defence(config: FSHAConfig, samples: int) -> Defence | None:
     """The least noise whose epsilon over all iterations is at most the one asked for."""
-    if how.epsilon == math.inf:
+    if config.epsilon == math.inf:
         return None
-    budget = Budget(how.epsilon, how.delta)
+    budget = Budget(config.epsilon, config.delta)
     budget.check(samples, 0)
-    sigma = noise_for(budget, samples=samples, batch_size=how.batch_size, iterations=how.iterations)
-    return Defence(clip=how.clip, noise_multiplier=sigma)
+    sigma = noise_for(
+        budget, samples=samples, batch_size=config.batch_size, iterations=config.iterations
+    )
+    return Defence(clip=config.clip, noise_multiplier=sigma)
 
 
-def _event(how: Hijack, defence: Defence, samples: int) -> SampledGaussian:
-    rate = min(1.0, how.batch_size / samples)
-    return SampledGaussian(rate, defence.noise_multiplier, how.iterations)
+def _event(config: FSHAConfig, defence: Defence, samples: int) -> SampledGaussian:
+    rate = min(1.0, config.batch_size / samples)
+    return SampledGaussian(rate, defence.noise_multiplier, config.iterations)
 
 
 def _digest(*sets: Samples) -> str:

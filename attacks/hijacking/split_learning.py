@@ -39,7 +39,7 @@ from panas.privacy.accounting.events import SampledGaussian
 from panas.privacy.budget import Budget
 from panas.privacy.gradients.private import PrivateGradient, poisson_batch
 from panas.privacy.noise import NoiseSource
-from panas.privacy.plan import MAX_NOISE, Plan, cost, least_noise
+from panas.privacy.plan import MAX_NOISE, Plan, epsilon_of, least_noise
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import torch_generator
 
@@ -124,7 +124,7 @@ def noise_for(budget: Budget, *, samples: int, batch_size: int, iterations: int)
     """
     rate = min(1.0, batch_size / samples)
     sigma = least_noise(
-        lambda s: cost([SampledGaussian(rate, s, iterations)], budget) <= budget.epsilon
+        lambda s: epsilon_of([SampledGaussian(rate, s, iterations)], budget) <= budget.epsilon
     )
     if sigma is None:
         raise BadInput(
@@ -134,7 +134,7 @@ def noise_for(budget: Budget, *, samples: int, batch_size: int, iterations: int)
     return sigma
 
 
-class Client:
+class SplitClient:
     """One client: its samples and its network, of which nothing but z ever leaves.
 
     Args:
@@ -241,7 +241,7 @@ def _pulled_back(z: Float[Tensor, "b k u v"], g: Float[Tensor, "b k u v"]) -> Fl
     return (z * g).flatten(1).sum(1)
 
 
-def exchange(client: Client, server: Server) -> None:
+def exchange(client: SplitClient, server: Server) -> None:
     """One iteration of the protocol: features up, gradients down."""
     client.receive(server.answer(client.send()))
 

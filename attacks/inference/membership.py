@@ -37,13 +37,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint
+from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import Pool
 from panas.runtime.seeds import one_thread, torch_generator
 from panas.runtime.store import read_tensors, write_tensors
-from panas.training.sgd import EVALUATION_BATCH, Optimisation, fit
+from panas.training.sgd import EVALUATION_BATCH, OptimizerConfig, fit
 
 Query = Callable[[Tensor], Tensor]
 """All that is asked of a network: images (b, c, h, w) in [-1, 1] to logits (b, classes)."""
@@ -79,20 +79,27 @@ class GenomeTrainer:
 
     Attributes:
         genome: the architecture.
-        blueprint: shape, classes, widths, norm and head.
-        how: optimiser, learning rate, batch size, epochs.
+        spec: shape, classes, widths, norm and head.
+        optimizer: optimiser, learning rate, batch size, epochs.
 
     """
 
     genome: Genome
-    blueprint: Blueprint
-    how: Optimisation
+    spec: NetworkSpec
+    optimizer: OptimizerConfig
 
     def __call__(self, samples: Samples, rng: np.random.Generator) -> Query:
         """A trained network."""
         generator = torch_generator(rng)
-        bottom, head = self.blueprint.bottom(self.genome, generator), self.blueprint.head(generator)
-        fit(bottom, head, samples, how=self.how, rng=rng, train_head=self.blueprint.head_moves)
+        bottom, head = self.spec.bottom(self.genome, generator), self.spec.head(generator)
+        fit(
+            bottom,
+            head,
+            samples,
+            optimizer=self.optimizer,
+            rng=rng,
+            train_head=self.spec.head_moves,
+        )
         return query_of(nn.Sequential(bottom, head))
 
 

@@ -41,7 +41,7 @@ CANDIDATES = 10
 
 
 @dataclass(frozen=True)
-class Score:
+class ReconstructionScore:
     """What one attack or control achieves on the scored samples of one client."""
 
     name: str
@@ -76,7 +76,7 @@ def score(
     *,
     rng: np.random.Generator,
     among: Int[Tensor, "n k"] | None = None,
-) -> Score:
+) -> ReconstructionScore:
     """Compare reconstructions with the truth.
 
     Args:
@@ -105,7 +105,9 @@ def score(
         round(float(of_each["reidentified"].sum())), len(truth)
     )
     intervals["r2"] = gain_interval(errors, reference, reference, rng=rng)
-    return Score(name, **means, r2=r2(errors, reference), intervals=intervals, errors=errors)
+    return ReconstructionScore(
+        name, **means, r2=r2(errors, reference), intervals=intervals, errors=errors
+    )
 
 
 def candidates(

@@ -84,7 +84,7 @@ def optimise(
     observation: Observation[WhiteBox],
     *,
     rng: np.random.Generator,
-    how: Inversion = DEFAULT,
+    config: Inversion = DEFAULT,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Float[Tensor, "m c h w"]:
     """Reconstruct what was released: one image a row, or one a class from sums or public rows.
@@ -92,7 +92,7 @@ def optimise(
     Args:
         observation: what the server sees; it must know the weights.
         rng: noise to start from.
-        how: steps, starts and priors.
+        config: steps, starts and priors.
         on_progress: told (images done, images in all) after each batch.
 
     Returns:
@@ -104,7 +104,7 @@ def optimise(
     Source: see the module.
 
     """
-    _check(how)
+    _check(config)
     if not isinstance(observation.knowledge, WhiteBox):
         raise BadInput(
             f"expected an observation that knows the weights, got {observation.knowledge.name}; "
@@ -119,17 +119,17 @@ def optimise(
     observation.knowledge.bottom.eval()
     tolerance, generator = _tolerance(observation, len(z)), torch_generator(rng)
     found: list[Tensor] = []
-    for rows in torch.arange(len(z)).split(how.batch):
+    for rows in torch.arange(len(z)).split(config.batch):
         search = _Search(
             observation,
             z[rows],
             tolerance[rows],
             means[y[rows]],
             directions,
-            how,
+            config,
         )
         best, lowest = torch.empty(0), torch.full((len(rows),), math.inf)
-        for start in how.starts:
+        for start in config.starts:
             w = torch.zeros(len(rows), len(directions) + directions.shape[1])
             if start == "noise":
                 w = torch.randn(w.shape, generator=generator)
@@ -137,10 +137,10 @@ def optimise(
                 at = nearest[rows]
                 gap = (public.inputs(at) - means[public.y[at]]).flatten(1)
                 w[:, : len(directions)] = gap @ directions.T / directions.square().sum(1)
-            w, loss = search.descend(w, how.steps // 4)
+            w, loss = search.descend(w, config.steps // 4)
             best = torch.where((loss < lowest)[:, None], w, best) if len(best) else w
             lowest = torch.minimum(loss, lowest)
-        found.append(search.image(search.descend(best, how.steps)[0]))
+        found.append(search.image(search.descend(best, config.steps)[0]))
         if on_progress:
             on_progress(sum(map(len, found)), len(z))
     return torch.cat(found)
@@ -155,7 +155,7 @@ class _Search:
     tolerance: Float[Tensor, "m"]
     x_c: Float[Tensor, "m c h w"]
     directions: Float[Tensor, "k p"]
-    how: Inversion
+    config: Inversion
 
     def image(self, w: Float[Tensor, "m k_p"]) -> Float[Tensor, "m c h w"]:
         k = len(self.directions)
@@ -166,7 +166,10 @@ class _Search:
         x = self.image(w)
         h = self.observation.read(self.observation.knowledge.bottom(x))
         distance = (h - self.z).square().sum(1)
-        smooth, near = self.how.variation * total_variation(x), self.how.prior * w.square().sum(1)
+        smooth, near = (
+            self.config.variation * total_variation(x),
+            self.config.prior * w.square().sum(1),
+        )
         return distance / self.tolerance + smooth + near
 
     def descend(
@@ -174,7 +177,7 @@ class _Search:
     ) -> tuple[Float[Tensor, "m k_p"], Float[Tensor, "m"]]:
         """Where `steps` steps of Adam lead from w, and the losses there."""
         w = w.clone().requires_grad_(True)
-        optimiser = torch.optim.Adam([w], lr=self.how.learning_rate)
+        optimiser = torch.optim.Adam([w], lr=self.config.learning_rate)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
         for _ in range(steps):
             # Asked for w alone: the client's weights collect no gradient.
@@ -215,10 +218,10 @@ def _tolerance(observation: Observation[WhiteBox], m: int) -> Float[Tensor, "m"]
     return v + known.shape[1] * noise.square()
 
 
-def _check(how: Inversion) -> None:
-    counts = how.steps >= 4 and how.batch >= 1 and len(how.starts) >= 1
-    if not (counts and how.learning_rate > 0 and how.variation >= 0 and how.prior >= 0):
+def _check(config: Inversion) -> None:
+    counts = config.steps >= 4 and config.batch >= 1 and len(config.starts) >= 1
+    if not (counts and config.learning_rate > 0 and config.variation >= 0 and config.prior >= 0):
         raise BadInput(
             "expected at least four steps, one start and one image a batch, a learning rate above "
-            f"0 and weights of 0 or more, got {how}; change the settings"
+            f"0 and weights of 0 or more, got {config}; change the settings"
         )

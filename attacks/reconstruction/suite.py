@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attacks.reconstruction.decoder import decoder_inverter
-from attacks.reconstruction.metrics import Score, candidates, score
+from attacks.reconstruction.metrics import ReconstructionScore, candidates, score
 from attacks.reconstruction.optimise import Inversion, optimise
 from attacks.reconstruction.ridge import ridge_inverter, ridge_on_noise
 from attacks.threats import controls
@@ -37,11 +37,11 @@ INVERSION = Inversion(steps=60, starts=("class mean", "nearest"))
 
 
 @dataclass(frozen=True)
-class Found:
+class Reconstructions:
     """What attacks and controls came to, in the order of the private samples."""
 
-    attacks: list[Score]
-    controls: list[Score]
+    attacks: list[ReconstructionScore]
+    controls: list[ReconstructionScore]
     images: Mapping[str, Float[Tensor, "n c h w"]]
     """By the name of the attack or blind control: what a picture shows."""
 
@@ -55,7 +55,7 @@ def attack_release(
     others: Sequence[Shadow | LeakedPairs] = (),
     inversion: Inversion | None = INVERSION,
     tell: Tell = lambda _: None,
-) -> Found:
+) -> Reconstructions:
     """Run all attacks and controls on one client.
 
     Args:
@@ -73,7 +73,7 @@ def attack_release(
     public, y, truth = observation.public, private.y, private.inputs()
     mean, among = controls.mean_image(public), candidates(y, rng=rng)
 
-    def scored(name: str, images: Tensor) -> Score:
+    def scored(name: str, images: Tensor) -> ReconstructionScore:
         return score(name, truth, images, mean, rng=rng, among=among)
 
     def inverters(seen: Observation, what: str, *, noised: bool = False) -> dict[str, Inverter]:
@@ -86,7 +86,9 @@ def attack_release(
     def of_samples(images: Tensor) -> Tensor:
         return images[y] if observation.by_class else images
 
-    def best_on_rows(name: str, seen: Observation, known: dict[str, Inverter]) -> Score:
+    def best_on_rows(
+        name: str, seen: Observation, known: dict[str, Inverter]
+    ) -> ReconstructionScore:
         rows = seen.released()
         return max((scored(name, f(rows)) for f in known.values()), key=lambda s: s.r2)
 
@@ -100,7 +102,7 @@ def attack_release(
         images["ridge on noise"] = of_samples(ridge_on_noise(observation, rng=rng))
     if inversion:
         tell(f"client {observation.client}: inversion by optimisation")
-        images["optimise"] = of_samples(optimise(observation, rng=rng, how=inversion))
+        images["optimise"] = of_samples(optimise(observation, rng=rng, config=inversion))
     for knowledge in others:
         weaker: Observation[Knowledge] = replace(observation, knowledge=knowledge)  # type: ignore[arg-type]
         if observation.head is not None and isinstance(knowledge, Shadow):
@@ -125,4 +127,4 @@ def attack_release(
         best_on_rows("random extractor", untrained, inverters(untrained, "an untrained bottom")),
         best_on_rows("ceiling", ceiling, mine),
     ]
-    return Found(attacks, beside, images | blind)
+    return Reconstructions(attacks, beside, images | blind)

@@ -27,13 +27,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint, Bottom, Head
+from panas.architecture.network import Bottom, Head, NetworkSpec
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import torch_generator
-from panas.training.sgd import Optimisation, fit, represent
+from panas.training.sgd import OptimizerConfig, fit, represent
 
-SHADOW = Optimisation(
+SHADOW = OptimizerConfig(
     learning_rate=0.005, optimiser="adam", batch_size=32, epochs=10, decay="cosine"
 )
 """How a server trains its own bottom on public samples: quicker than clients before round 1."""
@@ -102,12 +102,12 @@ K = TypeVar("K", WhiteBox, Shadow, LeakedPairs, MaliciousHead, Knowledge, covari
 
 def shadow(
     genome: Genome,
-    blueprint: Blueprint,
+    spec: NetworkSpec,
     head: Head,
     public: Samples,
     *,
     rng: np.random.Generator,
-    how: Optimisation = SHADOW,
+    optimizer: OptimizerConfig = SHADOW,
 ) -> Shadow:
     """Train a bottom of the client's architecture on public samples, under the head it was sent.
 
@@ -115,13 +115,13 @@ def shadow(
 
     Args:
         genome: the client's architecture.
-        blueprint: what all networks of the federation share.
+        spec: what all networks of the federation share.
         head: of the last broadcast.
         public: samples to learn from.
         rng: initial weights and batches.
-        how: the training.
+        optimizer: the training.
 
     """
-    bottom = blueprint.bottom(genome, torch_generator(rng))
-    fit(bottom, head, public, how=how, rng=rng, train_head=False)
+    bottom = spec.bottom(genome, torch_generator(rng))
+    fit(bottom, head, public, optimizer=optimizer, rng=rng, train_head=False)
     return Shadow(bottom.eval())

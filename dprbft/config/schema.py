@@ -121,7 +121,7 @@ class Training(Section):
     warm_batch_size: Count = 32
 
 
-class Federation(Section):
+class FederationSettings(Section):
     """Rounds and heads (DPFNAS, algorithm 2)."""
 
     method: Literal["dprbft", "local"] = "dprbft"
@@ -174,7 +174,7 @@ class RunConfig(Section):
     search: Search = Search()
     tuning: Tuning = Tuning()
     training: Training = Training()
-    federation: Federation = Federation()
+    federation: FederationSettings = FederationSettings()
     privacy: Privacy = Privacy()
     audit: Audit = Audit()
 

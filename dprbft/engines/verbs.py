@@ -14,16 +14,16 @@ from dprbft.site.round import keep_best
 from dprbft.site.site import Client, State, settings_of, weights
 from dprbft.site.task import Task
 from panas.runtime.seeds import stream, torch_generator
-from panas.tuning.objective import deployable
+from panas.tuning.objective import warm_started
 
 
 def start(task: Task) -> bytes:
     """A client's state before round 1: warm-started on public samples, plan calibrated."""
     client = task.load()
     genome, setting, found = settings_of(task.run, client)
-    bottom, head = deployable(
+    bottom, head = warm_started(
         genome,
-        blueprint=client.blueprint,
+        spec=client.spec,
         public=client.public,
         warm=client.warm,
         train_head=client.train_head,
@@ -59,7 +59,7 @@ class RoundTask:
         """Client, state and broadcast."""
         client = self.task.load()
         state = State.from_bytes(self.state, checkpoint_folder(self.task.run))
-        b = client.blueprint
+        b = client.spec
         return client, state, Broadcast.from_bytes(self.broadcast, width=b.width, classes=b.classes)
 
 
@@ -81,5 +81,5 @@ def finish_round(work: RoundTask) -> bytes:
 def initial_broadcast(task: Task) -> bytes:
     """The head before round 1, which all clients can also compute by themselves."""
     client = task.load()
-    head = client.blueprint.head(torch_generator(stream(client.config.seed, "head")))
+    head = client.spec.head(torch_generator(stream(client.config.seed, "head")))
     return to_broadcast(head, 0).to_bytes()

@@ -41,7 +41,7 @@ from panas.privacy.noise import SystemNoise
 from panas.privacy.release.gate import ReleaseEvent, release
 from panas.privacy.release.mechanisms import Kind
 from panas.runtime.seeds import stream
-from panas.training.sgd import Optimisation, accuracy, represent
+from panas.training.sgd import OptimizerConfig, accuracy, represent
 
 BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Shares of the own head that a client tries."""
@@ -83,7 +83,7 @@ def send(client: Client, state: State, bottom: Bottom, round: int, kind: Kind) -
     released = release(
         kind,
         lambda: (represent(bottom, samples), samples.y),
-        classes=client.blueprint.classes,
+        classes=client.spec.classes,
         event=event,
         ledger=client.ledger,
         client=client.id,
@@ -98,9 +98,11 @@ def own_head(client: Client, state: State, message: Release | None, broadcast: B
     """A client's own head from its own release, at no further cost; the shared one without."""
     fitted = to_head(broadcast)
     if message is not None:
-        how = Optimisation(epochs=0)
+        optimizer = OptimizerConfig(epochs=0)
         rng = stream(client.config.seed, "client", client.id, "own-head")
-        fitted = to_head(aggregate([message], broadcast, round=message.round, how=how, rng=rng))
+        fitted = to_head(
+            aggregate([message], broadcast, round=message.round, optimizer=optimizer, rng=rng)
+        )
     histogram = state.facts["histogram"]
     return with_prior(fitted, torch.tensor(histogram)) if histogram else fitted
 
@@ -116,12 +118,12 @@ def server_round(
     f = config.federation
     if not releases:
         return replace(previous, round=round)
-    how = Optimisation(
+    optimizer = OptimizerConfig(
         learning_rate=f.server_learning_rate,
         batch_size=f.server_batch_size,
         epochs=f.server_epochs,
     )
-    return aggregate(releases, previous, round=round, how=how, rng=rng)
+    return aggregate(releases, previous, round=round, optimizer=optimizer, rng=rng)
 
 
 def client_finish(client: Client, state: State, broadcast: Broadcast, round: int) -> State:

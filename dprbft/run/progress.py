@@ -20,7 +20,7 @@ EVERY = 0.5
 
 
 @contextmanager
-def following(logs: Mapping[int, Path], progress: Progress | None) -> Iterator[Callable[[], None]]:
+def watch_logs(logs: Mapping[int, Path], progress: Progress | None) -> Iterator[Callable[[], None]]:
     """Tell `progress` of every line of the clients' logs, once each, as long as the block lasts.
 
     Yields:

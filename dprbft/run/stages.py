@@ -26,12 +26,12 @@ from dprbft.paths import (
     tune_file,
     tune_log,
 )
-from dprbft.run.progress import Progress, following
+from dprbft.run.progress import Progress, watch_logs
 from dprbft.server.rounds import Report, check_since_round, train_federation
 from dprbft.simulation.federation import load_federation
 from dprbft.site import search as search_work
 from dprbft.site.search_modes import search_price
-from dprbft.site.site import blueprint_of, build_client
+from dprbft.site.site import build_client, spec_of
 from dprbft.site.task import Task
 from panas.architecture.genome import Genome
 from panas.plots.network import drawing
@@ -192,7 +192,7 @@ def search_stage(
     logs = {i: search_log(run, i) for i in todo}
     with (
         timed(run, "search", lambda: not _missing(config, None, lambda i: search_file(run, i))),
-        following(logs, progress) as catch_up,
+        watch_logs(logs, progress) as catch_up,
     ):
         tasks = [Task(config.model_dump_json(), run, i, device, engine.inner) for i in todo]
         for k, found in engine.map(search_work.search, tasks):
@@ -206,7 +206,7 @@ def search_stage(
 
 def _pictures(run: Path, config: RunConfig, found: dict[str, Any]) -> dict[Path, bytes]:
     """How a search went, and the network that won it."""
-    b = blueprint_of(config, load_federation(config))
+    b = spec_of(config, load_federation(config))
     network = drawing(
         Genome.parse(found["genome"]),
         shape=b.shape,
@@ -247,7 +247,7 @@ def tune_stage(
     logs = {i: tune_log(run, i) for i in todo}
     with (
         timed(run, "tune", lambda: not _missing(config, None, lambda i: tune_file(run, i))),
-        following(logs, progress) as catch_up,
+        watch_logs(logs, progress) as catch_up,
     ):
         tasks = [Task(config.model_dump_json(), run, i, device, engine.inner) for i in todo]
         for k, found in engine.map(search_work.tune, tasks):

@@ -317,7 +317,7 @@ def _write_models(run: Path, config: RunConfig, device: str) -> None:
                 bottom,
                 head,
                 genome=state.genome,
-                shape=client.blueprint.shape,
-                norm=client.blueprint.norm,
+                shape=client.spec.shape,
+                norm=client.spec.norm,
                 notes={"client": i, "round": round},
             )

@@ -7,7 +7,7 @@ from dprbft.config.participation import release_subset, rounds_of, train_parts
 from dprbft.site.site import Client, State
 from panas.privacy.accounting.events import Event, Unprotected
 from panas.privacy.ledger.account import Entry
-from panas.privacy.plan import Plan, release_multiplier, sharpen_releases, stretch
+from panas.privacy.plan import Plan, release_multiplier, rescale_noise, tighten_release_noise
 from panas.runtime.errors import BudgetExhausted
 
 
@@ -36,7 +36,7 @@ def current_plan(client: Client, state: State) -> Plan | None:
         fresh = replace(schedule, spent=before)
         plan = fresh.plan(client.budget, setting.batch_size, setting.clip, setting.epochs)
         noise = max(plan.noise_multiplier, setting.noise_multiplier)
-        plan = sharpen_releases(replace(plan, noise_multiplier=noise), client.budget, before)
+        plan = tighten_release_noise(replace(plan, noise_multiplier=noise), client.budget, before)
         accounted = sum(e.phase == "search" for e in _protected(client))
     if plan is None:
         m = None
@@ -97,7 +97,7 @@ def _stretched(client: Client, plan: Plan) -> Plan:
         for part, events in client.charged().items()
     }
     plans = [
-        stretch(replace(plan, releases=releases), client.budget, events)
+        rescale_noise(replace(plan, releases=releases), client.budget, events)
         for events, releases in cases
     ]
     most = max(plans, key=lambda p: p.noise_multiplier)

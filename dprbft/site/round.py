@@ -14,7 +14,7 @@ from panas.privacy.accounting.events import REPLACE, Unprotected
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
 from panas.runtime.seeds import stream
-from panas.training.sgd import Optimisation, accuracy, fit, fit_private, head_scores, represent
+from panas.training.sgd import OptimizerConfig, accuracy, fit, fit_private, head_scores, represent
 
 
 def train_locally(
@@ -27,7 +27,7 @@ def train_locally(
     None if the round died before and the budget cannot pay for it again: it is skipped.
     """
     setting = state.setting
-    how = Optimisation(
+    optimizer = OptimizerConfig(
         learning_rate=setting.learning_rate,
         momentum=client.config.training.momentum,
         batch_size=setting.batch_size,
@@ -45,7 +45,14 @@ def train_locally(
             sensitivity=None,
             round=round,
         ):
-            fit(bottom, head, client.data.train, how=how, rng=rng, train_head=client.train_head)
+            fit(
+                bottom,
+                head,
+                client.data.train,
+                optimizer=optimizer,
+                rng=rng,
+                train_head=client.train_head,
+            )
     else:
         plan = current_plan(client, state)
         if plan is None:
@@ -64,7 +71,7 @@ def train_locally(
                 head,
                 client.data.train,
                 plan=plan,
-                how=how,
+                optimizer=optimizer,
                 noise=SystemNoise(),
                 train_head=client.train_head,
             )

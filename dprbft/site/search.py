@@ -23,11 +23,11 @@ from dprbft.site.search_modes import (
     judge_of,
     planned_trials,
 )
-from dprbft.site.site import LEAST_NOISE, Client, blueprint_of
+from dprbft.site.site import LEAST_NOISE, Client, spec_of
 from dprbft.site.task import Task
 from panas.architecture.cost import cost, cost_table
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint, Bottom, Head
+from panas.architecture.network import Bottom, Head, NetworkSpec
 from panas.architecture.space import SearchSpace, random_genome
 from panas.data.search_split import SearchData, private_data, proxy_data
 from panas.evolution.records import EvolutionConfig, EvolutionResult
@@ -39,9 +39,9 @@ from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.journal import Journal, open_journal
 from panas.runtime.seeds import stream, torch_generator
 from panas.runtime.store import read_json, write_json
-from panas.training.sgd import Optimisation
+from panas.training.sgd import OptimizerConfig
 from panas.tuning.objective import tune_settings
-from panas.tuning.space import Setting, TuningSpace
+from panas.tuning.space import DPSGDSettings, TuningSpace
 from panas.tuning.trial import TuningConfig, TuningResult
 
 
@@ -52,9 +52,9 @@ def check(config: RunConfig, federation: Federation) -> None:
         BadInput: what that stage would say.
 
     """
-    blueprint = blueprint_of(config, federation)
-    blueprint.head(torch_generator(stream(config.seed, "head")))
-    space = _space(config, blueprint, None)
+    spec = spec_of(config, federation)
+    spec.head(torch_generator(stream(config.seed, "head")))
+    space = _space(config, spec, None)
     random_genome(space, stream(config.seed, "check"))
     _tuning_space(config)
     _evolution(config)
@@ -78,7 +78,7 @@ def search(task: Task) -> dict[str, Any]:
     selection the winner alone, not how many candidates there were; such a search keeps no log.
     """
     client = task.load()
-    c, b = client.config, client.blueprint
+    c, b = client.config, client.spec
     histogram, noise = _histogram(client, task.run), None
     record: EvolutionResult | None
     hidden = c.privacy.search == "dp" and c.search.algorithm == "random"
@@ -119,10 +119,10 @@ def _search(
     journal: Journal,
 ) -> EvolutionResult:
     """A search by scores that need no noise."""
-    c, size = client.config, size_of(client.blueprint, client.config.search.size)
+    c, size = client.config, size_of(client.spec, client.config.search.size)
     if c.privacy.search == "data-free":
         return search_without_data(
-            blueprint=client.blueprint,
+            spec=client.spec,
             space=space,
             config=config,
             seed=c.seed,
@@ -134,10 +134,10 @@ def _search(
         )
     return search_architecture(
         _search_data(client, histogram),
-        blueprint=client.blueprint,
+        spec=client.spec,
         space=space,
         config=config,
-        how=_short(c),
+        optimizer=_short(c),
         seed=c.seed,
         client=client.id,
         device=client.device,
@@ -168,9 +168,9 @@ def _evolution(config: RunConfig) -> EvolutionConfig:
     )
 
 
-def _short(config: RunConfig) -> Optimisation:
+def _short(config: RunConfig) -> OptimizerConfig:
     s = config.search
-    return Optimisation(
+    return OptimizerConfig(
         learning_rate=s.learning_rate,
         optimiser=s.optimiser,
         decay=s.decay,
@@ -179,11 +179,11 @@ def _short(config: RunConfig) -> Optimisation:
     )
 
 
-def _space(config: RunConfig, blueprint: Blueprint, run: Path | None) -> SearchSpace:
+def _space(config: RunConfig, spec: NetworkSpec, run: Path | None) -> SearchSpace:
     """The space with its limits; without a run, as if every latency were allowed."""
     s = config.search
     free = SearchSpace(
-        shape=blueprint.shape,
+        shape=spec.shape,
         min_blocks=s.min_blocks,
         max_blocks=s.max_blocks,
         widths=s.widths,
@@ -191,7 +191,7 @@ def _space(config: RunConfig, blueprint: Blueprint, run: Path | None) -> SearchS
     )
     return limited(
         free,
-        blueprint,
+        spec,
         parameters=s.max_parameters,
         macs=s.max_macs,
         bytes=s.max_bytes,
@@ -235,13 +235,13 @@ def _paid_histogram(client: Client) -> list[float]:
     """The client's noised label histogram, charged first; all classes alike if nothing is left."""
     # Without a budget there is nothing to be sparing of, and still no reason to be exact.
     event = histogram_event(client) if client.budget.private else Unprotected()
-    alike = [1.0] * client.blueprint.classes
+    alike = [1.0] * client.spec.classes
     if event is None:
         return alike  # nothing can be learnt of the labels for so little
     try:
         noised = label_histogram(
             lambda: client.data.train.y,
-            classes=client.blueprint.classes,
+            classes=client.spec.classes,
             event=event,
             ledger=client.ledger,
             client=client.id,
@@ -260,7 +260,7 @@ def _search_data(client: Client, histogram: list[float] | None) -> SearchData:
         public = client.public if warm else client.public.take([])
         return private_data(client.data.search, public, rng)
     # A dp search rehearses on public samples as they are; its own samples only score.
-    counts = torch.tensor(histogram) if histogram else torch.ones(client.blueprint.classes)
+    counts = torch.tensor(histogram) if histogram else torch.ones(client.spec.classes)
     return proxy_data(client.public, counts, samples=len(client.data.train), rng=rng)
 
 
@@ -269,7 +269,7 @@ def tune(task: Task) -> dict[str, Any]:
     client = task.load()
     c = client.config
     found = read_json(search_file(task.run, client.id))
-    fixed = Setting(
+    fixed = DPSGDSettings(
         learning_rate=c.training.learning_rate,
         noise_multiplier=c.training.noise_multiplier or LEAST_NOISE,
         clip=c.training.clip,
@@ -315,7 +315,7 @@ def _tune(
     return tune_settings(
         _search_data(client, found["histogram"]),
         Genome.parse(found["genome"]),
-        blueprint=client.blueprint,
+        spec=client.spec,
         space=_tuning_space(c),
         config=_tuning(c),
         budget=client.budget,

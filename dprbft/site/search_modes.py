@@ -46,11 +46,11 @@ from panas.evolution.site_search import prior_of
 from panas.privacy.accounting.events import Event, Gaussian, Relation, Unprotected
 from panas.privacy.ledger.ledger import Receipt
 from panas.privacy.noise import SystemNoise
-from panas.privacy.plan import Plan, cost, release_multiplier
+from panas.privacy.plan import Plan, epsilon_of, release_multiplier
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.journal import Journal
 from panas.runtime.seeds import stream, torch_generator
-from panas.training.sgd import Optimisation, accuracy, fit_private
+from panas.training.sgd import OptimizerConfig, accuracy, fit_private
 
 VALIDATION = 0.3
 """Share of the search split that scores, where the rest has to train the candidates."""
@@ -126,7 +126,7 @@ def _relation(client: Client) -> Relation:
 
 
 def _cost(client: Client, events: Sequence[Event]) -> float:
-    return cost(events, client.budget, relation=_relation(client))
+    return epsilon_of(events, client.budget, relation=_relation(client))
 
 
 def _fits(client: Client, events: Sequence[Event]) -> bool:
@@ -200,7 +200,7 @@ def dp_search(
     client: Client,
     space: SearchSpace,
     config: EvolutionConfig,
-    how: Optimisation,
+    optimizer: OptimizerConfig,
     journal: Journal,
 ) -> tuple[Genome, float, EvolutionResult | None, float]:
     """A client's architecture by noised scores on its search split, charged before each is taken.
@@ -224,7 +224,7 @@ def dp_search(
         plan = planned_candidates(client, scoring) if client.budget.private else None
 
     fitness = TrainingFitness(
-        train, score_on, client.blueprint, how, c.seed, client.id, str(client.device)
+        train, score_on, client.spec, optimizer, c.seed, client.id, str(client.device)
     )
 
     def count(genome: Genome) -> float:
@@ -252,7 +252,7 @@ def dp_search(
         return best, share, None, scoring.noise
     rng = stream(c.seed, "client", client.id, "search")
     scores = NoisedScores(scoring, len(score_on), count, paid, noise)
-    prior = prior_of(client.blueprint.shape)
+    prior = prior_of(client.spec.shape)
     result = evolve(
         space, count, config=config, rng=rng, prior=prior, journal=journal, evaluator=scores
     )
@@ -319,15 +319,15 @@ def _trained_privately(
     generator = torch_generator(
         stream(client.config.seed, "client", client.id, "fitness", str(genome))
     )
-    bottom = client.blueprint.bottom(genome, generator).to(client.device)
-    head = client.blueprint.head(generator).to(client.device)
-    how = Optimisation(learning_rate=t.learning_rate, momentum=t.momentum)
+    bottom = client.spec.bottom(genome, generator).to(client.device)
+    head = client.spec.head(generator).to(client.device)
+    optimizer = OptimizerConfig(learning_rate=t.learning_rate, momentum=t.momentum)
     fit_private(
         bottom,
         head,
         samples,
         plan=plan,
-        how=how,
+        optimizer=optimizer,
         noise=SystemNoise(),
         train_head=client.train_head,
     )

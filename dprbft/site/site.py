@@ -17,7 +17,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.paths import ledger_file, search_file, tune_file
 from dprbft.simulation.federation import ClientData, Federation, load_federation, search_parts
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint, Bottom, Head
+from panas.architecture.network import Bottom, Head, NetworkSpec
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import ADD_OR_REMOVE, Event
 from panas.privacy.budget import Budget
@@ -26,9 +26,9 @@ from panas.privacy.plan import Plan
 from panas.privacy.release.mechanisms import flip_for, relation_of
 from panas.runtime.errors import BadInput
 from panas.runtime.store import pack_tensors, read_json, unpack_tensors
-from panas.training.sgd import Optimisation
-from panas.tuning.objective import Schedule
-from panas.tuning.space import Setting
+from panas.training.sgd import OptimizerConfig
+from panas.tuning.objective import TrainingSchedule
+from panas.tuning.space import DPSGDSettings
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Client:
     config: RunConfig
     data: ClientData
     public: Samples
-    blueprint: Blueprint
+    spec: NetworkSpec
     budget: Budget
     ledger: Ledger
     device: torch.device
@@ -52,15 +52,15 @@ class Client:
     @property
     def train_head(self) -> bool:
         """Whether its head moves during local training."""
-        return self.blueprint.head_moves
+        return self.spec.head_moves
 
     @property
-    def warm(self) -> Optimisation | None:
+    def warm(self) -> OptimizerConfig | None:
         """How it warms up on public samples; None if it does not."""
         t = self.config.training
         if self.config.federation.warm_start == "none":
             return None
-        return Optimisation(
+        return OptimizerConfig(
             learning_rate=t.warm_learning_rate,
             optimiser="adam",
             decay="cosine",
@@ -68,7 +68,7 @@ class Client:
             epochs=t.warm_epochs,
         )
 
-    def schedule(self) -> Schedule:
+    def schedule(self) -> TrainingSchedule:
         """Everything that it will charge to its budget from now on, if it starts from the top.
 
         Noisy rows are planned for one record, which leaves once.
@@ -77,7 +77,7 @@ class Client:
         rows = self.releases and p.release == "noisy_rows"
         releases = rounds if self.releases and p.release in ("moments", "class_sums") else 0
         label = LABEL_SHARE * p.release_share * self.budget.epsilon
-        return Schedule(
+        return TrainingSchedule(
             samples=len(self.data.train),
             epochs=self.config.training.epochs,
             rounds=rounds,
@@ -85,8 +85,8 @@ class Client:
             release_share=p.release_share,
             # Before the first release all parts are charged alike: for training and the search.
             spent=max(self.charged().values(), key=len),
-            flip=flip_for(label, self.blueprint.classes) if rows else None,
-            classes=self.blueprint.classes if rows else 0,
+            flip=flip_for(label, self.spec.classes) if rows else None,
+            classes=self.spec.classes if rows else 0,
         )
 
     def charged(self) -> dict[str, list[Event]]:
@@ -95,9 +95,9 @@ class Client:
         return {part: account.events_on(part) for part in train_parts(self.config, self.id)}
 
 
-def blueprint_of(config: RunConfig, federation: Federation) -> Blueprint:
+def spec_of(config: RunConfig, federation: Federation) -> NetworkSpec:
     """What all clients' networks share."""
-    return Blueprint(
+    return NetworkSpec(
         shape=federation.shape,
         classes=federation.classes,
         width=config.network.width,
@@ -126,7 +126,7 @@ def build_client(config: RunConfig, id: int, run: Path, device: str) -> Client:
         config,
         federation.clients[id],
         federation.public,
-        blueprint_of(config, federation),
+        spec_of(config, federation),
         budget,
         ledger,
         torch.device(device),
@@ -180,9 +180,9 @@ class State:
         return Plan(**self.facts["plan"]) if self.facts["plan"] else None
 
     @property
-    def setting(self) -> Setting:
+    def setting(self) -> DPSGDSettings:
         """Its training settings."""
-        return Setting(**self.facts["setting"])
+        return DPSGDSettings(**self.facts["setting"])
 
     def networks(self, client: Client) -> tuple[Bottom, Head]:
         """Bottom and head on the client's device, with the state's weights."""
@@ -196,9 +196,9 @@ class State:
 def _networks(
     client: Client, genome: Genome, bottom: dict[str, Tensor], head: dict[str, Tensor]
 ) -> tuple[Bottom, Head]:
-    b = client.blueprint.bottom(genome)
+    b = client.spec.bottom(genome)
     b.load_state_dict(bottom)
-    h = Head(client.blueprint.width, client.blueprint.classes)
+    h = Head(client.spec.width, client.spec.classes)
     h.load_state_dict(head)
     return b.to(client.device), h.to(client.device)
 
@@ -212,7 +212,7 @@ LEAST_NOISE = 1e-6
 """Stands for a noise multiplier that is left to the plan; it is never used as one."""
 
 
-def settings_of(run: Path, client: Client) -> tuple[Genome, Setting, dict[str, Any]]:
+def settings_of(run: Path, client: Client) -> tuple[Genome, DPSGDSettings, dict[str, Any]]:
     """What search and tuning left for a client: genome, setting, and the search's record.
 
     Raises:
@@ -225,7 +225,7 @@ def settings_of(run: Path, client: Client) -> tuple[Genome, Setting, dict[str, A
     setting = tuned["setting"]
     # Without tuning the noise is the least that the budget needs, which the plan will find.
     noise = setting["noise_multiplier"] or LEAST_NOISE
-    return genome, Setting(**(setting | {"noise_multiplier": noise})), found
+    return genome, DPSGDSettings(**(setting | {"noise_multiplier": noise})), found
 
 
 def check_finite(bottom: Bottom, client: int) -> None:

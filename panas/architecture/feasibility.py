@@ -22,7 +22,7 @@ State = tuple[Shape, int, bool]
 """Shape of the map, blocks left, and whether there is a block that is no pool yet."""
 
 
-class Pricing:
+class FeasibilityTable:
     """What genomes and their beginnings cost, and whether they can keep the limits.
 
     Args:

@@ -161,7 +161,7 @@ def build_head(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blueprint:
+class NetworkSpec:
     """What the networks of all clients share, whatever their genomes.
 
     Attributes:

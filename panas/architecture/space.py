@@ -33,7 +33,7 @@ from panas.architecture.blocks import (
     shape_after,
 )
 from panas.architecture.cost import block_cost
-from panas.architecture.feasibility import Blocks, Pricing
+from panas.architecture.feasibility import Blocks, FeasibilityTable
 from panas.architecture.genome import Genome
 from panas.architecture.limits import Limits
 from panas.runtime.errors import BadInput
@@ -139,10 +139,10 @@ class SearchSpace:
         return frozenset(self.choices)
 
     @cached_property
-    def _pricing(self) -> Pricing | None:
+    def _pricing(self) -> FeasibilityTable | None:
         if self.limits is None:
             return None
-        return Pricing(self.limits, self.shape, self.choices, self.after)
+        return FeasibilityTable(self.limits, self.shape, self.choices, self.after)
 
     @cached_property
     def _lengths(self) -> list[int]:

@@ -17,13 +17,13 @@ from pathlib import Path
 from torch import Tensor
 
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint, Bottom, Head
+from panas.architecture.network import Bottom, Head, NetworkSpec
 from panas.data.samples import Samples
-from panas.evolution.halving import Job, Outcome
+from panas.evolution.halving import Outcome, TrainingJob
 from panas.evolution.zero_cost import score
 from panas.runtime.seeds import stream, torch_generator
 from panas.runtime.store import pack_tensors, unpack_tensors
-from panas.training.sgd import Fitting, Optimisation, accuracy
+from panas.training.sgd import OptimizerConfig, Trainer, accuracy
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class TrainingFitness:
     Attributes:
         train: samples to train on.
         validation: samples to validate on.
-        blueprint: what all networks share.
-        how: the full training; a share of it is rounded to whole epochs, at least one.
+        spec: what all networks share.
+        optimizer: the full training; a share of it is rounded to whole epochs, at least one.
         seed: of the run.
         client: whose search it is.
         device: where to train, as text.
@@ -43,24 +43,24 @@ class TrainingFitness:
 
     train: Samples
     validation: Samples
-    blueprint: Blueprint
-    how: Optimisation
+    spec: NetworkSpec
+    optimizer: OptimizerConfig
     seed: int
     client: int
     device: str = "cpu"
 
     def __call__(self, genome: Genome) -> float:
         """Accuracy after the full training."""
-        return self.advance(Job(genome)).fitness
+        return self.advance(TrainingJob(genome)).fitness
 
-    def advance(self, job: Job) -> Outcome:
+    def advance(self, job: TrainingJob) -> Outcome:
         """Train up to a share of the epochs, from scratch or from where an earlier job stopped."""
         bottom, head, fitting = self._begin(job.genome)
         if job.state is not None:
             fitting.resume(_unpack(job.state))
         elif job.parent is not None:
             inherit(bottom, head, job.genome, job.parent[0], _unpack(job.parent[1]))
-        passes = fitting.run(max(1, round(job.share * self.how.epochs)))
+        passes = fitting.run(max(1, round(job.share * self.optimizer.epochs)))
         if not all(p.isfinite().all() for m in (bottom, head) for p in m.parameters()):
             return Outcome(math.nan, passes, error="its training diverged")
         state = pack_tensors(fitting.state(), {}) if job.share < 1 or job.keep else None
@@ -69,19 +69,19 @@ class TrainingFitness:
     def trained(self, genome: Genome) -> tuple[Bottom, Head]:
         """The genome's network after the full training."""
         bottom, head, fitting = self._begin(genome)
-        fitting.run(self.how.epochs)
+        fitting.run(self.optimizer.epochs)
         return bottom, head
 
-    def _begin(self, genome: Genome) -> tuple[Bottom, Head, Fitting]:
+    def _begin(self, genome: Genome) -> tuple[Bottom, Head, Trainer]:
         rng = stream(self.seed, "client", self.client, "fitness", str(genome))
         generator = torch_generator(rng)
-        bottom = self.blueprint.bottom(genome, generator).to(self.device)
-        head = self.blueprint.head(generator).to(self.device)
-        moves = self.blueprint.head_moves
+        bottom = self.spec.bottom(genome, generator).to(self.device)
+        head = self.spec.head(generator).to(self.device)
+        moves = self.spec.head_moves
         return (
             bottom,
             head,
-            Fitting(bottom, head, self.train, how=self.how, rng=rng, train_head=moves),
+            Trainer(bottom, head, self.train, optimizer=self.optimizer, rng=rng, train_head=moves),
         )
 
 
@@ -89,12 +89,12 @@ class TrainingFitness:
 class DataFreeFitness:
     """The data-free score of `zero_cost`, the same for everyone with the same seed."""
 
-    blueprint: Blueprint
+    spec: NetworkSpec
     seed: int
 
     def __call__(self, genome: Genome) -> float:
         """Score on noise, in [0, 1]."""
-        return score(genome, self.blueprint, stream(self.seed, "data-free", str(genome)))
+        return score(genome, self.spec, stream(self.seed, "data-free", str(genome)))
 
 
 def inherit(

@@ -35,9 +35,22 @@ from panas.architecture.blocks import Shape
 from panas.architecture.cost import cost
 from panas.architecture.genome import Genome
 from panas.architecture.space import SearchSpace
-from panas.evolution.halving import Evaluation, Evaluator, Fitness, Job, Rules, Staged
-from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord, Prior, Score
-from panas.evolution.variation import Accuracies, Breeder, Child, Memory, tournament
+from panas.evolution.halving import (
+    Evaluation,
+    Evaluator,
+    Fitness,
+    HalvingConfig,
+    ResumableFitness,
+    TrainingJob,
+)
+from panas.evolution.records import (
+    EvolutionConfig,
+    EvolutionResult,
+    GenerationRecord,
+    GenomeScore,
+    ZeroCostScore,
+)
+from panas.evolution.variation import Accuracies, Child, History, Variation, tournament
 from panas.runtime.journal import Journal
 from panas.runtime.pool import Pool
 
@@ -45,8 +58,8 @@ __all__ = [
     "EvolutionConfig",
     "EvolutionResult",
     "GenerationRecord",
-    "Prior",
-    "Score",
+    "GenomeScore",
+    "ZeroCostScore",
     "evolve",
     "roulette",
     "survivors",
@@ -105,8 +118,8 @@ def evolve(
     rng: np.random.Generator,
     on_generation: Callable[[GenerationRecord], None] | None = None,
     workers: int = 1,
-    size: Score | None = None,
-    prior: Prior | None = None,
+    size: GenomeScore | None = None,
+    prior: ZeroCostScore | None = None,
     journal: Journal | None = None,
     evaluator: Evaluates | None = None,
 ) -> EvolutionResult:
@@ -114,7 +127,8 @@ def evolve(
 
     Args:
         space: where to search.
-        fitness: accuracy of a genome, in [0, 1]: a function, or a `Staged` one that can stop at
+        fitness: accuracy of a genome, in [0, 1]: a function, or a `ResumableFitness` one that can
+            stop at
             rungs. One that raises, is not finite or takes too long is a failure and counts as 0.
         config: sizes, probabilities and savings.
         rng: source of every draw; the result is a function of it and of the fitness.
@@ -133,8 +147,8 @@ def evolve(
         PanasError: of the fitness itself.
 
     """
-    rules = Rules(
-        rungs=config.rungs if isinstance(fitness, Staged) else (),
+    rules = HalvingConfig(
+        rungs=config.rungs if isinstance(fitness, ResumableFitness) else (),
         keep=config.keep,
         seconds=config.seconds,
         inherit=config.inherit,
@@ -195,16 +209,16 @@ class _Search:
         rng: np.random.Generator,
         evaluator: Evaluates,
         journal: Journal,
-        prior: Prior | None,
-        size: Score | None,
+        prior: ZeroCostScore | None,
+        size: GenomeScore | None,
     ) -> None:
         self._space, self._config, self._rng = space, config, rng
         self._evaluator, self._journal = evaluator, journal
         self._score_passes = prior.passes if prior else 0
         self._two = size is not None
-        self._memory = Memory(prior)
+        self._memory = History(prior)
         seeded = prior is not None
-        self._breeder = Breeder(space, config, rng, self._memory, seeded=seeded, size=size)
+        self._breeder = Variation(space, config, rng, self._memory, seeded=seeded, size=size)
         self._population: list[Individual] = []
         self._passes = 0
         self._logbook = tools.Logbook()
@@ -355,7 +369,7 @@ class _Search:
         return Genome.parse(text, self._space.blocks)
 
 
-def _load(shape: Shape, task: tuple[Job, object]) -> float:
+def _load(shape: Shape, task: tuple[TrainingJob, object]) -> float:
     """How long a job trains, by the multiply-accumulates of its blocks."""
     return float(cost(task[0].genome, shape=shape, width=1, classes=1).macs)
 

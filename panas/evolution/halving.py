@@ -36,7 +36,7 @@ from panas.runtime.seeds import one_thread
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """A part of one candidate's training.
 
     Attributes:
@@ -74,15 +74,15 @@ class Outcome:
 
 
 @runtime_checkable
-class Staged(Protocol):
+class ResumableFitness(Protocol):
     """A fitness that can stop after a share of the training and go on later."""
 
-    def advance(self, job: Job) -> Outcome:
+    def advance(self, job: TrainingJob) -> Outcome:
         """Do the job: train from `job.state` up to `job.share`, and validate."""
         ...
 
 
-Fitness = Callable[[Genome], float] | Staged
+Fitness = Callable[[Genome], float] | ResumableFitness
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class HalvingConfig:
     """How candidates are evaluated.
 
     Attributes:
@@ -150,7 +150,7 @@ class Evaluator:
     def __init__(
         self,
         map: Callable[..., Sequence[Outcome | WorkerDied]],
-        rules: Rules,
+        rules: HalvingConfig,
         size: Callable[[Genome], float] | None = None,
     ) -> None:
         self._map, self._rules, self._size = map, rules, size
@@ -202,7 +202,9 @@ class Evaluator:
 
     def _advance(self, runs: "list[_Run]", share: float) -> list[Outcome]:
         keep, seconds = self._rules.inherit, self._rules.seconds
-        tasks = [(Job(run.genome, share, run.state, run.parent, keep), seconds) for run in runs]
+        tasks = [
+            (TrainingJob(run.genome, share, run.state, run.parent, keep), seconds) for run in runs
+        ]
         results = self._map(bounded, tasks)
         return [
             Outcome(math.nan, error=result.error) if isinstance(result, WorkerDied) else result
@@ -260,12 +262,12 @@ class _Run:
         )
 
 
-def bounded(fitness: Fitness, task: tuple[Job, float | None]) -> Outcome:
+def bounded(fitness: Fitness, task: tuple[TrainingJob, float | None]) -> Outcome:
     """Do a job on one thread and within its time; what goes wrong becomes its outcome."""
     job, seconds = task
     try:
         with one_thread(), _limit(seconds):
-            if isinstance(fitness, Staged):
+            if isinstance(fitness, ResumableFitness):
                 return fitness.advance(job)
             return Outcome(float(fitness(job.genome)))
     except PanasError:

@@ -46,7 +46,7 @@ from panas.privacy.accounting.events import (
 )
 from panas.privacy.budget import Budget
 from panas.privacy.noise import NoiseSource
-from panas.privacy.plan import MAX_NOISE, Plan, cost, least_noise
+from panas.privacy.plan import MAX_NOISE, Plan, epsilon_of, least_noise
 from panas.runtime.errors import BudgetExhausted, PanasError
 
 Algorithm = Literal["genetic", "random"]
@@ -131,7 +131,7 @@ def calibrate_scores(
 
     def affordable(s: float) -> bool:
         planned = replace(draft, noise=s).events()
-        return cost([*spent, *planned], budget, relation=relation) <= budget.epsilon
+        return epsilon_of([*spent, *planned], budget, relation=relation) <= budget.epsilon
 
     most = MAX_NOISE * math.sqrt(draft.candidates + draft.trials)
     s = least_noise(affordable, high=most)
@@ -139,8 +139,8 @@ def calibrate_scores(
         raise BudgetExhausted(
             f"expected a budget that affords {draft.candidates} + {draft.trials} noised scores, "
             f"got epsilon {budget.epsilon:g} at delta {budget.delta:g}, of which the search has "
-            f"spent {cost(spent, budget, relation=relation):.3g}; raise --epsilon, start a new "
-            "run, or use privacy.search=data-free"
+            f"spent {epsilon_of(spent, budget, relation=relation):.3g}; raise --epsilon, start a "
+            "new run, or use privacy.search=data-free"
         )
     return replace(draft, noise=s)
 
@@ -168,7 +168,7 @@ def calibrate_candidates(
 
     def affordable(sigma: float) -> bool:
         planned = scoring.training_events(replace(draft, noise_multiplier=sigma))
-        return cost([*spent, *planned], budget, relation=relation) <= budget.epsilon
+        return epsilon_of([*spent, *planned], budget, relation=relation) <= budget.epsilon
 
     sigma = least_noise(affordable)
     if sigma is None:

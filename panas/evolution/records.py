@@ -9,7 +9,7 @@ from panas.architecture.genome import Genome
 from panas.evolution.halving import Evaluation
 from panas.runtime.errors import BadInput
 
-Score = Callable[[Genome], float]
+GenomeScore = Callable[[Genome], float]
 """A number for a genome: how promising it is, or how large its network."""
 
 
@@ -106,7 +106,7 @@ class EvolutionConfig:
 
 
 @dataclass(frozen=True)
-class Prior:
+class ZeroCostScore:
     """A score of genomes that needs no training: larger is more promising.
 
     Attributes:
@@ -115,7 +115,7 @@ class Prior:
 
     """
 
-    score: Score
+    score: GenomeScore
     passes: int = 0
 
 

@@ -17,20 +17,26 @@ from panas.architecture.blocks import Shape
 from panas.architecture.cost import cost
 from panas.architecture.genome import Genome
 from panas.architecture.limits import LatencyTable, Limits
-from panas.architecture.network import Blueprint
+from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
 from panas.data.samples import concat
 from panas.data.search_split import SearchData
 from panas.evolution.fitness import DataFreeFitness, TrainingFitness
 from panas.evolution.genetic import evolve
 from panas.evolution.noised_selection import Algorithm
-from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord, Prior, Score
+from panas.evolution.records import (
+    EvolutionConfig,
+    EvolutionResult,
+    GenerationRecord,
+    GenomeScore,
+    ZeroCostScore,
+)
 from panas.evolution.surrogate import capacity
 from panas.runtime.errors import BadInput
 from panas.runtime.journal import Journal
 from panas.runtime.seeds import stream
 from panas.runtime.store import exclusive, read_json, write_json
-from panas.training.sgd import Optimisation
+from panas.training.sgd import OptimizerConfig
 
 SIZES = ("parameters", "macs", "bytes")
 Size = Literal["parameters", "macs", "bytes"]
@@ -39,22 +45,22 @@ Size = Literal["parameters", "macs", "bytes"]
 def search_architecture(
     data: SearchData,
     *,
-    blueprint: Blueprint,
+    spec: NetworkSpec,
     space: SearchSpace,
     config: EvolutionConfig,
-    how: Optimisation,
+    optimizer: OptimizerConfig,
     seed: int,
     client: int,
     device: torch.device,
     algorithm: Algorithm = "genetic",
-    size: Score | None = None,
+    size: GenomeScore | None = None,
     workers: int = 1,
     journal: Journal | None = None,
     on_generation: Callable[[GenerationRecord], None] | None = None,
 ) -> EvolutionResult:
     """Search a client's architecture; fitness is validation accuracy after a short training."""
     train = concat([data.warm, data.train]) if len(data.warm) else data.train
-    fitness = TrainingFitness(train, data.validation, blueprint, how, seed, client, str(device))
+    fitness = TrainingFitness(train, data.validation, spec, optimizer, seed, client, str(device))
     return evolve(
         space,
         fitness,
@@ -63,20 +69,20 @@ def search_architecture(
         on_generation=on_generation,
         workers=workers,
         size=size,
-        prior=prior_of(blueprint.shape),
+        prior=prior_of(spec.shape),
         journal=journal,
     )
 
 
 def search_without_data(
     *,
-    blueprint: Blueprint,
+    spec: NetworkSpec,
     space: SearchSpace,
     config: EvolutionConfig,
     seed: int,
     client: int,
     algorithm: Algorithm = "genetic",
-    size: Score | None = None,
+    size: GenomeScore | None = None,
     workers: int = 1,
     journal: Journal | None = None,
     on_generation: Callable[[GenerationRecord], None] | None = None,
@@ -85,7 +91,7 @@ def search_without_data(
 
     Privacy: reads no sample of anybody's; epsilon 0. A genome scores the same for all clients.
     """
-    fitness = DataFreeFitness(blueprint, seed)
+    fitness = DataFreeFitness(spec, seed)
     return evolve(
         space,
         fitness,
@@ -100,7 +106,7 @@ def search_without_data(
 
 def limited(
     space: SearchSpace,
-    blueprint: Blueprint,
+    spec: NetworkSpec,
     *,
     parameters: int | None,
     macs: int | None,
@@ -113,7 +119,7 @@ def limited(
     Latencies are measured once and kept at `table`, so that whoever searches there, now or later,
     has the same.
     """
-    b = blueprint
+    b = spec
     if (parameters, macs, bytes, latency_ms) == (None, None, None, None):
         return space
     limits = Limits(
@@ -129,8 +135,8 @@ def limited(
     return replace(space, limits=limits)
 
 
-def _latencies(space: SearchSpace, blueprint: Blueprint, path: Path | None) -> LatencyTable:
-    b = blueprint
+def _latencies(space: SearchSpace, spec: NetworkSpec, path: Path | None) -> LatencyTable:
+    b = spec
     if path is None:
         return latency.measure(space, width=b.width, classes=b.classes, norm=b.norm)
     with exclusive(path):
@@ -140,9 +146,9 @@ def _latencies(space: SearchSpace, blueprint: Blueprint, path: Path | None) -> L
     return LatencyTable.from_json(read_json(path))
 
 
-def prior_of(shape: Shape) -> Prior:
+def prior_of(shape: Shape) -> ZeroCostScore:
     """The score that seeds a search and decides between equals: it trains nothing."""
-    return Prior(lambda genome: capacity(genome, shape))
+    return ZeroCostScore(lambda genome: capacity(genome, shape))
 
 
 def _of(algorithm: Algorithm, config: EvolutionConfig) -> EvolutionConfig:
@@ -153,7 +159,7 @@ def _of(algorithm: Algorithm, config: EvolutionConfig) -> EvolutionConfig:
     return replace(config, population=everyone, initial=None, generations=0, rungs=(), seeding=1)
 
 
-def size_of(blueprint: Blueprint, size: Size | None) -> Score | None:
+def size_of(spec: NetworkSpec, size: Size | None) -> GenomeScore | None:
     """How large a genome's network is, as a second objective."""
     if size is None:
         return None
@@ -161,7 +167,7 @@ def size_of(blueprint: Blueprint, size: Size | None) -> Score | None:
         raise BadInput(f"expected size as one of {', '.join(SIZES)}, got {size!r}")
 
     def measure(genome: Genome) -> float:
-        b = blueprint
+        b = spec
         price = cost(genome, shape=b.shape, width=b.width, classes=b.classes, norm=b.norm)
         return float(getattr(price, size))
 

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from panas.architecture.genome import Genome
 from panas.architecture.space import SearchSpace, crossover, mutate, random_genome
 from panas.evolution.halving import Evaluation
-from panas.evolution.records import EvolutionConfig, Prior, Score
+from panas.evolution.records import EvolutionConfig, GenomeScore, ZeroCostScore
 from panas.evolution.surrogate import Predictor, features
 
 Accuracies = Float[np.ndarray, " n"]
@@ -47,10 +47,10 @@ LEAST = 4
 """Candidates with an accuracy that a predictor needs."""
 
 
-class Memory:
+class History:
     """All candidates of a search, in order, and the scores that needed no training."""
 
-    def __init__(self, prior: Prior | None) -> None:
+    def __init__(self, prior: ZeroCostScore | None) -> None:
         self._prior = prior
         self.history: list[Evaluation] = []
         self.genomes: list[Genome] = []
@@ -111,7 +111,7 @@ class Memory:
         return places, np.array([final(self.history[i]) for i in places])
 
 
-class Breeder:
+class Variation:
     """Draws a search's candidates.
 
     Args:
@@ -129,10 +129,10 @@ class Breeder:
         space: SearchSpace,
         config: EvolutionConfig,
         rng: np.random.Generator,
-        memory: Memory,
+        memory: History,
         *,
         seeded: bool,
-        size: Score | None,
+        size: GenomeScore | None,
     ) -> None:
         self._space, self._config, self._rng, self._memory = space, config, rng, memory
         self._seeding = config.seeding if seeded else 1

@@ -7,9 +7,10 @@
 | `activation_agreement` | log determinant of the kernel of ReLU patterns | Mellor et al. 2021 |
 
 All inputs are drawn from the given generator; no sample of anybody's is read, so that a score
-costs epsilon 0. Each network is fresh, with its blueprint's norm, which works on noise as it does
-on images. `score` is the one that a search uses: of the three it ranks genomes most like their
-accuracy does (`python -m benchmarks.data_free`). It alone takes a few optimiser steps, on noise.
+costs epsilon 0. Each network is fresh, with its spec's norm, which works on noise as it
+does on images. `score` is the one that a search uses: of the three it ranks genomes most like
+their accuracy does (`python -m benchmarks.data_free`). It alone takes a few optimiser steps, on
+noise.
 """
 
 import math
@@ -22,10 +23,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint, Bottom, SeparableBlock
+from panas.architecture.network import Bottom, NetworkSpec, SeparableBlock
 from panas.runtime.seeds import torch_generator
 
-Proxy = Callable[[Genome, Blueprint, np.random.Generator], float]
+Proxy = Callable[[Genome, NetworkSpec, np.random.Generator], float]
 
 STEPS, BATCH, RATE = 30, 32, 0.005  # of `learnability`: optimiser steps, samples a step, Adam's
 CLASSES = 10  # of the noise task, at most: more would need more steps
@@ -34,7 +35,7 @@ REPEATS = 2  # tasks and networks that are averaged
 SMOOTH = 4  # side of the noise that is stretched to a class's image
 
 
-def learnability(genome: Genome, blueprint: Blueprint, rng: np.random.Generator) -> float:
+def learnability(genome: Genome, spec: NetworkSpec, rng: np.random.Generator) -> float:
     """How surely a fresh network names classes of noise after a few steps; in (0, 1].
 
     A class is an image: a few Gaussian numbers, stretched smoothly to the images' size, since
@@ -44,28 +45,28 @@ def learnability(genome: Genome, blueprint: Blueprint, rng: np.random.Generator)
 
     Args:
         genome: the architecture.
-        blueprint: shape, width, norm and head of the networks.
+        spec: shape, width, norm and head of the networks.
         rng: source of weights and noise.
 
     Privacy: reads no data.
 
     """
     generator = torch_generator(rng)
-    losses = [_losses(genome, blueprint, generator) for _ in range(REPEATS)]
+    losses = [_losses(genome, spec, generator) for _ in range(REPEATS)]
     return float(np.exp(-np.mean(losses)))
 
 
-def _losses(genome: Genome, blueprint: Blueprint, generator: torch.Generator) -> list[float]:
+def _losses(genome: Genome, spec: NetworkSpec, generator: torch.Generator) -> list[float]:
     """Cross-entropies of the last steps."""
-    bottom, head = blueprint.bottom(genome, generator), blueprint.head(generator)
-    channels, height, width = blueprint.shape
-    classes = min(CLASSES, blueprint.classes)
+    bottom, head = spec.bottom(genome, generator), spec.head(generator)
+    channels, height, width = spec.shape
+    classes = min(CLASSES, spec.classes)
     coarse = torch.randn(classes, channels, SMOOTH, SMOOTH, generator=generator)
     images = F.interpolate(coarse, size=(height, width), mode="bilinear")
     images = images / images.square().mean().sqrt()
     y = torch.arange(BATCH) % classes
     parameters = list(bottom.parameters())
-    if blueprint.head_moves:
+    if spec.head_moves:
         parameters += head.parameters()
     optimiser = torch.optim.Adam(parameters, lr=RATE)
     losses = []
@@ -79,16 +80,16 @@ def _losses(genome: Genome, blueprint: Blueprint, generator: torch.Generator) ->
     return losses[-LAST:]
 
 
-def synaptic_flow(genome: Genome, blueprint: Blueprint, rng: np.random.Generator) -> float:
+def synaptic_flow(genome: Genome, spec: NetworkSpec, rng: np.random.Generator) -> float:
     """Log of the synaptic flow: products of absolute weights along all paths, without norms.
 
     A block of one's own runs as it is, norms included; -inf if there is no positive flow then.
     """
-    bottom = blueprint.bottom(genome, torch_generator(rng)).eval()
+    bottom = spec.bottom(genome, torch_generator(rng)).eval()
     with torch.no_grad():
         for p in bottom.parameters():
             p.abs_()
-    x = torch.ones(1, *blueprint.shape)
+    x = torch.ones(1, *spec.shape)
     for block in bottom.blocks:
         if isinstance(block, SeparableBlock):
             x = block.pointwise(block.depthwise(x)) + block.shortcut(x)
@@ -100,14 +101,14 @@ def synaptic_flow(genome: Genome, blueprint: Blueprint, rng: np.random.Generator
     return float(flow.log()) if flow > 0 else -math.inf
 
 
-def activation_agreement(genome: Genome, blueprint: Blueprint, rng: np.random.Generator) -> float:
+def activation_agreement(genome: Genome, spec: NetworkSpec, rng: np.random.Generator) -> float:
     """Log determinant of K, where K_ij counts the ReLUs on which noise images i and j agree.
 
     ReLUs within a block of one's own do not count, so that genomes with it compare badly.
     """
     generator = torch_generator(rng)
-    bottom = blueprint.bottom(genome, generator).eval()
-    x = torch.randn(32, *blueprint.shape, generator=generator)
+    bottom = spec.bottom(genome, generator).eval()
+    x = torch.randn(32, *spec.shape, generator=generator)
     K = sum((p @ p.T + (1 - p) @ (1 - p).T for p in _patterns(bottom, x)), torch.zeros(32, 32))
     return float(torch.linalg.slogdet(K.double()).logabsdet)
 
@@ -131,7 +132,7 @@ PROXIES: Mapping[str, Proxy] = {
 """All of them, by name, to compare; larger is better."""
 
 
-def score(genome: Genome, blueprint: Blueprint, rng: np.random.Generator) -> float:
+def score(genome: Genome, spec: NetworkSpec, rng: np.random.Generator) -> float:
     """The score by which a data-free search chooses, in [0, 1]; larger is better.
 
     A function of its arguments: the same in every process, whatever its number of threads (sums
@@ -141,6 +142,6 @@ def score(genome: Genome, blueprint: Blueprint, rng: np.random.Generator) -> flo
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return learnability(genome, blueprint, rng)
+        return learnability(genome, spec, rng)
     finally:
         torch.set_num_threads(threads)

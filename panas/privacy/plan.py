@@ -117,7 +117,7 @@ def gate_interval(budget: Budget) -> float:
     return min(1e-3, budget.epsilon / 2000)
 
 
-def cost(
+def epsilon_of(
     events: Sequence[Event], budget: Budget, *, relation: Relation = "add-or-remove-one"
 ) -> float:
     """Epsilon of `events` at the budget's delta, as every decision about the budget sees it."""
@@ -163,7 +163,7 @@ def _solve(
 
     @cache
     def total(sigma: float) -> float:
-        return cost(events_of(sigma), budget, relation=relation)
+        return epsilon_of(events_of(sigma), budget, relation=relation)
 
     def exactly(sigma: float) -> bool:
         return total(sigma) <= budget.epsilon
@@ -304,7 +304,7 @@ def affordable_steps(
     """
 
     def affords(steps: int) -> bool:
-        return cost((*spent, SampledGaussian(rate, sigma, steps)), budget) <= budget.epsilon
+        return epsilon_of((*spent, SampledGaussian(rate, sigma, steps)), budget) <= budget.epsilon
 
     low, high = 0, 1
     while high < most and affords(high):
@@ -319,7 +319,7 @@ def affordable_steps(
     return low
 
 
-def sharpen_releases(plan: Plan, budget: Budget, spent: Sequence[Event] = ()) -> Plan:
+def tighten_release_noise(plan: Plan, budget: Budget, spent: Sequence[Event] = ()) -> Plan:
     """The plan with as little release noise as the budget has left for, at its training noise.
 
     A tuned training noise may cost less than its share; what it leaves goes to the releases.
@@ -335,7 +335,7 @@ def sharpen_releases(plan: Plan, budget: Budget, spent: Sequence[Event] = ()) ->
     return plan if m is None else replace(plan, release_noise=m)
 
 
-def stretch(plan: Plan, budget: Budget, spent: Sequence[Event]) -> Plan:
+def rescale_noise(plan: Plan, budget: Budget, spent: Sequence[Event]) -> Plan:
     """The plan with all its noise raised by one factor, the least that fits what is left.
 
     Raises:
@@ -354,7 +354,8 @@ def stretch(plan: Plan, budget: Budget, spent: Sequence[Event]) -> Plan:
     most = MAX_NOISE / max(plan.noise_multiplier, plan.release_noise or 0.0)
     factor = least_noise(
         lambda f: (
-            cost((*spent, *scaled(f).events()), budget, relation=plan.relation) <= budget.epsilon
+            epsilon_of((*spent, *scaled(f).events()), budget, relation=plan.relation)
+            <= budget.epsilon
         ),
         low=1.0,
         high=max(1.0, most),

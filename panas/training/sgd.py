@@ -34,7 +34,7 @@ MAPS_HELD = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Optimisation:
+class OptimizerConfig:
     """How weights move.
 
     Attributes:
@@ -55,10 +55,10 @@ class Optimisation:
     decay: Literal["none", "cosine"] = "none"
 
 
-def _optimiser(parameters: list[nn.Parameter], how: Optimisation) -> torch.optim.Optimizer:
-    if how.optimiser == "adam":
-        return torch.optim.Adam(parameters, lr=how.learning_rate)
-    return torch.optim.SGD(parameters, lr=how.learning_rate, momentum=how.momentum)
+def _optimiser(parameters: list[nn.Parameter], optimizer: OptimizerConfig) -> torch.optim.Optimizer:
+    if optimizer.optimiser == "adam":
+        return torch.optim.Adam(parameters, lr=optimizer.learning_rate)
+    return torch.optim.SGD(parameters, lr=optimizer.learning_rate, momentum=optimizer.momentum)
 
 
 def _trainable(bottom: Bottom, head: Head, train_head: bool) -> tuple[nn.Module, list]:
@@ -68,7 +68,7 @@ def _trainable(bottom: Bottom, head: Head, train_head: bool) -> tuple[nn.Module,
     return model.train(), [p for p in model.parameters() if p.requires_grad]
 
 
-class Fitting:
+class Trainer:
     """Training without privacy that can stop after any epoch and go on later, elsewhere.
 
     Shuffled mini-batches, cross-entropy. A last batch of a single sample is left out, since
@@ -79,7 +79,7 @@ class Fitting:
         bottom: trained in place.
         head: trained in place with `train_head`, else held fixed.
         samples: at least one.
-        how: optimiser, learning rate, batch size and epochs.
+        optimizer: optimiser, learning rate, batch size and epochs.
         rng: order of the samples; used by nobody else until the last epoch.
         train_head: whether the head moves too.
 
@@ -94,31 +94,33 @@ class Fitting:
         head: Head,
         samples: Samples,
         *,
-        how: Optimisation,
+        optimizer: OptimizerConfig,
         rng: np.random.Generator,
         train_head: bool = True,
     ) -> None:
         if not len(samples):
             raise BadInput("expected at least one training sample, got none; give the client data")
         self._model, self._parameters = _trainable(bottom, head, train_head)
-        self._optimiser = _optimiser(self._parameters, how)
-        self._samples, self._how, self._rng = samples, how, rng
-        self._steps = max(1, how.epochs * math.ceil(len(samples) / how.batch_size))
+        self._optimiser = _optimiser(self._parameters, optimizer)
+        self._samples, self._optimizer_config, self._rng = samples, optimizer, rng
+        self._steps = max(1, optimizer.epochs * math.ceil(len(samples) / optimizer.batch_size))
         self._step = 0
         self._chunk: int | None = None
         self.epochs = 0
 
     def run(self, epochs: int) -> int:
         """Train until `epochs` epochs are through; returns the sample-passes that took."""
-        how, passes = self._how, 0
+        optimizer, passes = self._optimizer_config, 0
         while self.epochs < epochs:
             self._model.train()
-            for batch in self._order().split(how.batch_size):
-                if len(batch) == 1 and len(self._samples) > 1 and how.batch_size > 1:
+            for batch in self._order().split(optimizer.batch_size):
+                if len(batch) == 1 and len(self._samples) > 1 and optimizer.batch_size > 1:
                     continue
                 decay = (1 + math.cos(math.pi * self._step / self._steps)) / 2
                 for group in self._optimiser.param_groups:
-                    group["lr"] = how.learning_rate * (decay if how.decay == "cosine" else 1.0)
+                    group["lr"] = optimizer.learning_rate * (
+                        decay if optimizer.decay == "cosine" else 1.0
+                    )
                 self._descend(batch)
                 self._step += 1
                 passes += len(batch)
@@ -169,19 +171,19 @@ def fit(
     head: Head,
     samples: Samples,
     *,
-    how: Optimisation,
+    optimizer: OptimizerConfig,
     rng: np.random.Generator,
     train_head: bool = True,
     on_epoch: Callable[[int], None] | None = None,
 ) -> None:
-    """Train in place without privacy, from the first epoch to the last; see `Fitting`.
+    """Train in place without privacy, from the first epoch to the last; see `Trainer`.
 
     Raises:
         BadInput: if there are no samples.
 
     """
-    fitting = Fitting(bottom, head, samples, how=how, rng=rng, train_head=train_head)
-    for epoch in range(how.epochs):
+    fitting = Trainer(bottom, head, samples, optimizer=optimizer, rng=rng, train_head=train_head)
+    for epoch in range(optimizer.epochs):
         fitting.run(epoch + 1)
         if on_epoch:
             on_epoch(epoch)
@@ -210,7 +212,7 @@ def fit_private(
     samples: Samples,
     *,
     plan: Plan,
-    how: Optimisation,
+    optimizer: OptimizerConfig,
     noise: NoiseSource,
     train_head: bool = True,
 ) -> None:
@@ -221,7 +223,7 @@ def fit_private(
         head: shared head; moved only with `train_head`.
         samples: exactly the plan's n samples.
         plan: rate, steps, clip and noise; `how` gives optimiser and learning rate.
-        how: optimiser, learning rate and momentum.
+        optimizer: optimiser, learning rate and momentum.
         noise: source of the Poisson batches and of the noise.
         train_head: whether the head moves too.
 
@@ -234,7 +236,7 @@ def fit_private(
             f"{len(samples)}; calibrate again"
         )
     model, parameters = _trainable(bottom, head, train_head)
-    optimiser = _optimiser(parameters, how)
+    optimiser = _optimiser(parameters, optimizer)
     y, device = samples.y, parameters[0].device
     gradient = PrivateGradient(model)
     for _ in range(plan.steps):

@@ -2,7 +2,7 @@
 
 | paper | here |
 |---|---|
-| theta = (eta, sigma, C, B) | `Setting`, a point u of `TuningSpace`'s cube |
+| theta = (eta, sigma, C, B) | `DPSGDSettings`, a point u of `TuningSpace`'s cube |
 | surrogate | Gaussian process, Matern 5/2, one length scale each, standardised outcomes |
 | noise of an observation p | p (1 - p) / n_validation, and a learnt part for the training's own |
 | acquisition | augmented expected improvement over the best posterior mean, as its logarithm |
@@ -45,9 +45,9 @@ from panas.runtime.pool import Pool
 from panas.runtime.seeds import one_thread
 from panas.tuning.space import (
     FIXED_CONFIGURATIONS,
+    BudgetedSpace,
+    DPSGDSettings,
     FixedConfiguration,
-    Problem,
-    Setting,
     TuningSpace,
 )
 from panas.tuning.trial import (
@@ -66,8 +66,8 @@ from panas.tuning.trial import (
 
 __all__ = [
     "FIXED_CONFIGURATIONS",
+    "DPSGDSettings",
     "FixedConfiguration",
-    "Setting",
     "TrialRecord",
     "TuningConfig",
     "TuningResult",
@@ -93,7 +93,7 @@ def tune(
     space: TuningSpace,
     config: TuningConfig,
     minimum_noise: Callable[[int, int | None], float | None],
-    is_affordable: Callable[[Setting], bool],
+    is_affordable: Callable[[DPSGDSettings], bool],
     rng: np.random.Generator,
     validation_samples: int | None = None,
     on_trial: Callable[[TrialRecord], None] | None = None,
@@ -132,7 +132,7 @@ def tune(
     if any(line["stream"] != root for line in known):
         raise BadInput("expected a journal of this search, got another's; give another folder")
     trials = [TrialRecord.from_dict(line["trial"]) for line in known[: config.trials]]
-    problem = Problem(space, cache(minimum_noise), validation_samples)
+    problem = BudgetedSpace(space, cache(minimum_noise), validation_samples)
     with Pool(workers, objective) as pool:
         for start in range(0, config.trials, config.parallel):
             numbers = range(start, min(start + config.parallel, config.trials))
@@ -155,12 +155,12 @@ def tune(
 
 
 def _propose(
-    problem: Problem,
+    problem: BudgetedSpace,
     trials: list[TrialRecord],
     numbers: range,
     config: TuningConfig,
     root: int,
-    is_affordable: Callable[[Setting], bool],
+    is_affordable: Callable[[DPSGDSettings], bool],
 ) -> list[Proposal]:
     """The trials of one batch, by what came of those before it."""
     refused = any(t.status == "over budget" for t in trials[-config.parallel :])
@@ -169,7 +169,7 @@ def _propose(
     proposals: list[Proposal] = []
     for number in numbers:
         rng = np.random.default_rng((root, number))
-        setting: Setting | None = None
+        setting: DPSGDSettings | None = None
         by: Proposer = "random"
         if number < config.initial:
             setting = problem.setting(design(config.initial, root)[number])
@@ -183,12 +183,12 @@ def _propose(
 
 
 def _improve(
-    problem: Problem,
+    problem: BudgetedSpace,
     surrogate: "_Surrogate",
     trials: list[TrialRecord],
-    pending: list[Setting],
+    pending: list[DPSGDSettings],
     rng: np.random.Generator,
-) -> Setting | None:
+) -> DPSGDSettings | None:
     """The affordable setting of highest expected improvement; None if it finds none."""
     known = problem.points([t.setting for t in trials if t.value is not None] + pending)
     best = surrogate.mean(known).max().item()
@@ -199,7 +199,7 @@ def _improve(
     return None
 
 
-def _winner(problem: Problem, trials: list[TrialRecord]) -> tuple[Setting, float]:
+def _winner(problem: BudgetedSpace, trials: list[TrialRecord]) -> tuple[DPSGDSettings, float]:
     """The trained setting of highest posterior mean; without a surrogate, of highest value."""
     done = [(t.setting, t.value) for t in trials if t.status == "done" and t.value is not None]
     if all(t.value is None for t in trials):
@@ -219,7 +219,7 @@ class _Surrogate:
     """A Gaussian process of value given point; it counts in standard deviations of the values."""
 
     model: Any
-    problem: Problem
+    problem: BudgetedSpace
     centre: float
     scale: float
     noise: float
@@ -262,7 +262,7 @@ class _Surrogate:
         return score
 
 
-def _fit(problem: Problem, trials: list[TrialRecord]) -> _Surrogate | None:
+def _fit(problem: BudgetedSpace, trials: list[TrialRecord]) -> _Surrogate | None:
     """The likeliest of many surrogates drawn from the priors; None where the data allow none."""
     from linear_operator.utils.errors import NanError, NotPSDError
 
@@ -350,7 +350,7 @@ def _model(
     return model
 
 
-def _inputs(problem: Problem, u: Float[np.ndarray, "n 5"]) -> Float[Tensor, "n d"]:
+def _inputs(problem: BudgetedSpace, u: Float[np.ndarray, "n 5"]) -> Float[Tensor, "n d"]:
     return torch.from_numpy(problem.inputs(u))
 
 

@@ -1,6 +1,6 @@
 """DP-SGD settings of one client, by rehearsing its training on data that may be looked at.
 
-A rehearsal starts from the network that the deployment will start from (`deployable`) and trains
+A rehearsal starts from the network that the deployment will start from (`warm_started`) and trains
 it with the noise, clip, rate and number of steps that the deployment will have. It computes on one
 thread, so that a trial comes to the same value in any worker process.
 
@@ -15,24 +15,24 @@ from functools import cache
 import torch
 
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint, Bottom, Head
+from panas.architecture.network import Bottom, Head, NetworkSpec
 from panas.data.samples import Samples
 from panas.data.search_split import SearchData
 from panas.privacy.accounting.events import Event
 from panas.privacy.budget import Budget
 from panas.privacy.noise import ReproducibleNoise
-from panas.privacy.plan import Plan, calibrate, cost
+from panas.privacy.plan import Plan, calibrate, epsilon_of
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.journal import Journal
 from panas.runtime.seeds import one_thread, stream, torch_generator
-from panas.training.sgd import Optimisation, accuracy, fit, fit_private
+from panas.training.sgd import OptimizerConfig, accuracy, fit, fit_private
 from panas.tuning.bayesian import tune
-from panas.tuning.space import Setting, TuningSpace
+from panas.tuning.space import DPSGDSettings, TuningSpace
 from panas.tuning.trial import TrialRecord, TuningConfig, TuningResult
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schedule:
+class TrainingSchedule:
     """A client's part in the federation, as far as its budget is concerned.
 
     Attributes:
@@ -77,7 +77,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class TrainingObjective:
     """The validation accuracy of a setting, by a whole training on data that may be looked at.
 
     Attributes:
@@ -94,14 +94,14 @@ class Rehearsal:
     data: SearchData
     bottom: Bottom
     head: Head
-    schedule: Schedule
+    schedule: TrainingSchedule
     momentum: float
     train_head: bool
     seed: int
     client: int
     judge: Callable[[Bottom, Head], float] | None = None
 
-    def __call__(self, setting: Setting) -> float:
+    def __call__(self, setting: DPSGDSettings) -> float:
         """Train with a setting, and score."""
         bottom, head = copy.deepcopy(self.bottom), copy.deepcopy(self.head)
         noise = ReproducibleNoise(stream(self.seed, "client", self.client, "trial", repr(setting)))
@@ -115,7 +115,7 @@ class Rehearsal:
             epochs=setting.epochs or self.schedule.epochs,
             rounds=self.schedule.rounds,
         )
-        how = Optimisation(learning_rate=setting.learning_rate, momentum=self.momentum)
+        optimizer = OptimizerConfig(learning_rate=setting.learning_rate, momentum=self.momentum)
         with one_thread():
             for _ in range(plan.rounds):
                 fit_private(
@@ -123,7 +123,7 @@ class Rehearsal:
                     head,
                     self.data.train,
                     plan=plan,
-                    how=how,
+                    optimizer=optimizer,
                     noise=noise,
                     train_head=self.train_head,
                 )
@@ -135,12 +135,12 @@ def tune_settings(
     data: SearchData,
     genome: Genome,
     *,
-    blueprint: Blueprint,
+    spec: NetworkSpec,
     space: TuningSpace,
     config: TuningConfig,
     budget: Budget,
-    schedule: Schedule,
-    warm: Optimisation | None,
+    schedule: TrainingSchedule,
+    warm: OptimizerConfig | None,
     momentum: float,
     train_head: bool,
     seed: int,
@@ -161,7 +161,7 @@ def tune_settings(
     Args:
         data: what may be looked at.
         genome: the architecture.
-        blueprint: what all networks share.
+        spec: what all networks share.
         space: where to look.
         config: number of trials, and how many are proposed at once.
         budget: finite; what the deployment may cost.
@@ -184,11 +184,11 @@ def tune_settings(
     """
     rng = stream(seed, "client", client, "rehearsal")
     generator = torch_generator(rng)
-    bottom = blueprint.bottom(genome, generator).to(device)
-    head = blueprint.head(generator).to(device)
+    bottom = spec.bottom(genome, generator).to(device)
+    head = spec.head(generator).to(device)
     if warm and len(data.warm):
         with one_thread():
-            fit(bottom, head, data.warm, how=warm, rng=rng, train_head=train_head)
+            fit(bottom, head, data.warm, optimizer=warm, rng=rng, train_head=train_head)
     refusals: list[BudgetExhausted] = []
 
     @cache
@@ -203,17 +203,19 @@ def tune_settings(
         plan = base(batch_size, epochs)
         return plan.noise_multiplier if plan else None
 
-    def affordable(setting: Setting) -> bool:
+    def affordable(setting: DPSGDSettings) -> bool:
         plan = base(setting.batch_size, setting.epochs)
         if plan is None:
             return False
         plan = replace(plan, noise_multiplier=setting.noise_multiplier, clip=setting.clip)
         events = [*schedule.spent, *plan.events()]
-        return cost(events, budget, relation=plan.relation) <= budget.epsilon
+        return epsilon_of(events, budget, relation=plan.relation) <= budget.epsilon
 
     try:
         return tune(
-            Rehearsal(data, bottom, head, schedule, momentum, train_head, seed, client, judge),
+            TrainingObjective(
+                data, bottom, head, schedule, momentum, train_head, seed, client, judge
+            ),
             space=space,
             config=config,
             minimum_noise=least_noise,
@@ -228,12 +230,12 @@ def tune_settings(
         raise (refusals or [e])[0] from e
 
 
-def deployable(
+def warm_started(
     genome: Genome,
     *,
-    blueprint: Blueprint,
+    spec: NetworkSpec,
     public: Samples,
-    warm: Optimisation | None,
+    warm: OptimizerConfig | None,
     train_head: bool,
     seed: int,
     client: int,
@@ -246,8 +248,8 @@ def deployable(
     Privacy: no private sample is read.
     """
     rng = stream(seed, "client", client, "deploy")
-    bottom = blueprint.bottom(genome, torch_generator(rng)).to(device)
-    head = blueprint.head(torch_generator(stream(seed, "head"))).to(device)
+    bottom = spec.bottom(genome, torch_generator(rng)).to(device)
+    head = spec.head(torch_generator(stream(seed, "head"))).to(device)
     if warm and len(public):
-        fit(bottom, head, public, how=warm, rng=rng, train_head=train_head)
+        fit(bottom, head, public, optimizer=warm, rng=rng, train_head=train_head)
     return bottom, head

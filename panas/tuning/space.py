@@ -2,8 +2,8 @@
 
 | paper | here |
 |---|---|
-| eta, sigma, C, B | `Setting`: learning_rate, noise_multiplier, clip, batch_size |
-| (not tuned) | `Setting.epochs`, passes over the data a round |
+| eta, sigma, C, B | `DPSGDSettings`: learning_rate, noise_multiplier, clip, batch_size |
+| (not tuned) | `DPSGDSettings.epochs`, passes over the data a round |
 | u in [0, 1]^5 | a point of the cube, one coordinate an axis of `TuningSpace` |
 
 Sigma is looked for as a factor over the least that the whole plan affords at that batch size and
@@ -29,7 +29,7 @@ Menu = tuple[int, ...] | range
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class DPSGDSettings:
     """The hyperparameters of DP-SGD."""
 
     learning_rate: float
@@ -180,14 +180,14 @@ def choice(menu: Menu) -> Choice:
 
 
 @dataclass(frozen=True)
-class Problem:
+class BudgetedSpace:
     """A space with what its budget affords, and how accuracies are counted."""
 
     space: TuningSpace
     minimum_noise: Callable[[int, int | None], float | None]
     validation_samples: int | None
 
-    def setting(self, u: Float[np.ndarray, " 5"]) -> Setting | None:
+    def setting(self, u: Float[np.ndarray, " 5"]) -> DPSGDSettings | None:
         """The setting of a point; None where no noise is enough."""
         values = (axis.value(u[i : i + 1]).item() for i, axis in enumerate(self.space.axes))
         rate, clip, factor, batch, epochs = values
@@ -197,7 +197,7 @@ class Problem:
             return None
         if not 0 < least < math.inf:
             raise BadInput(f"expected a least noise above 0, got {least}; set a finite epsilon")
-        return Setting(
+        return DPSGDSettings(
             learning_rate=rate,
             noise_multiplier=factor * least,
             clip=clip,
@@ -205,7 +205,7 @@ class Problem:
             epochs=passes,
         )
 
-    def points(self, settings: Sequence[Setting]) -> Float[np.ndarray, "n 5"]:
+    def points(self, settings: Sequence[DPSGDSettings]) -> Float[np.ndarray, "n 5"]:
         """Where in the cube settings lie."""
         rows = []
         for s in settings:

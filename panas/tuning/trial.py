@@ -15,7 +15,7 @@ from scipy.stats import qmc
 
 from panas.runtime.errors import BadInput, BudgetExhausted, PanasError
 from panas.runtime.pool import Pool, WorkerDied
-from panas.tuning.space import Problem, Setting
+from panas.tuning.space import BudgetedSpace, DPSGDSettings
 
 CANDIDATES = 1000
 """Points at which a score is compared, before the best ones are refined."""
@@ -28,7 +28,7 @@ DRAWS = 100
 
 Proposer = Literal["random", "ei"]
 Status = Literal["done", "failed", "over budget"]
-Objective = Callable[[Setting], float]
+Objective = Callable[[DPSGDSettings], float]
 """Accuracy in [0, 1] after training with a setting."""
 
 
@@ -55,7 +55,7 @@ class TrialRecord:
     """One trial; `value` is None where the accountant refused, 0 where the objective failed."""
 
     number: int
-    setting: Setting
+    setting: DPSGDSettings
     value: float | None
     status: Status
     proposed_by: Proposer
@@ -68,14 +68,14 @@ class TrialRecord:
     @staticmethod
     def from_dict(record: Mapping[str, Any]) -> "TrialRecord":
         """Read back what `as_dict` made."""
-        return TrialRecord(**{**record, "setting": Setting(**record["setting"])})
+        return TrialRecord(**{**record, "setting": DPSGDSettings(**record["setting"])})
 
 
 @dataclass(frozen=True)
 class TuningResult:
     """The winner, its predicted value (posterior mean), and every trial in order."""
 
-    best: Setting
+    best: DPSGDSettings
     predicted: float
     trials: tuple[TrialRecord, ...]
 
@@ -85,12 +85,12 @@ class Proposal:
     """A trial before it has run."""
 
     number: int
-    setting: Setting
+    setting: DPSGDSettings
     by: Proposer
     affordable: bool
 
 
-def attempt(objective: Objective, setting: Setting) -> float | str:
+def attempt(objective: Objective, setting: DPSGDSettings) -> float | str:
     """The objective's value at a setting, or the text of what it died of.
 
     Raises:
@@ -132,7 +132,7 @@ def design(initial: int, root: int) -> Float[np.ndarray, "initial 5"]:
     return qmc.LatinHypercube(5, rng=np.random.default_rng((root, 0, 0))).random(initial)
 
 
-def random_setting(problem: Problem, rng: np.random.Generator) -> Setting:
+def random_setting(problem: BudgetedSpace, rng: np.random.Generator) -> DPSGDSettings:
     """A setting drawn from all that the budget affords.
 
     Raises:

@@ -29,7 +29,7 @@ from attacks.audit.verdict import MARGIN, MIN_SAMPLES, judge
 from attacks.epsilon.mechanism import audit_mechanism, gaussian_score, lower_bound
 from attacks.inference.labels import infer_labels, score_histogram, score_labels
 from attacks.reconstruction.decoder import decoder_inverter
-from attacks.reconstruction.metrics import Score
+from attacks.reconstruction.metrics import ReconstructionScore
 from attacks.reconstruction.optimise import Inversion, optimise
 from attacks.reconstruction.ridge import ridge_inverter, ridge_on_noise
 from attacks.threats.knowledge import WhiteBox
@@ -63,7 +63,7 @@ def decoder(seen: Observation[WhiteBox], rng: np.random.Generator) -> Tensor:
 
 
 def sought(seen: Observation[WhiteBox], rng: np.random.Generator) -> Tensor:
-    return optimise(seen, rng=rng, how=Inversion(steps=60, starts=("nearest", "class mean")))
+    return optimise(seen, rng=rng, config=Inversion(steps=60, starts=("nearest", "class mean")))
 
 
 ATTACKS: dict[str, Attack] = {
@@ -179,9 +179,9 @@ def edge(seed: int, attacks: int, n: int = 80, *, skewed: bool = False) -> str:
     reference = 1 + torch.rand(n, generator=g).double()
     blind = reference * 0.6
 
-    def scored(name: str, errors: Tensor) -> Score:
+    def scored(name: str, errors: Tensor) -> ReconstructionScore:
         r2 = 1 - float(errors.sum() / reference.sum())
-        return Score(name, float(errors.mean()), r2, 0.0, 0.0, 0.0, {}, errors)
+        return ReconstructionScore(name, float(errors.mean()), r2, 0.0, 0.0, 0.0, {}, errors)
 
     def noise() -> Tensor:
         if skewed:  # a few errors are large, and a small sample may hold none of them

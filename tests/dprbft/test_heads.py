@@ -34,10 +34,10 @@ from panas.privacy.release.mechanisms import (
     noisy_rows,
 )
 from panas.runtime.errors import BadInput
-from panas.training.sgd import Optimisation
+from panas.training.sgd import OptimizerConfig
 
 D, CLASSES = 6, 3
-HOW = Optimisation(learning_rate=0.3, batch_size=7, epochs=2)
+HOW = OptimizerConfig(learning_rate=0.3, batch_size=7, epochs=2)
 
 
 def rows(n: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -66,7 +66,7 @@ def previous(bias: float = 0.0) -> Broadcast:
 
 
 def answer(releases: list[Release], before: Broadcast) -> Broadcast:
-    return aggregate(releases, before, round=4, how=HOW, rng=np.random.default_rng(3))
+    return aggregate(releases, before, round=4, optimizer=HOW, rng=np.random.default_rng(3))
 
 
 def test_targets_are_the_logits_of_the_perfect_simplex_head() -> None:

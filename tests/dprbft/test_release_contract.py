@@ -16,11 +16,11 @@ from panas.privacy.accounting.events import Gaussian, NoisyRows, PostProcessing,
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger, Receipt
 from panas.privacy.noise import SystemNoise
-from panas.privacy.plan import cost
+from panas.privacy.plan import epsilon_of
 from panas.privacy.release.gate import Released, ReleaseEvent, release
 from panas.privacy.release.mechanisms import KINDS, Kind, relation_of, sensitivity
 from panas.runtime.errors import BadInput
-from panas.training.sgd import Optimisation
+from panas.training.sgd import OptimizerConfig
 
 WIDTH, CLASSES = 12, 3
 BUDGET = Budget(8.0, 1e-5)
@@ -68,7 +68,7 @@ def test_a_release_becomes_the_next_head(ledger: Ledger, kind: Kind) -> None:
     messages = [Release.from_bytes(c, width=WIDTH, classes=CLASSES) for c in contents]
     assert [(m.client, m.kind) for m in messages] == [(0, kind), (1, kind)]
     answer = aggregate(
-        messages, start, round=1, how=Optimisation(epochs=1), rng=np.random.default_rng(0)
+        messages, start, round=1, optimizer=OptimizerConfig(epochs=1), rng=np.random.default_rng(0)
     )
     again = Broadcast.from_bytes(answer.to_bytes(), width=WIDTH, classes=CLASSES)
     assert again.round == 1
@@ -88,7 +88,9 @@ def test_the_account_holds_what_left_and_nothing_else(ledger: Ledger, kind: Kind
     relation = relation_of(kind)
     assert account.relation == relation
     assert account.entries[0].record["sensitivity"] == sensitivity(kind, relation)
-    assert account.spent() == pytest.approx(cost([EVENTS[kind]] * 2, BUDGET, relation=relation))
+    assert account.spent() == pytest.approx(
+        epsilon_of([EVENTS[kind]] * 2, BUDGET, relation=relation)
+    )
     free = {"public_rows": 0.0, "raw_rows": math.inf}
     assert account.spent() == free.get(kind, account.spent())
     assert kind in free or 0 < account.spent() < math.inf
@@ -131,5 +133,5 @@ def test_what_fails_leaves_nothing_and_stays_reserved(ledger: Ledger, kind: Kind
         )
     account = ledger.account(0)
     assert [e.finished for e in account.entries] == [True, False]
-    spent = cost([EVENTS[kind]] * 2, BUDGET, relation=account.relation)
+    spent = epsilon_of([EVENTS[kind]] * 2, BUDGET, relation=account.relation)
     assert account.spent() == pytest.approx(spent)

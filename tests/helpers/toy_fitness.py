@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass, field
 
 from panas.architecture.genome import Genome
-from panas.evolution.halving import Job, Outcome
+from panas.evolution.halving import Outcome, TrainingJob
 
 RUNGS = (0.25, 0.5)
 
@@ -27,9 +27,9 @@ class Curves:
     Every ninth genome fails and says why; with `calls` each job is noted, in the caller's process.
     """
 
-    calls: list[Job] = field(default_factory=list, compare=False)
+    calls: list[TrainingJob] = field(default_factory=list, compare=False)
 
-    def advance(self, job: Job) -> Outcome:
+    def advance(self, job: TrainingJob) -> Outcome:
         self.calls.append(job)
         text = str(job.genome)
         begun = float(job.state) if job.state is not None else 0.0

@@ -14,12 +14,12 @@ from panas.architecture.space import SearchSpace
 from panas.evolution.records import EvolutionConfig
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput, BudgetExhausted
-from panas.training.sgd import Optimisation
+from panas.training.sgd import OptimizerConfig
 from panas.tuning.trial import TuningConfig
 
 SPACE = SearchSpace(shape=(1, 8, 8), min_blocks=1, max_blocks=2, widths=(4, 8))
 CONFIG = EvolutionConfig(population=3, generations=1, offspring=2)
-SHORT = Optimisation(optimiser="adam", learning_rate=0.01, batch_size=16, epochs=2)
+SHORT = OptimizerConfig(optimiser="adam", learning_rate=0.01, batch_size=16, epochs=2)
 
 
 def images(seed: int, n: int = 56) -> tuple[Tensor, Tensor]:
@@ -28,7 +28,9 @@ def images(seed: int, n: int = 56) -> tuple[Tensor, Tensor]:
 
 
 def search(data: Any, out: Path | None, **more: Any) -> Any:
-    return panas.search(data, out=out, space=SPACE, config=CONFIG, how=SHORT, width=16, **more)
+    return panas.search(
+        data, out=out, space=SPACE, config=CONFIG, optimizer=SHORT, width=16, **more
+    )
 
 
 def test_a_search_gives_a_network_and_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from panas.privacy.accounting.events import (
     event_from_json,
 )
 from panas.privacy.budget import Budget
-from panas.privacy.plan import cost
+from panas.privacy.plan import epsilon_of
 from panas.runtime.errors import BadInput
 
 Phase = Literal["search", "training", "release"]
@@ -91,7 +91,7 @@ class Account:
 
     def price(self, events: Iterable[Event]) -> float:
         """Epsilon of events on the same samples, at the budget's delta, under the relation."""
-        return cost(list(events), self.budget, relation=self.relation)
+        return epsilon_of(list(events), self.budget, relation=self.relation)
 
     def spent(self, phase: Phase | None = None) -> float:
         """Epsilon of one phase alone, or of everything, for the worst subset.

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from attacks.audit import run as audit
 from attacks.audit.client import LEAKED
-from attacks.audit.resume import Audited, Unfinished, digest
+from attacks.audit.resume import AuditCheckpoint, Audited, digest
 from attacks.audit.run import audit_run
 from attacks.audit.verdict import judge
-from attacks.reconstruction.metrics import Score
+from attacks.reconstruction.metrics import ReconstructionScore
 from attacks.reconstruction.suite import attack_release
 from attacks.threats.knowledge import WhiteBox
 from attacks.threats.observation import Observation
@@ -310,7 +310,7 @@ def test_the_audit_repeats_from_the_seed(tmp_path: Path) -> None:
     assert first["clients"][0]["verdict"] == "no better than blind"
 
 
-def _scores(z: Tensor, seed: int) -> tuple[list[Score], list[Score]]:
+def _scores(z: Tensor, seed: int) -> tuple[list[ReconstructionScore], list[ReconstructionScore]]:
     federation = load_federation(_config("raw_rows"))
     private = federation.clients[0].train.take(range(len(z)))
     arrays = {"z": z, "y": private.y}
@@ -418,11 +418,11 @@ def test_what_was_kept_of_another_audit_is_not_taken(tmp_path: Path) -> None:
     files = [tmp_path / "config.toml", release_file(tmp_path, 0)]
     now = digest(files, {"shadows": 0})
     assert now == digest(files[::-1], {"shadows": 0})
-    Unfinished(tmp_path / "kept", now).keep(0, ({"id": 0}, {"images": b"png"}))
-    assert Unfinished(tmp_path / "kept", now).known(0) == ({"id": 0}, {"images": b"png"})
-    assert Unfinished(tmp_path / "kept", digest(files, {"shadows": 2})).known(0) is None
+    AuditCheckpoint(tmp_path / "kept", now).keep(0, ({"id": 0}, {"images": b"png"}))
+    assert AuditCheckpoint(tmp_path / "kept", now).known(0) == ({"id": 0}, {"images": b"png"})
+    assert AuditCheckpoint(tmp_path / "kept", digest(files, {"shadows": 2})).known(0) is None
     _write(tmp_path, 0, b"another release")
-    assert Unfinished(tmp_path / "kept", digest(files, {"shadows": 0})).known(0) is None
+    assert AuditCheckpoint(tmp_path / "kept", digest(files, {"shadows": 0})).known(0) is None
     kept = tmp_path / "kept" / "client-000.safetensors"
     kept.write_bytes(kept.read_bytes()[:-1])
-    assert Unfinished(tmp_path / "kept", now).known(0) is None
+    assert AuditCheckpoint(tmp_path / "kept", now).known(0) is None

@@ -7,7 +7,7 @@ import torch
 from attacks.audit.verdict import judge, with_claim
 from attacks.epsilon.mechanism import MechanismAudit
 from attacks.epsilon.release import ReleaseAudit
-from attacks.reconstruction.metrics import Score, score
+from attacks.reconstruction.metrics import ReconstructionScore, score
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_the_verdict_asks_whether_the_gain_is_surely_above_the_margin(
     assert "noiseless rows would give 1.000" in evidence
 
 
-def _noisy(gain: float) -> tuple[list[Score], list[Score]]:
+def _noisy(gain: float) -> tuple[list[ReconstructionScore], list[ReconstructionScore]]:
     """A gain of R^2 that differs from sample to sample."""
     rng, n = np.random.default_rng(1), 300
     truth = torch.from_numpy(rng.standard_normal((n, 1, 3, 3)))
@@ -32,12 +32,12 @@ def _noisy(gain: float) -> tuple[list[Score], list[Score]]:
     # The noise costs share^2 on average; it is given back, so that the gain is as asked.
     errors = ((truth - guess) ** 2).mean(dim=(1, 2, 3)) - 0.01 * (truth**2).mean(dim=(1, 2, 3))
 
-    def scored(name: str, images: torch.Tensor) -> Score:
+    def scored(name: str, images: torch.Tensor) -> ReconstructionScore:
         return score(name, truth, images, mean, rng=rng)
 
     attack = scored("any", guess)
     total = float((truth**2).mean(dim=(1, 2, 3)).sum())
-    attack = Score(
+    attack = ReconstructionScore(
         attack.name,
         float(errors.mean()),
         1 - float(errors.sum()) / total,

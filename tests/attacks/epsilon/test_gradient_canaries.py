@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from attacks.epsilon.gradient_canaries import (
-    Diracs,
+    DiracCanaries,
     _flat,
     _loss,
     _Planted,
     dirac_scores,
     diracs,
-    train_with_diracs,
+    train_with_dirac_canaries,
 )
 from attacks.epsilon.one_run import OneRunAudit, audit_training
 from panas.data.samples import Samples
@@ -72,9 +72,11 @@ def test_without_noise_a_canary_moves_its_weight_by_what_theory_says():
     net = nn.Sequential(nn.Flatten(), nn.Linear(16, 24, bias=False))
     data = Samples(torch.zeros(10, 1, 4, 4), torch.zeros(10, dtype=torch.int64), 24)
     plan = Plan(samples=20, batch_size=20, clip=0.5, noise_multiplier=1e-9, epochs=3, rounds=1)
-    planted = Diracs(torch.tensor([3, 70]))
+    planted = DiracCanaries(torch.tensor([3, 70]))
     noise = ReproducibleNoise(stream(0, "noise"))
-    descent = train_with_diracs(net, data, planted, plan=plan, learning_rate=0.1, noise=noise)
+    descent = train_with_dirac_canaries(
+        net, data, planted, plan=plan, learning_rate=0.1, noise=noise
+    )
     expected = torch.zeros(16 * 24)
     expected[[3, 70]] = 0.1 * 3 * 0.5 / 20
     assert torch.allclose(descent, expected, atol=1e-7)
@@ -85,12 +87,12 @@ def audit(
     plan: Plan,
     seed: int = 0,
     *,
-    canaries: Diracs | None = None,
+    canaries: DiracCanaries | None = None,
     source: type[ReproducibleNoise] = ReproducibleNoise,
 ) -> OneRunAudit:
     net, data, noise = network(), samples(), source(stream(seed, "noise"))
     return audit_training(
-        lambda included: train_with_diracs(
+        lambda included: train_with_dirac_canaries(
             net, data, included, plan=plan, learning_rate=0.5, noise=noise
         ),
         canaries or diracs(net, CANARIES, stream(seed, "canaries")),
@@ -127,7 +129,7 @@ class HalfBare(ReproducibleNoise):
 
 
 def test_weights_without_noise_are_caught_by_canaries_on_them(plan: Plan):
-    there = Diracs(torch.arange(200))
+    there = DiracCanaries(torch.arange(200))
     assert not audit(plan, canaries=there).refuted
     assert audit(plan, canaries=there, source=HalfBare).refuted
 
@@ -165,10 +167,10 @@ def test_too_many_canaries_and_a_plan_for_too_few_are_refused(plan: Plan):
     noise = ReproducibleNoise(stream(0, "noise"))
     short = replace(plan, samples=41)
     with pytest.raises(BadInput, match="all canaries"):
-        train_with_diracs(
+        train_with_dirac_canaries(
             network(),
             samples(),
-            Diracs(torch.tensor([1, 2])),
+            DiracCanaries(torch.tensor([1, 2])),
             plan=short,
             learning_rate=0.1,
             noise=noise,

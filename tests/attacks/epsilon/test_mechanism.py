@@ -524,11 +524,11 @@ def sent(client: Client) -> Mapping[str, Tensor]:
     """What a client with given weights sends as public rows."""
     generator = torch.Generator().manual_seed(0)
     genome = Genome.parse("c4k3")
-    bottom = client.blueprint.bottom(genome, generator)
+    bottom = client.spec.bottom(genome, generator)
     plan = Plan(samples=3, batch_size=1, clip=1.0, noise_multiplier=1.0, epochs=1, rounds=1)
     state = State(
         bottom=weights(bottom),
-        head=weights(client.blueprint.head(generator)),
+        head=weights(client.spec.head(generator)),
         kept_bottom={},
         kept_head={},
         facts={"genome": str(genome), "plan": plan_facts(plan)},

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from attacks.hijacking.fsha import Hijack, Hijacker, gradient_penalty
+from attacks.hijacking.fsha import FSHAConfig, Hijacker, gradient_penalty
 from attacks.hijacking.simulation import Hijacked, attack
-from attacks.hijacking.split_learning import Client, Defence, Server, draw, exchange, noise_for
+from attacks.hijacking.split_learning import Defence, Server, SplitClient, draw, exchange, noise_for
 from attacks.reconstruction.metrics import score
 from panas.data.samples import Samples
 from panas.privacy.accounting.epsilon import epsilon
@@ -19,7 +19,7 @@ from panas.privacy.noise import NoiseSource, ReproducibleNoise
 from panas.runtime.errors import BadInput
 
 CPU = torch.device("cpu")
-TINY = Hijack(
+TINY = FSHAConfig(
     width=0.0625,
     critic_width=0.0625,
     critic_blocks=1,
@@ -60,8 +60,8 @@ class Silent(Repeating):
 
 def _client(
     private: Samples, defence: Defence | None = None, noise: NoiseSource | None = None
-) -> Client:
-    return Client(
+) -> SplitClient:
+    return SplitClient(
         private,
         width=0.0625,
         batch_size=16,
@@ -74,11 +74,13 @@ def _client(
     )
 
 
-def _attack(how: Hijack, state: Path | None = None, **changes: Callable[..., object]) -> Hijacked:
+def _attack(
+    optimizer: FSHAConfig, state: Path | None = None, **changes: Callable[..., object]
+) -> Hijacked:
     return attack(
         _samples(60, 1),
         _samples(80, 2),
-        how,
+        optimizer,
         rng=np.random.default_rng(0),
         noise=Repeating(),
         state=state,
@@ -124,7 +126,7 @@ def test_a_client_hands_over_smashed_features_and_nothing_else(defence: Defence 
 
 def test_a_hijacker_is_built_without_a_client_and_asked_for_answers_only() -> None:
     hints = {**Hijacker.__init__.__annotations__, **Hijacker.answer.__annotations__}
-    assert Client not in hints.values()
+    assert SplitClient not in hints.values()
     assert isinstance(
         Hijacker(_samples(80, 2), TINY, rng=np.random.default_rng(0), device=CPU), Server
     )
@@ -224,8 +226,8 @@ def test_the_client_is_sent_the_gradient_of_the_critic_at_each_of_its_features()
 @pytest.mark.parametrize("shape", [(1, 14, 14), (1, 28, 28), (3, 32, 32), (2, 9, 17)])
 def test_any_image_shape(shape: tuple[int, int, int]) -> None:
     private, public = _samples(20, 1, shape), _samples(20, 2, shape)
-    how = replace(TINY, iterations=1, scored=3)
-    found = attack(private, public, how, rng=np.random.default_rng(0))
+    optimizer = replace(TINY, iterations=1, scored=3)
+    found = attack(private, public, optimizer, rng=np.random.default_rng(0))
     assert found.reconstructions.shape == (3, *shape)
     assert float(found.reconstructions.abs().max()) <= 1
 
@@ -282,29 +284,32 @@ def test_it_learns_nothing_from_a_client_that_sends_independent_noise() -> None:
 def test_a_trial_that_was_killed_goes_on_as_if_nothing_had_happened(
     target: float, tmp_path: Path
 ) -> None:
-    how, state = replace(TINY, epsilon=float(target), delta=1e-3), tmp_path / "state.safetensors"
+    optimizer, state = (
+        replace(TINY, epsilon=float(target), delta=1e-3),
+        tmp_path / "state.safetensors",
+    )
 
     def die(point: object) -> None:
         if getattr(point, "iteration", 0) == 4:
             raise KeyboardInterrupt
 
-    whole = _attack(how)
+    whole = _attack(optimizer)
     with pytest.raises(KeyboardInterrupt):
-        _attack(how, state, progress=die)
-    resumed = _attack(how, state)
+        _attack(optimizer, state, progress=die)
+    resumed = _attack(optimizer, state)
     assert torch.equal(whole.reconstructions, resumed.reconstructions)
     assert whole.curve == resumed.curve
     assert whole.score.intervals == resumed.score.intervals
-    again = _attack(how, state)
+    again = _attack(optimizer, state)
     assert torch.equal(again.reconstructions, resumed.reconstructions)
     assert again.seconds == resumed.seconds
     with pytest.raises(BadInput, match="other settings"):
-        _attack(replace(how, penalty=1.0), state)
+        _attack(replace(optimizer, penalty=1.0), state)
 
 
 def test_the_result_names_the_price_of_the_weights() -> None:
-    how = replace(TINY, epsilon=8.0, delta=1e-3)
-    found = _attack(how)
+    optimizer = replace(TINY, epsilon=8.0, delta=1e-3)
+    found = _attack(optimizer)
     assert found.noise_multiplier > 0
     assert 7 < found.epsilon <= 8
     event = SampledGaussian(16 / 60, found.noise_multiplier, 6)

@@ -15,14 +15,14 @@ from attacks.threats.knowledge import MaliciousHead
 from attacks.threats.observation import Observation, class_means
 from dprbft.messages import Broadcast
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint, Bottom, Head
+from panas.architecture.network import Bottom, Head, NetworkSpec
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import torch_generator
-from panas.training.sgd import Optimisation, accuracy, fit, represent
+from panas.training.sgd import OptimizerConfig, accuracy, fit, represent
 
 GENOME = Genome.parse("c8k3-max-c16k3")
-BLUEPRINT = Blueprint(shape=(1, 6, 6), classes=3, width=12)
+BLUEPRINT = NetworkSpec(shape=(1, 6, 6), classes=3, width=12)
 QUICK = Making(epochs=12, learning_rate=0.01, batch_size=20)
 
 
@@ -39,17 +39,17 @@ def samples(n: int, seed: int) -> Samples:
 PUBLIC, PRIVATE = samples(120, 0), samples(60, 1)
 
 
-def make(how: Making = QUICK, seed: int = 0) -> tuple[Head, MaliciousHead]:
+def make(optimizer: Making = QUICK, seed: int = 0) -> tuple[Head, MaliciousHead]:
     rng = np.random.default_rng(seed)
-    return make_malicious_head(BLUEPRINT, GENOME, PUBLIC, rng=rng, how=how)
+    return make_malicious_head(BLUEPRINT, GENOME, PUBLIC, rng=rng, config=optimizer)
 
 
 def play(head: Head, seed: int = 9) -> Bottom:
     """An honest client: a bottom of its own, trained under the head that it was sent."""
     rng = np.random.default_rng(seed)
     bottom = BLUEPRINT.bottom(GENOME, torch_generator(rng))
-    how = Optimisation(learning_rate=0.01, optimiser="adam", batch_size=20, epochs=20)
-    fit(bottom, copy.deepcopy(head), PRIVATE, how=how, rng=rng, train_head=False)
+    optimizer = OptimizerConfig(learning_rate=0.01, optimiser="adam", batch_size=20, epochs=20)
+    fit(bottom, copy.deepcopy(head), PRIVATE, config=optimizer, rng=rng, train_head=False)
     return bottom.eval()
 
 
@@ -141,7 +141,7 @@ def test_it_starts_where_it_is_told_repeats_by_seed_and_tells_its_progress() -> 
         GENOME,
         PUBLIC,
         rng=np.random.default_rng(0),
-        how=replace(QUICK, epochs=2),
+        config=replace(QUICK, epochs=2),
         start=start,
         on_epoch=lambda done, of: told.append((done, of)),
     )

@@ -26,11 +26,11 @@ from attacks.inference.membership import (
 )
 from attacks.inference.roc import roc
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint
+from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
-from panas.training.sgd import Optimisation
+from panas.training.sgd import OptimizerConfig
 
 
 def images(n: int, seed: int = 0) -> Samples:
@@ -146,8 +146,8 @@ def test_lira_finds_what_a_loss_threshold_cannot_and_neither_finds_what_is_not_t
 
 TRAINER = GenomeTrainer(
     genome=Genome.parse("c8k3-c8k3"),
-    blueprint=Blueprint(shape=(1, 4, 4), classes=2, width=16, head_init="random", unit=False),
-    how=Optimisation(learning_rate=0.02, optimiser="adam", batch_size=16, epochs=3),
+    spec=NetworkSpec(shape=(1, 4, 4), classes=2, width=16, head_init="random", unit=False),
+    optimizer=OptimizerConfig(learning_rate=0.02, optimiser="adam", batch_size=16, epochs=3),
 )
 
 

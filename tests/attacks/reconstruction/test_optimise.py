@@ -20,14 +20,14 @@ from attacks.reconstruction.optimise import (
 from attacks.threats.knowledge import WhiteBox
 from attacks.threats.observation import Observation, class_means
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint
+from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
 from panas.privacy.release.mechanisms import Kind
 from panas.runtime.errors import BadInput
 from panas.training.sgd import represent
 
 GENOME = Genome.parse("c8k3-max-c16k3")
-BLUEPRINT = Blueprint(shape=(1, 6, 6), classes=3, width=24)
+BLUEPRINT = NetworkSpec(shape=(1, 6, 6), classes=3, width=24)
 BOTTOM = BLUEPRINT.bottom(GENOME, torch.Generator().manual_seed(0)).eval()
 FAST = Inversion(steps=12, starts=("nearest", "class mean"))
 
@@ -47,8 +47,8 @@ def rows(kind: Kind = "raw_rows", m: float | None = None) -> Observation[WhiteBo
     return Observation(0, kind, arrays, m, WhiteBox(BOTTOM), PUBLIC)
 
 
-def run(seen: Observation[WhiteBox], how: Inversion = FAST, seed: int = 0) -> torch.Tensor:
-    return optimise(seen, rng=np.random.default_rng(seed), how=how)
+def run(seen: Observation[WhiteBox], optimizer: Inversion = FAST, seed: int = 0) -> torch.Tensor:
+    return optimise(seen, rng=np.random.default_rng(seed), config=optimizer)
 
 
 def distances(x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
@@ -116,8 +116,8 @@ def test_an_image_is_the_same_in_any_batch() -> None:
 
 def test_as_noise_grows_images_stay_at_the_same_class_mean() -> None:
     blind = class_means(PUBLIC.x, PUBLIC)[PRIVATE.y]
-    how = Inversion(steps=60, starts=("class mean",), variation=0.0)
-    near, far = (run(rows("noisy_rows", m), how) for m in (1e-6, 1e3))
+    optimizer = Inversion(steps=60, starts=("class mean",), variation=0.0)
+    near, far = (run(rows("noisy_rows", m), optimizer) for m in (1e-6, 1e3))
     assert float((far - blind).abs().max()) < 0.01
     assert float((near - blind).abs().max()) > 0.1
 
@@ -138,16 +138,16 @@ def test_the_clients_weights_are_only_read() -> None:
 
 def test_progress_is_told_and_a_seed_repeats() -> None:
     told: list[tuple[int, int]] = []
-    how = replace(FAST, batch=4, starts=("noise",))
+    optimizer = replace(FAST, batch=4, starts=("noise",))
     a = optimise(
         rows(),
         rng=np.random.default_rng(0),
-        how=how,
+        config=optimizer,
         on_progress=lambda done, of: told.append((done, of)),
     )
     assert told == [(4, 11), (8, 11), (11, 11)]
-    assert torch.equal(a, run(rows(), how))
-    assert not torch.equal(a, run(rows(), how, seed=1))
+    assert torch.equal(a, run(rows(), optimizer))
+    assert not torch.equal(a, run(rows(), optimizer, seed=1))
 
 
 def test_settings_out_of_range_are_refused() -> None:

@@ -5,13 +5,13 @@ import torch
 from attacks.threats.knowledge import LeakedPairs, Shadow, WhiteBox, shadow
 from attacks.threats.observation import Observation
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint
+from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
-from panas.training.sgd import Optimisation, represent
+from panas.training.sgd import OptimizerConfig, represent
 
 GENOME = Genome.parse("c8k3-max-c8k3")
-BLUEPRINT = Blueprint(shape=(1, 4, 4), classes=3, width=6)
+BLUEPRINT = NetworkSpec(shape=(1, 4, 4), classes=3, width=6)
 
 
 def _samples(n: int, seed: int = 1) -> Samples:
@@ -38,11 +38,11 @@ def test_a_shadow_is_another_network_that_serves_the_same_head() -> None:
     head = BLUEPRINT.head(g)
     before = [p.clone() for p in head.parameters()]
     client = WhiteBox(BLUEPRINT.bottom(GENOME, g))
-    how = Optimisation(learning_rate=0.01, optimiser="adam", batch_size=16, epochs=60)
+    optimizer = OptimizerConfig(learning_rate=0.01, optimiser="adam", batch_size=16, epochs=60)
 
     def attempt(seed: int) -> Shadow:
         rng = np.random.default_rng(seed)
-        return shadow(GENOME, BLUEPRINT, head, public, rng=rng, how=how)
+        return shadow(GENOME, BLUEPRINT, head, public, rng=rng, optimizer=optimizer)
 
     first, second = attempt(0), attempt(1)
     assert all(torch.equal(a, b) for a, b in zip(before, head.parameters(), strict=True))

@@ -33,12 +33,12 @@ def built(config: RunConfig, run: Path) -> Client:
 
 
 def fresh(client: Client) -> tuple[State, Broadcast]:
-    bottom = client.blueprint.bottom(GENOME, torch_generator(stream(0)))
-    head = client.blueprint.head(torch_generator(stream(1)))
+    bottom = client.spec.bottom(GENOME, torch_generator(stream(0)))
+    head = client.spec.head(torch_generator(stream(1)))
     facts = {
         "genome": str(GENOME),
         "setting": SETTING,
-        "histogram": [5.0] * client.blueprint.classes,
+        "histogram": [5.0] * client.spec.classes,
         "plan": None,
         "round": 0,
         "charges": 0,
@@ -72,7 +72,7 @@ def test_a_method_keeps_the_protocol(name: str, tiny: Callable[..., RunConfig], 
     assert not all(torch.equal(trained.bottom[k], state.bottom[k]) for k in state.bottom)
     releases = []
     if message is not None:
-        width, classes = client.blueprint.width, client.blueprint.classes
+        width, classes = client.spec.width, client.spec.classes
         releases = [Release.from_bytes(message.to_bytes(), width=width, classes=classes)]
     answer = method.server_round(client.config, releases, broadcast, 1, stream(0, "server"))
     assert answer.round == 1
@@ -192,7 +192,7 @@ def scores(monkeypatch: pytest.MonkeyPatch, table: dict[float, tuple[float, floa
 
 
 def head_of(client: Client, value: float) -> Head:
-    head = Head(client.blueprint.width, client.blueprint.classes)
+    head = Head(client.spec.width, client.spec.classes)
     with torch.no_grad():
         head.linear.weight.fill_(value)
     return head
@@ -226,7 +226,7 @@ def test_validation_chooses_and_ties_go_to_the_lower_loss(
 def test_nothing_is_chosen_by_the_test_split(tiny: Callable[..., RunConfig], tmp_path: Path):
     client = built(tiny(), tmp_path)
     state, broadcast = fresh(client)
-    y = (client.data.test.y + 1) % client.blueprint.classes
+    y = (client.data.test.y + 1) % client.spec.classes
     other = replace(client.data, test=Samples(client.data.test.x, y, client.data.test.classes))
     chosen = []
     for c in (client, replace(client, data=other)):

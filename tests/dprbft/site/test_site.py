@@ -16,7 +16,7 @@ from panas.architecture.genome import Genome
 from panas.architecture.network import Head
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian, RandomizedResponse
-from panas.privacy.plan import cost, release_multiplier
+from panas.privacy.plan import epsilon_of, release_multiplier
 from panas.privacy.release.mechanisms import flip_for
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.seeds import stream, torch_generator
@@ -26,8 +26,8 @@ SETTING = {"learning_rate": 0.5, "noise_multiplier": 1e-6, "clip": 1.0, "batch_s
 
 
 def state_of(client: Client, **facts: object) -> State:
-    bottom = client.blueprint.bottom(GENOME, torch_generator(stream(0)))
-    head = client.blueprint.head(torch_generator(stream(1)))
+    bottom = client.spec.bottom(GENOME, torch_generator(stream(0)))
+    head = client.spec.head(torch_generator(stream(1)))
     b, h = weights(bottom), weights(head)
     known = {
         "genome": str(GENOME),
@@ -63,7 +63,7 @@ def test_a_state_survives_its_bytes(client: Client):
     _, kept = back.kept(client)
     assert torch.equal(kept.linear.weight, 2 * head.linear.weight)
     x = client.data.test.inputs()
-    assert bottom(x).shape == (len(x), client.blueprint.width)
+    assert bottom(x).shape == (len(x), client.spec.width)
 
 
 def test_a_plan_survives_the_facts(client: Client):
@@ -109,7 +109,7 @@ def test_the_first_plan_fits_the_budget_and_what_was_spent(client: Client):
     charge(client, Gaussian(6.0), "search")
     plan = current_plan(client, state_of(client))
     assert (plan.rounds, plan.releases) == (2, 2)
-    total = cost([Gaussian(6.0), *plan.events()], client.budget)
+    total = epsilon_of([Gaussian(6.0), *plan.events()], client.budget)
     assert 0.98 * client.budget.epsilon < total <= client.budget.epsilon
 
 
@@ -119,7 +119,7 @@ def test_more_noise_than_the_least_is_kept_and_buys_sharper_releases(client: Cli
     plan = current_plan(client, state_of(client, setting=loud))
     assert plan.noise_multiplier == pytest.approx(3 * least.noise_multiplier)
     assert plan.release_noise < least.release_noise
-    assert cost(plan.events(), client.budget) <= client.budget.epsilon
+    assert epsilon_of(plan.events(), client.budget) <= client.budget.epsilon
 
 
 def test_a_plan_goes_on_while_every_charge_is_accounted_for(client: Client):
@@ -143,7 +143,7 @@ def test_a_charge_that_no_round_accounts_for_raises_all_noise_that_is_left(
     assert factor > 1.02
     assert stretched.release_noise / rest.release_noise == pytest.approx(factor)
     spent = client.ledger.account(0).protected()
-    assert cost([*spent, *stretched.events()], client.budget) <= client.budget.epsilon
+    assert epsilon_of([*spent, *stretched.events()], client.budget) <= client.budget.epsilon
 
 
 def test_a_death_in_the_first_round_raises_all_noise_alike(client: Client):
@@ -203,9 +203,9 @@ def test_noisy_rows_are_planned_for_one_record_which_leaves_once(
     assert epsilon([label], 0.0001, relation="replace-one") <= half + 1e-6
     assert flip_for(half, 10) == schedule.flip
     plan = current_plan(client, state_of(client))
-    share = cost([plan.release_event], client.budget, relation="replace-one")
+    share = epsilon_of([plan.release_event], client.budget, relation="replace-one")
     assert share >= 0.98 * p.release_share * p.epsilon
-    total = cost(plan.events(), client.budget, relation="replace-one")
+    total = epsilon_of(plan.events(), client.budget, relation="replace-one")
     assert 0.98 * p.epsilon < total <= p.epsilon
     # After a round's release the same record stays planned for, while there are rounds.
     rest = dataclasses.replace(plan, rounds=1)
@@ -226,7 +226,7 @@ def test_one_rule_says_whether_the_head_moves(
     tiny: Callable[..., RunConfig], tmp_path: Path, changes: dict, moves: bool
 ):
     client = build_client(tiny(**changes), 0, tmp_path, "cpu")
-    assert client.train_head == client.blueprint.head_moves == moves
+    assert client.train_head == client.spec.head_moves == moves
     state = state_of(client)
     bottom, head = state.networks(client)
     train_locally(client, state, bottom, head, 1)
@@ -256,7 +256,7 @@ def test_settings_need_search_and_tuning(client: Client, tmp_path: Path):
 
 
 def test_weights_that_blew_up_are_refused(client: Client):
-    bottom = client.blueprint.bottom(GENOME, torch_generator(stream(0)))
+    bottom = client.spec.bottom(GENOME, torch_generator(stream(0)))
     check_finite(bottom, 0)
     with torch.no_grad():
         next(bottom.parameters()).view(-1)[0] = torch.nan

@@ -26,7 +26,7 @@ from panas.architecture.blocks import (
 )
 from panas.architecture.cost import block_cost, cost
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint, Head, build_bottom, initialise, parameter_count
+from panas.architecture.network import Head, NetworkSpec, build_bottom, initialise, parameter_count
 from panas.architecture.space import SearchSpace
 from panas.evolution.zero_cost import PROXIES
 from panas.privacy.gradients.private import PrivateGradient
@@ -236,9 +236,9 @@ def test_counting_touches_no_random_state_and_builds_nothing_large() -> None:
 
 @pytest.mark.parametrize("name", PROXIES)
 def test_proxies_can_be_asked(name: str) -> None:
-    blueprint = Blueprint(shape=(3, 20, 16), classes=3, width=8)
-    value = PROXIES[name](GENOME, blueprint, stream(0, "test"))
-    assert value == PROXIES[name](GENOME, blueprint, stream(0, "test"))
+    spec = NetworkSpec(shape=(3, 20, 16), classes=3, width=8)
+    value = PROXIES[name](GENOME, spec, stream(0, "test"))
+    assert value == PROXIES[name](GENOME, spec, stream(0, "test"))
     assert math.isfinite(value)
 
 
@@ -247,9 +247,9 @@ def test_synaptic_flow_has_a_word_for_none() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return -100 * x
 
-    blueprint = Blueprint(shape=(3, 8, 8), classes=3, width=8)
+    spec = NetworkSpec(shape=(3, 8, 8), classes=3, width=8)
     genome = Genome((Odd(channels=3, module=Negative()),))
-    assert PROXIES["synaptic flow"](genome, blueprint, stream(0, "test")) == -math.inf
+    assert PROXIES["synaptic flow"](genome, spec, stream(0, "test")) == -math.inf
 
 
 @pytest.mark.parametrize("text", [TEXT, "se2-c8k3", "double-double", "dil6-se4-max"])

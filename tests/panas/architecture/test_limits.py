@@ -20,7 +20,7 @@ from panas.architecture.cost import block_cost, cost, latency_ms
 from panas.architecture.genome import Genome
 from panas.architecture.latency import measure, steps
 from panas.architecture.limits import LatencyTable, Limits
-from panas.architecture.network import Blueprint
+from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace, random_genome
 from panas.runtime.errors import BadInput
 
@@ -278,16 +278,14 @@ def test_the_table_ranks_genomes_as_whole_networks_do() -> None:
     blocks = (Squeeze(4), Dilated(16))
     space = SearchSpace(shape=(3, 16, 16), blocks=blocks)
     table = measure(space, width=64, classes=10)
-    blueprint = Blueprint(shape=space.shape, classes=10, width=64)
+    spec = NetworkSpec(shape=space.shape, classes=10, width=64)
     rng = np.random.default_rng(0)
     genomes = [Genome((ConvBlock(16, 3),)), *(random_genome(space, rng) for _ in range(20))]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         whole = [
-            latency_ms(
-                nn.Sequential(blueprint.bottom(g), blueprint.head(torch.Generator())), space.shape
-            )
+            latency_ms(nn.Sequential(spec.bottom(g), spec.head(torch.Generator())), space.shape)
             for g in genomes
         ]
     finally:

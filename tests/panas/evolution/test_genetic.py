@@ -23,8 +23,13 @@ from panas.architecture.blocks import ConvBlock
 from panas.architecture.genome import Genome
 from panas.architecture.space import SearchSpace, random_genome
 from panas.evolution.genetic import Individual, _accuracies, evolve, roulette, survivors
-from panas.evolution.halving import Evaluation, Job, Outcome
-from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord, Prior
+from panas.evolution.halving import Evaluation, Outcome, TrainingJob
+from panas.evolution.records import (
+    EvolutionConfig,
+    EvolutionResult,
+    GenerationRecord,
+    ZeroCostScore,
+)
 from panas.evolution.surrogate import Predictor
 from panas.evolution.variation import tournament
 from panas.runtime.errors import BadInput
@@ -333,7 +338,7 @@ def run(
     config: EvolutionConfig = CONFIG,
     journal: Journal | None = None,
     size: Callable[[Genome], float] | None = None,
-    prior: Prior | None = None,
+    prior: ZeroCostScore | None = None,
 ) -> EvolutionResult:
     return evolve(
         space,
@@ -351,11 +356,14 @@ def populations(journal: Journal) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("size", [None, by_size], ids=["accuracy", "and size"])
-@pytest.mark.parametrize("prior", [None, Prior(prior_score, 7)], ids=["no prior", "prior"])
+@pytest.mark.parametrize("prior", [None, ZeroCostScore(prior_score, 7)], ids=["no prior", "prior"])
 @pytest.mark.parametrize("screening", [1, 4])
 @pytest.mark.parametrize("inherit", [False, True])
 def test_records_add_up_to_the_history(
-    size: Callable[[Genome], float] | None, prior: Prior | None, screening: int, inherit: bool
+    size: Callable[[Genome], float] | None,
+    prior: ZeroCostScore | None,
+    screening: int,
+    inherit: bool,
 ) -> None:
     config = replace(CONFIG, screening=screening, inherit=inherit)
     journal, fitness = Journal(None, {}), Curves()
@@ -468,7 +476,7 @@ def test_the_first_population_is_the_most_promising(seeding: int) -> None:
         return prior_score(genome)
 
     config = replace(CONFIG, seeding=seeding, generations=0)
-    result = run(plain, config=config, prior=Prior(score, 7))
+    result = run(plain, config=config, prior=ZeroCostScore(score, 7))
     drawn = drawn_at_first(0, 6 * seeding)
     if seeding > 1:
         best = sorted(drawn, key=prior_score, reverse=True)[:6]
@@ -484,7 +492,7 @@ def test_the_first_population_is_the_most_promising(seeding: int) -> None:
 
 def test_between_equals_the_prior_decides() -> None:
     journal = Journal(None, {})
-    flat = run(lambda _: 0.5, journal=journal, prior=Prior(prior_score, 7))
+    flat = run(lambda _: 0.5, journal=journal, prior=ZeroCostScore(prior_score, 7))
     everyone = [Genome.parse(e.genome) for e in flat.history]
     assert flat.best == max(everyone, key=prior_score)
     top = sorted(range(len(everyone)), key=lambda i: prior_score(everyone[i]), reverse=True)[:6]
@@ -492,7 +500,9 @@ def test_between_equals_the_prior_decides() -> None:
     # A better accuracy beats any prior, and who is no equal of anybody is not scored.
     unequal = Journal(None, {})
     config = replace(CONFIG, seeding=1)
-    result = run(lambda g: unit(str(g)), config=config, journal=unequal, prior=Prior(prior_score))
+    result = run(
+        lambda g: unit(str(g)), config=config, journal=unequal, prior=ZeroCostScore(prior_score)
+    )
     assert result.fitness == max(e.fitness for e in result.history)
     assert not any(line["priors"] for line in unequal.lines)
 
@@ -502,7 +512,7 @@ def test_a_prior_that_is_no_number_for_some_does_not_stop_the_search(value: floa
     def score(genome: Genome) -> float:
         return value if "c4" in str(genome) else prior_score(genome)
 
-    result = run(lambda _: 0.5, prior=Prior(score))
+    result = run(lambda _: 0.5, prior=ZeroCostScore(score))
     chosen = "c4" in str(result.best)
     assert chosen == (value == math.inf)
 
@@ -596,7 +606,7 @@ def test_the_elite_survives_and_was_trained_to_the_end(survival: Any, seed: int)
 class LeadFails:
     """Staged: only those that stop early have an accuracy."""
 
-    def advance(self, job: Job) -> Outcome:
+    def advance(self, job: TrainingJob) -> Outcome:
         return Outcome(math.nan if job.share == 1 else prior_score(job.genome), 1, b"state")
 
 

@@ -17,7 +17,15 @@ from toy_fitness import one_that_dies, plain
 
 from panas.architecture.blocks import ConvBlock, PoolBlock
 from panas.architecture.genome import Genome
-from panas.evolution.halving import Evaluation, Evaluator, Fitness, Job, Outcome, Rules, bounded
+from panas.evolution.halving import (
+    Evaluation,
+    Evaluator,
+    Fitness,
+    HalvingConfig,
+    Outcome,
+    TrainingJob,
+    bounded,
+)
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.pool import Pool
 
@@ -45,7 +53,7 @@ class Table:
         self._stages = {share: stage for stage, share in enumerate((*rungs, 1.0))}
         self.done: list[tuple[int, int]] = []
 
-    def advance(self, job: Job) -> Outcome:
+    def advance(self, job: TrainingJob) -> Outcome:
         stage, candidate = self._stages[job.share], self._candidates[job.genome]
         assert job.state == (f"{job.genome} {stage - 1}".encode() if stage else None)
         block = job.genome.blocks[0]
@@ -133,7 +141,7 @@ def test_who_is_dropped(
 ) -> None:
     candidates, generations, rungs = search
     table = Table(candidates, RUNGS[:rungs])
-    rules = Rules(rungs=RUNGS[:rungs], keep=float(keep))
+    rules = HalvingConfig(rungs=RUNGS[:rungs], keep=float(keep))
     sizes = {genome(i): float(c.size) for i, c in enumerate(candidates)}
 
     def fresh() -> Evaluator:
@@ -174,12 +182,12 @@ def test_who_is_dropped(
 def test_without_halving_all_go_on_and_ties_go_on_together() -> None:
     same = [Candidate((0.5, 0.5), 1) for _ in range(6)]
     for keep in (0.01, 1.0):
-        evaluator = Evaluator(in_turn(Table(same, (0.5,))), Rules(rungs=(0.5,), keep=keep))
+        evaluator = Evaluator(in_turn(Table(same, (0.5,))), HalvingConfig(rungs=(0.5,), keep=keep))
         assert all(e.trained for e in evaluator.evaluate(0, [genome(i) for i in range(6)], {}))
 
 
 def evaluate(fitness: Fitness, genomes: list[Genome], **rules: float | bool) -> list[Evaluation]:
-    evaluator = Evaluator(in_turn(fitness), Rules(**rules))  # type: ignore[arg-type]
+    evaluator = Evaluator(in_turn(fitness), HalvingConfig(**rules))  # type: ignore[arg-type]
     return evaluator.evaluate(3, genomes, {})
 
 
@@ -272,7 +280,7 @@ def test_what_takes_too_long_is_a_failure() -> None:
 def test_elsewhere_than_in_a_main_thread_there_is_no_limit() -> None:
     found: list[Outcome] = []
     thread = threading.Thread(
-        target=lambda: found.append(bounded(plain, (Job(genome(1)), 1e-9))), daemon=True
+        target=lambda: found.append(bounded(plain, (TrainingJob(genome(1)), 1e-9))), daemon=True
     )
     thread.start()
     thread.join()
@@ -284,12 +292,12 @@ def test_a_death_and_an_endless_training_in_workers_are_failures() -> None:
     dead = Genome((PoolBlock("avg"), ConvBlock(8, 3)))
     genomes = [genome(0), dead, genome(1), genome(2), dead]
     with Pool(2, one_that_dies) as pool:
-        found = Evaluator(pool.survive, Rules()).evaluate(0, genomes, {})
+        found = Evaluator(pool.survive, HalvingConfig()).evaluate(0, genomes, {})
     assert [e.failed for e in found] == [False, True, False, False, True]
     assert [e.fitness for e in found if not e.failed] == [plain(genome(i)) for i in range(3)]
     assert "died" in (found[1].error or "")
     with Pool(2, endless) as pool:
-        found = Evaluator(pool.survive, Rules(seconds=0.2)).evaluate(0, genomes[2:4], {})
+        found = Evaluator(pool.survive, HalvingConfig(seconds=0.2)).evaluate(0, genomes[2:4], {})
     assert [e.failed for e in found] == [False, True]
 
 
@@ -297,9 +305,9 @@ class Inheriting:
     """Staged: notes what each job was given."""
 
     def __init__(self) -> None:
-        self.jobs: list[Job] = []
+        self.jobs: list[TrainingJob] = []
 
-    def advance(self, job: Job) -> Outcome:
+    def advance(self, job: TrainingJob) -> Outcome:
         self.jobs.append(job)
         block = job.genome.blocks[0]
         assert isinstance(block, ConvBlock)
@@ -310,7 +318,7 @@ class Inheriting:
 @pytest.mark.parametrize("inherit", [True, False])
 def test_weights_of_who_was_trained_are_there_for_children(inherit: bool) -> None:
     fitness = Inheriting()
-    rules = Rules(rungs=(0.5,), keep=0.5, inherit=inherit)
+    rules = HalvingConfig(rungs=(0.5,), keep=0.5, inherit=inherit)
     evaluator = Evaluator(in_turn(fitness), rules)
     # The first is trained alone; of the others the worst is dropped, and the last one fails.
     found = evaluator.evaluate(0, [genome(i) for i in (1, 0, 2, 3)], {})
@@ -335,4 +343,4 @@ def test_results_are_in_the_order_of_the_genomes() -> None:
     found = evaluate(plain, [genome(i) for i in numbers])
     assert [e.genome for e in found] == [str(genome(i)) for i in numbers]
     nothing: Mapping[Genome, Genome] = {}
-    assert Evaluator(in_turn(plain), Rules()).evaluate(0, [], nothing) == []
+    assert Evaluator(in_turn(plain), HalvingConfig()).evaluate(0, [], nothing) == []

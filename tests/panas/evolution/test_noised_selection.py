@@ -29,7 +29,7 @@ from panas.privacy.accounting.events import (
 )
 from panas.privacy.budget import Budget
 from panas.privacy.noise import ReproducibleNoise, SystemNoise
-from panas.privacy.plan import Plan, cost
+from panas.privacy.plan import Plan, epsilon_of
 from panas.runtime.errors import BudgetExhausted, PanasError
 from panas.runtime.seeds import stream
 
@@ -65,14 +65,14 @@ class Till:
 def test_genetic_scores_compose_to_as_many_gaussians_as_there_are_scores():
     s = scoring()
     one_each = [Gaussian(3.0)] * (s.candidates + s.trials)
-    assert cost(s.events(), BUDGET) == pytest.approx(cost(one_each, BUDGET), rel=1e-6)
+    assert epsilon_of(s.events(), BUDGET) == pytest.approx(epsilon_of(one_each, BUDGET), rel=1e-6)
     assert len(s.events()) == 3 + 4
 
 
 def test_a_random_search_is_one_selection_and_cheaper_than_composition():
     s = scoring("random", trials=0)
     assert s.events() == (PrivateSelection(Gaussian(3.0), 1, 12.0, 1.0),)
-    assert cost(s.events(), BUDGET) < cost(scoring(trials=0).events(), BUDGET)
+    assert epsilon_of(s.events(), BUDGET) < epsilon_of(scoring(trials=0).events(), BUDGET)
 
 
 @pytest.mark.parametrize("algorithm", ["genetic", "random"])
@@ -80,7 +80,7 @@ def test_a_random_search_is_one_selection_and_cheaper_than_composition():
 @pytest.mark.parametrize("spent", [(), (Gaussian(3.0),)])
 def test_calibrated_noise_is_the_least_that_fits(algorithm: str, relation: Relation, spent: tuple):
     s = calibrate_scores(scoring(algorithm), BUDGET, spent, relation)
-    total = cost([*spent, *s.events()], BUDGET, relation=relation)
+    total = epsilon_of([*spent, *s.events()], BUDGET, relation=relation)
     assert 0.98 * BUDGET.epsilon < total <= BUDGET.epsilon
 
 
@@ -88,7 +88,7 @@ def test_calibrated_noise_is_the_least_that_fits(algorithm: str, relation: Relat
 def test_candidates_trained_by_dp_sgd_fit_all_together(algorithm: str):
     s = scoring(algorithm)
     plan = calibrate_candidates(s, BUDGET, PLAN)
-    assert 0.97 * BUDGET.epsilon < cost(s.training_events(plan), BUDGET) <= BUDGET.epsilon
+    assert 0.97 * BUDGET.epsilon < epsilon_of(s.training_events(plan), BUDGET) <= BUDGET.epsilon
     assert plan.samples == PLAN.samples
 
 

@@ -18,18 +18,23 @@ from toy_fitness import RUNGS, Curves, plain, unit
 
 from panas.architecture.blocks import ConvBlock
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint
+from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
 from panas.data.samples import Samples
 from panas.evolution.fitness import TrainingFitness
 from panas.evolution.genetic import evolve
 from panas.evolution.halving import Fitness
-from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord, Prior
+from panas.evolution.records import (
+    EvolutionConfig,
+    EvolutionResult,
+    GenerationRecord,
+    ZeroCostScore,
+)
 from panas.runtime import store
 from panas.runtime.errors import BadInput
 from panas.runtime.journal import open_journal, read_journal
 from panas.runtime.pool import Pool
-from panas.training.sgd import Optimisation
+from panas.training.sgd import OptimizerConfig
 
 SHAPE = (1, 8, 8)
 SPACE = SearchSpace(shape=SHAPE, min_blocks=1, max_blocks=4, widths=(4, 8))
@@ -62,7 +67,7 @@ def search(
             rng=np.random.default_rng(5),
             workers=workers,
             size=size,
-            prior=Prior(promise, 1),
+            prior=ZeroCostScore(promise, 1),
             journal=journal,
             on_generation=on_generation,
         )
@@ -203,8 +208,8 @@ def digits_like(n: int, seed: int) -> Samples:
 TRAINING = TrainingFitness(
     digits_like(24, 1),
     digits_like(40, 2),
-    Blueprint(shape=SHAPE, classes=3, width=6),
-    Optimisation(learning_rate=0.01, optimiser="adam", batch_size=8, epochs=4, decay="cosine"),
+    NetworkSpec(shape=SHAPE, classes=3, width=6),
+    OptimizerConfig(learning_rate=0.01, optimiser="adam", batch_size=8, epochs=4, decay="cosine"),
     7,
     0,
 )

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint
+from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
 from panas.data.samples import Samples
 from panas.data.search_split import private_data, proxy_data
@@ -15,20 +15,20 @@ from panas.evolution.records import EvolutionConfig
 from panas.evolution.site_search import search_architecture
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
-from panas.privacy.plan import cost
+from panas.privacy.plan import epsilon_of
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.seeds import stream
-from panas.training.sgd import Optimisation
-from panas.tuning.objective import Schedule, deployable, tune_settings
+from panas.training.sgd import OptimizerConfig
+from panas.tuning.objective import TrainingSchedule, tune_settings, warm_started
 from panas.tuning.space import TuningSpace
 from panas.tuning.trial import TrialRecord, TuningConfig
 
 SHAPE = (1, 8, 8)
 CPU = torch.device("cpu")
-BLUEPRINT = Blueprint(shape=SHAPE, classes=4, width=8)
+BLUEPRINT = NetworkSpec(shape=SHAPE, classes=4, width=8)
 GENOME = Genome.parse("c4k3-max-c4k3")
 BUDGET = Budget(4.0, 1e-5)
-SCHEDULE = Schedule(samples=60, epochs=1, rounds=2, releases=2, release_share=0.3)
+SCHEDULE = TrainingSchedule(samples=60, epochs=1, rounds=2, releases=2, release_share=0.3)
 
 
 def numbered(n: int, classes: int = 4) -> Samples:
@@ -99,10 +99,10 @@ def test_the_papers_search_split_is_divided_five_to_one_to_one():
 def found(client: int = 0, seed: int = 0, population: int = 3):
     return search_architecture(
         proxy(),
-        blueprint=BLUEPRINT,
+        spec=BLUEPRINT,
         space=SearchSpace(shape=SHAPE, max_blocks=4, widths=(4, 8)),
         config=EvolutionConfig(population=population, generations=1),
-        how=Optimisation(optimiser="adam", learning_rate=0.01, epochs=1),
+        optimizer=OptimizerConfig(optimiser="adam", learning_rate=0.01, epochs=1),
         seed=seed,
         client=client,
         device=CPU,
@@ -124,16 +124,16 @@ SPACE = TuningSpace(learning_rate=(0.1, 1.0), clip=(0.5, 2.0), batch_sizes=(20, 
 
 def tuned(
     budget: Budget = BUDGET,
-    schedule: Schedule = SCHEDULE,
+    schedule: TrainingSchedule = SCHEDULE,
     trials: int = 3,
     on_trial=None,
-    warm: Optimisation | None = None,
+    warm: OptimizerConfig | None = None,
     client: int = 0,
 ):
     return tune_settings(
         proxy(),
         GENOME,
-        blueprint=BLUEPRINT,
+        spec=BLUEPRINT,
         space=SPACE,
         config=TuningConfig(initial=2, trials=trials),
         budget=budget,
@@ -150,7 +150,9 @@ def tuned(
 
 def test_every_trial_would_fit_the_budget_after_what_is_spent():
     spent = (Gaussian(5.0),)
-    schedule = Schedule(samples=60, epochs=1, rounds=2, releases=2, release_share=0.3, spent=spent)
+    schedule = TrainingSchedule(
+        samples=60, epochs=1, rounds=2, releases=2, release_share=0.3, spent=spent
+    )
     seen: list[TrialRecord] = []
     result = tuned(schedule=schedule, on_trial=seen.append)
     assert result.trials == tuple(seen)
@@ -158,7 +160,7 @@ def test_every_trial_would_fit_the_budget_after_what_is_spent():
         s = trial.setting
         plan = schedule.plan(BUDGET, s.batch_size, s.clip)
         assert s.noise_multiplier >= 0.999 * plan.noise_multiplier
-        assert cost([*spent, *plan.events()], BUDGET) <= BUDGET.epsilon
+        assert epsilon_of([*spent, *plan.events()], BUDGET) <= BUDGET.epsilon
         assert trial.status == "done"
 
 
@@ -174,10 +176,10 @@ def test_a_budget_that_fits_nothing_says_what_it_should_afford():
 
 
 def test_all_clients_deploy_with_the_same_head_but_their_own_bottom():
-    def deployed(client: int, warm: Optimisation | None = None, public: Samples = PUBLIC):
-        return deployable(
+    def deployed(client: int, warm: OptimizerConfig | None = None, public: Samples = PUBLIC):
+        return warm_started(
             GENOME,
-            blueprint=BLUEPRINT,
+            spec=BLUEPRINT,
             public=public,
             warm=warm,
             train_head=False,
@@ -193,7 +195,7 @@ def test_all_clients_deploy_with_the_same_head_but_their_own_bottom():
     assert torch.equal(weights(head_a), weights(head_b))
     assert not torch.equal(weights(a), weights(b))
     assert torch.equal(weights(a), weights(deployed(0)[0]))
-    adam = Optimisation(optimiser="adam", learning_rate=0.01, epochs=1)
+    adam = OptimizerConfig(optimiser="adam", learning_rate=0.01, epochs=1)
     warm, head = deployed(0, adam)
     assert not torch.equal(weights(a), weights(warm))
     assert torch.equal(weights(head_a), weights(head))

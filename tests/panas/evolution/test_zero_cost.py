@@ -1,4 +1,4 @@
-"""Scores without data: functions of genome, blueprint and generator, in any process."""
+"""Scores without data: functions of genome, network spec and generator, in any process."""
 
 import subprocess
 import sys
@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint
+from panas.architecture.network import NetworkSpec
 from panas.evolution.zero_cost import PROXIES, score
 from panas.runtime.seeds import stream
 
 GENOME = Genome.parse("c16k3-max-c32k3")
-BLUEPRINT = Blueprint(shape=(1, 8, 8), classes=10, width=16)
+BLUEPRINT = NetworkSpec(shape=(1, 8, 8), classes=10, width=16)
 
 
-def scored(name: str, genome: Genome = GENOME, blueprint: Blueprint = BLUEPRINT) -> float:
-    return PROXIES[name](genome, blueprint, stream(0, "test"))
+def scored(name: str, genome: Genome = GENOME, spec: NetworkSpec = BLUEPRINT) -> float:
+    return PROXIES[name](genome, spec, stream(0, "test"))
 
 
 @pytest.mark.parametrize("name", PROXIES)
@@ -34,15 +34,15 @@ def test_a_proxy_is_a_function_of_its_arguments(name: str):
 @pytest.mark.parametrize(
     "blueprint",
     [
-        Blueprint(shape=(3, 9, 5), classes=2, width=8, norm="batch", unit=False),
-        Blueprint(shape=(1, 1, 1), classes=1, width=4),
-        Blueprint(shape=(1, 8, 8), classes=40, width=40, head_init="random"),
-        Blueprint(shape=(1, 1, 30), classes=2, width=8, norm="group", unit=True),
+        NetworkSpec(shape=(3, 9, 5), classes=2, width=8, norm="batch", unit=False),
+        NetworkSpec(shape=(1, 1, 1), classes=1, width=4),
+        NetworkSpec(shape=(1, 8, 8), classes=40, width=40, head_init="random"),
+        NetworkSpec(shape=(1, 1, 30), classes=2, width=8, norm="group", unit=True),
     ],
 )
-def test_a_proxy_works_with_every_norm_head_and_shape(name: str, blueprint: Blueprint):
-    found = scored(name, Genome.parse("c4k3-c8k5"), blueprint)
-    if blueprint.shape != (1, 1, 1) or name != "activation agreement":  # a pixel has few patterns
+def test_a_proxy_works_with_every_norm_head_and_shape(name: str, spec: NetworkSpec):
+    found = scored(name, Genome.parse("c4k3-c8k5"), spec)
+    if spec.shape != (1, 1, 1) or name != "activation agreement":  # a pixel has few patterns
         assert np.isfinite(found)
 
 
@@ -52,10 +52,10 @@ def test_the_score_is_a_share_and_the_same_in_every_process_at_any_number_of_thr
     code = (
         "import torch; torch.set_num_threads(2)\n"
         "from panas.architecture.genome import Genome\n"
-        "from panas.architecture.network import Blueprint\n"
+        "from panas.architecture.network import NetworkSpec\n"
         "from panas.evolution.zero_cost import score\n"
         "from panas.runtime.seeds import stream\n"
-        "b = Blueprint(shape=(1, 8, 8), classes=10, width=16)\n"
+        "b = NetworkSpec(shape=(1, 8, 8), classes=10, width=16)\n"
         "print(repr(score(Genome.parse('c16k3-max-c32k3'), b, stream(0, 'test'))))\n"
         "assert torch.get_num_threads() == 2"
     )
@@ -68,9 +68,9 @@ def test_the_score_tells_networks_that_learn_from_networks_that_hardly_do():
     # Measured on digits (`python -m benchmarks.data_free`): about .9 and .8 against .1 and .3.
     good = ("c16k3-c64k5-c16k3-c64k5", "c32k3-c64k3-c64k3-c16k5-c32k3-avg")
     bad = ("c16k3-avg-avg", "c16k5-max-max")
-    blueprint = Blueprint(shape=(1, 8, 8), classes=10, width=64)
+    spec = NetworkSpec(shape=(1, 8, 8), classes=10, width=64)
 
     def of(genomes: tuple[str, ...]) -> list[float]:
-        return [score(Genome.parse(g), blueprint, stream(0, g)) for g in genomes]
+        return [score(Genome.parse(g), spec, stream(0, g)) for g in genomes]
 
     assert min(of(good)) > max(of(bad))

@@ -22,8 +22,8 @@ from panas.privacy.plan import (
     cost,
     least_noise,
     release_multiplier,
-    sharpen_releases,
-    stretch,
+    rescale_noise,
+    tighten_release_noise,
 )
 from panas.runtime.errors import BadInput, BudgetExhausted
 
@@ -127,7 +127,7 @@ def test_charged_event_by_event_the_ledger_never_exceeds_the_budget(
             for _ in range(orphans):
                 # The process dies after the charge, and what is left is planned again.
                 charge(plan.training_event)
-                plan = stretch(plan, budget, ledger.account(0).protected())
+                plan = rescale_noise(plan, budget, ledger.account(0).protected())
         except BudgetExhausted:
             assert ledger.account(0).spent() <= budget.epsilon
             return
@@ -149,7 +149,7 @@ def test_what_is_spent_is_respected(case: tuple[Budget, Plan, float], orphans: i
     spent = (plan.training_event,) * orphans
     try:
         again = solve(budget, draft, share, spent)
-        longer = stretch(plan, budget, spent)
+        longer = rescale_noise(plan, budget, spent)
     except BudgetExhausted:
         return
     for new in (again, longer):
@@ -168,14 +168,14 @@ def test_what_a_dead_process_spent_is_planned_around() -> None:
     )
     plan = solvable(budget, draft, 0.3)
     spent = (plan.training_event, plan.training_event)
-    longer = stretch(plan, budget, spent)
+    longer = rescale_noise(plan, budget, spent)
     assert plan.release_noise is not None
     assert longer.release_noise is not None
     factor = longer.noise_multiplier / plan.noise_multiplier
     assert factor > 1.05
     assert longer.release_noise / plan.release_noise == pytest.approx(factor)
     assert 0.99 * budget.epsilon <= cost([*spent, *longer.events()], budget) <= budget.epsilon
-    assert stretch(plan, budget, ()) == plan
+    assert rescale_noise(plan, budget, ()) == plan
     again = solvable(budget, draft, 0.3, spent)
     assert 0.99 * budget.epsilon <= cost([*spent, *again.events()], budget) <= budget.epsilon
 
@@ -217,10 +217,10 @@ def test_noisy_rows_are_planned_under_replace_one(releases: int) -> None:
         assert plan.release_event == NoisyRows(plan.release_noise, 0.4, 10)
         rows = epsilon([plan.release_event], budget.delta, relation="replace-one")
         assert 0.58 * budget.epsilon <= rows <= 0.6 * budget.epsilon
-        sharper = sharpen_releases(replace(plan, noise_multiplier=20.0), budget)
+        sharper = tighten_release_noise(replace(plan, noise_multiplier=20.0), budget)
         assert sharper.release_noise is not None
         assert sharper.release_noise < plan.release_noise
-        longer = stretch(plan, budget, [plan.training_event])
+        longer = rescale_noise(plan, budget, [plan.training_event])
         assert longer.flip == plan.flip
         spent = [plan.training_event, *longer.events()]
         assert cost(spent, budget, relation="replace-one") <= budget.epsilon
@@ -253,16 +253,16 @@ def test_sharper_releases_use_what_training_leaves() -> None:
     )
     plan = solve(budget, draft, 0.2)
     noisier = replace(plan, noise_multiplier=1.5 * plan.noise_multiplier)
-    sharper = sharpen_releases(noisier, budget)
+    sharper = tighten_release_noise(noisier, budget)
     assert sharper.release_noise is not None
     assert plan.release_noise is not None
     assert sharper.release_noise < plan.release_noise
     assert sharper.noise_multiplier == noisier.noise_multiplier
     assert 0.99 * budget.epsilon <= cost(sharper.events(), budget) <= budget.epsilon
     # Nothing is left to sharpen with where the plan is tight, or has no release.
-    assert cost(sharpen_releases(plan, budget).events(), budget) <= budget.epsilon
+    assert cost(tighten_release_noise(plan, budget).events(), budget) <= budget.epsilon
     silent = replace(plan, releases=0, release_noise=None)
-    assert sharpen_releases(silent, budget) == silent
+    assert tighten_release_noise(silent, budget) == silent
 
 
 @pytest.mark.parametrize("spent", [(Gaussian(1.0),), (Unprotected(),)])
@@ -272,7 +272,7 @@ def test_a_budget_that_is_spent_affords_nothing(spent: tuple[Event, ...]) -> Non
     with pytest.raises(BudgetExhausted, match="raise"):
         solve(budget, draft, 0.3, spent)
     with pytest.raises(BudgetExhausted):
-        stretch(draft, budget, spent)
+        rescale_noise(draft, budget, spent)
 
 
 def test_a_tiny_budget_affords_nothing() -> None:

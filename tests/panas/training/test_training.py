@@ -18,8 +18,8 @@ from panas.privacy.plan import Plan
 from panas.runtime.errors import BadInput
 from panas.runtime.store import pack_tensors, unpack_tensors
 from panas.training.sgd import (
-    Fitting,
-    Optimisation,
+    OptimizerConfig,
+    Trainer,
     accuracy,
     fit,
     fit_private,
@@ -28,7 +28,7 @@ from panas.training.sgd import (
 )
 
 SHAPE = (1, 6, 7)
-SGD = Optimisation(learning_rate=0.5)
+SGD = OptimizerConfig(learning_rate=0.5)
 
 
 class NoNoise(ReproducibleNoise):
@@ -106,7 +106,7 @@ def test_without_noise_dp_training_is_a_naive_loop_step_by_step(
         bottom, head = networks()
         plan = plan_for(15, batch_size, clip, epochs)
         noise = NoNoise(np.random.default_rng(8))
-        fit_private(bottom, head, samples, plan=plan, how=SGD, noise=noise)
+        fit_private(bottom, head, samples, plan=plan, optimizer=SGD, noise=noise)
         error = (flat(bottom, head) - expected[plan.steps - 1]).norm()
         assert float(error) < 1e-5 * float(moved)
 
@@ -115,7 +115,9 @@ def test_rate_one_and_a_huge_clip_are_full_batch_gradient_descent() -> None:
     samples = data(15)
     bottom, head = networks()
     plan = plan_for(15, 15, 1e6, epochs=4)
-    fit_private(bottom, head, samples, plan=plan, how=SGD, noise=NoNoise(np.random.default_rng(0)))
+    fit_private(
+        bottom, head, samples, plan=plan, optimizer=SGD, noise=NoNoise(np.random.default_rng(0))
+    )
     b, h = networks()
     optimiser = torch.optim.SGD([*b.parameters(), *h.parameters()], lr=0.5)
     for _ in range(4):
@@ -134,7 +136,9 @@ def test_dp_training_repeats_from_a_seed_and_never_from_the_systems_entropy() ->
         SystemNoise(),
     ):
         bottom, head = networks()
-        fit_private(bottom, head, data(15), plan=plan_for(15, 5, 1.0, 1), how=SGD, noise=noise)
+        fit_private(
+            bottom, head, data(15), plan=plan_for(15, 5, 1.0, 1), optimizer=SGD, noise=noise
+        )
         ends.append(flat(bottom, head))
     assert torch.equal(ends[0], ends[1])
     assert not torch.equal(ends[2], ends[3])
@@ -143,7 +147,7 @@ def test_dp_training_repeats_from_a_seed_and_never_from_the_systems_entropy() ->
 def test_a_plan_is_for_its_samples() -> None:
     with pytest.raises(BadInput, match="15 samples"):
         fit_private(
-            *networks(), data(14), plan=plan_for(15, 5, 1.0, 1), how=SGD, noise=SystemNoise()
+            *networks(), data(14), plan=plan_for(15, 5, 1.0, 1), optimizer=SGD, noise=SystemNoise()
         )
 
 
@@ -157,13 +161,13 @@ def test_a_fixed_head_stays_where_it_is(private: bool) -> None:
             head,
             data(15),
             plan=plan_for(15, 5, 1.0, 1),
-            how=SGD,
+            optimizer=SGD,
             noise=SystemNoise(),
             train_head=False,
         )
     else:
         rng = np.random.default_rng(0)
-        fit(bottom, head, data(15), how=SGD, rng=rng, train_head=False)
+        fit(bottom, head, data(15), optimizer=SGD, rng=rng, train_head=False)
     assert torch.equal(flat(head), before)
     assert not torch.equal(flat(bottom), bottom_before)
 
@@ -171,9 +175,9 @@ def test_a_fixed_head_stays_where_it_is(private: bool) -> None:
 @pytest.mark.parametrize("batch_size", [1, 4, 15, 99])
 def test_plain_training_is_shuffled_mini_batch_sgd(batch_size: int) -> None:
     samples = data(15)
-    how = Optimisation(learning_rate=0.1, momentum=0.5, batch_size=batch_size, epochs=2)
+    optimizer = OptimizerConfig(learning_rate=0.1, momentum=0.5, batch_size=batch_size, epochs=2)
     bottom, head = networks()
-    fit(bottom, head, samples, how=how, rng=np.random.default_rng(4))
+    fit(bottom, head, samples, optimizer=optimizer, rng=np.random.default_rng(4))
     b, h = networks()
     optimiser = torch.optim.SGD([*b.parameters(), *h.parameters()], lr=0.1, momentum=0.5)
     rng = np.random.default_rng(4)
@@ -190,13 +194,13 @@ def test_plain_training_is_shuffled_mini_batch_sgd(batch_size: int) -> None:
 
 def test_a_single_last_sample_does_not_stop_batch_norm() -> None:
     bottom, head = networks("batch")
-    how = Optimisation(learning_rate=0.1, batch_size=7)
+    optimizer = OptimizerConfig(learning_rate=0.1, batch_size=7)
     epochs: list[int] = []
     fit(
         bottom,
         head,
         data(15),
-        how=replace(how, epochs=3),
+        optimizer=replace(optimizer, epochs=3),
         rng=np.random.default_rng(0),
         on_epoch=epochs.append,
     )
@@ -207,12 +211,12 @@ def test_a_single_last_sample_does_not_stop_batch_norm() -> None:
 def test_adam_learns_and_no_samples_are_refused() -> None:
     samples = data(12)
     bottom, head = networks()
-    how = Optimisation(learning_rate=0.02, optimiser="adam", batch_size=6, epochs=150)
+    optimizer = OptimizerConfig(learning_rate=0.02, optimiser="adam", batch_size=6, epochs=150)
     before = head_scores(represent(bottom, samples), samples, head)[1]
-    fit(bottom, head, samples, how=how, rng=np.random.default_rng(0))
+    fit(bottom, head, samples, optimizer=optimizer, rng=np.random.default_rng(0))
     assert head_scores(represent(bottom, samples), samples, head)[1] < 0.9 * before
     with pytest.raises(BadInput, match="at least one training sample"):
-        fit(bottom, head, data(0), how=how, rng=np.random.default_rng(0))
+        fit(bottom, head, data(0), optimizer=optimizer, rng=np.random.default_rng(0))
 
 
 def test_accuracy_counts_by_hand_whatever_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,21 +239,23 @@ def test_accuracy_counts_by_hand_whatever_the_batches(monkeypatch: pytest.Monkey
 
 
 RULES = [
-    Optimisation(learning_rate=0.3, batch_size=4, epochs=4),
-    Optimisation(learning_rate=0.1, momentum=0.9, batch_size=4, epochs=4),
-    Optimisation(learning_rate=0.01, optimiser="adam", batch_size=4, epochs=4),
-    Optimisation(learning_rate=0.3, batch_size=4, epochs=4, decay="cosine"),
-    Optimisation(learning_rate=0.01, optimiser="adam", batch_size=4, epochs=4, decay="cosine"),
+    OptimizerConfig(learning_rate=0.3, batch_size=4, epochs=4),
+    OptimizerConfig(learning_rate=0.1, momentum=0.9, batch_size=4, epochs=4),
+    OptimizerConfig(learning_rate=0.01, optimiser="adam", batch_size=4, epochs=4),
+    OptimizerConfig(learning_rate=0.3, batch_size=4, epochs=4, decay="cosine"),
+    OptimizerConfig(learning_rate=0.01, optimiser="adam", batch_size=4, epochs=4, decay="cosine"),
 ]
 NAMES = ["sgd", "momentum", "adam", "cosine", "adam with cosine"]
 
 
-def fitting(norm: Norm, how: Optimisation, train_head: bool = True, n: int = 15) -> Fitting:
+def fitting(
+    norm: Norm, optimizer: OptimizerConfig, train_head: bool = True, n: int = 15
+) -> Trainer:
     rng = np.random.default_rng(3)
-    return Fitting(*networks(norm), data(n), how=how, rng=rng, train_head=train_head)
+    return Trainer(*networks(norm), data(n), optimizer=optimizer, rng=rng, train_head=train_head)
 
 
-def packed(training: Fitting) -> bytes:
+def packed(training: Trainer) -> bytes:
     return pack_tensors(training.state(), {})
 
 
@@ -261,23 +267,23 @@ def unpacked(content: bytes) -> dict[str, Tensor]:
 @pytest.mark.parametrize("norm", ["group", "batch"])
 @pytest.mark.parametrize("how", RULES, ids=NAMES)
 def test_a_training_that_stopped_goes_on_as_if_it_had_not(
-    how: Optimisation, norm: Norm, train_head: bool
+    optimizer: OptimizerConfig, norm: Norm, train_head: bool
 ) -> None:
-    whole = fitting(norm, how, train_head)
+    whole = fitting(norm, optimizer, train_head)
     ends = []
-    for epoch in range(1, how.epochs + 1):
+    for epoch in range(1, optimizer.epochs + 1):
         whole.run(epoch)
         ends.append(packed(whole))
-    assert len(set(ends)) == how.epochs  # every epoch moves something
-    for stop in range(1, how.epochs):
-        later = fitting(norm, how, train_head)
+    assert len(set(ends)) == optimizer.epochs  # every epoch moves something
+    for stop in range(1, optimizer.epochs):
+        later = fitting(norm, optimizer, train_head)
         later.resume(unpacked(ends[stop - 1]))
         assert packed(later) == ends[stop - 1]
-        later.run(how.epochs)
+        later.run(optimizer.epochs)
         assert packed(later) == ends[-1]
-    again = fitting(norm, how, train_head)  # stopped after every epoch
-    for epoch in range(how.epochs):
-        other = fitting(norm, how, train_head)
+    again = fitting(norm, optimizer, train_head)  # stopped after every epoch
+    for epoch in range(optimizer.epochs):
+        other = fitting(norm, optimizer, train_head)
         if epoch:
             other.resume(unpacked(packed(again)))
         other.run(epoch + 1)
@@ -288,12 +294,12 @@ def test_a_training_that_stopped_goes_on_as_if_it_had_not(
 @pytest.mark.parametrize("forgotten", ["memory", "step", "order"])
 def test_resuming_needs_everything_that_a_state_holds(forgotten: str) -> None:
     # The planted bugs: a resumption that forgets one of them ends elsewhere.
-    how = replace(RULES[1], decay="cosine")
-    whole = fitting("group", how)
+    optimizer = replace(RULES[1], decay="cosine")
+    whole = fitting("group", optimizer)
     whole.run(2)
     state = unpacked(packed(whole))
     whole.run(4)
-    later = fitting("group", how)
+    later = fitting("group", optimizer)
     if forgotten == "memory":
         state = {k: t for k, t in state.items() if not k.startswith("memory.")}
     elif forgotten == "step":
@@ -313,15 +319,15 @@ def test_passes_count_every_sample_that_was_trained_on(
     n: int, batch_size: int, passes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = 0
-    descend = Fitting._descend
+    descend = Trainer._descend
 
-    def counted(self: Fitting, batch: Tensor) -> None:
+    def counted(self: Trainer, batch: Tensor) -> None:
         nonlocal seen
         seen += len(batch)
         descend(self, batch)
 
-    monkeypatch.setattr(Fitting, "_descend", counted)
-    training = fitting("group", Optimisation(batch_size=batch_size, epochs=3), n=n)
+    monkeypatch.setattr(Trainer, "_descend", counted)
+    training = fitting("group", OptimizerConfig(batch_size=batch_size, epochs=3), n=n)
     assert training.run(1) == seen == passes
     assert training.run(1) == 0  # it is there already
     assert training.run(3) == 2 * passes
@@ -334,8 +340,8 @@ def forwards(monkeypatch: pytest.MonkeyPatch, norm: Norm, budget: int) -> tuple[
     bottom, head = networks(norm)
     sizes: list[int] = []
     bottom.register_forward_pre_hook(lambda _, x: sizes.append(len(x[0])))
-    how = Optimisation(learning_rate=0.1, momentum=0.5, batch_size=7, epochs=2)
-    fit(bottom, head, data(14), how=how, rng=np.random.default_rng(0))
+    optimizer = OptimizerConfig(learning_rate=0.1, momentum=0.5, batch_size=7, epochs=2)
+    fit(bottom, head, data(14), optimizer=optimizer, rng=np.random.default_rng(0))
     return sizes, flat(bottom, head)
 
 

@@ -8,25 +8,25 @@ import pytest
 import torch
 
 from panas.architecture.genome import Genome
-from panas.architecture.network import Blueprint
+from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
 from panas.data.search_split import SearchData
 from panas.privacy.accounting.events import Event, Gaussian
 from panas.privacy.budget import Budget
-from panas.privacy.plan import Plan, cost
+from panas.privacy.plan import Plan, epsilon_of
 from panas.tuning import objective as rehearsal
-from panas.tuning.objective import Rehearsal, Schedule, tune_settings
-from panas.tuning.space import Setting, TuningSpace
+from panas.tuning.objective import TrainingObjective, TrainingSchedule, tune_settings
+from panas.tuning.space import DPSGDSettings, TuningSpace
 from panas.tuning.trial import TuningConfig, TuningResult
 
 BUDGET = Budget(3.0, 1e-5)
-BLUEPRINT = Blueprint(shape=(1, 6, 6), classes=2, width=8)
+BLUEPRINT = NetworkSpec(shape=(1, 6, 6), classes=2, width=8)
 GENOME = Genome.parse("c4k3-max-c4k3-c4k3")
-SCHEDULE = Schedule(samples=80, epochs=2, rounds=2, releases=0, release_share=0.3)
+SCHEDULE = TrainingSchedule(samples=80, epochs=2, rounds=2, releases=0, release_share=0.3)
 SPACE = TuningSpace(
     learning_rate=(0.1, 1.0), clip=(0.5, 2.0), batch_sizes=range(10, 41), epochs=(1, 3, 5)
 )
-SETTING = Setting(learning_rate=0.3, noise_multiplier=2.0, clip=1.0, batch_size=20)
+SETTING = DPSGDSettings(learning_rate=0.3, noise_multiplier=2.0, clip=1.0, batch_size=20)
 
 
 def samples(n: int, seed: int) -> Samples:
@@ -39,20 +39,23 @@ def samples(n: int, seed: int) -> Samples:
 DATA = SearchData(samples(20, 0), samples(40, 1), samples(50, 2))
 
 
-def of(schedule: Schedule = SCHEDULE, **changes: int) -> Rehearsal:
+def of(schedule: TrainingSchedule = SCHEDULE, **changes: int) -> TrainingObjective:
     generator = torch.Generator().manual_seed(0)
     bottom, head = BLUEPRINT.bottom(GENOME, generator), BLUEPRINT.head(generator)
-    made = Rehearsal(DATA, bottom, head, schedule, 0.0, False, seed=0, client=0)
+    made = TrainingObjective(DATA, bottom, head, schedule, 0.0, False, seed=0, client=0)
     return replace(made, **changes)
 
 
 def tuned(
-    schedule: Schedule = SCHEDULE, space: TuningSpace = SPACE, workers: int = 1, parallel: int = 1
+    schedule: TrainingSchedule = SCHEDULE,
+    space: TuningSpace = SPACE,
+    workers: int = 1,
+    parallel: int = 1,
 ) -> TuningResult:
     return tune_settings(
         DATA,
         GENOME,
-        blueprint=BLUEPRINT,
+        spec=BLUEPRINT,
         space=space,
         config=TuningConfig(initial=3, trials=6, parallel=parallel),
         budget=BUDGET,
@@ -99,7 +102,7 @@ def test_a_rehearsal_trains_at_the_deployments_rate_steps_and_noise(
     assert len(seen) == 4  # as many as there are rounds, twice
 
 
-def spend(s: Setting, schedule: Schedule, spent: Sequence[Event]) -> float:
+def spend(s: DPSGDSettings, schedule: TrainingSchedule, spent: Sequence[Event]) -> float:
     """What deploying with a setting costs, from nothing but the setting and the schedule."""
     plan = Plan(
         samples=schedule.samples,
@@ -109,7 +112,7 @@ def spend(s: Setting, schedule: Schedule, spent: Sequence[Event]) -> float:
         epochs=s.epochs or schedule.epochs,
         rounds=schedule.rounds,
     )
-    return cost([*spent, *plan.events()], BUDGET)
+    return epsilon_of([*spent, *plan.events()], BUDGET)
 
 
 def test_no_setting_that_is_tried_is_over_budget_and_longer_ones_need_more_noise() -> None:

@@ -23,10 +23,10 @@ from panas.tuning import bayesian as tuning
 from panas.tuning.bayesian import tune
 from panas.tuning.space import (
     FIXED_CONFIGURATIONS,
+    BudgetedSpace,
+    DPSGDSettings,
     Menu,
-    Problem,
     Range,
-    Setting,
     TuningSpace,
     choice,
 )
@@ -40,7 +40,7 @@ def least(batch_size: int, epochs: int | None) -> float | None:
     return LEAST.get(batch_size)
 
 
-def smooth(setting: Setting) -> float:
+def smooth(setting: DPSGDSettings) -> float:
     """An accuracy with one peak, at learning rate 0.1, clip 1 and as little noise as can be."""
     x = (
         math.log10(setting.learning_rate) + 1,
@@ -52,14 +52,14 @@ def smooth(setting: Setting) -> float:
 
 
 def search(
-    objective: Callable[[Setting], float] = smooth,
+    objective: Callable[[DPSGDSettings], float] = smooth,
     *,
     seed: int = 0,
     trials: int = 9,
     initial: int = 4,
     space: TuningSpace = SPACE,
     minimum_noise: Callable[[int, int | None], float | None] = least,
-    is_affordable: Callable[[Setting], bool] = lambda _: True,
+    is_affordable: Callable[[DPSGDSettings], bool] = lambda _: True,
     on_trial: Callable[[TrialRecord], None] | None = None,
     parallel: int = 1,
     validation_samples: int | None = None,
@@ -80,7 +80,7 @@ def search(
     )
 
 
-def assert_inside(setting: Setting, space: TuningSpace, noise: float) -> None:
+def assert_inside(setting: DPSGDSettings, space: TuningSpace, noise: float) -> None:
     assert space.learning_rate[0] <= setting.learning_rate <= space.learning_rate[1]
     assert space.clip[0] <= setting.clip <= space.clip[1]
     assert setting.batch_size in space.batch_sizes
@@ -119,20 +119,20 @@ def test_a_space_of_one_setting_is_tuned_to_it() -> None:
 
 
 def test_the_accountant_is_asked_before_each_trial_trains() -> None:
-    log: list[tuple[str, Setting]] = []
+    log: list[tuple[str, DPSGDSettings]] = []
 
-    def affordable(setting: Setting) -> bool:
+    def affordable(setting: DPSGDSettings) -> bool:
         log.append(("asked", setting))
         return setting.learning_rate < 0.3
 
-    def objective(setting: Setting) -> float:
+    def objective(setting: DPSGDSettings) -> float:
         log.append(("trained", setting))
         return smooth(setting)
 
     result = search(objective, is_affordable=affordable, trials=12, seed=3)
     refused = [t for t in result.trials if t.status == "over budget"]
     assert refused
-    expected: list[tuple[str, Setting]] = []
+    expected: list[tuple[str, DPSGDSettings]] = []
     for trial in result.trials:
         expected.append(("asked", trial.setting))
         if trial.status != "over budget":
@@ -147,7 +147,7 @@ def test_the_accountant_is_asked_before_each_trial_trains() -> None:
 
 
 def test_an_accountant_that_refuses_all_exhausts_the_budget() -> None:
-    def objective(_: Setting) -> float:
+    def objective(_: DPSGDSettings) -> float:
         raise AssertionError("trained without the accountant's leave")
 
     with pytest.raises(BudgetExhausted, match="refused every trial"):
@@ -191,8 +191,8 @@ def problem(
     space: TuningSpace = SPACE,
     minimum_noise: Callable[[int, int | None], float | None] = least,
     validation_samples: int | None = None,
-) -> Problem:
-    return Problem(space, minimum_noise, validation_samples)
+) -> BudgetedSpace:
+    return BudgetedSpace(space, minimum_noise, validation_samples)
 
 
 def fitted(
@@ -286,7 +286,7 @@ def test_few_validation_samples_make_the_surrogate_doubt_what_it_saw() -> None:
     assert spread[3] < 0.9 * spread[10_000]
 
 
-def settings_of(trials: Sequence[TrialRecord]) -> list[Setting]:
+def settings_of(trials: Sequence[TrialRecord]) -> list[DPSGDSettings]:
     return [t.setting for t in trials]
 
 
@@ -314,7 +314,7 @@ def test_settings_of_equal_path_share_the_surrogates_first_input() -> None:
     def first(rows: list[tuple[float, float, int, int]]) -> list[float]:
         points = known.points(
             [
-                Setting(learning_rate=a, noise_multiplier=1.1, clip=c, batch_size=b, epochs=e)
+                DPSGDSettings(learning_rate=a, noise_multiplier=1.1, clip=c, batch_size=b, epochs=e)
                 for a, c, b, e in rows
             ]
         )
@@ -345,7 +345,7 @@ def test_what_is_pending_is_not_proposed_again() -> None:
 def test_the_winner_has_the_highest_posterior_mean_not_the_luckiest_score() -> None:
     # A crowd of plain scores around one fluke, and a peak elsewhere that is a bit lower.
     def trial(number: int, rate: float, value: float) -> TrialRecord:
-        setting = Setting(learning_rate=rate, noise_multiplier=1.0, clip=1.0, batch_size=16)
+        setting = DPSGDSettings(learning_rate=rate, noise_multiplier=1.0, clip=1.0, batch_size=16)
         return TrialRecord(number, setting, value, "done", "random")
 
     crowd = [(0.003 * 1.01**i, 0.3 + 0.01 * (-1) ** i) for i in range(12)]
@@ -393,7 +393,7 @@ def test_one_trial_is_enough() -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_failures_are_recorded_as_zero_and_never_win(bad: float) -> None:
-    def objective(setting: Setting) -> float:
+    def objective(setting: DPSGDSettings) -> float:
         return bad if setting.learning_rate > 0.05 else -0.1  # below a failure's 0
 
     result = search(objective, seed=2, trials=8)
@@ -409,7 +409,7 @@ def test_a_search_where_all_fail_is_refused() -> None:
 
 
 def test_what_a_trial_died_of_is_recorded_and_the_search_goes_on() -> None:
-    def objective(setting: Setting) -> float:
+    def objective(setting: DPSGDSettings) -> float:
         if setting.clip > 3:
             raise ZeroDivisionError("by\nnothing")
         return smooth(setting)
@@ -423,7 +423,7 @@ def test_what_a_trial_died_of_is_recorded_and_the_search_goes_on() -> None:
 
 
 def test_an_interrupt_is_no_failure() -> None:
-    def objective(_: Setting) -> float:
+    def objective(_: DPSGDSettings) -> float:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -431,7 +431,7 @@ def test_an_interrupt_is_no_failure() -> None:
 
 
 def test_passes_are_tuned_where_the_space_has_them() -> None:
-    def objective(setting: Setting) -> float:
+    def objective(setting: DPSGDSettings) -> float:
         assert setting.epochs is not None
         return math.exp(-(math.log2(setting.epochs / 6) ** 2)) * smooth(setting)
 
@@ -483,7 +483,7 @@ def test_the_first_trials_cover_every_axis_evenly() -> None:
         assert k <= 8 * Range(*SPACE.learning_rate).place(np.array([rate]))[0] <= k + 1
 
 
-def picklable(setting: Setting) -> float:
+def picklable(setting: DPSGDSettings) -> float:
     if setting.clip > 8:
         raise ValueError("clip")
     return smooth(setting)
@@ -509,7 +509,7 @@ def test_a_search_that_dies_at_any_trial_goes_on_as_if_it_had_not(
     def run(path: Path, die_at: int | None) -> TuningResult:
         calls = 0
 
-        def objective(setting: Setting) -> float:
+        def objective(setting: DPSGDSettings) -> float:
             nonlocal calls
             calls += 1
             if calls == die_at:
@@ -542,7 +542,7 @@ def test_what_a_journal_holds_is_not_trained_again(tmp_path: Path) -> None:
     with open_journal(tmp_path / "j", {}) as journal:
         whole = search(trials=6, journal=journal)
 
-    def never(_: Setting) -> float:
+    def never(_: DPSGDSettings) -> float:
         raise AssertionError("trained again")
 
     seen: list[TrialRecord] = []
@@ -560,7 +560,7 @@ def test_a_longer_search_goes_on_from_a_shorter_one(tmp_path: Path) -> None:
         assert search(trials=9, journal=journal) == search(trials=9)
 
 
-def slow_smooth(setting: Setting) -> float:
+def slow_smooth(setting: DPSGDSettings) -> float:
     """Long enough that a kill falls into trials as well as between them."""
     end = time.monotonic() + 0.05
     while time.monotonic() < end:
@@ -625,7 +625,7 @@ def test_table_six_is_the_papers() -> None:
 
 
 def test_errors_of_the_objective_propagate() -> None:
-    def objective(_: Setting) -> float:
+    def objective(_: DPSGDSettings) -> float:
         raise BudgetExhausted("the ledger is full")
 
     with pytest.raises(BudgetExhausted, match="ledger"):
@@ -640,7 +640,7 @@ def test_trials_are_reported_as_they_end() -> None:
 
 def test_a_setting_is_json() -> None:
     setting = search(trials=6).best
-    assert Setting(**json.loads(json.dumps(setting.as_dict()))) == setting
+    assert DPSGDSettings(**json.loads(json.dumps(setting.as_dict()))) == setting
 
 
 @pytest.mark.parametrize(
@@ -657,7 +657,7 @@ def test_a_setting_is_json() -> None:
 def test_bad_settings_are_refused(fields: dict[str, Any]) -> None:
     good = {"learning_rate": 0.1, "noise_multiplier": 1.0, "clip": 1.0, "batch_size": 16}
     with pytest.raises(BadInput, match="expected"):
-        Setting(**{**good, **fields})
+        DPSGDSettings(**{**good, **fields})
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from panas.privacy.accounting.events import (
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
-from panas.privacy.plan import cost
+from panas.privacy.plan import epsilon_of
 from panas.privacy.release.gate import CHARGED_AS, Released, ReleaseEvent, label_histogram, release
 from panas.privacy.release.mechanisms import KINDS, Kind, relation_of, sensitivity
 from panas.runtime.errors import BadInput, BudgetExhausted
@@ -161,7 +161,7 @@ def test_a_release_costs_its_event_and_no_more(ledger: Ledger, kind: Kind) -> No
         let_go(ledger, kind, lambda: rows(5, 4, 3, seed=0))
     account = ledger.account(client_of(kind))
     assert account.events() == [EVENTS[kind]] * 2
-    expected = cost([EVENTS[kind]] * 2, account.budget, relation=account.relation)
+    expected = epsilon_of([EVENTS[kind]] * 2, account.budget, relation=account.relation)
     assert account.spent() == pytest.approx(expected)
     assert {"public_rows": expected == 0.0, "raw_rows": expected == math.inf}.get(kind, True)
 
