@@ -2,19 +2,10 @@
 
     python -m benchmarks.private_search [--dataset digits --data-root DIR] [--seeds 5] [--json]
 
-Every mode sees the same clients, public samples and budget. `dp` and `unaccounted`
-hold a search split back from training; that is part of their price. "search epsilon" is what the
-ledger holds for the search and tuning, the largest of all clients: for `proxy` out of the same
-budget as training, for `dp` on samples that training does not touch.
-
-| mode | privacy.search | search.algorithm |
-|---|---|---|
-| first | data-free, of one genome: no search at all | |
-| proxy | proxy | genetic |
-| data-free | data-free | genetic |
-| dp genetic | dp | genetic, scores composed |
-| dp random | dp | random, private selection |
-| unaccounted | unaccounted | genetic |
+Every mode sees the same clients, public samples and budget. `unaccounted` holds a search split back
+from training; that is part of its price. "search epsilon" is what the ledger holds for the search
+and tuning, the largest of all clients: for `proxy` out of the same budget as training. "first" is
+data-free, of one genome: no search at all.
 """
 
 import argparse
@@ -37,8 +28,6 @@ MODES: dict[str, dict[str, Any]] = {
     },
     "proxy": {"privacy": {"search": "proxy"}},
     "data-free": {"privacy": {"search": "data-free"}},
-    "dp genetic": {"privacy": {"search": "dp"}},
-    "dp random": {"privacy": {"search": "dp"}, "search": {"algorithm": "random"}},
     "unaccounted": {"privacy": {"search": "unaccounted", "allow_unprotected": True}},
 }
 SMALL: dict[str, Any] = {
@@ -73,8 +62,7 @@ def one(mode: str, seed: int, base: dict[str, Any], engine: InProcess) -> dict[s
         "accuracy": summary["accuracy"]["mean"],
         "search_epsilon": max(float(c["epsilon"]["search"]) for c in clients),
         "epsilon": max(float(c["epsilon"]["spent"]) for c in clients),
-        # How many candidates a private selection had is told to nobody, so not known here.
-        "evaluations": None if None in found else statistics.fmean(found),
+        "evaluations": statistics.fmean(found),
         "trials": statistics.fmean(trials),
         "train_samples": statistics.fmean(c["samples"]["train"] for c in clients),
         "search_samples": statistics.fmean(c["samples"]["search"] for c in clients),
@@ -88,14 +76,13 @@ def table(rows: list[dict[str, Any]]) -> dict[str, Any]:
     for mode in dict.fromkeys(r["mode"] for r in rows):
         mine = [r for r in rows if r["mode"] == mode]
         reached = [r["accuracy"] for r in mine]
-        evaluations = [r["evaluations"] for r in mine]
         found[mode] = {
             "mean": statistics.fmean(reached),
             "std": statistics.stdev(reached) if len(reached) > 1 else 0.0,
             "accuracies": reached,
             "search_epsilon": _number(max(r["search_epsilon"] for r in mine)),
             "epsilon": _number(max(r["epsilon"] for r in mine)),
-            "evaluations": None if None in evaluations else statistics.fmean(evaluations),
+            "evaluations": statistics.fmean(r["evaluations"] for r in mine),
             "trials": statistics.fmean(r["trials"] for r in mine),
             "train_samples": statistics.fmean(r["train_samples"] for r in mine),
             "search_samples": statistics.fmean(r["search_samples"] for r in mine),
@@ -143,10 +130,10 @@ def main() -> None:
         return
     print(f"{a.dataset}, epsilon {a.epsilon:g}, {a.seeds} seeds")
     for mode, f in found.items():
-        number = "?" if f["evaluations"] is None else f"{f['evaluations']:.0f}"
         print(
             f"{mode:12s} accuracy {f['mean']:.3f} +- {f['std']:.3f}  search epsilon "
-            f"{_text(f['search_epsilon'])}, of all {_text(f['epsilon'])}  {number} genomes, "
+            f"{_text(f['search_epsilon'])}, of all {_text(f['epsilon'])}  "
+            f"{f['evaluations']:.0f} genomes, "
             f"{f['trials']:.0f} settings, {f['train_samples']:.0f} training samples "
             f"({f['seconds']:.0f} s)"
         )

@@ -45,9 +45,7 @@ class Data(Section):
     public_fraction: Share = 0.25  # share of the data set that is set aside as public
     public_limit: Count = 2000  # at most so many public samples
     limit: Count | None = None  # at most so many private samples, all clients together
-    search_fraction: Share = (
-        0.2  # share of a client's samples; used by privacy.search = "dp" and "unaccounted"
-    )
+    search_fraction: Share = 0.2  # share of a client's samples; used by privacy.search=unaccounted
     validation_fraction: Share = 0.15
     test_fraction: Share = 0.2
 
@@ -147,7 +145,7 @@ class Privacy(Section):
     epsilon: Epsilon = 8.0  # inf: train without DP
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5  # below 1/n of every client
     epsilons: tuple[Epsilon, ...] = ()  # one a client, instead of `epsilon`
-    search: Literal["proxy", "data-free", "dp", "unaccounted"] = "proxy"
+    search: Literal["proxy", "data-free", "unaccounted"] = "proxy"
     release: Literal["moments", "class_sums", "noisy_rows", "public_rows", "raw_rows", "none"] = (
         "moments"  # what leaves in a round; see panas.privacy.release.gate
     )
@@ -201,9 +199,9 @@ class RunConfig(Section):
                 "public data for privacy.search = proxy, got none; give --public-data, or "
                 "data.public_fraction above 0, or use privacy.search=data-free"
             )
-        if p.search in ("dp", "unaccounted") and not self.data.search_fraction:
+        if p.search == "unaccounted" and not self.data.search_fraction:
             raise ValueError(
-                f"a search split for privacy.search = {p.search}, got data.search_fraction = 0; "
+                "a search split for privacy.search = unaccounted, got data.search_fraction = 0; "
                 "raise it, or use privacy.search=data-free"
             )
         if self.data.validation_fraction <= 0 or self.data.test_fraction <= 0:

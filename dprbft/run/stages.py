@@ -38,7 +38,6 @@ from panas.plots.network import drawing
 from panas.plots.search import history, trials
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput
-from panas.runtime.journal import read_journal
 from panas.runtime.store import exclusive, read_json, write_bytes, write_json
 
 
@@ -164,9 +163,8 @@ def search_prices(run: Path, config: RunConfig, clients: Sequence[int] | None = 
     todo = _missing(config, clients, lambda i: search_file(run, i))
 
     def price(i: int) -> str:
-        done = len(read_journal(search_log(run, i)))
         client = build_client(config, i, run, "cpu")
-        return search_price(client, paid=histogram_file(run, i).exists(), done=done).text
+        return search_price(client, paid=histogram_file(run, i).exists()).text
 
     texts = {i: price(i) for i in todo}
     if len(set(texts.values())) == 1:
@@ -200,7 +198,7 @@ def search_stage(
             for path, picture in _pictures(run, config, found).items():
                 write_bytes(path, picture)
             write_json(search_file(run, todo[k]), found)
-            of = {"dp": " (noised)", "data-free": " (on noise)"}.get(found["privacy"], "")
+            of = {"data-free": " (on noise)"}.get(found["privacy"], "")
             report(f"client {todo[k]}: {found['genome']}, fitness {found['fitness']:.3f}{of}")
 
 

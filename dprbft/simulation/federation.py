@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
-
 from dprbft.config.schema import RunConfig
 from dprbft.simulation.partition import partition
 from panas.data.load import load
@@ -50,15 +48,9 @@ class Federation:
         return len(self.class_names)
 
 
-def search_parts(config: RunConfig, public: int) -> tuple[str, ...]:
-    """Parts of a client's data, besides "train", that its ledger has to know of beforehand.
-
-    Without public samples (`public` is their number) a dp search divides its split: one part
-    trains candidates, one scores them.
-    """
-    if config.privacy.search == "dp" and not public:
-        return ("search/train", "search/validation")
-    return ("search",) if config.privacy.search in ("dp", "unaccounted") else ()
+def search_parts(config: RunConfig) -> tuple[str, ...]:
+    """Parts of a client's data, besides "train", that its ledger has to know of beforehand."""
+    return ("search",) if config.privacy.search == "unaccounted" else ()
 
 
 def load_federation(config: RunConfig) -> Federation:
@@ -96,33 +88,19 @@ def _load(text: str) -> Federation:
         minimum=f.min_samples,
     )
     # Where a search looks at no private samples, they all serve training.
-    looks = config.privacy.search in ("dp", "unaccounted")
-    search = data.search_fraction if looks else 0.0
+    search = data.search_fraction if config.privacy.search == "unaccounted" else 0.0
     clients = []
     for id, indices in enumerate(shares):
         mine = pool.take(indices)
-        rng = stream(config.seed, "client", id, "split")
-        apart, left, share = mine.take([]), mine, search
-        if config.privacy.search == "dp":
-            # By lot, not by class: what it spends is apart only if no label decides who is in it.
-            order = rng.permutation(len(mine))
-            k = round(search * len(mine))
-            apart, left, share = mine.take(np.sort(order[:k])), mine.take(np.sort(order[k:])), 0.0
-        rest = 1.0 - search + share
         s = split(
-            left.y.numpy(),
-            search=share,
-            validation=data.validation_fraction / rest,
-            test=data.test_fraction / rest,
-            rng=rng,
+            mine.y.numpy(),
+            search=search,
+            validation=data.validation_fraction,
+            test=data.test_fraction,
+            rng=stream(config.seed, "client", id, "split"),
         )
-        client = ClientData(
-            id,
-            apart if len(apart) else left.take(s.search),
-            left.take(s.train),
-            left.take(s.validation),
-            left.take(s.test),
-        )
+        parts = (mine.take(part) for part in (s.search, s.train, s.validation, s.test))
+        client = ClientData(id, *parts)
         if not all(len(part) for part in (client.train, client.validation, client.test)):
             raise BadInput(
                 f"expected samples to train, validate and test client {id}, got {len(mine)} in "

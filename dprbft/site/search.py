@@ -5,7 +5,6 @@ killed goes on where it was. The noised label histogram of a proxy search is kep
 paid for: a search that goes on looks at the same samples.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,19 +14,12 @@ import torch
 from dprbft.config.schema import RunConfig
 from dprbft.paths import histogram_file, latency_file, search_file, search_log, tune_log
 from dprbft.simulation.federation import Federation
-from dprbft.site.search_modes import (
-    MIN_SEARCH,
-    charge,
-    dp_search,
-    histogram_event,
-    judge_of,
-    planned_trials,
-)
+from dprbft.site.search_modes import MIN_SEARCH, charge, histogram_event, planned_trials
 from dprbft.site.site import LEAST_NOISE, Client, spec_of
 from dprbft.site.task import Task
 from panas.architecture.cost import cost, cost_table
 from panas.architecture.genome import Genome
-from panas.architecture.network import Bottom, Head, NetworkSpec
+from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace, random_genome
 from panas.data.search_split import SearchData, private_data, proxy_data
 from panas.evolution.records import EvolutionConfig, EvolutionResult
@@ -72,41 +64,31 @@ def check(config: RunConfig, federation: Federation) -> None:
 
 
 def search(task: Task) -> dict[str, Any]:
-    """A client's architecture search; charges the ledger first. Returns what best.json holds.
-
-    Everything in it was paid for: with noised scores it holds no other, and after a private
-    selection the winner alone, not how many candidates there were; such a search keeps no log.
-    """
+    """A client's architecture search; charges the ledger first. Returns what best.json holds."""
     client = task.load()
     c, b = client.config, client.spec
-    histogram, noise = _histogram(client, task.run), None
-    record: EvolutionResult | None
-    hidden = c.privacy.search == "dp" and c.search.algorithm == "random"
-    log = None if hidden else search_log(task.run, client.id)
+    histogram = _histogram(client, task.run)
+    log = search_log(task.run, client.id)
     with open_journal(log, {"search": c.privacy.search, "client": client.id}) as journal:
         space, config = _space(c, b, task.run), _evolution(c)
-        if c.privacy.search == "dp":
-            best, fitness, record, noise = dp_search(client, space, config, _short(c), journal)
-        else:
-            record = _search(task, client, space, config, histogram, journal)
-            best, fitness = record.best, record.fitness
+        record = _search(task, client, space, config, histogram, journal)
+    best = record.best
     price = cost(best, shape=b.shape, width=b.width, classes=b.classes, norm=b.norm)
     table = cost_table(best, shape=b.shape, width=b.width, classes=b.classes, norm=b.norm)
     return {
         "client": client.id,
         "genome": str(best),
         "blocks": best.to_json(),
-        "fitness": fitness,
+        "fitness": record.fitness,
         "cost": asdict(price),
         "cost_table": [asdict(row) for row in table],
-        "evaluations": record.evaluations if record else None,
-        "passes": record.passes if record else None,
+        "evaluations": record.evaluations,
+        "passes": record.passes,
         "privacy": c.privacy.search,
         "histogram": histogram,
-        "noise": noise,
-        "front": [[str(g), *rest] for g, *rest in record.front] if record else [],
-        "logbook": record.logbook if record else [],
-        "history": [asdict(e) for e in record.history] if record else [],
+        "front": [[str(g), *rest] for g, *rest in record.front],
+        "logbook": record.logbook,
+        "history": [asdict(e) for e in record.history],
     }
 
 
@@ -118,7 +100,6 @@ def _search(
     histogram: list[float] | None,
     journal: Journal,
 ) -> EvolutionResult:
-    """A search by scores that need no noise."""
     c, size = client.config, size_of(client.spec, client.config.search.size)
     if c.privacy.search == "data-free":
         return search_without_data(
@@ -259,7 +240,6 @@ def _search_data(client: Client, histogram: list[float] | None) -> SearchData:
         warm = client.config.federation.warm_start == "public"
         public = client.public if warm else client.public.take([])
         return private_data(client.data.search, public, rng)
-    # A dp search rehearses on public samples as they are; its own samples only score.
     counts = torch.tensor(histogram) if histogram else torch.ones(client.spec.classes)
     return proxy_data(client.public, counts, samples=len(client.data.train), rng=rng)
 
@@ -283,16 +263,10 @@ def tune(task: Task) -> dict[str, Any]:
     }
     if not planned_trials(client):
         return kept
-    judge = None
     log = tune_log(task.run, client.id)
     with open_journal(log, {"tune": found["genome"], "client": client.id}) as journal:
-        if c.privacy.search == "dp":
-            try:
-                judge = judge_of(client, found["noise"], done=len(journal.lines))
-            except BudgetExhausted:
-                return kept  # dead trials have spent the search split; training has its own budget
         try:
-            result = _tune(task, client, found, judge, journal)
+            result = _tune(task, client, found, journal)
         except BudgetExhausted as e:
             # Training says so again and stops there, with the warm-started network kept.
             return kept | {"refused": str(e)}
@@ -304,13 +278,7 @@ def tune(task: Task) -> dict[str, Any]:
     }
 
 
-def _tune(
-    task: Task,
-    client: Client,
-    found: dict[str, Any],
-    judge: Callable[[Bottom, Head], float] | None,
-    journal: Journal,
-) -> TuningResult:
+def _tune(task: Task, client: Client, found: dict[str, Any], journal: Journal) -> TuningResult:
     c = client.config
     return tune_settings(
         _search_data(client, found["histogram"]),
@@ -326,7 +294,6 @@ def _tune(
         seed=c.seed,
         client=client.id,
         device=client.device,
-        judge=judge,
         journal=journal,
         workers=task.workers,
     )

@@ -119,7 +119,7 @@ def build_client(config: RunConfig, id: int, run: Path, device: str) -> Client:
         budget,
         allow_unprotected=config.privacy.allow_unprotected,
         relation=relation_of(config.sent) if config.sent else ADD_OR_REMOVE,
-        subsets=(*train_parts(config, id), *search_parts(config, len(federation.public))),
+        subsets=(*train_parts(config, id), *search_parts(config)),
     )
     return Client(
         id,

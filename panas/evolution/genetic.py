@@ -23,10 +23,10 @@ Source: DPFNAS, section III-A2; Deb et al. 2002 (NSGA-II).
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from deap import base, tools
@@ -93,23 +93,6 @@ class Individual:
         )
 
 
-@runtime_checkable
-class Evaluates(Protocol):
-    """What gives the candidates of a generation their fitness."""
-
-    weights: dict[Genome, bytes]
-
-    def evaluate(
-        self, generation: int, genomes: Sequence[Genome], parents: Mapping[Genome, Genome]
-    ) -> list[Evaluation]:
-        """One evaluation a genome, in order."""
-        ...
-
-    def remember(self, evaluation: Evaluation) -> None:
-        """Take an evaluation of an earlier process into account."""
-        ...
-
-
 def evolve(
     space: SearchSpace,
     fitness: Fitness,
@@ -121,7 +104,6 @@ def evolve(
     size: GenomeScore | None = None,
     prior: ZeroCostScore | None = None,
     journal: Journal | None = None,
-    evaluator: Evaluates | None = None,
 ) -> EvolutionResult:
     """Search for the genome with the highest fitness.
 
@@ -137,7 +119,6 @@ def evolve(
         size: of a genome's network; if given, small is the second objective.
         prior: a score that needs no training, for `config.seeding` and between equals.
         journal: where each generation is stored; one with lines is gone on with.
-        evaluator: evaluates instead of `fitness`, say by noised scores that are paid for.
 
     Returns:
         The best genome, with the record of every generation and candidate.
@@ -160,7 +141,7 @@ def evolve(
             space,
             config,
             rng,
-            evaluator or Evaluator(toolbox.map, rules, size),
+            Evaluator(toolbox.map, rules, size),
             journal or Journal(None, {}),
             prior,
             size,
@@ -207,7 +188,7 @@ class _Search:
         space: SearchSpace,
         config: EvolutionConfig,
         rng: np.random.Generator,
-        evaluator: Evaluates,
+        evaluator: Evaluator,
         journal: Journal,
         prior: ZeroCostScore | None,
         size: GenomeScore | None,

@@ -1,8 +1,7 @@
 """One client's search for its architecture (DPFNAS, algorithm 1, first half).
 
 What the search looks at decides what it costs: `panas.data.search_split`. `search_without_data`
-looks at noise only and costs nothing. Scores on private samples that are noised and paid for:
-`panas.evolution.noised_selection`.
+looks at noise only and costs nothing.
 """
 
 from collections.abc import Callable
@@ -23,7 +22,6 @@ from panas.data.samples import concat
 from panas.data.search_split import SearchData
 from panas.evolution.fitness import DataFreeFitness, TrainingFitness
 from panas.evolution.genetic import evolve
-from panas.evolution.noised_selection import Algorithm
 from panas.evolution.records import (
     EvolutionConfig,
     EvolutionResult,
@@ -38,6 +36,7 @@ from panas.runtime.seeds import stream
 from panas.runtime.store import exclusive, read_json, write_json
 from panas.training.sgd import OptimizerConfig
 
+Algorithm = Literal["genetic", "random"]
 SIZES = ("parameters", "macs", "bytes")
 Size = Literal["parameters", "macs", "bytes"]
 

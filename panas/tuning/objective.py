@@ -87,7 +87,6 @@ class TrainingObjective:
         momentum: of SGD, in [0, 1).
         train_head: whether the head moves.
         seed, client: name the noise; it repeats, since the ledger claims no protection here.
-        judge: scores in the place of `data.validation`, and answers for what it looks at.
 
     """
 
@@ -99,7 +98,6 @@ class TrainingObjective:
     train_head: bool
     seed: int
     client: int
-    judge: Callable[[Bottom, Head], float] | None = None
 
     def __call__(self, setting: DPSGDSettings) -> float:
         """Train with a setting, and score."""
@@ -127,8 +125,7 @@ class TrainingObjective:
                     noise=noise,
                     train_head=self.train_head,
                 )
-            score = self.judge or (lambda b, h: accuracy(b, h, self.data.validation))
-            return score(bottom, head)
+            return accuracy(bottom, head, self.data.validation)
 
 
 def tune_settings(
@@ -147,8 +144,6 @@ def tune_settings(
     client: int,
     device: torch.device,
     on_trial: Callable[[TrialRecord], None] | None = None,
-    judge: Callable[[Bottom, Head], float] | None = None,
-    judged: int | None = None,
     journal: Journal | None = None,
     workers: int = 1,
 ) -> TuningResult:
@@ -156,7 +151,7 @@ def tune_settings(
 
     Each trial starts from the same network (warm-started on `data.warm` if `warm` is given),
     trains with the noise, clip, rate and number of steps that the deployment will have, and is
-    scored on `data.validation`, or by `judge`, which answers for what it looks at.
+    scored on `data.validation`.
 
     Args:
         data: what may be looked at.
@@ -173,8 +168,6 @@ def tune_settings(
         client: its id.
         device: where to compute.
         on_trial: called after each new trial.
-        judge: scores a trained network; it stays in this process, whatever the workers.
-        judged: samples that its scores are the share of; None if they are noised.
         journal: where trials are stored; those that it holds are not trained again.
         workers: processes that train the trials that are proposed at once.
 
@@ -213,18 +206,16 @@ def tune_settings(
 
     try:
         return tune(
-            TrainingObjective(
-                data, bottom, head, schedule, momentum, train_head, seed, client, judge
-            ),
+            TrainingObjective(data, bottom, head, schedule, momentum, train_head, seed, client),
             space=space,
             config=config,
             minimum_noise=least_noise,
             is_affordable=affordable,
             rng=stream(seed, "client", client, "tune"),
-            validation_samples=judged if judge else len(data.validation),
+            validation_samples=len(data.validation),
             on_trial=on_trial,
             journal=journal,
-            workers=1 if judge else workers,
+            workers=workers,
         )
     except BudgetExhausted as e:
         raise (refusals or [e])[0] from e

@@ -40,7 +40,7 @@ def everything(federation: Federation) -> list[int]:
 
 
 @pytest.mark.parametrize("partition", ["iid", "dirichlet", "classes"])
-@pytest.mark.parametrize("search", ["proxy", "data-free", "dp", "unaccounted"])
+@pytest.mark.parametrize("search", ["proxy", "data-free", "unaccounted"])
 def test_no_sample_is_in_two_places(
     numbered: str, tiny: Callable[..., RunConfig], partition: str, search: str
 ):
@@ -58,36 +58,8 @@ def test_no_sample_is_in_two_places(
     if partition != "classes":  # there, a class that nobody owns is left out
         assert sorted(found) == list(range(N))
     for c in federation.clients:
-        assert bool(len(c.search)) == (search in ("dp", "unaccounted"))
+        assert bool(len(c.search)) == (search == "unaccounted")
         assert min(len(c.train), len(c.validation), len(c.test)) > 0
-
-
-@pytest.mark.parametrize(("search", "same"), [("dp", True), ("unaccounted", False)])
-def test_no_label_decides_who_is_in_the_split_that_a_dp_search_pays_for(
-    search: str, same: bool, tiny: Callable[..., RunConfig], tmp_path: Path
-):
-    """Parts compose in parallel only if they are drawn beforehand; by class, they are not."""
-    found = []
-    for name, seed in (("a", 0), ("b", 1)):
-        x = np.zeros((N, 8, 8), np.uint8)
-        x[:, 0, 0], x[:, 0, 1] = np.arange(N) // 256, np.arange(N) % 256
-        y = np.random.default_rng(seed).integers(0, 5, (N, 1))
-        np.savez(
-            tmp_path / name, train_images=x, train_labels=y, test_images=x[:0], test_labels=y[:0]
-        )
-        config = tiny(
-            data__dataset=str(tmp_path / f"{name}.npz"),
-            data__public_fraction=0.0,
-            data__limit=None,
-            federation__clients=1,
-            federation__partition="iid",
-            privacy__search=search,
-            privacy__allow_unprotected=True,
-        )
-        (client,) = load_federation(config).clients
-        assert len(client.search) == N // 5
-        found.append(numbers(client.search))
-    assert (found[0] == found[1]) == same
 
 
 def test_a_limit_bounds_the_private_samples(numbered: str, tiny: Callable[..., RunConfig]):
