@@ -11,7 +11,8 @@ from dprbft.messages import Broadcast
 from dprbft.methods import method_named
 from dprbft.paths import checkpoint_folder
 from dprbft.site.round import keep_best
-from dprbft.site.site import Client, State, settings_of, weights
+from dprbft.site.site import Client, settings_of
+from dprbft.site.state import State, weights
 from dprbft.site.task import Task
 from panas.runtime.seeds import stream, torch_generator
 from panas.tuning.objective import warm_started
@@ -20,7 +21,7 @@ from panas.tuning.objective import warm_started
 def start(task: Task) -> bytes:
     """A client's state before round 1: warm-started on public samples, plan calibrated."""
     client = task.load()
-    genome, setting, found = settings_of(task.run, client)
+    genome, settings, found = settings_of(task.run, client)
     bottom, head = warm_started(
         genome,
         spec=client.spec,
@@ -31,18 +32,16 @@ def start(task: Task) -> bytes:
         client=client.id,
         device=client.device,
     )
-    facts = {
-        "genome": str(genome),
-        "setting": setting.as_dict(),
-        "histogram": found["histogram"],
-        "plan": None,
-        "round": 0,
-        "charges": 0,
-        "local": None,
-        "global": None,
-    }
     b, h = weights(bottom), weights(head)
-    state = State(b, h, b, h, facts)
+    state = State(
+        bottom=b,
+        head=h,
+        kept_bottom=b,
+        kept_head=h,
+        genome=genome,
+        settings=settings,
+        histogram=tuple(found["histogram"]) if found["histogram"] else None,
+    )
     return keep_best(client, state, bottom, [(0.0, head)], 0).to_bytes()
 
 

@@ -7,7 +7,8 @@ import numpy as np
 
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Broadcast, Release
-from dprbft.site.site import Client, State
+from dprbft.site.site import Client
+from dprbft.site.state import State
 
 
 @runtime_checkable

@@ -32,9 +32,9 @@ from dprbft.config.participation import chunk, release_subset
 from dprbft.config.schema import RunConfig
 from dprbft.heads import aggregate, blend, to_head, with_prior
 from dprbft.messages import Broadcast, Release
-from dprbft.site.plan import plan_facts
-from dprbft.site.round import after_release, keep_best, skip_round, train_locally
-from dprbft.site.site import Client, State, weights
+from dprbft.site.round import accounted, after_release, keep_best, skip_round, train_locally
+from dprbft.site.site import Client
+from dprbft.site.state import State, weights
 from panas.architecture.network import Bottom, Head
 from panas.privacy.accounting.events import PostProcessing, Unprotected
 from panas.privacy.noise import SystemNoise
@@ -62,12 +62,15 @@ def client_round(
     own = head
     if not client.train_head and kind != "raw_rows":
         own = own_head(client, state, message, broadcast)
-    facts = dict(state.facts)
-    if state.plan:
-        facts["plan"] = plan_facts(after_release(state.plan))
-    facts["charges"] = len(client.ledger.account(client.id).protected())
-    facts["local"] = accuracy(bottom, own, client.data.test)
-    return replace(state, bottom=weights(bottom), head=weights(own), facts=facts), message
+    state = replace(
+        state,
+        bottom=weights(bottom),
+        head=weights(own),
+        plan=after_release(state.plan) if state.plan else None,
+        charges=accounted(client),
+        scores=replace(state.scores, local=accuracy(bottom, own, client.data.test)),
+    )
+    return state, message
 
 
 def send(client: Client, state: State, bottom: Bottom, round: int, kind: Kind) -> Release:
@@ -103,8 +106,7 @@ def own_head(client: Client, state: State, message: Release | None, broadcast: B
         fitted = to_head(
             aggregate([message], broadcast, round=message.round, optimizer=optimizer, rng=rng)
         )
-    histogram = state.facts["histogram"]
-    return with_prior(fitted, torch.tensor(histogram)) if histogram else fitted
+    return with_prior(fitted, torch.tensor(state.histogram)) if state.histogram else fitted
 
 
 def server_round(
@@ -136,7 +138,8 @@ def client_finish(client: Client, state: State, broadcast: Broadcast, round: int
         choices = [(0.0, shared)]
     else:
         choices = [(a, blend(own, shared, a)) for a in BLENDS]
-    facts = dict(state.facts)
-    facts["global"] = accuracy(bottom, shared.to(client.device), client.data.test)
-    state = replace(state, head=weights(shared), facts=facts)
+    scores = replace(
+        state.scores, shared=accuracy(bottom, shared.to(client.device), client.data.test)
+    )
+    state = replace(state, head=weights(shared), scores=scores)
     return keep_best(client, state, bottom, choices, round)

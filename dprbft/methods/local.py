@@ -12,7 +12,8 @@ import numpy as np
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Broadcast, Release
 from dprbft.site.round import keep_best, skip_round, train_locally
-from dprbft.site.site import Client, State, weights
+from dprbft.site.site import Client
+from dprbft.site.state import State, weights
 from panas.training.sgd import accuracy
 
 
@@ -24,8 +25,8 @@ def client_round(
     trained = train_locally(client, state, bottom, head, round)
     if trained is None:
         return skip_round(state), None
-    facts = trained.facts | {"local": accuracy(bottom, head, client.data.test)}
-    return replace(trained, bottom=weights(bottom), head=weights(head), facts=facts), None
+    scores = replace(trained.scores, local=accuracy(bottom, head, client.data.test))
+    return replace(trained, bottom=weights(bottom), head=weights(head), scores=scores), None
 
 
 def server_round(
@@ -42,5 +43,5 @@ def server_round(
 def client_finish(client: Client, state: State, broadcast: Broadcast, round: int) -> State:
     """Keep the own head; there is no other."""
     bottom, head = state.networks(client)
-    state = replace(state, facts=state.facts | {"global": state.facts["local"]})
+    state = replace(state, scores=replace(state.scores, shared=state.scores.local))
     return keep_best(client, state, bottom, [(1.0, head)], round)

@@ -5,6 +5,7 @@ client would tell them.
 """
 
 import statistics
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from dprbft.paths import ledger_file, rounds_file, search_file, summary_file
 from dprbft.run.stages import check_ledger, is_done, seconds
 from dprbft.server.rounds import load_states
 from dprbft.simulation.federation import load_federation
-from dprbft.site.site import State
+from dprbft.site.state import State
 from panas.privacy.ledger.account import UNIT, totals
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.store import read_json, read_lines, write_json
@@ -52,8 +53,8 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
                 },
                 "setting": _setting(state),
                 "accuracy": _accuracy(state),
-                "selected_round": state.facts["kept"]["round"],
-                "blend": state.facts["kept"]["blend"],
+                "selected_round": state.kept.round,
+                "blend": state.kept.blend,
                 "epsilon": {
                     k: row[k] for k in ("budget", "spent", "release", "search", "training")
                 },
@@ -95,19 +96,18 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
 def _setting(state: State) -> dict[str, Any]:
     """The settings that it trained with; the noise is that of its plan, None without DP."""
     plan = state.plan
-    return state.facts["setting"] | {
+    return asdict(state.settings) | {
         "noise_multiplier": plan.noise_multiplier if plan else None,
         "release_noise": plan.release_noise if plan else None,
     }
 
 
 def _accuracy(state: State) -> dict[str, float | None]:
-    f = state.facts
     return {
-        "local_last": f["local"],
-        "global_last": f["global"],
-        "best": f["best"],
-        "selected": f["kept"]["accuracy"],
+        "local_last": state.scores.local,
+        "global_last": state.scores.shared,
+        "best": state.scores.best,
+        "selected": state.kept.accuracy,
     }
 
 

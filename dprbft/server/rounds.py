@@ -37,7 +37,8 @@ from dprbft.paths import (
 )
 from dprbft.simulation.federation import load_federation
 from dprbft.site.plan import current_plan
-from dprbft.site.site import State, build_client
+from dprbft.site.site import build_client
+from dprbft.site.state import State
 from dprbft.site.task import Task
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput, BudgetExhausted
@@ -174,8 +175,8 @@ def _start(
     states: list[bytes] = [b""] * len(tasks)
     for i, state in engine.map(work.start, tasks):
         states[i] = state
-        kept = State.from_bytes(state, run).facts["kept"]
-        report(f"client {i}: starts at validation accuracy {kept['validation']:.3f}")
+        kept = State.from_bytes(state, run).kept
+        report(f"client {i}: starts at validation accuracy {kept.validation:.3f}")
     _save(run, 0, states, work.initial_broadcast(tasks[0]), {}, [])
 
 
@@ -242,7 +243,7 @@ def _line(
     first = round == 1 and config.federation.head_init == "random"
     heads = int(first) + int(config.privacy.release != "none")
     down = 0 if config.federation.method == "local" else heads * len(answer) * len(states)
-    facts = {i: State.from_bytes(states[i], Path("state")).facts for i in chosen}
+    after = {i: State.from_bytes(states[i], Path("state")) for i in chosen}
     return {
         "round": round,
         "seconds": seconds,
@@ -251,11 +252,11 @@ def _line(
         "clients": [
             {
                 "id": i,
-                "local": facts[i]["local"],
-                "global": facts[i]["global"],
-                "validation": facts[i]["validation"],
-                "blend": facts[i]["blend"],
-                "kept": facts[i]["kept"]["accuracy"],
+                "local": after[i].scores.local,
+                "global": after[i].scores.shared,
+                "validation": after[i].scores.validation,
+                "blend": after[i].scores.blend,
+                "kept": after[i].kept.accuracy,
                 "release": hashlib.sha256(released[i]).hexdigest() if i in released else None,
             }
             for i in chosen
@@ -304,13 +305,12 @@ def _write_models(run: Path, config: RunConfig, device: str) -> None:
     """Write each client's networks and last release, which belong together."""
     for i, state in enumerate(load_states(run, config.federation.clients)):
         client = build_client(config, i, run, device)
-        kept = state.facts["kept"]
         message = _release(_folder(run, _latest(run)), i)
         if message.exists():
             write_bytes(release_file(run, i), message.read_bytes())
         for path, (bottom, head), round in (
-            (model_file(run, i), state.kept(client), kept["round"]),
-            (last_model_file(run, i), state.networks(client), state.facts["round"]),
+            (model_file(run, i), state.kept_networks(client), state.kept.round),
+            (last_model_file(run, i), state.networks(client), state.round),
         ):
             save_network(
                 path,

@@ -1,10 +1,10 @@
 """A client's plan for the rounds to come, from what its ledger says is left of its budget."""
 
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
 from dprbft.config.participation import release_subset, rounds_of, train_parts
-from dprbft.site.site import Client, State
+from dprbft.site.site import Client
+from dprbft.site.state import State
 from panas.privacy.accounting.events import Event, Unprotected
 from panas.privacy.ledger.account import Entry
 from panas.privacy.plan import Plan, release_multiplier, rescale_noise, tighten_release_noise
@@ -27,10 +27,10 @@ def current_plan(client: Client, state: State) -> Plan | None:
         BudgetExhausted: if the budget cannot pay for the remaining rounds with any noise.
 
     """
-    schedule, setting = client.schedule(), state.setting
+    schedule, setting = client.schedule(), state.settings
     fixed = client.config.training.noise_multiplier
     plan = state.plan
-    accounted = state.facts["charges"]
+    accounted = state.charges
     if plan is None and fixed is None:
         before = searched(client)
         fresh = replace(schedule, spent=before)
@@ -102,8 +102,3 @@ def _stretched(client: Client, plan: Plan) -> Plan:
     ]
     most = max(plans, key=lambda p: p.noise_multiplier)
     return replace(most, releases=plan.releases)
-
-
-def plan_facts(plan: Plan | None) -> dict[str, Any] | None:
-    """A plan as JSON."""
-    return asdict(plan) if plan else None

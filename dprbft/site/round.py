@@ -7,12 +7,16 @@ that choice stays on the client and is not covered.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dprbft.site.plan import current_plan, plan_facts
-from dprbft.site.site import Client, State, check_finite, weights
+import torch
+
+from dprbft.site.plan import current_plan
+from dprbft.site.site import Client
+from dprbft.site.state import Kept, State, weights
 from panas.architecture.network import Bottom, Head
 from panas.privacy.accounting.events import REPLACE, Unprotected
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
+from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 from panas.training.sgd import OptimizerConfig, accuracy, fit, fit_private, head_scores, represent
 
@@ -26,68 +30,94 @@ def train_locally(
 
     None if the round died before and the budget cannot pay for it again: it is skipped.
     """
-    setting = state.setting
-    optimizer = OptimizerConfig(
-        learning_rate=setting.learning_rate,
-        momentum=client.config.training.momentum,
-        batch_size=setting.batch_size,
-        epochs=setting.epochs or client.config.training.epochs,
-    )
-    facts = dict(state.facts)
-    if not client.budget.private:
-        rng = stream(client.config.seed, "client", client.id, "round", round)
-        with client.ledger.charge(
-            client.id,
-            Unprotected(),
-            phase="training",
-            mechanism="sgd",
-            recipient="server",
-            sensitivity=None,
-            round=round,
-        ):
-            fit(
-                bottom,
-                head,
-                client.data.train,
-                optimizer=optimizer,
-                rng=rng,
-                train_head=client.train_head,
-            )
-    else:
+    plan = state.plan
+    if client.budget.private:
         plan = current_plan(client, state)
         if plan is None:
             return None
-        with client.ledger.charge(
-            client.id,
-            plan.training_event,
-            phase="training",
-            mechanism="dp-sgd",
-            recipient="server",
-            sensitivity=plan.clip * (2 if plan.relation == REPLACE else 1),
-            round=round,
-        ):
-            fit_private(
-                bottom,
-                head,
-                client.data.train,
-                plan=plan,
-                optimizer=optimizer,
-                noise=SystemNoise(),
-                train_head=client.train_head,
-            )
-        facts["plan"] = plan_facts(replace(plan, rounds=plan.rounds - 1))
+        _fit_privately(client, state, plan, bottom, head, round)
+        plan = replace(plan, rounds=plan.rounds - 1)
+    else:
+        _fit_unprotected(client, state, bottom, head, round)
     check_finite(bottom, client.id)
-    facts["round"] = round
-    facts["charges"] = len(client.ledger.account(client.id).protected())
-    return replace(state, facts=facts)
+    return replace(state, plan=plan, round=round, charges=accounted(client))
+
+
+def _optimizer(client: Client, state: State) -> OptimizerConfig:
+    """What the site's settings and the configuration say of local training."""
+    training, settings = client.config.training, state.settings
+    return OptimizerConfig(
+        learning_rate=settings.learning_rate,
+        momentum=training.momentum,
+        batch_size=settings.batch_size,
+        epochs=settings.epochs or training.epochs,
+    )
+
+
+def _fit_privately(
+    client: Client, state: State, plan: Plan, bottom: Bottom, head: Head, round: int
+) -> None:
+    with client.ledger.charge(
+        client.id,
+        plan.training_event,
+        phase="training",
+        mechanism="dp-sgd",
+        recipient="server",
+        sensitivity=plan.clip * (2 if plan.relation == REPLACE else 1),
+        round=round,
+    ):
+        fit_private(
+            bottom,
+            head,
+            client.data.train,
+            plan=plan,
+            optimizer=_optimizer(client, state),
+            noise=SystemNoise(),
+            train_head=client.train_head,
+        )
+
+
+def _fit_unprotected(client: Client, state: State, bottom: Bottom, head: Head, round: int) -> None:
+    rng = stream(client.config.seed, "client", client.id, "round", round)
+    with client.ledger.charge(
+        client.id,
+        Unprotected(),
+        phase="training",
+        mechanism="sgd",
+        recipient="server",
+        sensitivity=None,
+        round=round,
+    ):
+        fit(
+            bottom,
+            head,
+            client.data.train,
+            optimizer=_optimizer(client, state),
+            rng=rng,
+            train_head=client.train_head,
+        )
+
+
+def accounted(client: Client) -> int:
+    """How many protected charges its account holds."""
+    return len(client.ledger.account(client.id).protected())
+
+
+def check_finite(bottom: Bottom, client: int) -> None:
+    """Refuse weights that training has driven to NaN or infinity."""
+    if not all(bool(torch.isfinite(p).all()) for p in bottom.parameters()):
+        raise BadInput(
+            f"expected finite weights after training client {client}, got NaN or infinity; lower "
+            "training.learning_rate"
+        )
 
 
 def skip_round(state: State) -> State:
     """The state after a round that the budget could not pay for again."""
-    facts = state.facts | {"local": None}
-    if state.plan:
-        facts["plan"] = plan_facts(after_release(replace(state.plan, rounds=state.plan.rounds - 1)))
-    return replace(state, facts=facts)
+    plan = state.plan
+    if plan:
+        plan = after_release(replace(plan, rounds=plan.rounds - 1))
+    return replace(state, plan=plan, scores=replace(state.scores, local=None))
 
 
 def after_release(plan: Plan) -> Plan:
@@ -117,17 +147,9 @@ def keep_best(
     top = max(range(len(choices)), key=lambda k: (scores[k][0], -scores[k][1]))
     (share, head), (right, loss) = choices[top], scores[top]
     test = accuracy(bottom, head, client.data.test)
-    facts = dict(state.facts)
-    facts["best"] = max(test, facts.get("best", 0.0))
-    facts |= {"validation": right, "blend": share}
-    kept = facts.get("kept")
-    if kept and (right, -loss) < (kept["validation"], -kept["loss"]):
-        return replace(state, facts=facts)
-    facts["kept"] = {
-        "round": round,
-        "blend": share,
-        "validation": right,
-        "loss": loss,
-        "accuracy": test,
-    }
-    return replace(state, kept_bottom=weights(bottom), kept_head=weights(head), facts=facts)
+    best = max(test, state.scores.best)
+    state = replace(state, scores=replace(state.scores, validation=right, blend=share, best=best))
+    if (right, -loss) < (state.kept.validation, -state.kept.loss):
+        return state
+    kept = Kept(round=round, blend=share, validation=right, loss=loss, accuracy=test)
+    return replace(state, kept_bottom=weights(bottom), kept_head=weights(head), kept=kept)

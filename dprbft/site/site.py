@@ -1,31 +1,27 @@
-"""One client: its data, its budget, and the state that a round hands to the next.
+"""One client: its data, its budget, its ledger. Where it stands: `dprbft.site.state`.
 
-A client is rebuilt from configuration and state wherever it runs, in this process, in a worker or
-on another machine; its samples are loaded there and never move.
+A client is rebuilt from the configuration wherever it runs, in this process, in a worker or on
+another machine; its samples are loaded there and never move.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from dprbft.config.participation import LABEL_SHARE, rounds_of, train_parts
 from dprbft.config.schema import RunConfig
 from dprbft.paths import ledger_file, search_file, tune_file
 from dprbft.simulation.federation import ClientData, Federation, load_federation, search_parts
 from panas.architecture.genome import Genome
-from panas.architecture.network import Bottom, Head, NetworkSpec
+from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import ADD_OR_REMOVE, Event
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.plan import Plan
 from panas.privacy.release.mechanisms import flip_for, relation_of
-from panas.runtime.errors import BadInput
-from panas.runtime.store import pack_tensors, read_json, unpack_tensors
+from panas.runtime.store import read_json
 from panas.training.sgd import OptimizerConfig
 from panas.tuning.objective import TrainingSchedule
 from panas.tuning.space import DPSGDSettings
@@ -133,81 +129,6 @@ def build_client(config: RunConfig, id: int, run: Path, device: str) -> Client:
     )
 
 
-@dataclass(frozen=True)
-class State:
-    """Where a client stands after a round: all that is needed to go on.
-
-    Attributes:
-        bottom, head: weights after the last round; `head` is the one that it holds.
-        kept_bottom, kept_head: weights of the round that validation selected.
-        facts: JSON-able facts: genome, setting, plan, round, charges, accuracies.
-
-    """
-
-    bottom: dict[str, Tensor]
-    head: dict[str, Tensor]
-    kept_bottom: dict[str, Tensor]
-    kept_head: dict[str, Tensor]
-    facts: dict[str, Any]
-
-    def to_bytes(self) -> bytes:
-        """The state as safetensors; `from_bytes` reads it back."""
-        groups = ("bottom", "head", "kept_bottom", "kept_head")
-        # Copies, because safetensors refuses tensors that share memory.
-        tensors = {f"{g}.{k}": v.clone() for g in groups for k, v in getattr(self, g).items()}
-        return pack_tensors(tensors, {"facts": json.dumps(self.facts)})
-
-    @staticmethod
-    def from_bytes(content: bytes, origin: Path) -> "State":
-        """Read a state; `origin` is named if it is damaged."""
-        tensors, metadata = unpack_tensors(content, origin)
-        groups: dict[str, dict[str, Tensor]] = {
-            g: {} for g in ("bottom", "head", "kept_bottom", "kept_head")
-        }
-        for name, tensor in tensors.items():
-            group, _, key = name.partition(".")
-            groups[group][key] = tensor
-        return State(**groups, facts=json.loads(metadata["facts"]))
-
-    @property
-    def genome(self) -> Genome:
-        """The client's architecture."""
-        return Genome.parse(self.facts["genome"])
-
-    @property
-    def plan(self) -> Plan | None:
-        """The plan of its remaining rounds; None without DP."""
-        return Plan(**self.facts["plan"]) if self.facts["plan"] else None
-
-    @property
-    def setting(self) -> DPSGDSettings:
-        """Its training settings."""
-        return DPSGDSettings(**self.facts["setting"])
-
-    def networks(self, client: Client) -> tuple[Bottom, Head]:
-        """Bottom and head on the client's device, with the state's weights."""
-        return _networks(client, self.genome, self.bottom, self.head)
-
-    def kept(self, client: Client) -> tuple[Bottom, Head]:
-        """The bottom and head that validation selected."""
-        return _networks(client, self.genome, self.kept_bottom, self.kept_head)
-
-
-def _networks(
-    client: Client, genome: Genome, bottom: dict[str, Tensor], head: dict[str, Tensor]
-) -> tuple[Bottom, Head]:
-    b = client.spec.bottom(genome)
-    b.load_state_dict(bottom)
-    h = Head(client.spec.width, client.spec.classes)
-    h.load_state_dict(head)
-    return b.to(client.device), h.to(client.device)
-
-
-def weights(module: torch.nn.Module) -> dict[str, Tensor]:
-    """A copy of a module's weights on the CPU."""
-    return {k: v.detach().cpu().clone() for k, v in module.state_dict().items()}
-
-
 LEAST_NOISE = 1e-6
 """Stands for a noise multiplier that is left to the plan; it is never used as one."""
 
@@ -226,12 +147,3 @@ def settings_of(run: Path, client: Client) -> tuple[Genome, DPSGDSettings, dict[
     # Without tuning the noise is the least that the budget needs, which the plan will find.
     noise = setting["noise_multiplier"] or LEAST_NOISE
     return genome, DPSGDSettings(**(setting | {"noise_multiplier": noise})), found
-
-
-def check_finite(bottom: Bottom, client: int) -> None:
-    """Refuse weights that training has driven to NaN or infinity."""
-    if not all(bool(torch.isfinite(p).all()) for p in bottom.parameters()):
-        raise BadInput(
-            f"expected finite weights after training client {client}, got NaN or infinity; lower "
-            "training.learning_rate"
-        )

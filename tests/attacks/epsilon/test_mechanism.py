@@ -31,8 +31,8 @@ from attacks.epsilon.mechanism import (
 )
 from dprbft.config.schema import build_config
 from dprbft.methods import dprbft
-from dprbft.site.plan import plan_facts
-from dprbft.site.site import Client, State, build_client, weights
+from dprbft.site.site import Client, build_client
+from dprbft.site.state import State, weights
 from panas.architecture.genome import Genome
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import (
@@ -52,6 +52,7 @@ from panas.privacy.release import mechanisms
 from panas.privacy.release.gate import ReleaseEvent, label_histogram, release
 from panas.privacy.release.mechanisms import Kind
 from panas.runtime.errors import BadInput
+from panas.tuning.space import DPSGDSettings
 
 DELTA = 0.01
 """The delta of the audits: where this many draws see most of a Gaussian (see the module)."""
@@ -531,7 +532,9 @@ def sent(client: Client) -> Mapping[str, Tensor]:
         head=weights(client.spec.head(generator)),
         kept_bottom={},
         kept_head={},
-        facts={"genome": str(genome), "plan": plan_facts(plan)},
+        genome=genome,
+        settings=DPSGDSettings(learning_rate=1.0, noise_multiplier=1.0, clip=1.0, batch_size=1),
+        plan=plan,
     )
     return dprbft.send(client, state, bottom, 0, "public_rows").arrays
 

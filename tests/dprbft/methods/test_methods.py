@@ -8,13 +8,14 @@ from typing import get_args
 import pytest
 import torch
 
-from dprbft.config.schema import Federation, RunConfig
+from dprbft.config.schema import FederationSettings, RunConfig
 from dprbft.heads import to_broadcast
 from dprbft.messages import Broadcast, Release
 from dprbft.methods import Method, method_named
 from dprbft.methods.dprbft import client_finish, own_head
 from dprbft.site.round import keep_best
-from dprbft.site.site import Client, State, build_client, weights
+from dprbft.site.site import Client, build_client
+from dprbft.site.state import State, weights
 from panas.architecture.genome import Genome
 from panas.architecture.network import Head
 from panas.data.samples import Samples
@@ -22,10 +23,11 @@ from panas.privacy.accounting.events import Gaussian
 from panas.privacy.noise import SystemNoise
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import stream, torch_generator
+from panas.tuning.space import DPSGDSettings
 
-METHODS = get_args(Federation.model_fields["method"].annotation)
+METHODS = get_args(FederationSettings.model_fields["method"].annotation)
 GENOME = Genome.parse("c4k3-max-c4k3")
-SETTING = {"learning_rate": 0.1, "noise_multiplier": 1e-6, "clip": 1.0, "batch_size": 64}
+SETTINGS = DPSGDSettings(learning_rate=0.1, noise_multiplier=1e-6, clip=1.0, batch_size=64)
 
 
 def built(config: RunConfig, run: Path) -> Client:
@@ -35,18 +37,17 @@ def built(config: RunConfig, run: Path) -> Client:
 def fresh(client: Client) -> tuple[State, Broadcast]:
     bottom = client.spec.bottom(GENOME, torch_generator(stream(0)))
     head = client.spec.head(torch_generator(stream(1)))
-    facts = {
-        "genome": str(GENOME),
-        "setting": SETTING,
-        "histogram": [5.0] * client.spec.classes,
-        "plan": None,
-        "round": 0,
-        "charges": 0,
-        "local": None,
-        "global": None,
-    }
     b, h = weights(bottom), weights(head)
-    return State(b, h, b, h, facts), to_broadcast(head, 0)
+    state = State(
+        bottom=b,
+        head=h,
+        kept_bottom=b,
+        kept_head=h,
+        genome=GENOME,
+        settings=SETTINGS,
+        histogram=(5.0,) * client.spec.classes,
+    )
+    return state, to_broadcast(head, 0)
 
 
 def untouchable(samples: Samples) -> Samples:
@@ -67,7 +68,7 @@ def test_a_method_keeps_the_protocol(name: str, tiny: Callable[..., RunConfig], 
     entries = client.ledger.account(0).entries
     assert [e.phase for e in entries] == ["training"] + ["release"] * (message is not None)
     assert client.ledger.account(0).spent() <= client.budget.epsilon
-    assert trained.facts["charges"] == len(entries)
+    assert trained.charges == len(entries)
     assert trained.plan.rounds == 0
     assert not all(torch.equal(trained.bottom[k], state.bottom[k]) for k in state.bottom)
     releases = []
@@ -77,11 +78,11 @@ def test_a_method_keeps_the_protocol(name: str, tiny: Callable[..., RunConfig], 
     answer = method.server_round(client.config, releases, broadcast, 1, stream(0, "server"))
     assert answer.round == 1
     finished = method.client_finish(client, trained, answer, 1)
-    assert finished.facts["kept"]["round"] == 1
-    assert 0 <= finished.facts["global"] <= 1
+    assert finished.kept.round == 1
+    assert 0 <= finished.scores.shared <= 1
     # What a client makes of the answer costs nothing.
     assert len(client.ledger.account(0).entries) == len(entries)
-    assert state.facts["round"] == 0
+    assert state.round == 0
 
 
 def test_the_local_method_sends_nothing_and_spends_all_on_training(
@@ -173,7 +174,7 @@ def test_the_own_head_reads_only_the_release_and_the_noised_histogram(
     assert torch.equal(seen.linear.bias, unseen.linear.bias)
     assert torch.equal(seen.linear.weight, trained.head["linear.weight"])
     # It does follow both of its sources.
-    skewed = replace(trained, facts=trained.facts | {"histogram": [50.0, *[0.0] * 9]})
+    skewed = replace(trained, histogram=(50.0, *[0.0] * 9))
     assert not torch.equal(
         seen.linear.bias, own_head(client, skewed, message, broadcast).linear.bias
     )
@@ -212,15 +213,15 @@ def test_validation_chooses_and_ties_go_to_the_lower_loss(
         return keep_best(client, state, bottom, choices, round)
 
     first = keep(state, (0.1, 0.2, 0.3), 1)
-    assert first.facts["kept"]["blend"] == 0.2
+    assert first.kept.blend == 0.2
     assert first.kept_head["linear.weight"][0, 0] == pytest.approx(0.2)
     worse = keep(first, (0.4,), 2)  # as accurate, but with a higher loss: round 1 stays
-    assert (worse.facts["kept"]["round"], worse.facts["blend"]) == (1, 0.4)
+    assert (worse.kept.round, worse.scores.blend) == (1, 0.4)
     assert torch.equal(worse.kept_head["linear.weight"], first.kept_head["linear.weight"])
     better = keep(worse, (0.5,), 3)
-    assert (better.facts["kept"]["round"], better.facts["kept"]["blend"]) == (3, 0.5)
+    assert (better.kept.round, better.kept.blend) == (3, 0.5)
     less = keep(better, (0.3,), 4)  # a lower loss does not make up for accuracy
-    assert less.facts["kept"]["round"] == 3
+    assert less.kept.round == 3
 
 
 def test_nothing_is_chosen_by_the_test_split(tiny: Callable[..., RunConfig], tmp_path: Path):
@@ -231,7 +232,7 @@ def test_nothing_is_chosen_by_the_test_split(tiny: Callable[..., RunConfig], tmp
     chosen = []
     for c in (client, replace(client, data=other)):
         done = client_finish(c, state, replace(broadcast, weight=-broadcast.weight), 1)
-        chosen.append((done.facts["kept"]["blend"], done.facts["kept"]["validation"]))
+        chosen.append((done.kept.blend, done.kept.validation))
     assert chosen[0] == chosen[1]
 
 
@@ -243,7 +244,7 @@ def test_the_head_that_is_asked_for_is_kept(
     state, broadcast = fresh(client)
     answer = replace(broadcast, weight=-broadcast.weight, round=1)
     done = client_finish(client, state, answer, 1)
-    assert done.facts["kept"]["blend"] in shares
+    assert done.kept.blend in shares
     wanted = answer.weight if head == "shared" else broadcast.weight
     assert torch.equal(done.kept_head["linear.weight"], wanted)
     assert torch.equal(done.head["linear.weight"], answer.weight)

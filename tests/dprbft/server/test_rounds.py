@@ -42,9 +42,9 @@ def check_whole(run: Path, config: RunConfig) -> None:
     for account, data in zip(accounts(run), federation.clients, strict=True):
         assert account.spent_protected() <= account.budget.epsilon
         bottom, head, about = load_network(model_file(run, data.id))
-        kept = load_states(run, f.clients)[data.id].facts["kept"]
-        assert about["notes"] == {"client": data.id, "round": kept["round"]}
-        assert accuracy(bottom, head, data.test) == kept["accuracy"]
+        kept = load_states(run, f.clients)[data.id].kept
+        assert about["notes"] == {"client": data.id, "round": kept.round}
+        assert accuracy(bottom, head, data.test) == kept.accuracy
         load_network(last_model_file(run, data.id))
         took_part = any(data.id in c for c in participants(config))
         sends = took_part and f.method != "local" and config.privacy.release != "none"
@@ -108,7 +108,7 @@ def test_passes_that_were_tuned_are_those_that_train_and_are_charged(
     check_whole(tmp_path / "r", config)
     states = load_states(tmp_path / "r", 2)
     for account, state in zip(accounts(tmp_path / "r"), states, strict=True):
-        epochs, plan = state.setting.epochs, state.plan
+        epochs, plan = state.settings.epochs, state.plan
         assert epochs in (2, 4)
         assert plan is not None
         assert plan.epochs == epochs

@@ -3,15 +3,17 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from dprbft.config.participation import LABEL_SHARE, participants
 from dprbft.config.schema import RunConfig
-from dprbft.site.plan import current_plan, plan_facts
-from dprbft.site.round import after_release, train_locally
-from dprbft.site.site import Client, State, build_client, check_finite, settings_of, weights
+from dprbft.site.plan import current_plan
+from dprbft.site.round import after_release, check_finite, train_locally
+from dprbft.site.site import Client, build_client, settings_of
+from dprbft.site.state import Kept, RoundScores, State, weights
 from panas.architecture.genome import Genome
 from panas.architecture.network import Head
 from panas.privacy.accounting.epsilon import epsilon
@@ -20,24 +22,25 @@ from panas.privacy.plan import epsilon_of, release_multiplier
 from panas.privacy.release.mechanisms import flip_for
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.seeds import stream, torch_generator
+from panas.tuning.space import DPSGDSettings
 
 GENOME = Genome.parse("c4k3-max-c4k3")
-SETTING = {"learning_rate": 0.5, "noise_multiplier": 1e-6, "clip": 1.0, "batch_size": 64}
+SETTINGS = DPSGDSettings(learning_rate=0.5, noise_multiplier=1e-6, clip=1.0, batch_size=64)
 
 
-def state_of(client: Client, **facts: object) -> State:
+def state_of(client: Client, **changes: Any) -> State:
     bottom = client.spec.bottom(GENOME, torch_generator(stream(0)))
     head = client.spec.head(torch_generator(stream(1)))
     b, h = weights(bottom), weights(head)
-    known = {
-        "genome": str(GENOME),
-        "setting": SETTING,
-        "histogram": None,
-        "plan": None,
-        "round": 0,
-        "charges": 0,
-    }
-    return State(b, h, b, {k: 2 * v for k, v in h.items()}, known | facts)
+    state = State(
+        bottom=b,
+        head=h,
+        kept_bottom=b,
+        kept_head={k: 2 * v for k, v in h.items()},
+        genome=GENOME,
+        settings=SETTINGS,
+    )
+    return dataclasses.replace(state, **changes)
 
 
 @pytest.fixture
@@ -52,23 +55,26 @@ def charge(client: Client, event: Gaussian, phase: str = "training") -> None:
 
 
 def test_a_state_survives_its_bytes(client: Client):
-    state = state_of(client, plan=None, local=0.25, kept={"round": 3})
+    state = state_of(
+        client, histogram=(1.5, 2.0), scores=RoundScores(local=0.25), kept=Kept(round=3)
+    )
     back = State.from_bytes(state.to_bytes(), Path("state"))
-    assert back.facts == state.facts
+    assert back.to_json() == state.to_json()
+    assert (back.kept, back.scores, back.settings) == (state.kept, state.scores, SETTINGS)
     for group in ("bottom", "head", "kept_bottom", "kept_head"):
         mine, theirs = getattr(state, group), getattr(back, group)
         assert mine.keys() == theirs.keys()
         assert all(torch.equal(mine[k], theirs[k]) for k in mine)
     bottom, head = back.networks(client)
-    _, kept = back.kept(client)
+    _, kept = back.kept_networks(client)
     assert torch.equal(kept.linear.weight, 2 * head.linear.weight)
     x = client.data.test.inputs()
     assert bottom(x).shape == (len(x), client.spec.width)
 
 
-def test_a_plan_survives_the_facts(client: Client):
+def test_a_plan_survives_the_bytes(client: Client):
     plan = current_plan(client, state_of(client))
-    state = State.from_bytes(state_of(client, plan=plan_facts(plan)).to_bytes(), Path("s"))
+    state = State.from_bytes(state_of(client, plan=plan).to_bytes(), Path("s"))
     assert state.plan == plan
     assert state_of(client).plan is None
 
@@ -115,8 +121,8 @@ def test_the_first_plan_fits_the_budget_and_what_was_spent(client: Client):
 
 def test_more_noise_than_the_least_is_kept_and_buys_sharper_releases(client: Client):
     least = current_plan(client, state_of(client))
-    loud = SETTING | {"noise_multiplier": 3 * least.noise_multiplier}
-    plan = current_plan(client, state_of(client, setting=loud))
+    loud = dataclasses.replace(SETTINGS, noise_multiplier=3 * least.noise_multiplier)
+    plan = current_plan(client, state_of(client, settings=loud))
     assert plan.noise_multiplier == pytest.approx(3 * least.noise_multiplier)
     assert plan.release_noise < least.release_noise
     assert epsilon_of(plan.events(), client.budget) <= client.budget.epsilon
@@ -126,7 +132,7 @@ def test_a_plan_goes_on_while_every_charge_is_accounted_for(client: Client):
     plan = current_plan(client, state_of(client))
     rest = dataclasses.replace(plan, rounds=1, releases=1)
     charge(client, plan.release_event)
-    state = state_of(client, plan=plan_facts(rest), charges=1)
+    state = state_of(client, plan=rest, charges=1)
     assert current_plan(client, state) == rest
 
 
@@ -138,7 +144,7 @@ def test_a_charge_that_no_round_accounts_for_raises_all_noise_that_is_left(
     one, rest = (dataclasses.replace(plan, rounds=k, releases=k) for k in (1, 2))
     for event in (*one.events(), *one.events()):
         charge(client, event)
-    stretched = current_plan(client, state_of(client, plan=plan_facts(rest), charges=2))
+    stretched = current_plan(client, state_of(client, plan=rest, charges=2))
     factor = stretched.noise_multiplier / rest.noise_multiplier
     assert factor > 1.02
     assert stretched.release_noise / rest.release_noise == pytest.approx(factor)
@@ -160,7 +166,7 @@ def test_a_last_round_that_died_when_all_was_spent_is_skipped(client: Client):
     for event in plan.events():
         charge(client, event)
     last = dataclasses.replace(plan, rounds=1, releases=1)
-    assert current_plan(client, state_of(client, plan=plan_facts(last), charges=2)) is None
+    assert current_plan(client, state_of(client, plan=last, charges=2)) is None
 
 
 def test_a_budget_with_nothing_left_is_refused(tiny: Callable[..., RunConfig], tmp_path: Path):
@@ -177,7 +183,7 @@ def test_a_noise_that_the_user_fixed_is_taken_as_it_is(
     plan = current_plan(client, state_of(client))
     assert plan.noise_multiplier == 0.7
     charge(client, Gaussian(10.0))
-    assert current_plan(client, state_of(client, plan=plan_facts(plan), charges=0)) == plan
+    assert current_plan(client, state_of(client, plan=plan, charges=0)) == plan
 
 
 def test_a_schedule_counts_the_rounds_that_a_client_takes_part_in(

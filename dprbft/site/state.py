@@ -1,0 +1,160 @@
+"""Where a client stands after a round: what one round hands to the next, and a checkpoint holds.
+
+As bytes it is safetensors with one JSON record as metadata. It never leaves the client's side.
+"""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dprbft.site.site import Client
+from panas.architecture.genome import Genome
+from panas.architecture.network import Bottom, Head
+from panas.privacy.plan import Plan
+from panas.runtime.store import pack_tensors, unpack_tensors
+from panas.tuning.space import DPSGDSettings
+
+Weights = dict[str, Tensor]
+"""A module's weights, by name."""
+
+WEIGHTS = ("bottom", "head", "kept_bottom", "kept_head")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundScores:
+    """How the last round went; nothing is chosen by an accuracy on test samples.
+
+    Attributes:
+        local: test accuracy with the client's own head; None if it was not there.
+        shared: test accuracy with the shared head; None before round 1.
+        validation: accuracy of the blend that validation preferred.
+        blend: the own head's share in it.
+        best: highest test accuracy so far, for the report.
+
+    """
+
+    local: float | None = None
+    shared: float | None = None
+    validation: float = 0.0
+    blend: float = 0.0
+    best: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """The round that validation selected; by default one that any other beats.
+
+    Attributes:
+        round: its number.
+        blend: the own head's share.
+        validation: accuracy on the validation split.
+        loss: cross-entropy there, which decides ties.
+        accuracy: on the test split, for the report.
+
+    """
+
+    round: int = 0
+    blend: float = 0.0
+    validation: float = -1.0
+    loss: float = float("inf")
+    accuracy: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """All that a client needs to go on after a round.
+
+    Attributes:
+        bottom, head: weights after the last round; `head` is the one that it holds.
+        kept_bottom, kept_head: weights of the round that validation selected.
+        genome: its architecture.
+        settings: its training settings.
+        histogram: its noised label histogram, if its search paid for one.
+        plan: of its remaining rounds; None without DP, or before round 1.
+        round: the last one it trained in.
+        charges: protected charges that finished rounds account for.
+        scores: of the last round.
+        kept: the round that validation selected.
+
+    """
+
+    bottom: Weights
+    head: Weights
+    kept_bottom: Weights
+    kept_head: Weights
+    genome: Genome
+    settings: DPSGDSettings
+    histogram: tuple[float, ...] | None = None
+    plan: Plan | None = None
+    round: int = 0
+    charges: int = 0
+    scores: RoundScores = RoundScores()
+    kept: Kept = Kept()
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the weights."""
+        record = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in WEIGHTS}
+        return record | {
+            "genome": str(self.genome),
+            "settings": asdict(self.settings),
+            "plan": asdict(self.plan) if self.plan else None,
+            "scores": asdict(self.scores),
+            "kept": asdict(self.kept),
+        }
+
+    @staticmethod
+    def from_json(record: dict[str, Any], weights: dict[str, Weights]) -> "State":
+        """Read back `to_json`, with the four groups of weights."""
+        histogram, plan = record["histogram"], record["plan"]
+        parts = {
+            "genome": Genome.parse(record["genome"]),
+            "settings": DPSGDSettings(**record["settings"]),
+            "histogram": tuple(histogram) if histogram else None,
+            "plan": Plan(**plan) if plan else None,
+            "scores": RoundScores(**record["scores"]),
+            "kept": Kept(**record["kept"]),
+        }
+        return State(**(weights | record | parts))
+
+    def to_bytes(self) -> bytes:
+        """The state as safetensors; `from_bytes` reads it back."""
+        # Copies, because safetensors refuses tensors that share memory.
+        tensors = {f"{g}.{k}": v.clone() for g in WEIGHTS for k, v in getattr(self, g).items()}
+        return pack_tensors(tensors, {"state": json.dumps(self.to_json())})
+
+    @staticmethod
+    def from_bytes(content: bytes, origin: Path) -> "State":
+        """Read a state; `origin` is named if it is damaged."""
+        tensors, metadata = unpack_tensors(content, origin)
+        groups: dict[str, Weights] = {group: {} for group in WEIGHTS}
+        for name, tensor in tensors.items():
+            group, _, key = name.partition(".")
+            groups[group][key] = tensor
+        return State.from_json(json.loads(metadata["state"]), groups)
+
+    def networks(self, client: Client) -> tuple[Bottom, Head]:
+        """Bottom and head on the client's device, as the last round left them."""
+        return _networks(client, self.genome, self.bottom, self.head)
+
+    def kept_networks(self, client: Client) -> tuple[Bottom, Head]:
+        """The bottom and head that validation selected."""
+        return _networks(client, self.genome, self.kept_bottom, self.kept_head)
+
+
+def _networks(
+    client: Client, genome: Genome, bottom: Weights, head: Weights
+) -> tuple[Bottom, Head]:
+    b = client.spec.bottom(genome)
+    b.load_state_dict(bottom)
+    h = Head(client.spec.width, client.spec.classes)
+    h.load_state_dict(head)
+    return b.to(client.device), h.to(client.device)
+
+
+def weights(module: torch.nn.Module) -> Weights:
+    """A copy of a module's weights on the CPU."""
+    return {k: v.detach().cpu().clone() for k, v in module.state_dict().items()}
