@@ -72,11 +72,12 @@ class Release:
     def of(released: Released) -> "Release":
         """The message for something that was released, and hence charged."""
         r = released.receipt
-        if r.round is None:
+        event, round = r.charge.event, r.charge.round
+        if round is None:
             raise BadInput("expected a receipt of a round, got one without; charge with a round")
-        m = getattr(r.event, "noise_multiplier", None)
-        flip = r.event.flip if isinstance(r.event, NoisyRows) else None
-        return Release(r.client, r.round, released.kind, m, r.id, released.arrays, flip)
+        m = getattr(event, "noise_multiplier", None)
+        flip = event.flip if isinstance(event, NoisyRows) else None
+        return Release(r.client, round, released.kind, m, r.id, released.arrays, flip)
 
     def to_bytes(self) -> bytes:
         """The message as it crosses the wire."""

@@ -25,6 +25,7 @@ from panas.data.search_split import proxy_data
 from panas.data.splits import split
 from panas.plots.search import trials
 from panas.privacy.budget import Budget
+from panas.privacy.ledger.account import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
 from panas.runtime.errors import BadInput
@@ -203,11 +204,13 @@ def tune(
         ledger.open_account(0, budget)
         with ledger.charge(
             0,
-            plan.training_event,
-            phase="training",
-            mechanism="dp-sgd",
-            recipient="whoever sees the network",
-            sensitivity=plan.clip,
+            Charge(
+                event=plan.training_event,
+                phase="training",
+                mechanism="dp-sgd",
+                recipient="whoever sees the network",
+                sensitivity=plan.clip,
+            ),
         ):
             fit_private(
                 bottom,

@@ -14,6 +14,7 @@ from dprbft.site.site import Client
 from dprbft.site.state import Kept, State, weights
 from panas.architecture.network import Bottom, Head
 from panas.privacy.accounting.events import REPLACE, Unprotected
+from panas.privacy.ledger.account import Charge
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BadInput
@@ -59,12 +60,14 @@ def _fit_privately(
 ) -> None:
     with client.ledger.charge(
         client.id,
-        plan.training_event,
-        phase="training",
-        mechanism="dp-sgd",
-        recipient="server",
-        sensitivity=plan.clip * (2 if plan.relation == REPLACE else 1),
-        round=round,
+        Charge(
+            event=plan.training_event,
+            phase="training",
+            mechanism="dp-sgd",
+            recipient="server",
+            sensitivity=plan.clip * (2 if plan.relation == REPLACE else 1),
+            round=round,
+        ),
     ):
         fit_private(
             bottom,
@@ -81,12 +84,14 @@ def _fit_unprotected(client: Client, state: State, bottom: Bottom, head: Head, r
     rng = stream(client.config.seed, "client", client.id, "round", round)
     with client.ledger.charge(
         client.id,
-        Unprotected(),
-        phase="training",
-        mechanism="sgd",
-        recipient="server",
-        sensitivity=None,
-        round=round,
+        Charge(
+            event=Unprotected(),
+            phase="training",
+            mechanism="sgd",
+            recipient="server",
+            sensitivity=None,
+            round=round,
+        ),
     ):
         fit(
             bottom,

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from dprbft.config.participation import rounds_of
 from dprbft.site.site import Client
 from panas.privacy.accounting.events import Event, Gaussian
-from panas.privacy.ledger.ledger import Receipt
+from panas.privacy.ledger.account import Charge
+from panas.privacy.ledger.receipt import Receipt
 from panas.privacy.plan import epsilon_of, release_multiplier
 from panas.runtime.errors import BudgetExhausted
 
@@ -96,10 +97,12 @@ def charge(
     """Charge a client's search for something; the samples are touched inside its context."""
     return client.ledger.charge(
         client.id,
-        event,
-        phase="search",
-        mechanism=mechanism,
-        recipient="whoever sees the architecture or the settings",
-        sensitivity=sensitivity,
-        subset=subset,
+        Charge(
+            event=event,
+            phase="search",
+            mechanism=mechanism,
+            recipient="whoever sees the architecture or the settings",
+            sensitivity=sensitivity,
+            subset=subset,
+        ),
     )

@@ -14,7 +14,8 @@ from dprbft.messages import Broadcast, Release
 from panas.architecture.network import build_head
 from panas.privacy.accounting.events import Gaussian, NoisyRows, PostProcessing, Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.ledger.ledger import Ledger, Receipt
+from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.ledger.receipt import Receipt
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import epsilon_of
 from panas.privacy.release.gate import Released, ReleaseEvent, release
@@ -105,7 +106,7 @@ def test_nothing_leaves_without_a_fresh_receipt_of_its_own(ledger: Ledger, kind:
         with pytest.raises((BadInput, TypeError)):
             Released(kind, good.arrays, forged)  # type: ignore[arg-type]
     with pytest.raises((BadInput, TypeError)):
-        Receipt(object(), "id", 0, kind, EVENTS[kind], 1)
+        Receipt(object(), "id", 0, good.receipt.charge, lambda _: None)
     other = released(ledger, kind, round=2).receipt
     for wrong in KINDS:
         if wrong != kind:

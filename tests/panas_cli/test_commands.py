@@ -11,6 +11,7 @@ import pytest
 
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.budget import Budget
+from panas.privacy.ledger.account import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.store import read_json, read_lines
 from panas.training.checkpoint import load_network
@@ -171,11 +172,13 @@ def test_the_card_names_what_was_done_to_the_ledger(run: Path, cli: Callable, tm
     ledger = Ledger(tmp_path / "ledger.jsonl")
     ledger.charge(
         0,
-        Gaussian(1000.0),
-        phase="release",
-        mechanism="moments",
-        recipient="server",
-        sensitivity=1.0,
+        Charge(
+            event=Gaussian(1000.0),
+            phase="release",
+            mechanism="moments",
+            recipient="server",
+            sensitivity=1.0,
+        ),
     )
     assert "1 reserved, not finished: counted as spent" in cli("ledger", tmp_path).out
     content = (tmp_path / "ledger.jsonl").read_bytes()
@@ -195,7 +198,14 @@ def test_the_card_says_where_nothing_bounds_a_sample(cli: Callable, tmp_path: Pa
     ledger = Ledger(tmp_path / "ledger.jsonl")
     ledger.open_account(0, Budget(8.0, 1e-5), allow_unprotected=True)
     with ledger.charge(
-        0, Unprotected(), phase="release", mechanism="raw_rows", recipient="x", sensitivity=None
+        0,
+        Charge(
+            event=Unprotected(),
+            phase="release",
+            mechanism="raw_rows",
+            recipient="x",
+            sensitivity=None,
+        ),
     ):
         pass
     (row,) = one_object(cli("ledger", tmp_path, "--json").out)["clients"]

@@ -8,7 +8,7 @@ every part. Parts compose in parallel, so that the total is that of the worst.
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from panas.privacy.accounting.events import (
     ADD_OR_REMOVE,
@@ -16,6 +16,7 @@ from panas.privacy.accounting.events import (
     Relation,
     Unprotected,
     event_from_json,
+    event_to_json,
 )
 from panas.privacy.budget import Budget
 from panas.privacy.plan import epsilon_of
@@ -25,6 +26,43 @@ Phase = Literal["search", "training", "release"]
 
 UNIT = "one training sample"
 """What is protected; a user who holds k samples has less (`epsilon`'s `group`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """What is about to touch a client's samples.
+
+    Attributes:
+        event: what happens, for the accounting.
+        phase: which part of the run it belongs to.
+        mechanism: the field's name of it, say "dp-sgd".
+        recipient: who will see the outcome.
+        sensitivity: L2 sensitivity under the account's relation; None where nothing bounds it.
+        subset: which of the client's samples are touched.
+        round: round of the federation, if any.
+
+    """
+
+    event: Event
+    phase: Phase
+    mechanism: str
+    recipient: str
+    sensitivity: float | None
+    subset: str = "train"
+    round: int | None = None
+
+    def to_json(self, *, relation: Relation) -> dict[str, Any]:
+        """Its part of the ledger's line."""
+        return {
+            "phase": self.phase,
+            "mechanism": self.mechanism,
+            "recipient": self.recipient,
+            "event": event_to_json(self.event),
+            "sensitivity": self.sensitivity,
+            "relation": relation,
+            "subset": self.subset,
+            "round": self.round,
+        }
 
 
 @dataclass(frozen=True)
@@ -42,6 +80,21 @@ class Entry:
     subset: str = "train"
     finished: bool = False
 
+    @classmethod
+    def from_json(cls, r: Mapping[str, Any]) -> Self:
+        """The charge that a line of the ledger describes; KeyError or the like if it is none."""
+        return cls(
+            r["id"],
+            r["client"],
+            r["phase"],
+            r["mechanism"],
+            event_from_json(r["event"]),
+            r["recipient"],
+            r["round"],
+            r,
+            r["subset"],
+        )
+
 
 @dataclass(frozen=True)
 class Account:
@@ -53,6 +106,33 @@ class Account:
     entries: tuple[Entry, ...]
     relation: Relation = ADD_OR_REMOVE
     subsets: tuple[str, ...] = ("train",)
+
+    @property
+    def terms(self) -> str:
+        """What was agreed when it was opened, in words."""
+        return (
+            f"epsilon {self.budget.epsilon:g}, delta {self.budget.delta:g}, {self.relation}, on "
+            f"{', '.join(self.subsets)}, allow_unprotected {self.allow_unprotected}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Its terms, as the ledger's line holds them."""
+        return {
+            "client": self.client,
+            "epsilon": number(self.budget.epsilon),
+            "delta": self.budget.delta,
+            "allow_unprotected": self.allow_unprotected,
+            "unit": UNIT,
+            "relation": self.relation,
+            "subsets": list(self.subsets),
+        }
+
+    @classmethod
+    def from_json(cls, r: Mapping[str, Any]) -> Self:
+        """An account without charges; KeyError or the like if the line is none."""
+        budget = Budget(float(r["epsilon"]), r["delta"])
+        allowed, relation, subsets = r["allow_unprotected"], r["relation"], tuple(r["subsets"])
+        return cls(int(r["client"]), budget, allowed, (), relation, subsets)
 
     @property
     def leaves(self) -> tuple[str, ...]:
@@ -112,22 +192,6 @@ class Account:
 def within(part: str, whole: str) -> bool:
     """Whether a subset is a part of another, by its name."""
     return part.startswith(f"{whole}/")
-
-
-def entry_of(r: Mapping[str, Any]) -> Entry:
-    """The charge that a line of the ledger describes; KeyError or the like if it is none."""
-    event = event_from_json(r["event"])
-    return Entry(
-        r["id"],
-        r["client"],
-        r["phase"],
-        r["mechanism"],
-        event,
-        r["recipient"],
-        r["round"],
-        r,
-        r["subset"],
-    )
 
 
 def number(x: float) -> float | str:

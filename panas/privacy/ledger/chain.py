@@ -106,8 +106,8 @@ class Chain:
         *lines, rest = content.split(b"\n")
         records = []
         for i, line in enumerate(lines):
-            watch_logs = lines[i + 1] if i + 1 < len(lines) else None
-            records.append(self._take(line + b"\n", watch_logs, head))
+            following = lines[i + 1] if i + 1 < len(lines) else None
+            records.append(self._take(line + b"\n", following, head))
         self._check_end(head, torn=bool(rest), locked=locked)
         self._seen = None if rest else seen
         return fresh, records
@@ -122,7 +122,7 @@ class Chain:
             raise self._tampered(f"a {self.head_path.name} that was edited or damaged") from e
 
     def _take(
-        self, line: bytes, watch_logs: bytes | None, head: tuple[int, str] | None
+        self, line: bytes, following: bytes | None, head: tuple[int, str] | None
     ) -> dict[str, Any]:
         """Check that a line follows those before it, and remember it.
 
@@ -144,8 +144,8 @@ class Chain:
             )
         digest = hashlib.sha256(line).hexdigest()
         if previous != before:
-            itself = watch_logs is None or digest.encode() not in watch_logs
-            if watch_logs is None and head:
+            itself = following is None or digest.encode() not in following
+            if following is None and head:
                 itself = head != (number, digest)
             raise self._tampered(f"one whose line {number if itself else number - 1} was changed")
         self._hashes.append(digest)

@@ -24,7 +24,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from panas.privacy.accounting.events import Event, Gaussian, NoisyRows, PostProcessing, Unprotected
-from panas.privacy.ledger.ledger import Ledger, Receipt
+from panas.privacy.ledger.account import Charge
+from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.ledger.receipt import Receipt
 from panas.privacy.noise import NoiseSource
 from panas.privacy.release.mechanisms import (
     Kind,
@@ -60,7 +62,7 @@ class Released:
     receipt: Receipt
 
     def __post_init__(self) -> None:
-        if not isinstance(self.receipt, Receipt) or self.receipt.mechanism != self.kind:
+        if not isinstance(self.receipt, Receipt) or self.receipt.charge.mechanism != self.kind:
             raise BadInput(
                 f"expected the receipt of a charge for {self.kind!r}, got {self.receipt!r}; "
                 "charge the ledger first"
@@ -116,13 +118,15 @@ def release(
         flip = event.flip
     with ledger.charge(
         client,
-        event,
-        phase="release",
-        mechanism=kind,
-        recipient="server",
-        sensitivity=sensitivity(kind, relation_of(kind)),
-        subset=subset,
-        round=round,
+        Charge(
+            event=event,
+            phase="release",
+            mechanism=kind,
+            recipient="server",
+            sensitivity=sensitivity(kind, relation_of(kind)),
+            subset=subset,
+            round=round,
+        ),
     ) as receipt:
         z, y = rows()
         check_rows(z, y, classes, client)
@@ -184,11 +188,13 @@ def label_histogram(
     delta = sensitivity("label-histogram", ledger.account(client).relation)
     with ledger.charge(
         client,
-        event,
-        phase="search",
-        mechanism="label-histogram",
-        recipient="whoever sees the architecture",
-        sensitivity=delta,
+        Charge(
+            event=event,
+            phase="search",
+            mechanism="label-histogram",
+            recipient="whoever sees the architecture",
+            sensitivity=delta,
+        ),
     ):
         counts = torch.bincount(labels(), minlength=classes).double()
         if not isinstance(event, Unprotected):

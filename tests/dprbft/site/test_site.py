@@ -18,6 +18,7 @@ from panas.architecture.genome import Genome
 from panas.architecture.network import Head
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian, RandomizedResponse
+from panas.privacy.ledger.account import Charge
 from panas.privacy.plan import epsilon_of, release_multiplier
 from panas.privacy.release.mechanisms import flip_for
 from panas.runtime.errors import BadInput, BudgetExhausted
@@ -50,7 +51,14 @@ def client(tiny: Callable[..., RunConfig], tmp_path: Path) -> Client:
 
 def charge(client: Client, event: Gaussian, phase: str = "training") -> None:
     client.ledger.charge(
-        client.id, event, phase=phase, mechanism="test", recipient="nobody", sensitivity=1.0
+        client.id,
+        Charge(
+            event=event,
+            phase=phase,
+            mechanism="test",
+            recipient="nobody",
+            sensitivity=1.0,
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Event, Gaussian, NoisyRows, SampledGaussian, Unprotected
 from panas.privacy.budget import Budget
+from panas.privacy.ledger.account import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.plan import (
     LEAST_NOISE,
@@ -117,7 +118,14 @@ def test_charged_event_by_event_the_ledger_never_exceeds_the_budget(
 
         def charge(event: Event) -> None:
             ledger.charge(
-                0, event, phase="training", mechanism="x", recipient="server", sensitivity=1.0
+                0,
+                Charge(
+                    event=event,
+                    phase="training",
+                    mechanism="x",
+                    recipient="server",
+                    sensitivity=1.0,
+                ),
             )
             assert ledger.account(0).spent() <= budget.epsilon
 

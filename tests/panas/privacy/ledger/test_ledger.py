@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,13 +23,21 @@ from panas.privacy.accounting.events import (
     Unprotected,
 )
 from panas.privacy.budget import Budget
-from panas.privacy.ledger import ledger as module
-from panas.privacy.ledger.account import totals
+from panas.privacy.ledger import book
+from panas.privacy.ledger.account import Charge, totals
 from panas.privacy.ledger.chain import Chain
-from panas.privacy.ledger.ledger import Ledger, Receipt
+from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.ledger.receipt import Receipt
 from panas.runtime.errors import BadInput, BudgetExhausted
 
 BUDGET = Budget(3.0, 1e-5)
+MOMENTS = Charge(
+    event=Gaussian(1.0),
+    phase="release",
+    mechanism="moments",
+    recipient="server",
+    sensitivity=1.4,
+)
 FORK = multiprocessing.get_context("fork")
 
 
@@ -40,28 +49,28 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def charge(ledger: Ledger, event: Event, client: int = 0) -> Receipt:
-    return ledger.charge(
-        client, event, phase="release", mechanism="moments", recipient="server", sensitivity=1.4
-    )
+    return ledger.charge(client, replace(MOMENTS, event=event))
 
 
 def test_what_is_charged_is_what_is_read_back(ledger: Ledger) -> None:
     receipt = ledger.charge(
         0,
-        SampledGaussian(0.1, 2.0, 30),
-        phase="training",
-        mechanism="dp-sgd",
-        recipient="server",
-        sensitivity=0.7,
-        subset="train",
-        round=4,
+        Charge(
+            event=SampledGaussian(0.1, 2.0, 30),
+            phase="training",
+            mechanism="dp-sgd",
+            recipient="server",
+            sensitivity=0.7,
+            subset="train",
+            round=4,
+        ),
     )
     charge(ledger, Gaussian(4.0))
     account = Ledger(ledger.path).account(0)
     assert [e.event for e in account.entries] == [SampledGaussian(0.1, 2.0, 30), Gaussian(4.0)]
     first = account.entries[0]
     assert (first.id, first.round, first.phase) == (receipt.id, 4, "training")
-    assert (receipt.client, receipt.mechanism, receipt.round) == (0, "dp-sgd", 4)
+    assert (receipt.client, receipt.charge.mechanism, receipt.charge.round) == (0, "dp-sgd", 4)
     record = first.record
     assert record["relation"] == "add-or-remove-one"
     assert (record["sensitivity"], record["subset"], record["recipient"]) == (
@@ -125,7 +134,7 @@ def test_an_infinite_budget_pays_for_every_protected_event(tmp_path: Path) -> No
 
 def test_a_receipt_cannot_be_forged() -> None:
     with pytest.raises(BadInput, match="forged"):
-        Receipt(object(), "id", 0, "moments", Gaussian(1.0), None)
+        Receipt(object(), "id", 0, MOMENTS, lambda _: None)
 
 
 def test_clients_do_not_pay_for_each_other(ledger: Ledger) -> None:
@@ -288,15 +297,7 @@ def test_an_end_is_noted_once_and_only_where_its_charge_stands(ledger: Ledger) -
 
 
 def on(ledger: Ledger, subset: str, event: Event) -> None:
-    ledger.charge(
-        1,
-        event,
-        phase="release",
-        mechanism="rows",
-        recipient="server",
-        sensitivity=2.0,
-        subset=subset,
-    )
+    ledger.charge(1, replace(MOMENTS, event=event, subset=subset))
 
 
 def test_parts_compose_in_parallel_and_the_whole_counts_for_each(ledger: Ledger) -> None:
@@ -387,7 +388,7 @@ def test_an_interrupt_between_the_disk_and_memory_forgets_no_charge(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(module._Book, "take", interrupted)
+        patch.setattr(book.Book, "take", interrupted)
         with pytest.raises(KeyboardInterrupt):
             charge(ledger, Gaussian(5.0))
     # The line is on disk, and so it is spent, in this process as in any other.
@@ -409,7 +410,7 @@ def test_threads_that_charge_and_read_at_once_see_one_ledger(ledger: Ledger) -> 
     finally:
         sys.setswitchinterval(before)
     assert len(ledger.account(0).entries) == 32
-    module._book.cache_clear()
+    book.book_of.cache_clear()
     assert len(ledger.account(0).entries) == 32
 
 
@@ -464,13 +465,13 @@ def test_the_receipt_comes_after_the_line_is_on_disk(
     sync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(ledger.path.read_bytes()), sync(fd)))
     lines_at_receipt: list[int] = []
-    make = module.Receipt.__init__
+    make = Receipt.__init__
 
     def watched(self: Receipt, *args: object) -> None:
         lines_at_receipt.append(synced[-1].count(b"\n"))
         make(self, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module.Receipt, "__init__", watched)
+    monkeypatch.setattr(Receipt, "__init__", watched)
     charge(ledger, Gaussian(5.0))
     assert lines_at_receipt == [3]
     head = json.loads(ledger.path.with_suffix(".head").read_bytes())

@@ -19,6 +19,7 @@ import pytest
 
 from panas.privacy.accounting.events import Gaussian, SampledGaussian
 from panas.privacy.budget import Budget
+from panas.privacy.ledger.account import Charge
 from panas.privacy.ledger.chain import Chain
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BudgetExhausted
@@ -50,12 +51,14 @@ def work(path: Path, wire: Path, told: Connection, *, release_first: bool = Fals
             tell("sent")
         with ledger.charge(
             0,
-            event,
-            phase="training" if training else "release",
-            mechanism="dp-sgd" if training else "moments",
-            recipient="server",
-            sensitivity=1.0,
-            round=turn,
+            Charge(
+                event=event,
+                phase="training" if training else "release",
+                mechanism="dp-sgd" if training else "moments",
+                recipient="server",
+                sensitivity=1.0,
+                round=turn,
+            ),
         ) as receipt:
             tell("charged")
             message = np.random.default_rng(turn).normal(size=20).tolist()

@@ -16,6 +16,7 @@ from panas.privacy.accounting.events import (
     Unprotected,
 )
 from panas.privacy.budget import Budget
+from panas.privacy.ledger.account import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import epsilon_of
@@ -205,7 +206,14 @@ def test_a_release_of_another_relation_or_of_other_labels_is_refused(ledger: Led
 
 def test_public_rows_of_weights_without_protection_are_no_post_processing(ledger: Ledger) -> None:
     ledger.charge(
-        0, Unprotected(), phase="training", mechanism="sgd", recipient="server", sensitivity=None
+        0,
+        Charge(
+            event=Unprotected(),
+            phase="training",
+            mechanism="sgd",
+            recipient="server",
+            sensitivity=None,
+        ),
     )
     with pytest.raises(BadInput, match="trained under DP"):
         let_go(ledger, "public_rows", lambda: rows(5, 4, 3, seed=0))
@@ -341,7 +349,14 @@ def test_the_histogram_has_the_noise_of_its_relation(
 
 def test_a_receipt_pays_for_one_release_only(ledger: Ledger) -> None:
     receipt = ledger.charge(
-        0, Gaussian(2.0), phase="release", mechanism="moments", recipient="server", sensitivity=1.0
+        0,
+        Charge(
+            event=Gaussian(2.0),
+            phase="release",
+            mechanism="moments",
+            recipient="server",
+            sensitivity=1.0,
+        ),
     )
     Released("moments", {}, receipt)
     with pytest.raises(BadInput, match="fresh receipt"):

@@ -1,0 +1,54 @@
+"""Proof of a charge: nothing is released without one (`panas.privacy.release.gate`)."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from panas.privacy.ledger.account import Charge
+from panas.runtime.errors import BadInput
+
+ISSUER = object()
+"""What `Ledger.charge` shows to make a receipt."""
+
+
+class Receipt:
+    """Proof that the ledger was charged; only `Ledger.charge` makes one.
+
+    As a context manager it notes in the ledger, where the block ends well, that what it paid for
+    was done. After an exception it notes nothing, and the charge stays spent all the same.
+    """
+
+    __slots__ = ("_commit", "_done", "_used", "charge", "client", "id")
+
+    def __init__(
+        self, issuer: object, id: str, client: int, charge: Charge, commit: Callable[[str], None]
+    ) -> None:
+        if issuer is not ISSUER:
+            raise BadInput("expected a receipt from Ledger.charge, got a forged one; charge first")
+        self.id, self.client, self.charge = id, client, charge
+        self._commit = commit
+        self._used = self._done = False
+
+    def use(self) -> None:
+        """Note that something was released for this charge; it pays for one release only.
+
+        Raises:
+            BadInput: at the second time.
+
+        """
+        if self._used:
+            raise BadInput("expected a fresh receipt, got one that paid for a release already")
+        self._used = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None and not self._done:
+            self._commit(self.id)
+            self._done = True
