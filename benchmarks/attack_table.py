@@ -31,7 +31,6 @@ from attacks.audit.verdict import judge
 from attacks.reconstruction.suite import INVERSION, attack_release
 from attacks.threats.knowledge import WhiteBox
 from attacks.threats.observation import Observation
-from dprbft.config.participation import LABEL_SHARE
 from dprbft.messages import Release
 from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom, NetworkSpec
@@ -43,7 +42,7 @@ from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan, calibrate
 from panas.privacy.release.gate import ReleaseEvent, release
-from panas.privacy.release.mechanisms import Kind, flip_for, relation_of
+from panas.privacy.release.mechanisms import Kind
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.sgd import OptimizerConfig, fit, fit_private, represent
 
@@ -59,7 +58,6 @@ ROWS: tuple[tuple[Kind, float], ...] = (
     *(("raw_rows", e) for e in EPSILONS),  # type: ignore[misc]
     *(("moments", e) for e in (math.inf, 50.0, 8.0, 5.0, 0.5)),  # type: ignore[misc]
     ("class_sums", 8.0),
-    ("noisy_rows", 8.0),
     ("public_rows", 8.0),
 )
 
@@ -84,11 +82,10 @@ def samples_of(dataset: str, root: str) -> tuple[Samples, Samples]:
     return source.private, source.public
 
 
-def planned(kind: Kind, epsilon: float, classes: int, samples: int) -> Plan | None:
+def planned(kind: Kind, epsilon: float, samples: int) -> Plan | None:
     """Training and release for the whole epsilon; None without privacy."""
     if math.isinf(epsilon):
         return None
-    flip = flip_for(LABEL_SHARE * 0.3 * epsilon, classes) if kind == "noisy_rows" else None
     return calibrate(
         Budget(epsilon, DELTA),
         samples=samples,
@@ -96,9 +93,7 @@ def planned(kind: Kind, epsilon: float, classes: int, samples: int) -> Plan | No
         clip=CLIP,
         epochs=EPOCHS,
         rounds=1,
-        releases=int(kind in ("moments", "class_sums", "noisy_rows")),
-        flip=flip,
-        classes=classes if flip else 0,
+        releases=int(kind in ("moments", "class_sums")),
     )
 
 
@@ -138,8 +133,7 @@ def released(kind: Kind, plan: Plan | None, bottom: Bottom, rows_of: Samples) ->
 
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "ledger.jsonl")
-        budget = Budget(100.0, DELTA)
-        ledger.open_account(0, budget, allow_unprotected=True, relation=relation_of(kind))
+        ledger.open_account(0, Budget(100.0, DELTA), allow_unprotected=True)
         made = release(
             kind,
             rows,
@@ -165,15 +159,10 @@ def cell(root: str, task: tuple[str, Kind, float | str]) -> dict[str, Any]:
     epsilon = float(budget)
     torch.set_num_threads(1)
     private, public = samples_of(dataset, root)
-    plan = planned(kind, epsilon, private.classes, len(private))
+    plan = planned(kind, epsilon, len(private))
     bottom = trained(kind, plan, private)
     message = released(kind, plan, bottom, public if kind == "public_rows" else private)
-    arrays = dict(message.arrays)
-    if kind == "noisy_rows":
-        arrays["y"] = private.y  # attacks are told the true class
-    seen = Observation(
-        0, kind, arrays, message.noise_multiplier, WhiteBox(bottom), public, flip=message.flip
-    )
+    seen = Observation(0, kind, message.arrays, message.noise_multiplier, WhiteBox(bottom), public)
     rng = stream(0, "attacks", dataset, kind, str(epsilon))
     found = attack_release(
         seen,

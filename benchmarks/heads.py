@@ -10,7 +10,7 @@ makes a head of all clients' releases, and the score is its accuracy on all test
 
 | row | head |
 |---|---|
-| moments, class_sums, noisy_rows | the server's, from that release |
+| moments, class_sums | the server's, from that release |
 | public_rows | the server's, from everyone's rows of the public samples: no epsilon to vary |
 | ... alone | the same releases, where the server knows no simplex head to start from |
 | local | each client's own, from its own exact moments, which never leave it |
@@ -33,7 +33,6 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from dprbft.config.participation import LABEL_SHARE
 from dprbft.config.schema import RunConfig, build_config
 from dprbft.heads import aggregate, to_broadcast, to_head
 from dprbft.messages import Broadcast, Release
@@ -41,13 +40,13 @@ from dprbft.simulation.federation import load_federation
 from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.samples import Samples
-from panas.privacy.accounting.events import Gaussian, NoisyRows, PostProcessing, Unprotected
+from panas.privacy.accounting.events import Gaussian, PostProcessing, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import release_multiplier
 from panas.privacy.release.gate import ReleaseEvent, release
-from panas.privacy.release.mechanisms import Kind, flip_for, relation_of
+from panas.privacy.release.mechanisms import Kind
 from panas.runtime.seeds import stream
 from panas.training.sgd import OptimizerConfig, fit, represent
 from panas.tuning.objective import warm_started
@@ -123,18 +122,13 @@ def rows_of(bottom: Bottom, samples: Samples) -> torch.Tensor:
     return represent(bottom, samples)
 
 
-def event_of(kind: Kind, epsilon: float | None, classes: int) -> ReleaseEvent:
+def event_of(kind: Kind, epsilon: float | None) -> ReleaseEvent:
     """One release for the whole epsilon; None: without noise."""
     if kind == "public_rows":
         return PostProcessing()
     if epsilon is None:
         return Unprotected()
-    budget = Budget(epsilon, DELTA)
-    if kind != "noisy_rows":
-        return Gaussian(release_multiplier(budget, 1, 1.0))
-    flip = flip_for(LABEL_SHARE * epsilon, classes)
-    m = release_multiplier(budget, 1, 1.0, flip=flip, classes=classes)
-    return NoisyRows(m, flip, classes)
+    return Gaussian(release_multiplier(Budget(epsilon, DELTA), 1, 1.0))
 
 
 def send(kind: Kind, clients: Sequence[Trained], event: ReleaseEvent, start: Broadcast) -> list:
@@ -145,8 +139,7 @@ def send(kind: Kind, clients: Sequence[Trained], event: ReleaseEvent, start: Bro
         ledger = Ledger(Path(folder) / "ledger.jsonl")
         for id, client in enumerate(clients):
             budget = Budget(1.001 * max(EPSILONS), DELTA)
-            relation = relation_of(kind)
-            ledger.open_account(id, budget, allow_unprotected=True, relation=relation)
+            ledger.open_account(id, budget, allow_unprotected=True)
             rows = client.public if kind == "public_rows" else client.train
             released = release(
                 kind,
@@ -185,11 +178,11 @@ def one(config: RunConfig) -> dict[str, dict[str, float]]:
     everyone = [start] * len(clients)
     nothing = replace(start, weight=0 * start.weight)
     found: dict[str, dict[str, float]] = {}
-    kinds: tuple[Kind, ...] = ("moments", "class_sums", "noisy_rows", "public_rows")
+    kinds: tuple[Kind, ...] = ("moments", "class_sums", "public_rows")
     for kind in kinds:
         found[kind], found[f"{kind} alone"] = {}, {}
         for epsilon in (*EPSILONS, None) if kind != "public_rows" else (None,):
-            releases = send(kind, clients, event_of(kind, epsilon, len(start.weight)), start)
+            releases = send(kind, clients, event_of(kind, epsilon), start)
             name = f"{epsilon:g}" if epsilon else "noiseless"
             for row, before in ((kind, start), (f"{kind} alone", nothing)):
                 head = answer(releases, before)

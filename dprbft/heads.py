@@ -14,8 +14,7 @@ Everything here is post-processing of releases; no private sample is read.
 
 where the columns of T are t_y less the bias, which stays as it was, and the sum is over clients,
 so that with much noise the head stays where it was, and with none it is least squares.
-`noisy_rows`: unbiased estimates of A and B from the rows, then the same ridge; s is that of the
-estimate. `public_rows`: the exact A and B of everyone's public rows, the same ridge without noise.
+`public_rows`: the exact A and B of everyone's public rows, the same ridge without noise.
 `class_sums`: nearest noised class mean. `raw_rows`: the paper's SGD on cross-entropy.
 """
 
@@ -30,7 +29,7 @@ from torch import Tensor
 
 from dprbft.messages import Broadcast, Release
 from panas.architecture.network import ETF_SCALE, Head
-from panas.privacy.release.mechanisms import debiased_moments, noise_scale, unpack_symmetric
+from panas.privacy.release.mechanisms import noise_scale, unpack_symmetric
 from panas.runtime.errors import BadInput
 from panas.training.sgd import OptimizerConfig
 
@@ -98,29 +97,15 @@ class Estimate(NamedTuple):
 
 
 def estimate(release: Release, classes: int, d: int) -> Estimate:
-    """Unbiased estimates of a client's moments, from a release of moments or of rows."""
-    arrays, s = release.arrays, noise_scale(release.kind, release.noise_multiplier)
+    """A client's moments, from a release of moments or of rows without noise."""
+    arrays = release.arrays
     if release.kind == "moments":
         A = unpack_symmetric(arrays["A"].double(), d)
+        s = noise_scale(release.kind, release.noise_multiplier)
         return Estimate(A, arrays["B"].double(), s**2)
-    flip = release.flip or 0.0
-    z, y = arrays["z"], arrays["y"]
-    A, B = debiased_moments(z, y, classes, s, flip)
-    return Estimate(A, B, rows_variance(len(z), classes, d, s, flip))
-
-
-def rows_variance(n: int, classes: int, d: int, s: float, flip: float) -> float:
-    """The variance that stands for s^2 of `moments`, for n rows with noise and flipped labels.
-
-    A number of A off the diagonal gathers n (s^4 + 2 s^2 / d), where moments have s^2 / 2. A number
-    of B gathers the rows' noise and length (s^2 + 1 / d) wherever a label's debiased indicator is
-    off. The larger of the two counts. 0 for rows without noise.
-    """
-    of_A = 2 * n * (s**4 + 2 * s**2 / d)
-    share = 1 / classes  # of the labels, that a class has on average
-    centred = share * (1 - share) if flip else 0.0  # of an indicator that flips are added to
-    of_B = n * (share * s**2 + flip * centred * (s**2 + 1 / d) / (1 - flip) ** 2)
-    return max(of_A, of_B)
+    z = arrays["z"].double()
+    B = torch.zeros(classes, d, dtype=z.dtype).index_add_(0, arrays["y"], z)
+    return Estimate(z.T @ z, B, 0.0)
 
 
 def ridge_head(releases: Sequence[Release], previous: Broadcast) -> Head:

@@ -14,7 +14,6 @@ from jaxtyping import Float
 from safetensors.torch import save
 from torch import Tensor
 
-from panas.privacy.accounting.events import NoisyRows
 from panas.privacy.release.gate import Released
 from panas.privacy.release.mechanisms import KINDS, Kind
 from panas.runtime.errors import BadInput
@@ -56,8 +55,8 @@ class Broadcast:
 class Release:
     """What one client sends in a round. Built from a `Released`, which needs a receipt.
 
-    `noise_multiplier` and `flip` are what the mechanism had, and None where it had none; the
-    server needs them, and they are no secret.
+    `noise_multiplier` is what the mechanism had, and None where it had none; the server needs it,
+    and it is no secret.
     """
 
     client: int
@@ -66,7 +65,6 @@ class Release:
     noise_multiplier: float | None
     receipt: str
     arrays: Mapping[str, Tensor]
-    flip: float | None = None
 
     @staticmethod
     def of(released: Released) -> "Release":
@@ -76,8 +74,7 @@ class Release:
         if round is None:
             raise BadInput("expected a receipt of a round, got one without; charge with a round")
         m = getattr(event, "noise_multiplier", None)
-        flip = event.flip if isinstance(event, NoisyRows) else None
-        return Release(r.client, round, released.kind, m, r.id, released.arrays, flip)
+        return Release(r.client, round, released.kind, m, r.id, released.arrays)
 
     def to_bytes(self) -> bytes:
         """The message as it crosses the wire."""
@@ -87,7 +84,6 @@ class Release:
             "round": self.round,
             "kind": self.kind,
             "noise_multiplier": self.noise_multiplier,
-            "flip": self.flip,
             "receipt": self.receipt,
         }
         arrays = {k: v.contiguous() for k, v in self.arrays.items()}
@@ -107,7 +103,7 @@ class Release:
         kind = about["kind"]
         if kind not in KINDS:
             raise BadInput(f"expected a release of {', '.join(KINDS)}, got {kind!r:.40}")
-        m, flip = _noise(about, kind)
+        m = _noise(about, kind)
         rows = len(arrays["z"]) if "z" in arrays and arrays["z"].dim() else 0
         shapes: dict[str, tuple[int, ...]] = {"z": (rows, width), "y": (rows,)}
         if kind == "moments":
@@ -119,23 +115,17 @@ class Release:
             low, high = int(arrays["y"].min()), int(arrays["y"].max())
             if not 0 <= low <= high < classes:
                 raise BadInput(f"expected labels below {classes} in a release, got others")
-        return Release(about["client"], about["round"], kind, m, about["receipt"], arrays, flip)
+        return Release(about["client"], about["round"], kind, m, about["receipt"], arrays)
 
 
-def _noise(about: Mapping[str, Any], kind: str) -> tuple[float | None, float | None]:
-    """A release's noise multiplier and flip, as far as its kind has them; None without noise."""
-    m, flip = about.get("noise_multiplier"), about.get("flip")
+def _noise(about: Mapping[str, Any], kind: str) -> float | None:
+    """A release's noise multiplier; None without noise."""
+    m = about.get("noise_multiplier")
     if m is not None and not (type(m) in (int, float) and 0 < m < 1e9):
         raise BadInput(f"expected a noise multiplier above 0 in a release, got {m!r:.40}")
-    if flip is not None and not (type(flip) is float and 0 < flip < 1):
-        raise BadInput(f"expected a flip between 0 and 1 in a release, got {flip!r:.40}")
-    if (flip is not None) != (kind == "noisy_rows" and m is not None):
-        raise BadInput(
-            f"expected a flip beside the noise of noisy_rows alone, got {flip} in {kind}"
-        )
     if m is not None and kind in ("public_rows", "raw_rows"):
         raise BadInput(f"expected no noise multiplier in {kind}, which has no noise, got {m}")
-    return None if m is None else float(m), flip
+    return None if m is None else float(m)
 
 
 def _decode(

@@ -25,7 +25,6 @@ from attacks.audit.evidence import (
     epsilons,
     load_release,
     promise,
-    released_samples,
     sent_head,
 )
 from attacks.audit.membership import audit_network
@@ -102,10 +101,7 @@ def _audit_release(job: _Job) -> tuple[dict[str, Any], dict[str, bytes]]:
         return record | {"verdict": "nothing left", "evidence": evidence}, {}
     release, bottom, genome = load_release(job.run, config, job.federation, client)
     rng = stream(config.seed, "audit", client.id)
-    samples = released_samples(config, client, release)
-    if not len(samples):
-        evidence = f"client {client.id} had no sample left to release in round {release.round}"
-        return record | {"verdict": "nothing left", "evidence": evidence}, {}
+    samples = client.train
     record |= {"release": release.kind, "round": release.round}
     record |= {"noise_multiplier": release.noise_multiplier}
     promised = promise(job.run, release)
@@ -126,7 +122,7 @@ def _audit_release(job: _Job) -> tuple[dict[str, Any], dict[str, bytes]]:
     chosen, leaked = np.sort(order[spared:][: config.audit.samples]), order[:spared]
     private = samples.take(chosen)
     arrays = release.arrays
-    if release.kind in ("raw_rows", "noisy_rows"):
+    if release.kind == "raw_rows":
         # Each row is attacked on its own: those not scored can go.
         arrays = {"z": arrays["z"][torch.from_numpy(chosen)], "y": private.y}
     observation = Observation(
@@ -137,7 +133,6 @@ def _audit_release(job: _Job) -> tuple[dict[str, Any], dict[str, bytes]]:
         WhiteBox(bottom),
         public,
         head=sent_head(config, job.federation),
-        flip=release.flip,
         up_bytes=release_file(job.run, client.id).stat().st_size,
     )
     found = attack_release(
@@ -197,7 +192,7 @@ def _labels(
 ) -> dict[str, Any]:
     """What the release says of labels: of rows, as they were released, and of the histogram."""
     arrays, truth = release.arrays, samples.y
-    if release.kind in ("raw_rows", "noisy_rows"):
+    if release.kind == "raw_rows":
         at = torch.from_numpy(chosen)
         arrays, truth = {name: values[at] for name, values in arrays.items()}, truth[at]
     found = infer_labels(replace(observation, arrays=arrays), rng=rng)
@@ -222,7 +217,6 @@ def _claim(
         samples.y,
         classes=job.federation.classes,
         noise_multiplier=promised.noise_multiplier,
-        flip=promised.flip,
         # Of all clients together: one false alarm in twenty audits.
         confidence=1 - 0.05 / len(job.federation.clients),
     )

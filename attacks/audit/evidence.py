@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 
-from dprbft.config.participation import chunk
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Release
 from dprbft.paths import last_model_file, ledger_file, release_file, rounds_file
@@ -18,7 +17,6 @@ from dprbft.simulation.federation import ClientData, Federation
 from dprbft.site.site import spec_of
 from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom, Head
-from panas.data.samples import Samples
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.ledger.account import Entry
 from panas.privacy.ledger.ledger import Ledger
@@ -35,7 +33,6 @@ class ClaimedNoise:
 
     noise_multiplier: float | None
     """None where nothing is promised."""
-    flip: float | None
     fault: str | None
     """What contradicts the ledger, as half a sentence; None: nothing."""
 
@@ -43,30 +40,29 @@ class ClaimedNoise:
 def promise(run: Path, release: Release) -> ClaimedNoise:
     """What a release has to keep: what was charged for it; without a ledger, what it says."""
     if not ledger_file(run).is_file():
-        return ClaimedNoise(release.noise_multiplier, release.flip, None)
+        return ClaimedNoise(release.noise_multiplier, None)
     entry = _charge(run, release.receipt)
     if entry is None:
         fault = "its receipt is not in the ledger, so that nothing covers it"
-        return ClaimedNoise(release.noise_multiplier, release.flip, fault)
+        return ClaimedNoise(release.noise_multiplier, fault)
     event = entry.event
-    m, flip = (getattr(event, name, None) for name in ("noise_multiplier", "flip"))
+    m = getattr(event, "noise_multiplier", None)
     if (entry.client, entry.round) != (release.client, release.round):
         fault = f"its receipt is that of client {entry.client} in round {entry.round}"
-        return ClaimedNoise(m, flip, fault)
+        return ClaimedNoise(m, fault)
     # Equal noise on something else is another promise: its sensitivity may be larger.
     fits = isinstance(event, (CHARGED_AS[release.kind], Unprotected))
     if entry.mechanism != release.kind or not fits:
         fault = f"its receipt is for {entry.mechanism}, which does not cover {release.kind}"
-        return ClaimedNoise(None, None, fault)
-    if m is not None and (m, flip) != (release.noise_multiplier, release.flip):
-        fault = f"it says of itself {_terms(release.noise_multiplier, release.flip)}"
-        return ClaimedNoise(m, flip, f"{fault}, and the ledger {_terms(m, flip)}")
-    return ClaimedNoise(m, flip, None)
+        return ClaimedNoise(None, fault)
+    if m is not None and m != release.noise_multiplier:
+        fault = f"it says of itself {_terms(release.noise_multiplier)}"
+        return ClaimedNoise(m, f"{fault}, and the ledger {_terms(m)}")
+    return ClaimedNoise(m, None)
 
 
-def _terms(noise_multiplier: float | None, flip: float | None) -> str:
-    terms = "no noise" if noise_multiplier is None else f"noise multiplier {noise_multiplier:g}"
-    return terms if flip is None else f"{terms} and flip {flip:g}"
+def _terms(noise_multiplier: float | None) -> str:
+    return "no noise" if noise_multiplier is None else f"noise multiplier {noise_multiplier:g}"
 
 
 def _charge(run: Path, receipt: str) -> Entry | None:
@@ -85,19 +81,6 @@ def sent(run: Path, client: int) -> tuple[int, str] | None:
             if c["id"] == client and c.get("release"):
                 return line["round"], c["release"]
     return None
-
-
-def released_samples(config: RunConfig, client: ClientData, release: Release) -> Samples:
-    """The training samples that the attacks are scored on: of noisy rows, those that left."""
-    if release.kind != "noisy_rows":
-        return client.train
-    mine = client.train.take(chunk(config, client.id, len(client.train), release.round))
-    if len(mine) != len(release.arrays["z"]):
-        raise BadInput(
-            f"expected {len(mine)} noisy rows of client {client.id} in round {release.round}, got "
-            f"{len(release.arrays['z'])}; audit with the settings it trained with"
-        )
-    return mine
 
 
 def load_release(

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.stats import beta
 from torch import Tensor
 
@@ -202,20 +202,6 @@ def gaussian_score(
     weights = (mean_in - mean_out).double() / std.double() ** 2
     middle = (mean_in + mean_out).double() / 2
     return lambda outputs: (outputs.double() - middle) @ weights
-
-
-def response_score(
-    labels: Int[Tensor, "k"], label_in: int, label_out: int, flip: float, classes: int
-) -> Scores:
-    """The log-likelihood ratio of randomised responses to `label_in` against `label_out`.
-
-    With probability `flip`, in [0, 1], a response is uniform over all `classes`. The ratio of
-    independent parts of an output adds up: add this to the score of the others.
-    """
-    other = flip / classes
-    ratio = math.log((1 - flip + other) / other) if other else math.inf
-    side = (labels == label_in).double() - (labels == label_out).double()
-    return torch.where(side == 0, 0.0, side * ratio)
 
 
 def fitted_score(

@@ -5,20 +5,16 @@ Two questions to one client's last release, both asked by someone who holds the 
 1. *Is the noise there?* What was released less what it would be without noise, in units of the
    claimed standard deviation s, is k independent standard normal numbers if the claim is true, and
    the sum of their squares is chi-square with k degrees of freedom. Each part of a release is
-   looked at by itself, so that noise in one does not hide that another has none; of rows also
-   their sum, which tells one noise for all rows from noise for each. Released labels that
-   are not the true ones must be as many as the flip makes (binomial). It tells half the noise
-   (or none) in the very bytes that left.
+   looked at by itself, so that noise in one does not hide that another has none. It tells half
+   the noise (or none) in the very bytes that left.
 2. *What does the mechanism promise at most?* `attacks.epsilon.mechanism` on this client's own
-samples: D
-   is all of them, D' lacks one (or, for rows, holds another in its place), and the mechanism that
-   made the release is run many times on both. The bound is beside the claim: epsilon of this
-   release alone.
+   samples: D is all of them, D' lacks one, and the mechanism that made the release is run many
+   times on both. The bound is beside the claim: epsilon of this release alone.
 
 | symbol | name |
 |---|---|
 | s | claimed standard deviation of the noise on each number |
-| k | numbers of a part: A and B; S and counts; rows z, or their sum |
+| k | numbers of a part: A and B; S and counts |
 
 What it cannot show: see `attacks.epsilon.mechanism`. A release that is claimed to be unprotected
 has no claim to test.
@@ -33,26 +29,12 @@ from jaxtyping import Float, Int
 from scipy.stats import chi2
 from torch import Tensor
 
-from attacks.epsilon.mechanism import (
-    MechanismAudit,
-    audit_mechanism,
-    gaussian_score,
-    response_score,
-)
-from attacks.statistics import clopper_pearson
-from panas.privacy.accounting.events import Event, Gaussian, NoisyRows
+from attacks.epsilon.mechanism import MechanismAudit, audit_mechanism, gaussian_score
+from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.noise import NoiseSource, SystemNoise
 from panas.privacy.plan import epsilon_of
-from panas.privacy.release.mechanisms import (
-    Kind,
-    class_sums,
-    clip_rows,
-    moments,
-    noise_scale,
-    noisy_rows,
-    relation_of,
-)
+from panas.privacy.release.mechanisms import Kind, class_sums, clip_rows, moments, noise_scale
 from panas.runtime.errors import BadInput
 
 DRAWS = 500
@@ -72,8 +54,7 @@ class ReleaseAudit:
 
     Attributes:
         part: of the release, with the least noise for its claim.
-        noise: standard deviation of the noise that was found there, over the claimed one; of
-            labels, the share of false ones over the claimed share.
+        noise: standard deviation of the noise that was found there, over the claimed one.
         noise_interval: of it, at `NOISE_CONFIDENCE`; a sound release holds 1.
         claim: epsilon of this release alone at `DELTA`.
         mechanism: what draws of the mechanism show.
@@ -114,12 +95,11 @@ def audit_release(
     *,
     classes: int,
     noise_multiplier: float,
-    flip: float | None = None,
     noise: NoiseSource | None = None,
     draws: int = DRAWS,
     confidence: float = CONFIDENCE,
 ) -> ReleaseAudit:
-    """Audit a release of `moments`, `class_sums` or `noisy_rows`.
+    """Audit a release of `moments` or `class_sums`.
 
     Args:
         kind: of the release.
@@ -128,7 +108,6 @@ def audit_release(
         y: their labels.
         classes: number of classes.
         noise_multiplier: that was claimed, above 0.
-        flip: of the labels (`noisy_rows`).
         noise: of the draws; None: the system's, as clients use.
         draws: runs of the mechanism in each world.
         confidence: of the bound on epsilon; of the noise it is `NOISE_CONFIDENCE` at least.
@@ -137,18 +116,15 @@ def audit_release(
         BadInput: for another kind, or no sample.
 
     """
-    if kind not in ("moments", "class_sums", "noisy_rows") or not len(z):
+    if kind not in ("moments", "class_sums") or not len(z):
         raise BadInput(f"expected a noised release of at least one sample, got {kind} of {len(z)}")
-    s, f = noise_scale(kind, noise_multiplier), flip or 0.0
-    event: Event = Gaussian(noise_multiplier)
-    if kind == "noisy_rows":
-        event = NoisyRows(noise_multiplier, f, classes)
-    claim = epsilon_of((event,), Budget(1.0, DELTA), relation=relation_of(kind))
-    parts = realised_noise(kind, arrays, z, y, classes, s, f, max(confidence, NOISE_CONFIDENCE))
+    s = noise_scale(kind, noise_multiplier)
+    claim = epsilon_of((Gaussian(noise_multiplier),), Budget(1.0, DELTA))
+    parts = realised_noise(kind, arrays, z, y, classes, s, max(confidence, NOISE_CONFIDENCE))
     part = min(parts, key=lambda name: parts[name][1][1])
     source = noise or SystemNoise()
-    worlds = neighbours(kind, z, y)
-    mechanism = _audit(kind, worlds, classes, s, f, source, draws, confidence)
+    worlds = neighbours(z, y)
+    mechanism = _audit(kind, worlds, classes, s, source, draws, confidence)
     ratio, interval = parts[part]
     return ReleaseAudit(
         part=part, noise=ratio, noise_interval=interval, claim=claim, mechanism=mechanism
@@ -166,23 +142,14 @@ def realised_noise(
     y: Int[Tensor, "n"],
     classes: int,
     s: float,
-    flip: float = 0.0,
     confidence: float = NOISE_CONFIDENCE,
 ) -> dict[str, Noise]:
     """The noise of each part of a release over the claimed one; all hold 1 at `confidence`."""
-    exact = _run(kind, z, y, classes, 0.0, 0.0, SystemNoise())
-    spread = _spread(kind, z.shape[1], classes, len(z))
+    exact = _run(kind, z, y, classes, 0.0, SystemNoise())
+    spread = _spread(kind, z.shape[1], classes)
     off = {name: ((arrays[name] - exact[name]).double() / (s * spread[name])) for name in spread}
-    if kind == "noisy_rows":
-        off["sum of rows"] = off["z"].sum(0) / math.sqrt(len(z))
-    error = (1 - confidence) / (len(off) + (flip > 0))
-    found = {name: _deviation(values, error) for name, values in off.items()}
-    if flip > 0:
-        share = flip * (1 - 1 / classes)
-        false = int((arrays["y"] != y).sum())
-        low, high = clopper_pearson(false, len(y), 1 - error)
-        found["labels"] = false / len(y) / share, (low / share, high / share)
-    return found
+    error = (1 - confidence) / len(off)
+    return {name: _deviation(values, error) for name, values in off.items()}
 
 
 def _deviation(values: Float[Tensor, "*k"], error: float) -> Noise:
@@ -195,48 +162,35 @@ def _deviation(values: Float[Tensor, "*k"], error: float) -> Noise:
 NUMBERS: dict[Kind, tuple[str, ...]] = {
     "moments": ("A", "B"),
     "class_sums": ("S", "counts"),
-    "noisy_rows": ("z",),
 }
 """The parts of a release that have Gaussian noise."""
 
 World = tuple[Tensor, Tensor]
 
 
-def neighbours(
-    kind: Kind, z: Float[Tensor, "n d"], y: Int[Tensor, "n"]
-) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """D and D': all samples, and all but the longest; for rows, that one and the farthest other.
-
-    Rows have noise of their own, so that those that D and D' share tell nothing, and are left out.
-    """
-    u = clip_rows(z.double())
-    i = int(u.norm(dim=1).argmax())
-    if kind != "noisy_rows":
-        rest = torch.arange(len(z)) != i
-        return (z, y), (z[rest], y[rest])
-    j = int((u - u[i]).norm(dim=1).argmax())
-    return (z[i : i + 1], y[i : i + 1]), (z[j : j + 1], y[j : j + 1])
+def neighbours(z: Float[Tensor, "n d"], y: Int[Tensor, "n"]) -> tuple[World, World]:
+    """D and D': all samples, and all but the longest."""
+    rest = torch.arange(len(z)) != int(clip_rows(z.double()).norm(dim=1).argmax())
+    return (z, y), (z[rest], y[rest])
 
 
 def _run(
-    kind: Kind, z: Tensor, y: Tensor, classes: int, s: float, flip: float, noise: NoiseSource
+    kind: Kind, z: Tensor, y: Tensor, classes: int, s: float, noise: NoiseSource
 ) -> dict[str, Tensor]:
     """The mechanism itself."""
     if kind == "moments":
         return moments(z, y, classes, s, noise)
-    if kind == "class_sums":
-        return class_sums(z, y, classes, s, noise)
-    return noisy_rows(z, y, classes, s, flip, noise)
+    return class_sums(z, y, classes, s, noise)
 
 
 def _flat(kind: Kind, arrays: dict[str, Tensor]) -> Float[Tensor, "k"]:
-    """All numbers of a release but labels, in float64."""
+    """All numbers of a release, in float64."""
     return torch.cat([arrays[name].double().flatten() for name in NUMBERS[kind]])
 
 
-def _spread(kind: Kind, d: int, classes: int, n: int) -> dict[str, Tensor]:
+def _spread(kind: Kind, d: int, classes: int) -> dict[str, Tensor]:
     """The noise of each number in units of s, by part: 1, but for A off the diagonal."""
-    shapes = {"z": (n, d), "S": (classes, d), "counts": (classes,), "B": (classes, d)}
+    shapes = {"S": (classes, d), "counts": (classes,), "B": (classes, d)}
     row, column = torch.triu_indices(d, d)
     off = torch.where(row == column, 1.0, math.sqrt(0.5)).double()
     return {
@@ -249,26 +203,18 @@ def _audit(
     worlds: tuple[World, World],
     classes: int,
     s: float,
-    flip: float,
     noise: NoiseSource,
     draws: int,
     confidence: float,
 ) -> MechanismAudit:
     """The mechanism audit of the two worlds, by the likelihood ratio of their outputs."""
-    means = [_flat(kind, _run(kind, z, y, classes, 0.0, 0.0, noise)) for z, y in worlds]
-    spread = s * _flat(kind, _spread(kind, worlds[0][0].shape[1], classes, 1))
+    means = [_flat(kind, _run(kind, z, y, classes, 0.0, noise)) for z, y in worlds]
+    spread = s * _flat(kind, _spread(kind, worlds[0][0].shape[1], classes))
     by_numbers = gaussian_score(means[0], means[1], spread)
-    labels = [int(y[0]) for _, y in worlds]
 
     def drawn(world: World) -> Float[Tensor, "k d"]:
-        outputs = []
-        for _ in range(draws):
-            made = _run(kind, *world, classes, s, flip, noise)
-            score = by_numbers(_flat(kind, made)[None])
-            if kind == "noisy_rows":
-                score = score + response_score(made["y"], labels[0], labels[1], flip, classes)
-            outputs.append(score)
-        return torch.stack(outputs)
+        outputs = (_flat(kind, _run(kind, *world, classes, s, noise)) for _ in range(draws))
+        return torch.stack([by_numbers(out[None]) for out in outputs])
 
     first, second = worlds
     return audit_mechanism(

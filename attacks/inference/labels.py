@@ -3,28 +3,21 @@
 | release | labels of rows | histogram |
 |---|---|---|
 | `raw_rows` | in the clear: released beside z | counted |
-| `noisy_rows` | posterior from z and from the flipped label | shares that make both likeliest |
 | `class_sums` | none: no sample stands alone | the noised counts |
 | `moments` | none | length of B_c along mu_c; the trace of A gives n |
 | `public_rows` | none | no private label is read: the public histogram |
-
-Rows: z of class c is Gaussian around mu_c, with the covariance that known samples have within
-their class plus that of the noise (linear discriminant analysis that knows the mechanism). The
-released label is a randomised response, independent of z given c, so that their likelihoods
-multiply. The shares pi of the classes are those under which all rows are likeliest (EM).
 
 | symbol | name |
 |---|---|
 | mu_c, s | mean of known u of class c; the noise's standard deviation |
 | pi_c | `shares`: of the client's samples, how many are of class c |
-| f, k | flip (share of labels drawn anew), number of classes |
 | TV | total variation distance of two histograms: half the sum of |p_c - q_c| |
 
 Blind is whoever knows public labels alone, or nothing. The shares tell a client with few classes
 from others even where no label of a sample is told: the two are scored apart. Truth is an argument
 of the two functions that score, and of nothing else.
 
-Source: Clopper and Pearson 1934; Dempster, Laird and Rubin 1977 (EM).
+Source: Clopper and Pearson 1934.
 """
 
 from dataclasses import dataclass
@@ -45,8 +38,6 @@ from panas.runtime.seeds import torch_generator
 REDRAWS = 200
 """Histograms behind an interval."""
 
-EM_STEPS = 50
-
 ERROR = 0.05
 """Of an interval, both sides together."""
 
@@ -56,12 +47,11 @@ class Inference:
     """What a release says of labels, to someone who does not know the truth."""
 
     labels: Int[Tensor, "n"] | None
-    """The likeliest class of each row; None where no row was released."""
+    """The class of each row; None where no row was released."""
     shares: Float[Tensor, "classes"]
     """pi, estimated; sums to 1."""
     redrawn: Float[Tensor, "draws classes"]
-    """Shares that would not surprise: labels of the rows drawn under a pi of resampled rows, or
-    the sums under noise drawn once more on top."""
+    """Shares that would not surprise: the sums under noise drawn once more on top."""
     size: float
     """Estimate of n, the number of the client's samples."""
 
@@ -129,8 +119,7 @@ def infer_labels(observation: Observation, *, rng: np.random.Generator) -> Infer
     """Guess labels and histogram from a release.
 
     Args:
-        observation: what the server sees; "y" of rows must be the *released* labels, flipped as
-            they are, with the flip beside.
+        observation: what the server sees; "y" of rows must be the *released* labels.
         rng: of the redrawn histograms.
 
     """
@@ -139,72 +128,9 @@ def infer_labels(observation: Observation, *, rng: np.random.Generator) -> Infer
     if observation.kind == "public_rows":
         shares = _normalised(observation.public.histogram().float())
         return Inference(None, shares, shares.repeat(REDRAWS, 1), float(len(observation.public)))
-    likelihood = row_likelihood(observation)
-    n = len(likelihood)
-    draws = torch.from_numpy(rng.multinomial(n, np.full(n, 1 / n), REDRAWS)).double()
-    start = _normalised(observation.public.histogram().double() + 1)
-    shares = _likeliest_shares(likelihood, torch.ones(1, n, dtype=torch.float64), start)[0]
-    redrawn = _likeliest_shares(likelihood, draws, start)
-    redrawn = torch.stack([_draw(_normalised(likelihood * pi), rng) for pi in redrawn])
-    labels = (likelihood * shares).argmax(1)
-    return Inference(labels, shares.float(), redrawn.float(), float(n))
-
-
-def row_likelihood(observation: Observation, *, labels: bool = True) -> Float[Tensor, "n classes"]:
-    """How likely each row is in each class, up to a factor a row; float64, at most 1.
-
-    Args:
-        observation: of `raw_rows` or `noisy_rows`.
-        labels: whether the released label is looked at too, or z alone.
-
-    Raises:
-        BadInput: if no rows of private samples were released.
-
-    """
-    if observation.by_class:
-        raise BadInput(
-            f"expected a release of rows, got {observation.kind}; ask for its histogram instead"
-        )
-    z, known = observation.targets()[0].double(), observation.known_z.double()
-    mu, d = observation.known_means.double(), known.shape[1]
-    gaps = known - mu[observation.known.y]
-    within = gaps.T @ gaps / len(known)
-    eye = torch.eye(d, dtype=torch.float64)
-    # Few known samples say little of a covariance: so much of it is taken as equal on all sides.
-    share = d / (d + len(known))
-    level = within.trace() / d
-    within = (1 - share) * within + (share * level + 1e-6 * (level + 1e-6)) * eye
-    factor = torch.linalg.cholesky(within + observation.noise_scale**2 * eye)
-    whiten = torch.linalg.solve_triangular(factor, eye, upper=False).T
-    log = -torch.cdist(z @ whiten, mu @ whiten).square() / 2
-    if labels:
-        classes = observation.public.classes
-        flip = observation.flip or 0.0
-        response = (1 - flip) * torch.eye(classes, dtype=torch.float64) + flip / classes
-        log = log + response[observation.arrays["y"]].log()
-    return (log - log.max(1, keepdim=True).values).exp()
-
-
-def _likeliest_shares(
-    likelihood: Float[Tensor, "n classes"],
-    weights: Float[Tensor, "draws n"],
-    start: Float[Tensor, "classes"],
-) -> Float[Tensor, "draws classes"]:
-    """Shares under which the rows are likeliest, each row counted as its weights say."""
-    shares = start.repeat(len(weights), 1)
-    for _ in range(EM_STEPS):
-        # sum_i w_i pi_c L_ic / (L pi)_i
-        each = shares @ likelihood.T
-        shares = _normalised(shares * ((weights / each.clamp(min=1e-300)) @ likelihood))
-    return shares
-
-
-def _draw(
-    posterior: Float[Tensor, "n classes"], rng: np.random.Generator
-) -> Float[Tensor, "classes"]:
-    """The histogram of one label drawn for each row."""
-    below = posterior.cumsum(1)[:, :-1] < torch.from_numpy(rng.random((len(posterior), 1)))
-    return _counts(below.sum(1), posterior.shape[1]) / len(posterior)
+    labels = observation.arrays["y"]
+    shares = _normalised(_counts(labels, observation.public.classes))
+    return Inference(labels, shares, shares.repeat(REDRAWS, 1), float(len(labels)))
 
 
 def _from_sums(observation: Observation, rng: np.random.Generator) -> Inference:

@@ -55,7 +55,7 @@ class Decoder(nn.Module):
 
 
 def decoder_inverter(
-    observation: Observation, *, epochs: int, rng: np.random.Generator, noised: bool = False
+    observation: Observation, *, epochs: int, rng: np.random.Generator
 ) -> Inverter:
     """Train a decoder of representations on known samples: public ones, or leaked pairs.
 
@@ -63,10 +63,9 @@ def decoder_inverter(
         observation: what the server sees.
         epochs: passes over the public samples, at least 1.
         rng: initial weights and batches.
-        noised: learn from public rows with the noise of the release.
 
     """
-    z, x = observation.pairs(rng, noised=noised)
+    z, x = observation.pairs(rng)
     decoder = Decoder(z.shape[1], observation.public.shape)
     initialise(decoder, torch_generator(rng))
     decoder.standardise(z)

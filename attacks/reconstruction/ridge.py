@@ -75,18 +75,15 @@ def fit(z: Float[Tensor, "n d"], x: Float[Tensor, "n p"]) -> Linear:
     return solve(z, x, STRENGTHS[errors.argmin()][None])[0]
 
 
-def ridge_inverter(
-    observation: Observation, *, rng: np.random.Generator, noised: bool = False
-) -> Inverter:
+def ridge_inverter(observation: Observation, *, rng: np.random.Generator) -> Inverter:
     """Learn a linear inverter of representations on known samples.
 
     Args:
         observation: what the server sees.
         rng: order of the known samples, and so which are held out.
-        noised: learn from public rows with the noise of the release.
 
     """
-    z, x = observation.pairs(rng, noised=noised)
+    z, x = observation.pairs(rng)
     linear = fit(z, x.flatten(1))
 
     def invert(z: Tensor) -> Tensor:

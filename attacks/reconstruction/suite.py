@@ -4,13 +4,9 @@
 |---|---|---|
 | ridge, decoder | the weights | every release |
 | optimise | the weights | every release |
-| ridge on noise, decoder on noise | the weights and the mechanism | noised rows |
 | ridge on noise | the weights and the mechanism | noised sums |
 | ridge (shadow), decoder (shadow) | a bottom of its own | every release |
 | ridge (leaked pairs), decoder (leaked pairs) | few private samples | every release |
-
-"On noise" learns from public rows that are noised as the release is: of the controls that are
-asked of an audit, it is the decoder that was retrained on the noised release.
 
 The truth is here only to be scored against: each attack is called with an `Observation`.
 """
@@ -76,11 +72,11 @@ def attack_release(
     def scored(name: str, images: Tensor) -> ReconstructionScore:
         return score(name, truth, images, mean, rng=rng, among=among)
 
-    def inverters(seen: Observation, what: str, *, noised: bool = False) -> dict[str, Inverter]:
+    def inverters(seen: Observation, what: str) -> dict[str, Inverter]:
         tell(f"client {observation.client}: ridge and decoder on {what}")
         return {
-            "ridge": ridge_inverter(seen, rng=rng, noised=noised),
-            "decoder": decoder_inverter(seen, epochs=epochs, rng=rng, noised=noised),
+            "ridge": ridge_inverter(seen, rng=rng),
+            "decoder": decoder_inverter(seen, epochs=epochs, rng=rng),
         }
 
     def of_samples(images: Tensor) -> Tensor:
@@ -95,10 +91,7 @@ def attack_release(
     mine = inverters(observation, "the release")
     rows = observation.released()
     images = {name: of_samples(f(rows)) for name, f in mine.items()}
-    if observation.kind == "noisy_rows":
-        knowing = inverters(observation, "rows noised as the release", noised=True)
-        images |= {f"{name} on noise": f(rows) for name, f in knowing.items()}
-    elif observation.noised_sums:
+    if observation.noised_sums:
         images["ridge on noise"] = of_samples(ridge_on_noise(observation, rng=rng))
     if inversion:
         tell(f"client {observation.client}: inversion by optimisation")

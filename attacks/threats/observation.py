@@ -14,13 +14,12 @@ are held by `attacks.audit.run` alone, to score (and given away in `LeakedPairs`
 | release | what there is to invert |
 |---|---|
 | `raw_rows` | each sample's z |
-| `noisy_rows` | each sample's u with its noise; inverters may learn on public rows noised alike |
 | `moments`, `class_sums` | one estimate a class, of its mean u |
 | `public_rows` | no private row: at best the mean of a class's public rows |
 
 Whoever reconstructs from one estimate a class gives every sample of the class the same image. Every
-attack is generously told each sample's true class, which it reads beside z (also where the released
-label is flipped), and so must beat the same-class mean. (A of `moments`, a mixture over all
+attack is generously told each sample's true class, which it reads beside z, and so must beat the
+same-class mean. (A of `moments`, a mixture over all
 classes, is not used.)
 """
 
@@ -39,7 +38,6 @@ from panas.architecture.network import Head
 from panas.data.samples import Samples
 from panas.privacy.release.mechanisms import Kind, clip_rows, noise_scale
 from panas.runtime.errors import BadInput
-from panas.runtime.seeds import torch_generator
 
 Inverter = Callable[[Tensor], Tensor]
 """Turns features (m, f) into images (m, c, h, w) in [-1, 1]; learnt from known samples."""
@@ -66,8 +64,6 @@ class Observation(Generic[K]):
     public: Samples
     head: Head | None = None
     """The head that the client was sent; None where the attack does not need it."""
-    flip: float | None = None
-    """Share of labels that were drawn anew (`noisy_rows`); it is no secret."""
     up_bytes: int = 0
     """Length of the release's message."""
     basis: Float[Tensor, "d j"] | None = None
@@ -88,7 +84,7 @@ class Observation(Generic[K]):
     @property
     def by_class(self) -> bool:
         """Whether one representation a class can be had at best, rather than one a sample."""
-        return self.kind not in ("raw_rows", "noisy_rows")
+        return self.kind != "raw_rows"
 
     @property
     def noised_sums(self) -> bool:
@@ -153,19 +149,12 @@ class Observation(Generic[K]):
         return torch.cat([z, spread * torch.eye(self.public.classes)[y]], dim=1)
 
     def pairs(
-        self, rng: np.random.Generator, *, noised: bool = False
+        self, rng: np.random.Generator
     ) -> tuple[Float[Tensor, "m f"], Float[Tensor, "m c h w"]]:
-        """Features and images of at most `MAX_PAIRS` known samples, in random order.
-
-        With `noised` the representations have the noise of released rows: what they are learnt
-        from is then distributed as what they will be used on.
-        """
+        """Features and images of at most `MAX_PAIRS` known samples, in random order."""
         chosen = rng.permutation(len(self.known))[:MAX_PAIRS]
         at = torch.from_numpy(chosen)
-        z = self.known_z[at]
-        if noised:
-            z = z + self.noise_scale * torch.randn(z.shape, generator=torch_generator(rng))
-        return self.features(z, self.known.y[at]), self.known.inputs(chosen)
+        return self.features(self.known_z[at], self.known.y[at]), self.known.inputs(chosen)
 
     def targets(self) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"]]:
         """What there is to invert, and of which class: a row a sample, or one a class, in order."""

@@ -146,7 +146,7 @@ class Privacy(Section):
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5  # below 1/n of every client
     epsilons: tuple[Epsilon, ...] = ()  # one a client, instead of `epsilon`
     search: Literal["proxy", "data-free", "unaccounted"] = "proxy"
-    release: Literal["moments", "class_sums", "noisy_rows", "public_rows", "raw_rows", "none"] = (
+    release: Literal["moments", "class_sums", "public_rows", "raw_rows", "none"] = (
         "moments"  # what leaves in a round; see panas.privacy.release.gate
     )
     release_share: Annotated[float, Field(gt=0, lt=1)] = 0.3  # of epsilon, sizes release noise

@@ -14,9 +14,9 @@ step 2, so that feature spaces agree; step 3 is a DP release; and after step 6 a
 blend of its own and the shared head that its validation split prefers. Its own head is fitted to
 its own noised release, plus the log of its noised class frequencies: both were paid for already.
 
-What step 3 releases is `privacy.release` (see `panas.privacy.release.gate`). `noisy_rows` leave in
-disjoint parts, one a round, so that each record leaves once. With `none` nothing leaves and the
-first head stays: no bytes, no epsilon, the baseline that every shared head must beat.
+What step 3 releases is `privacy.release` (see `panas.privacy.release.gate`). With `none` nothing
+leaves and the first head stays: no bytes, no epsilon, the baseline that every shared head must
+beat.
 
 Privacy: steps 2 and 3 are charged before they touch data. The validation split chooses round and
 blend; that choice stays on the client and is not covered.
@@ -28,7 +28,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from dprbft.config.participation import chunk, release_subset
 from dprbft.config.schema import RunConfig
 from dprbft.heads import aggregate, blend, to_head, with_prior
 from dprbft.messages import Broadcast, Release
@@ -75,11 +74,7 @@ def client_round(
 
 def send(client: Client, state: State, bottom: Bottom, round: int, kind: Kind) -> Release:
     """Step 3: charge for the release of this round, read the samples, make the message."""
-    samples = client.data.train
-    if kind == "public_rows":
-        samples = client.public
-    elif kind == "noisy_rows":
-        samples = samples.take(chunk(client.config, client.id, len(samples), round))
+    samples = client.public if kind == "public_rows" else client.data.train
     event: ReleaseEvent = Unprotected()
     if state.plan and kind != "raw_rows":
         event = PostProcessing() if kind == "public_rows" else state.plan.release_event
@@ -92,7 +87,6 @@ def send(client: Client, state: State, bottom: Bottom, round: int, kind: Kind) -
         client=client.id,
         round=round,
         noise=SystemNoise(),
-        subset=release_subset(client.config, round),
     )
     return Release.of(released)
 

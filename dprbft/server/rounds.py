@@ -15,12 +15,11 @@ import hashlib
 import json
 import shutil
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dprbft.config.participation import participants, release_subset
+from dprbft.config.participation import participants
 from dprbft.config.schema import RunConfig
 from dprbft.engines import verbs as work
 from dprbft.engines.inprocess import InProcess
@@ -40,6 +39,7 @@ from dprbft.site.plan import current_plan
 from dprbft.site.site import build_client
 from dprbft.site.state import State
 from dprbft.site.task import Task
+from panas.privacy.accounting.events import Event
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.seeds import stream
@@ -117,9 +117,10 @@ def _refusal(job: work.RoundTask) -> str | None:
         return None
     # Noise that the user fixed is planned for no budget; what is asked is whether this round fits.
     account = client.ledger.account(client.id)
-    part = release_subset(client.config, job.round)
-    events = [plan.training_event, *([plan.release_event] if plan.releases else [])]
-    total = account.price([*account.events_on(part), *events])
+    events: list[Event] = [plan.training_event]
+    if plan.releases:
+        events.append(plan.release_event)
+    total = account.price([*account.events_on("train"), *events])
     if total <= client.budget.epsilon:
         return None
     return (
@@ -166,12 +167,6 @@ def _release(folder: Path, client: int) -> Path:
 def _start(
     run: Path, config: RunConfig, engine: InProcess, tasks: list[Task], report: Report
 ) -> None:
-    if config.sent == "noisy_rows":
-        warnings.warn(
-            f"rows of width {config.network.width} carry little under noise (at width 64 signal "
-            "and noise are equal at epsilon 195); privacy.release = moments says more for less",
-            stacklevel=2,
-        )
     states: list[bytes] = [b""] * len(tasks)
     for i, state in engine.map(work.start, tasks):
         states[i] = state

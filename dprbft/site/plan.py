@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from dprbft.config.participation import release_subset, rounds_of, train_parts
 from dprbft.site.site import Client
 from dprbft.site.state import State
 from panas.privacy.accounting.events import Event, Unprotected
@@ -41,13 +40,7 @@ def current_plan(client: Client, state: State) -> Plan | None:
     if plan is None:
         m = None
         if schedule.releases:
-            m = release_multiplier(
-                client.budget,
-                schedule.releases,
-                schedule.release_share,
-                flip=schedule.flip,
-                classes=schedule.classes,
-            )
+            m = release_multiplier(client.budget, schedule.releases, schedule.release_share)
         return Plan(
             samples=schedule.samples,
             batch_size=setting.batch_size,
@@ -57,13 +50,11 @@ def current_plan(client: Client, state: State) -> Plan | None:
             rounds=schedule.rounds,
             releases=schedule.releases,
             release_noise=m,
-            flip=schedule.flip,
-            classes=schedule.classes,
         )
     if fixed is not None or len(_protected(client)) <= accounted:
         return plan
     try:
-        return _stretched(client, plan)
+        return rescale_noise(plan, client.budget, client.charged())
     except BudgetExhausted:
         return None
 
@@ -75,30 +66,7 @@ def _protected(client: Client) -> list[Entry]:
 
 def searched(client: Client) -> list[Event]:
     """What the search has charged to the client's training samples."""
-    part = train_parts(client.config, client.id)[0]
-    entries = client.ledger.account(client.id).entries_on(part)
+    entries = client.ledger.account(client.id).entries_on("train")
     return [
         e.event for e in entries if e.phase == "search" and not isinstance(e.event, Unprotected)
     ]
-
-
-def _stretched(client: Client, plan: Plan) -> Plan:
-    """The plan with the least noise that every part of the training samples can pay for.
-
-    A part whose rows have left is charged for training alone, the others for their release too.
-    Charges are compared as they are; a part that a death has charged twice asks for the most.
-    """
-    left = {
-        release_subset(client.config, r)
-        for r in rounds_of(client.config, client.id)[-plan.rounds :]
-    }
-    cases = {
-        (tuple(events), plan.releases if part in left else 0)
-        for part, events in client.charged().items()
-    }
-    plans = [
-        rescale_noise(replace(plan, releases=releases), client.budget, events)
-        for events, releases in cases
-    ]
-    most = max(plans, key=lambda p: p.noise_multiplier)
-    return replace(most, releases=plan.releases)

@@ -13,7 +13,7 @@ from dprbft.site.plan import current_plan
 from dprbft.site.site import Client
 from dprbft.site.state import Kept, State, weights
 from panas.architecture.network import Bottom, Head
-from panas.privacy.accounting.events import REPLACE, Unprotected
+from panas.privacy.accounting.events import Unprotected
 from panas.privacy.ledger.account import Charge
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
@@ -65,7 +65,7 @@ def _fit_privately(
             phase="training",
             mechanism="dp-sgd",
             recipient="server",
-            sensitivity=plan.clip * (2 if plan.relation == REPLACE else 1),
+            sensitivity=plan.clip,
             round=round,
         ),
     ):
@@ -126,12 +126,7 @@ def skip_round(state: State) -> State:
 
 
 def after_release(plan: Plan) -> Plan:
-    """The plan once a round's release is made, or skipped.
-
-    Rows leave in disjoint parts: each record's one release stays planned while there are rounds.
-    """
-    if plan.flip is not None:
-        return replace(plan, releases=min(plan.releases, plan.rounds))
+    """The plan once a round's release is made, or skipped."""
     return replace(plan, releases=max(0, plan.releases - 1))
 
 

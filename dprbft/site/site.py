@@ -10,17 +10,16 @@ from typing import Any
 
 import torch
 
-from dprbft.config.participation import LABEL_SHARE, rounds_of, train_parts
+from dprbft.config.participation import rounds_of
 from dprbft.config.schema import RunConfig
 from dprbft.paths import ledger_file, search_file, tune_file
 from dprbft.simulation.federation import ClientData, Federation, load_federation, search_parts
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
-from panas.privacy.accounting.events import ADD_OR_REMOVE, Event
+from panas.privacy.accounting.events import Event
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.release.mechanisms import flip_for, relation_of
 from panas.runtime.store import read_json
 from panas.training.sgd import OptimizerConfig
 from panas.tuning.objective import TrainingSchedule
@@ -65,30 +64,21 @@ class Client:
         )
 
     def schedule(self) -> TrainingSchedule:
-        """Everything that it will charge to its budget from now on, if it starts from the top.
-
-        Noisy rows are planned for one record, which leaves once.
-        """
+        """Everything that it will charge to its budget from now on, if it starts from the top."""
         p, rounds = self.config.privacy, len(rounds_of(self.config, self.id))
-        rows = self.releases and p.release == "noisy_rows"
         releases = rounds if self.releases and p.release in ("moments", "class_sums") else 0
-        label = LABEL_SHARE * p.release_share * self.budget.epsilon
         return TrainingSchedule(
             samples=len(self.data.train),
             epochs=self.config.training.epochs,
             rounds=rounds,
-            releases=min(1, rounds) if rows else releases,
+            releases=releases,
             release_share=p.release_share,
-            # Before the first release all parts are charged alike: for training and the search.
-            spent=max(self.charged().values(), key=len),
-            flip=flip_for(label, self.spec.classes) if rows else None,
-            classes=self.spec.classes if rows else 0,
+            spent=self.charged(),
         )
 
-    def charged(self) -> dict[str, list[Event]]:
-        """What was charged so far for each part of its training samples that leaves on its own."""
-        account = self.ledger.account(self.id)
-        return {part: account.events_on(part) for part in train_parts(self.config, self.id)}
+    def charged(self) -> list[Event]:
+        """What was charged so far for its training samples, at a finite price."""
+        return self.ledger.account(self.id).events_on("train")
 
 
 def spec_of(config: RunConfig, federation: Federation) -> NetworkSpec:
@@ -114,8 +104,7 @@ def build_client(config: RunConfig, id: int, run: Path, device: str) -> Client:
         id,
         budget,
         allow_unprotected=config.privacy.allow_unprotected,
-        relation=relation_of(config.sent) if config.sent else ADD_OR_REMOVE,
-        subsets=(*train_parts(config, id), *search_parts(config)),
+        subsets=("train", *search_parts(config)),
     )
     return Client(
         id,

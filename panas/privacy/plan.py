@@ -12,9 +12,8 @@ else: training, release and ledger read it from the plan.
 | sigma | `noise_multiplier` of DP-SGD |
 | C | `clip`, norm to which each sample's gradient is clipped |
 | m | `release_noise`, noise multiplier of one release |
-| f | `flip`, probability that a released row's label is replaced by a uniform one |
 
-A plan with `flip` releases noisy rows, and everything in it is priced under replace-one.
+A plan is priced under add-or-remove-one.
 """
 
 import math
@@ -23,15 +22,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from panas.privacy.accounting.epsilon import epsilon
-from panas.privacy.accounting.events import (
-    ADD_OR_REMOVE,
-    REPLACE,
-    Event,
-    Gaussian,
-    NoisyRows,
-    Relation,
-    SampledGaussian,
-)
+from panas.privacy.accounting.events import Event, Gaussian, Relation, SampledGaussian
 from panas.privacy.budget import Budget
 from panas.runtime.errors import BadInput, BudgetExhausted
 
@@ -58,8 +49,6 @@ class Plan:
         rounds: rounds in which the client trains.
         releases: how many of them end with a release of the same record, 0 or more.
         release_noise: m, above 0; None if nothing is released under noise.
-        flip: f in (0, 1], if what is released is noisy rows; else None.
-        classes: number of labels, 1 or more, if `flip` is given.
 
     """
 
@@ -71,13 +60,6 @@ class Plan:
     rounds: int
     releases: int = 0
     release_noise: float | None = None
-    flip: float | None = None
-    classes: int = 0
-
-    @property
-    def relation(self) -> Relation:
-        """Which datasets are neighbours for all that the plan charges."""
-        return ADD_OR_REMOVE if self.flip is None else REPLACE
 
     @property
     def rate(self) -> float:
@@ -95,21 +77,17 @@ class Plan:
         return SampledGaussian(self.rate, self.noise_multiplier, self.steps)
 
     @property
-    def release_event(self) -> Gaussian | NoisyRows:
+    def release_event(self) -> Gaussian:
         """What one release costs."""
         if self.release_noise is None:
             raise BadInput("expected a plan with releases, got one without; set release_noise")
-        return _release_event(self.release_noise, self.flip, self.classes)
+        return Gaussian(self.release_noise)
 
     def events(self) -> tuple[Event, ...]:
         """Everything the plan will charge."""
         training = replace(self.training_event, steps=self.steps * self.rounds)
         releases = (self.release_event,) * self.releases if self.release_noise else ()
         return (training, *releases) if self.rounds else releases
-
-
-def _release_event(m: float, flip: float | None, classes: int) -> Gaussian | NoisyRows:
-    return Gaussian(m) if flip is None else NoisyRows(m, flip, classes)
 
 
 def gate_interval(budget: Budget) -> float:
@@ -145,11 +123,7 @@ def least_noise(
 
 
 def _solve(
-    events_of: Callable[[float], Sequence[Event]],
-    budget: Budget,
-    relation: Relation,
-    *,
-    high: float = MAX_NOISE,
+    events_of: Callable[[float], Sequence[Event]], budget: Budget, *, high: float = MAX_NOISE
 ) -> float | None:
     """Least multiplier whose events fit the budget; None if even `high` does not fit.
 
@@ -158,12 +132,11 @@ def _solve(
     coarse = 20 * gate_interval(budget)
 
     def roughly(sigma: float) -> bool:
-        events = events_of(sigma)
-        return epsilon(events, budget.delta, relation=relation, interval=coarse) <= budget.epsilon
+        return epsilon(events_of(sigma), budget.delta, interval=coarse) <= budget.epsilon
 
     @cache
     def total(sigma: float) -> float:
-        return epsilon_of(events_of(sigma), budget, relation=relation)
+        return epsilon_of(events_of(sigma), budget)
 
     def exactly(sigma: float) -> bool:
         return total(sigma) <= budget.epsilon
@@ -183,25 +156,20 @@ def _solve(
     return found
 
 
-def release_multiplier(
-    budget: Budget, releases: int, share: float, *, flip: float | None = None, classes: int = 0
-) -> float:
+def release_multiplier(budget: Budget, releases: int, share: float) -> float:
     """Noise multiplier m at which `releases` releases alone cost `share` of the budget.
 
     Args:
         budget: finite; see `Budget`.
         releases: releases of the same record.
         share: of epsilon, in (0, 1).
-        flip: f of noisy rows, which counts in their share; None for other releases.
-        classes: number of labels, if `flip` is given.
 
     Raises:
         BudgetExhausted: if no multiplier up to `MAX_NOISE` is enough.
 
     """
     part = Budget(share * budget.epsilon, budget.delta)
-    relation = ADD_OR_REMOVE if flip is None else REPLACE
-    m = _solve(lambda s: [_release_event(s, flip, classes)] * releases, part, relation)
+    m = _solve(lambda m: [Gaussian(m)] * releases, part)
     if m is None:
         raise _too_small(budget, f"{releases} releases")
     return m
@@ -218,8 +186,6 @@ def calibrate(
     releases: int = 0,
     release_share: float = 0.3,
     release_noise: float | None = None,
-    flip: float | None = None,
-    classes: int = 0,
     spent: Sequence[Event] = (),
 ) -> Plan:
     """The plan with the least training noise whose total, with what is spent, fits the budget.
@@ -234,9 +200,7 @@ def calibrate(
         releases: releases still to make of the same record.
         release_share: share of epsilon that sizes the noise of the releases, in (0, 1).
         release_noise: m, if it is decided already.
-        flip: f, if what is released is noisy rows: then replace-one prices everything.
-        classes: number of labels, if `flip` is given.
-        spent: events that were charged before, under the plan's relation.
+        spent: events that were charged before.
 
     Returns:
         A plan that lands within 1 % under the budget, never over it.
@@ -250,14 +214,8 @@ def calibrate(
             "expected samples, batch_size, epochs >= 1, rounds >= 0 and clip > 0, got "
             f"{samples}, {batch_size}, {epochs}, {rounds} and {clip}"
         )
-    if flip is not None and not (0 < flip <= 1 and classes >= 1):
-        raise BadInput(
-            f"expected a flip in (0, 1] and classes of 1 or more, got {flip} and {classes}"
-        )
     if releases and release_noise is None:
-        release_noise = release_multiplier(
-            budget, releases, release_share, flip=flip, classes=classes
-        )
+        release_noise = release_multiplier(budget, releases, release_share)
     draft = Plan(
         samples=samples,
         batch_size=batch_size,
@@ -267,14 +225,12 @@ def calibrate(
         rounds=rounds,
         releases=releases,
         release_noise=release_noise if releases else None,
-        flip=flip,
-        classes=classes,
     )
 
     def events(sigma: float) -> Sequence[Event]:
         return (*spent, *replace(draft, noise_multiplier=sigma).events())
 
-    sigma = _solve(events, budget, draft.relation)
+    sigma = _solve(events, budget)
     if sigma is None:
         raise _too_small(budget, f"{rounds} rounds of {draft.steps} steps at q = {draft.rate:.3g}")
     return replace(draft, noise_multiplier=sigma)
@@ -329,7 +285,6 @@ def tighten_release_noise(plan: Plan, budget: Budget, spent: Sequence[Event] = (
     m = _solve(
         lambda m: (*spent, *replace(plan, release_noise=m).events()),
         budget,
-        plan.relation,
         high=plan.release_noise,
     )
     return plan if m is None else replace(plan, release_noise=m)
@@ -353,10 +308,7 @@ def rescale_noise(plan: Plan, budget: Budget, spent: Sequence[Event]) -> Plan:
 
     most = MAX_NOISE / max(plan.noise_multiplier, plan.release_noise or 0.0)
     factor = least_noise(
-        lambda f: (
-            epsilon_of((*spent, *scaled(f).events()), budget, relation=plan.relation)
-            <= budget.epsilon
-        ),
+        lambda f: epsilon_of((*spent, *scaled(f).events()), budget) <= budget.epsilon,
         low=1.0,
         high=max(1.0, most),
     )

@@ -42,8 +42,6 @@ class TrainingSchedule:
         releases: releases it makes.
         release_share: share of epsilon that sizes release noise.
         spent: what it was charged before.
-        flip: of the labels of noisy rows; None for other releases.
-        classes: number of classes, if `flip` is given.
 
     """
 
@@ -53,8 +51,6 @@ class TrainingSchedule:
     releases: int
     release_share: float
     spent: Sequence[Event] = ()
-    flip: float | None = None
-    classes: int = 0
 
     def plan(self, budget: Budget, batch_size: int, clip: float, epochs: int | None = None) -> Plan:
         """The plan with the least noise; raises BudgetExhausted if there is none.
@@ -70,8 +66,6 @@ class TrainingSchedule:
             rounds=self.rounds,
             releases=self.releases,
             release_share=self.release_share,
-            flip=self.flip,
-            classes=self.classes,
             spent=self.spent,
         )
 
@@ -202,7 +196,7 @@ def tune_settings(
             return False
         plan = replace(plan, noise_multiplier=setting.noise_multiplier, clip=setting.clip)
         events = [*schedule.spent, *plan.events()]
-        return epsilon_of(events, budget, relation=plan.relation) <= budget.epsilon
+        return epsilon_of(events, budget) <= budget.epsilon
 
     try:
         return tune(

@@ -34,7 +34,6 @@ UNPROTECTED = {
     "label-histogram": "the exact label counts decided the public sample that was searched on",
     "moments": "sums of representations leave without noise",
     "class_sums": "sums of representations leave without noise",
-    "noisy_rows": "representations and labels of samples leave without noise",
 }
 
 NOT_COVERED = (

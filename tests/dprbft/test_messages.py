@@ -14,22 +14,21 @@ from torch import Tensor
 
 from dprbft import messages
 from dprbft.messages import Broadcast, Release
-from panas.privacy.accounting.events import Gaussian, NoisyRows, PostProcessing, Unprotected
+from panas.privacy.accounting.events import Gaussian, PostProcessing, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
 from panas.privacy.release.gate import ReleaseEvent, release
-from panas.privacy.release.mechanisms import KINDS, Kind, relation_of
+from panas.privacy.release.mechanisms import KINDS, Kind
 from panas.runtime.errors import BadInput
 
 D, CLASSES = 4, 3
 
 
-ROWS = ("noisy_rows", "public_rows", "raw_rows")
+ROWS = ("public_rows", "raw_rows")
 EVENTS: dict[Kind, ReleaseEvent] = {
     "moments": Gaussian(2.0),
     "class_sums": Gaussian(2.0),
-    "noisy_rows": NoisyRows(2.0, 0.5, CLASSES),
     "public_rows": PostProcessing(),
     "raw_rows": Unprotected(),
 }
@@ -68,7 +67,6 @@ def about_of(kind: str) -> dict[str, Any]:
         "round": 2,
         "kind": kind,
         "noise_multiplier": m,
-        "flip": 0.25 if kind == "noisy_rows" else None,
         "receipt": "abc",
     }
 
@@ -99,8 +97,7 @@ def test_a_broadcast_arrives_as_it_was_sent() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_release_arrives_as_it_was_released(tmp_path: Path, kind: Kind) -> None:
     ledger = Ledger(tmp_path / "l.jsonl")
-    terms = {"allow_unprotected": True, "relation": relation_of(kind)}
-    ledger.open_account(3, Budget(8.0, 1e-5), **terms)
+    ledger.open_account(3, Budget(8.0, 1e-5), allow_unprotected=True)
     a, event = arrays_of("raw_rows"), EVENTS[kind]
     released = release(
         kind,
@@ -116,9 +113,8 @@ def test_a_release_arrives_as_it_was_released(tmp_path: Path, kind: Kind) -> Non
     content = sent.to_bytes()
     got = Release.from_bytes(content, width=D, classes=CLASSES)
     assert (got.client, got.round, got.kind) == (3, 5, kind)
-    noised = kind in ("moments", "class_sums", "noisy_rows")
+    noised = kind in ("moments", "class_sums")
     assert got.noise_multiplier == (2.0 if noised else None)
-    assert got.flip == (0.5 if kind == "noisy_rows" else None)
     assert got.receipt == ledger.account(3).entries[0].id
     assert got.arrays.keys() == released.arrays.keys()
     assert all(torch.equal(got.arrays[k], v) for k, v in released.arrays.items())
@@ -171,7 +167,6 @@ def test_wrong_facts_are_refused(kind: str, value: object) -> None:
     for name in about:
         fits = {
             "noise_multiplier": (value is None or value == 1.5) and value == about[name],
-            "flip": value == about[name],
             "receipt": isinstance(value, str),
         }
         whole = isinstance(value, int) and not isinstance(value, bool)
@@ -192,30 +187,10 @@ def test_noise_is_a_number_above_zero(m: object) -> None:
         parse("moments", packed(arrays_of("moments"), about))
 
 
-@pytest.mark.parametrize("flip", [0, 0.0, 1.0, 1, -0.5, 1.5, math.nan, math.inf, "0.5", True])
-def test_a_flip_is_a_probability_between_zero_and_one(flip: object) -> None:
-    about = {**about_of("noisy_rows"), "flip": flip}
-    with pytest.raises(BadInput, match="expected a flip between"):
-        parse("noisy_rows", packed(arrays_of("noisy_rows"), about))
-
-
-@pytest.mark.parametrize(
-    ("kind", "m", "flip"),
-    [
-        ("noisy_rows", 1.5, None),
-        ("noisy_rows", None, 0.5),
-        ("moments", 1.5, 0.5),
-        ("raw_rows", None, 0.5),
-        ("raw_rows", 1.5, None),
-        ("public_rows", 1.5, None),
-    ],
-)
-def test_noise_is_claimed_by_those_that_have_it_alone(
-    kind: str, m: float | None, flip: float | None
-) -> None:
-    about = {**about_of(kind), "noise_multiplier": m, "flip": flip}
+@pytest.mark.parametrize("kind", ROWS)
+def test_noise_is_claimed_by_those_that_have_it_alone(kind: str) -> None:
     with pytest.raises(BadInput):
-        parse(kind, packed(arrays_of(kind), about))
+        parse(kind, packed(arrays_of(kind), {**about_of(kind), "noise_multiplier": 1.5}))
 
 
 @pytest.mark.parametrize("about", [[], 3, None, "text", {}, {"type": "release"}])

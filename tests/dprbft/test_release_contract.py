@@ -12,14 +12,14 @@ from torch import Tensor
 from dprbft.heads import aggregate, to_broadcast
 from dprbft.messages import Broadcast, Release
 from panas.architecture.network import build_head
-from panas.privacy.accounting.events import Gaussian, NoisyRows, PostProcessing, Unprotected
+from panas.privacy.accounting.events import Gaussian, PostProcessing, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.receipt import Receipt
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import epsilon_of
 from panas.privacy.release.gate import Released, ReleaseEvent, release
-from panas.privacy.release.mechanisms import KINDS, Kind, relation_of, sensitivity
+from panas.privacy.release.mechanisms import KINDS, Kind, sensitivity
 from panas.runtime.errors import BadInput
 from panas.training.sgd import OptimizerConfig
 
@@ -28,7 +28,6 @@ BUDGET = Budget(8.0, 1e-5)
 EVENTS: Mapping[Kind, ReleaseEvent] = {
     "moments": Gaussian(2.0),
     "class_sums": Gaussian(2.0),
-    "noisy_rows": NoisyRows(2.0, 0.5, CLASSES),
     "public_rows": PostProcessing(),
     "raw_rows": Unprotected(),
 }
@@ -47,7 +46,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def released(ledger: Ledger, kind: Kind, client: int = 0, round: int = 1) -> Released:
     free = kind == "raw_rows"
-    ledger.open_account(client, BUDGET, allow_unprotected=free, relation=relation_of(kind))
+    ledger.open_account(client, BUDGET, allow_unprotected=free)
     return release(
         kind,
         lambda: samples(client),
@@ -86,12 +85,8 @@ def test_the_account_holds_what_left_and_nothing_else(ledger: Ledger, kind: Kind
         (ids[1], EVENTS[kind], "release", 2),
     ]
     assert all(e.finished for e in account.entries)
-    relation = relation_of(kind)
-    assert account.relation == relation
-    assert account.entries[0].record["sensitivity"] == sensitivity(kind, relation)
-    assert account.spent() == pytest.approx(
-        epsilon_of([EVENTS[kind]] * 2, BUDGET, relation=relation)
-    )
+    assert account.entries[0].record["sensitivity"] == sensitivity(kind, account.relation)
+    assert account.spent() == pytest.approx(epsilon_of([EVENTS[kind]] * 2, BUDGET))
     free = {"public_rows": 0.0, "raw_rows": math.inf}
     assert account.spent() == free.get(kind, account.spent())
     assert kind in free or 0 < account.spent() < math.inf

@@ -3,8 +3,6 @@
 | planted | what it is |
 |---|---|
 | image in clear | z is the image, rotated (`raw_rows`) or of norm 1 and hardly noised (others) |
-| label in clear | z is noise; the released label is the true one |
-| label in z | z is the image, and the released label a die's |
 | half noise | the mechanism as it is, fed with noise of half the scale |
 | memorised | scores of members lie apart from those of others |
 | independent | z is noise, of the mean and spread of known representations; labels are |
@@ -28,14 +26,7 @@ from attacks.threats.observation import Observation
 from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 from panas.privacy.noise import NoiseSource, ReproducibleNoise
-from panas.privacy.release.mechanisms import (
-    Kind,
-    class_sums,
-    clip_rows,
-    moments,
-    noise_scale,
-    noisy_rows,
-)
+from panas.privacy.release.mechanisms import Kind, class_sums, clip_rows, moments, noise_scale
 from panas.training.sgd import represent
 
 HARDLY = 1e-3
@@ -81,21 +72,12 @@ def extractor(kind: Kind, public: Samples) -> Bottom:
 
 
 def released(
-    kind: Kind,
-    z: Tensor,
-    y: Tensor,
-    m: float | None,
-    noise: NoiseSource,
-    flip: float = 0.0,
-    classes: int = 3,
+    kind: Kind, z: Tensor, y: Tensor, m: float | None, noise: NoiseSource
 ) -> dict[str, Tensor]:
-    """What the product's own mechanism makes of representations."""
-    s = noise_scale(kind, m)
-    if kind == "noisy_rows":
-        return noisy_rows(z, y, classes, s, flip, noise)
+    """What the product's own mechanism makes of representations of three classes."""
     if kind == "raw_rows":
         return {"z": z, "y": y}
-    return (moments if kind == "moments" else class_sums)(z, y, classes, s, noise)
+    return (moments if kind == "moments" else class_sums)(z, y, 3, noise_scale(kind, m), noise)
 
 
 def image_in_clear(kind: Kind, private: Samples, public: Samples) -> Observation[WhiteBox]:
@@ -114,15 +96,6 @@ def independent(kind: Kind, private: Samples, public: Samples, seed: int) -> Obs
     z = z if kind == "raw_rows" else clip_rows(z)
     arrays = released(kind, z, private.y, m, noise)
     return Observation(0, kind, arrays, m, WhiteBox(bottom), public)
-
-
-def labelled(
-    z: Tensor, y: Tensor, public: Samples, *, m: float, flip: float, seed: int = 0
-) -> Observation[WhiteBox]:
-    """Noisy rows of any z with any labels."""
-    arrays = released("noisy_rows", z, y, m, seeded(seed), flip)
-    knowledge = WhiteBox(extractor("noisy_rows", public))
-    return Observation(0, "noisy_rows", arrays, m, knowledge, public, flip=flip)
 
 
 def seeded(seed: int) -> NoiseSource:

@@ -8,7 +8,6 @@ mechanism of its own, charged to the ledger first. Labels are covered by the sam
 |---|---|---|
 | `moments` | `Gaussian(m)` | nobody more of a sample than its epsilon allows |
 | `class_sums` | `Gaussian(m)` | the same |
-| `noisy_rows` | `NoisyRows(m, f, k)`, replace-one | the same; an account of its own relation |
 | `public_rows` | `PostProcessing()` | what DP-SGD's weights tell of private samples, no more |
 | `raw_rows` | `Unprotected()` | anyone can reconstruct the sample |
 
@@ -23,7 +22,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from panas.privacy.accounting.events import Event, Gaussian, NoisyRows, PostProcessing, Unprotected
+from panas.privacy.accounting.events import (
+    ADD_OR_REMOVE,
+    Event,
+    Gaussian,
+    PostProcessing,
+    Unprotected,
+)
 from panas.privacy.ledger.account import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.receipt import Receipt
@@ -34,19 +39,16 @@ from panas.privacy.release.mechanisms import (
     class_sums,
     moments,
     noise_scale,
-    noisy_rows,
-    relation_of,
     sensitivity,
 )
 from panas.runtime.errors import BadInput
 
 Rows = tuple[Float[Tensor, "n d"], Int[Tensor, "n"]]
-ReleaseEvent = Gaussian | NoisyRows | PostProcessing | Unprotected
+ReleaseEvent = Gaussian | PostProcessing | Unprotected
 
 CHARGED_AS: Mapping[Kind, type[Event]] = {
     "moments": Gaussian,
     "class_sums": Gaussian,
-    "noisy_rows": NoisyRows,
     "public_rows": PostProcessing,
     "raw_rows": Unprotected,
 }
@@ -80,7 +82,6 @@ def release(
     client: int,
     round: int,
     noise: NoiseSource,
-    subset: str = "train",
 ) -> Released:
     """Charge the ledger, then read the data and let what the mechanism makes of it leave.
 
@@ -94,7 +95,6 @@ def release(
         client: whose data it is.
         round: round of the federation.
         noise: source of the noise.
-        subset: which of the client's samples `rows` reads, as its account names them.
 
     Returns:
         Arrays in float32, labels in int64. moments: "B" (classes, d) and "A" (d (d + 1) / 2,), the
@@ -110,12 +110,8 @@ def release(
     `Unprotected()`.
 
     """
-    _check_event(kind, event, classes, ledger, client)
-    scale, flip = 0.0, 0.0
-    if isinstance(event, Gaussian | NoisyRows):
-        scale = noise_scale(kind, event.noise_multiplier)
-    if isinstance(event, NoisyRows):
-        flip = event.flip
+    _check_event(kind, event, ledger, client)
+    scale = noise_scale(kind, event.noise_multiplier) if isinstance(event, Gaussian) else 0.0
     with ledger.charge(
         client,
         Charge(
@@ -123,8 +119,7 @@ def release(
             phase="release",
             mechanism=kind,
             recipient="server",
-            sensitivity=sensitivity(kind, relation_of(kind)),
-            subset=subset,
+            sensitivity=sensitivity(kind, ADD_OR_REMOVE),
             round=round,
         ),
     ) as receipt:
@@ -135,26 +130,18 @@ def release(
             arrays = moments(z, y, classes, scale, noise)
         elif kind == "class_sums":
             arrays = class_sums(z, y, classes, scale, noise)
-        elif kind == "noisy_rows":
-            arrays = noisy_rows(z, y, classes, scale, flip, noise)
         else:
             arrays = {"z": z.float(), "y": y}
     return Released(kind, arrays, receipt)
 
 
-def _check_event(
-    kind: Kind, event: ReleaseEvent, classes: int, ledger: Ledger, client: int
-) -> None:
+def _check_event(kind: Kind, event: ReleaseEvent, ledger: Ledger, client: int) -> None:
     if isinstance(event, Unprotected):
         return
     if not isinstance(event, CHARGED_AS[kind]):
         raise BadInput(
             f"expected {kind} to be charged as what it is, {CHARGED_AS[kind].__name__}, got "
             f"{event}; give that event, or Unprotected() for no noise"
-        )
-    if isinstance(event, NoisyRows) and event.classes != classes:
-        raise BadInput(
-            f"expected an event of {classes} classes, got {event.classes}; plan it for the data"
         )
     account = ledger.account(client)
     if isinstance(event, PostProcessing):
@@ -163,9 +150,9 @@ def _check_event(
                 "expected public rows of weights that were trained under DP, got weights without; "
                 "they are no post-processing: charge Unprotected()"
             )
-    elif account.relation != relation_of(kind):
+    elif account.relation != ADD_OR_REMOVE:
         raise BadInput(
-            f"expected an account under {relation_of(kind)} for {kind}, got one under "
+            f"expected an account under {ADD_OR_REMOVE} for {kind}, got one under "
             f"{account.relation}; open it with that relation"
         )
 

@@ -6,21 +6,18 @@
 | u | z clipped to norm 1 |
 | k | `classes` |
 | m | noise multiplier; s = Delta m is the noise's standard deviation |
-| f | `flip`, probability that a label is replaced by a uniform one of all k |
 
 | kind | what leaves | relation | L2 sensitivity Delta |
 |---|---|---|---|
 | `moments` | A = sum u u^T, B = sum e_y u^T, noised | add-or-remove-one | sqrt(2) |
 | `class_sums` | S = sum e_y u^T and counts n_c, noised | add-or-remove-one | sqrt(2) |
-| `noisy_rows` | each u + N(0, s^2 I), its y by randomised response | replace-one | 2 |
 | `public_rows` | z and y of public samples | none is read | 0 |
 | `raw_rows` | z and y of every sample (the paper) | | nothing bounds it |
 
 Off-diagonal numbers of the symmetric A get s / sqrt(2), because each stands for two equal entries.
-(For S alone the sensitivity is 1; the counts, released with it, raise it to sqrt(2).) Under
-replace-one, moments would have 3 / sqrt(2): two samples of one class at <u, v> = -1/2 differ most.
+(For S alone the sensitivity is 1; the counts, released with it, raise it to sqrt(2).)
 
-Source: Dwork and Roth 2014 (Gaussian mechanism, randomised response); Sheffet 2017 (moments).
+Source: Dwork and Roth 2014 (Gaussian mechanism); Sheffet 2017 (moments).
 """
 
 import math
@@ -31,53 +28,30 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from panas.privacy.accounting.events import Relation
+from panas.privacy.accounting.events import ADD_OR_REMOVE, Relation
 from panas.privacy.noise import NoiseSource
 from panas.runtime.errors import BadInput
 
-Kind = Literal["moments", "class_sums", "noisy_rows", "public_rows", "raw_rows"]
+Kind = Literal["moments", "class_sums", "public_rows", "raw_rows"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _SENSITIVITY: Mapping[tuple[str, Relation], float] = {
     ("moments", "add-or-remove-one"): math.sqrt(2.0),
-    ("moments", "replace-one"): 3 / math.sqrt(2.0),
     ("class_sums", "add-or-remove-one"): math.sqrt(2.0),
-    ("class_sums", "replace-one"): 2.0,
-    ("noisy_rows", "replace-one"): 2.0,
     ("public_rows", "add-or-remove-one"): 0.0,
-    ("public_rows", "replace-one"): 0.0,
     ("label-histogram", "add-or-remove-one"): 1.0,
     ("label-histogram", "replace-one"): math.sqrt(2.0),
 }
 
 
-def relation_of(kind: Kind) -> Relation:
-    """The relation under which a release is accounted: replace-one for rows, which count samples.
-
-    Adding a sample would add a row, however much noise it has; replacing one only changes it.
-    """
-    return "replace-one" if kind == "noisy_rows" else "add-or-remove-one"
-
-
 def sensitivity(kind: Kind | Literal["label-histogram"], relation: Relation) -> float | None:
-    """How far one sample can move what is released, in L2 norm; None where nothing bounds it.
-
-    For `noisy_rows` that is the representations' part; labels have randomised response.
-    """
+    """How far one sample can move what is released, in L2 norm; None where nothing bounds it."""
     return _SENSITIVITY.get((kind, relation))
 
 
 def noise_scale(kind: Kind, noise_multiplier: float | None) -> float:
     """Standard deviation s of the noise on each number of a release; 0 where there is none."""
-    return (sensitivity(kind, relation_of(kind)) or 0.0) * (noise_multiplier or 0.0)
-
-
-def flip_for(epsilon: float, classes: int) -> float:
-    """The flip of a randomised response that alone costs `epsilon` (pure), in (0, 1].
-
-    The true label has odds 1 - f + f/k to f/k against any other: e^epsilon = 1 + k (1 - f) / f.
-    """
-    return classes / (classes + math.expm1(min(epsilon, 700.0)))
+    return (sensitivity(kind, ADD_OR_REMOVE) or 0.0) * (noise_multiplier or 0.0)
 
 
 def clip_rows(z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
@@ -111,40 +85,10 @@ def class_sums(
     return {"S": S.float(), "counts": counts.float()}
 
 
-def noisy_rows(
-    z: Float[Tensor, "n d"],
-    y: Int[Tensor, "n"],
-    classes: int,
-    scale: float,
-    flip: float,
-    noise: NoiseSource,
-) -> dict[str, Tensor]:
-    """Rows "z" (n, d), each with noise of its own, and labels "y" (n,), some of them flipped."""
-    u = clip_rows(z.double())
-    uniform = (noise.uniform(len(y)) * classes).long().clamp(max=classes - 1)
-    flipped = noise.uniform(len(y)) < flip
-    rows = u + scale * noise.normal(*u.shape)
-    return {"z": rows.float(), "y": torch.where(flipped, uniform, y.long())}
-
-
 def _class_sums(
     u: Float[Tensor, "n d"], y: Int[Tensor, "n"], classes: int
 ) -> Float[Tensor, "classes d"]:
     return torch.zeros(classes, u.shape[1], dtype=u.dtype).index_add_(0, y, u)
-
-
-def debiased_moments(
-    z: Float[Tensor, "n d"], y: Int[Tensor, "n"], classes: int, scale: float, flip: float
-) -> tuple[Float[Tensor, "d d"], Float[Tensor, "classes d"]]:
-    """Unbiased estimates of A and B from what `noisy_rows` gave, in float64.
-
-    A: noise adds n s^2 to the diagonal on average. B: a label's indicator is on average
-    (1 - f) e_y + f / k, independently of the noise on its row.
-    """
-    z = z.double()
-    A = z.T @ z - len(z) * scale**2 * torch.eye(z.shape[1], dtype=z.dtype)
-    B = (_class_sums(z, y, classes) - flip / classes * z.sum(0)) / (1 - flip)
-    return A, B
 
 
 def unpack_symmetric(upper: Float[Tensor, "k"], d: int) -> Float[Tensor, "d d"]:

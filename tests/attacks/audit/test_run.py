@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from attacks.audit import run as audit
-from attacks.audit.client import LEAKED
 from attacks.audit.resume import AuditCheckpoint, Audited, digest
 from attacks.audit.run import audit_run
 from attacks.audit.verdict import judge
@@ -18,19 +17,18 @@ from attacks.reconstruction.metrics import ReconstructionScore
 from attacks.reconstruction.suite import attack_release
 from attacks.threats.knowledge import WhiteBox
 from attacks.threats.observation import Observation
-from dprbft.config.participation import chunk
 from dprbft.config.schema import RunConfig, build_config, save_config
 from dprbft.messages import Release
 from dprbft.paths import release_file, rounds_file
 from dprbft.simulation.federation import load_federation
 from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom, build_bottom, build_head
-from panas.privacy.accounting.events import Gaussian, NoisyRows, PostProcessing, Unprotected
+from panas.privacy.accounting.events import Gaussian, PostProcessing, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.release.gate import ReleaseEvent, release
-from panas.privacy.release.mechanisms import Kind, moments, noise_scale, relation_of
+from panas.privacy.release.mechanisms import Kind, moments, noise_scale
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_bytes
 from panas.training.checkpoint import save_network
@@ -69,7 +67,6 @@ def _fabricate(
     event: ReleaseEvent = {
         "raw_rows": Unprotected(),
         "public_rows": PostProcessing(),
-        "noisy_rows": NoisyRows(2.5, 0.5, federation.classes),
     }.get(kind, Gaussian(2.5))
     event = event if noise else Unprotected()
     ledger = Ledger(run / "ledger.jsonl")
@@ -79,11 +76,8 @@ def _fabricate(
         head = build_head(
             WIDTH, federation.classes, init="etf", generator=torch.Generator().manual_seed(9)
         )
-        relation = relation_of(kind)
-        ledger.open_account(id, Budget(8.0, 1e-5), allow_unprotected=True, relation=relation)
+        ledger.open_account(id, Budget(8.0, 1e-5), allow_unprotected=True)
         samples = federation.public if kind == "public_rows" else client.train
-        if kind == "noisy_rows":
-            samples = samples.take(chunk(config, id, len(samples), 3))
         released = release(
             kind,
             lambda b=bottom, s=samples: (represent(b, s), s.y),
@@ -159,30 +153,6 @@ def test_moments_at_the_demo_s_noise_are_no_better_than_blind(tmp_path: Path) ->
     assert 0 < attacked["epsilon"] < 8
     assert "ridge on noise" in [a["name"] for a in attacked["attacks"]]
     assert record["summary"]["ceiling_r2"] > record["summary"]["best_attack_r2"]
-
-
-def test_noisy_rows_are_attacked_by_sample_on_the_part_that_left(tmp_path: Path) -> None:
-    config = _config("noisy_rows")
-    _fabricate(tmp_path, config, clients=(0,))
-    record = audit_run(tmp_path)["clients"][0]
-    names = {a["name"] for a in record["attacks"]}
-    assert names == {"ridge", "decoder", "ridge on noise", "decoder on noise", "optimise"}
-    assert not record["claim"]["refuted"]
-    mine = load_federation(config).clients[0].train
-    assert record["samples"] == _scored(len(chunk(config, 0, len(mine), 3))) < len(mine)
-    assert record["verdict"] != "leaks", record["evidence"]
-    assert record["noise_multiplier"] == 2.5
-    content = release_file(tmp_path, 0).read_bytes()
-    got = Release.from_bytes(content, width=WIDTH, classes=10)
-    short = {k: v[1:] for k, v in got.arrays.items()}
-    _write(tmp_path, 0, replace(got, arrays=short).to_bytes())
-    with pytest.raises(BadInput, match="noisy rows of client 0"):
-        audit_run(tmp_path)
-
-
-def _scored(n: int) -> int:
-    """Of so many samples: a tenth leaks, and is not scored."""
-    return min(80, n - min(LEAKED, n // 10))
 
 
 def _resent(run: Path, **changes: Any) -> None:
@@ -276,12 +246,6 @@ def test_a_release_that_is_gone_or_damaged_is_refused(tmp_path: Path) -> None:
     release_file(tmp_path, 1).unlink()
     with pytest.raises(BadInput, match=r"client-001.safetensors, which was sent"):
         audit_run(tmp_path)
-
-
-def test_noisy_rows_that_had_no_noise_are_caught(tmp_path: Path) -> None:
-    _fabricate(tmp_path, _config("noisy_rows"), clients=(0,), noise=False)
-    record = audit_run(tmp_path)["clients"][0]
-    assert (record["verdict"], record["epsilon"]) == ("leaks", "infinity"), record["evidence"]
 
 
 def test_public_rows_hold_no_private_row_and_the_verdict_says_so(tmp_path: Path) -> None:

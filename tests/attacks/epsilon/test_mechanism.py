@@ -21,13 +21,12 @@ import torch
 from torch import Tensor, nn
 
 from attacks.epsilon.mechanism import (
-    Score,
+    ScoreFunction,
     audit_mechanism,
     ceiling,
     fitted_score,
     gaussian_score,
     lower_bound,
-    response_score,
 )
 from dprbft.config.schema import build_config
 from dprbft.methods import dprbft
@@ -38,7 +37,6 @@ from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import (
     Event,
     Gaussian,
-    NoisyRows,
     Relation,
     SampledGaussian,
     Unprotected,
@@ -162,14 +160,6 @@ def test_scores_are_log_likelihood_ratios() -> None:
     normal = torch.distributions.Normal
     ratio = normal(mean_in, std).log_prob(x) - normal(mean_out, std).log_prob(x)
     torch.testing.assert_close(gaussian_score(mean_in, mean_out, std)(x), ratio.sum(1))
-    found = response_score(torch.tensor([0, 1, 2]), 0, 1, 0.3, 3)
-    assert found.tolist() == pytest.approx([math.log(8), -math.log(8), 0.0])
-    assert response_score(torch.tensor([0, 1, 2]), 0, 1, 0.0, 3).tolist() == [
-        math.inf,
-        -math.inf,
-        0,
-    ]
-    assert response_score(torch.tensor([0, 1]), 0, 1, 1.0, 3).tolist() == [0.0, 0.0]
 
 
 def test_the_fitted_score_finds_the_likelihood_ratio_and_directions_without_noise() -> None:
@@ -239,10 +229,6 @@ def bare(first: int, last: int) -> Deal:
     return lambda normals, uniforms: sound(normals * mask, uniforms)
 
 
-def unflipped(normals: Tensor, uniforms: Tensor) -> Noise:
-    return sound(normals, 0.0 * uniforms + 0.999)
-
-
 def always_sampled(normals: Tensor, uniforms: Tensor) -> Noise:
     return sound(normals, 0.0 * uniforms)
 
@@ -290,7 +276,7 @@ def found(
     case: Case,
     deal: Deal = sound,
     *,
-    score: Score | None = None,
+    score: ScoreFunction | None = None,
     draws: int = FULL,
     source: NoiseSource | None = None,
     confidence: float = 0.95,
@@ -327,7 +313,6 @@ MOVED = (torch.tensor([[0.0, 5.0]]), torch.tensor([0]))
 
 Rows = tuple[Tensor, Tensor]
 M = 1.0
-FLIP = 0.5
 
 
 def together(*parts: Rows) -> Rows:
@@ -342,9 +327,7 @@ def ledger(tmp_path: Path) -> Ledger:
     return ledger
 
 
-def releases(
-    ledger: Ledger, kind: Kind, event: ReleaseEvent, relation: Relation, *rounds: Rows
-) -> Mechanism:
+def releases(ledger: Ledger, kind: Kind, event: ReleaseEvent, *rounds: Rows) -> Mechanism:
     """What leaves a client in some rounds, by the function that lets it leave."""
 
     def mechanism(noise: Noise) -> Tensor:
@@ -355,7 +338,7 @@ def releases(
                 classes=2,
                 event=event,
                 ledger=ledger,
-                client=int(relation == "replace-one"),
+                client=0,
                 round=i,
                 noise=noise(),
             ).arrays
@@ -367,26 +350,24 @@ def releases(
 
 
 def released(ledger: Ledger, kind: Kind, event: ReleaseEvent | None = None) -> Case:
-    """One release, of the worst neighbours there are under the kind's relation."""
-    relation = mechanisms.relation_of(kind)
-    charged = event or (NoisyRows(M, FLIP, 2) if kind == "noisy_rows" else Gaussian(M))
+    """One release, of the worst neighbours there are."""
+    charged = event or Gaussian(M)
     # The number of rows is no secret.
-    other = (OPPOSITE,) if kind in ("noisy_rows", "raw_rows") else ()
+    other = (OPPOSITE,) if kind == "raw_rows" else ()
     return Case(
-        world_in=releases(ledger, kind, charged, relation, together(CANARY, BYSTANDER)),
-        world_out=releases(ledger, kind, charged, relation, together(*other, BYSTANDER)),
+        world_in=releases(ledger, kind, charged, together(CANARY, BYSTANDER)),
+        world_out=releases(ledger, kind, charged, together(*other, BYSTANDER)),
         events=[charged],
-        relation=relation,
     )
 
 
 def two_rounds(ledger: Ledger) -> Case:
     """Two releases of moments, between which the representations have changed."""
-    event, relation = Gaussian(1.5), mechanisms.relation_of("moments")
+    event = Gaussian(1.5)
     first, second = together(CANARY, BYSTANDER), together(MOVED, BYSTANDER)
     return Case(
-        world_in=releases(ledger, "moments", event, relation, first, second),
-        world_out=releases(ledger, "moments", event, relation, BYSTANDER, BYSTANDER),
+        world_in=releases(ledger, "moments", event, first, second),
+        world_out=releases(ledger, "moments", event, BYSTANDER, BYSTANDER),
         events=[event, event],
     )
 
@@ -414,23 +395,22 @@ def cases(ledger: Ledger) -> dict[str, Case]:
     return {
         "moments": released(ledger, "moments"),
         "class_sums": released(ledger, "class_sums"),
-        "noisy_rows": released(ledger, "noisy_rows"),
         "two rounds": two_rounds(ledger),
         "histogram": histogram(ledger, "add-or-remove-one"),
         "histogram, replaced": histogram(ledger, "replace-one"),
     }
 
 
-CASES = ["moments", "class_sums", "noisy_rows", "two rounds", "histogram", "histogram, replaced"]
+CASES = ["moments", "class_sums", "two rounds", "histogram", "histogram, replaced"]
 
 
 def without_noise(mechanism: Mechanism) -> Tensor:
-    """The mean output: no noise, and no label flipped."""
+    """The mean output."""
     zeros = torch.zeros(NUMBERS, dtype=torch.float64)
-    return mechanism(unflipped(zeros, zeros))
+    return mechanism(sound(zeros, zeros))
 
 
-def best_score(name: str, case: Case) -> Score:
+def best_score(name: str, case: Case) -> ScoreFunction:
     """The likelihood ratio, by an adversary who knows the mechanism."""
     mean_in, mean_out = without_noise(case.world_in), without_noise(case.world_out)
     # Equal noise for all, but for the off-diagonal number of A, the second of three.
@@ -438,11 +418,7 @@ def best_score(name: str, case: Case) -> Score:
     std *= 1.0 if name == "histogram" else math.sqrt(2)
     if name in ("moments", "two rounds"):
         std[1::7] /= math.sqrt(2)
-    if name != "noisy_rows":
-        return gaussian_score(mean_in, mean_out, std)
-    # Of rows, "y" (2) comes before "z" (4), whose noise is 2 m.
-    rows = gaussian_score(mean_in[2:], mean_out[2:], std[2:] * math.sqrt(2))
-    return lambda out: rows(out[:, 2:]) + response_score(out[:, 0].long(), 0, 1, FLIP, 2)
+    return gaussian_score(mean_in, mean_out, std)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -463,15 +439,12 @@ def test_a_batch_of_draws_is_what_a_loop_gives(ledger: Ledger, name: str) -> Non
 PLANTED: dict[str, tuple[str, Deal]] = {
     "half the noise of moments": ("moments", half_the_noise),
     "half the noise of class sums": ("class_sums", half_the_noise),
-    "half the noise of rows": ("noisy_rows", half_the_noise),
     "half the noise of a histogram": ("histogram", half_the_noise),
     "the label's row of moments in clear": ("moments", bare(0, 4)),
     "class counts in clear": ("class_sums", bare(4, 6)),
-    "labels of rows in clear": ("noisy_rows", unflipped),
     "one noise for two rounds": ("two rounds", reused),
     "a fixed seed for moments": ("moments", fixed_seed),
     "a fixed seed for class sums": ("class_sums", fixed_seed),
-    "a fixed seed for rows": ("noisy_rows", fixed_seed),
     "a fixed seed for a histogram": ("histogram", fixed_seed),
 }
 
@@ -483,7 +456,7 @@ def test_wrong_noise_is_caught(ledger: Ledger, bug: str) -> None:
     assert found(case, deal) > case.claim
 
 
-@pytest.mark.parametrize("name", ["moments", "class_sums", "noisy_rows"])
+@pytest.mark.parametrize("name", ["moments", "class_sums"])
 def test_rows_that_are_not_clipped_are_caught(
     ledger: Ledger, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -502,14 +475,14 @@ def test_half_the_sensitivity_is_caught(
     assert found(case) > case.claim
 
 
-@pytest.mark.parametrize("kind", ["moments", "class_sums", "noisy_rows", "raw_rows"])
+@pytest.mark.parametrize("kind", ["moments", "class_sums", "raw_rows"])
 def test_what_is_charged_as_unprotected_is_so(ledger: Ledger, kind: Kind) -> None:
     case = released(ledger, kind, Unprotected())
     assert case.claim == math.inf
     assert found(case) == pytest.approx(ceiling(FULL, DELTA))
 
 
-@pytest.mark.parametrize("name", ["moments", "noisy_rows"])
+@pytest.mark.parametrize("name", ["moments", "class_sums"])
 def test_noise_of_the_operating_system_is_enough(ledger: Ledger, name: str) -> None:
     # Not seeded: the confidence is such that a sound mechanism fails this once in 10^6 runs.
     case = cases(ledger)[name]

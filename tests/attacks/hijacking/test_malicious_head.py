@@ -100,7 +100,7 @@ def test_along_the_head_softmax_is_the_same_and_all_else_is_gone() -> None:
     head, knowledge = make()
     z = represent(knowledge.pilot, PRIVATE)
     arrays = {"z": z, "y": PRIVATE.y}
-    seen = Observation(0, "noisy_rows", arrays, 1.0, knowledge, PUBLIC, head=head).along_head()
+    seen = Observation(0, "raw_rows", arrays, None, knowledge, PUBLIC, head=head).along_head()
     basis = seen.basis
     assert basis is not None
     assert basis.shape == (12, 2)  # of three classes
@@ -122,7 +122,7 @@ def test_along_the_head_sums_are_those_of_the_rows() -> None:
     sums = torch.zeros(3, 12).index_add_(0, PRIVATE.y, u)
     arrays = {"S": sums, "counts": torch.full((3,), 20.0)}
     seen = Observation(0, "class_sums", arrays, 1.0, knowledge, PUBLIC, head=head).along_head()
-    rows = replace(seen, kind="noisy_rows", arrays={"z": u, "y": PRIVATE.y}).targets()[0]
+    rows = replace(seen, kind="raw_rows", arrays={"z": u, "y": PRIVATE.y}).targets()[0]
     assert torch.allclose(seen.estimates(), class_means(rows, PRIVATE), atol=1e-5)
 
 

@@ -98,21 +98,6 @@ def test_useless_knowledge_is_refused() -> None:
         Observation(0, "raw_rows", rows, None, WhiteBox(broken), _samples(30))
 
 
-def test_noisy_rows_are_seen_by_sample_and_inverters_may_learn_their_noise() -> None:
-    rows = {"z": torch.rand(5, 6), "y": torch.tensor([0, 1, 2, 0, 1])}
-    public = _samples(300)
-    seen = Observation(0, "noisy_rows", rows, 1.5, WhiteBox(_bottom()), public)
-    assert not seen.by_class
-    assert torch.equal(seen.released()[:, :6], rows["z"])
-    assert seen.noise_scale == pytest.approx(3.0)
-    rng = np.random.default_rng
-    clean, noised = (seen.pairs(rng(0), noised=n)[0][:, :6] for n in (False, True))
-    assert float((noised - clean).std()) == pytest.approx(3.0, rel=0.1)
-    assert float(clean.norm(dim=1).max()) <= 1 + 1e-6
-    # The class, which is told, has no noise.
-    assert torch.equal(seen.pairs(rng(0))[0][:, 6:], seen.pairs(rng(0), noised=True)[0][:, 6:])
-
-
 def test_public_rows_show_no_more_than_class_means_of_the_public() -> None:
     public = _samples(30)
     z = torch.rand(30, 6)

@@ -93,7 +93,7 @@ def test_a_configuration_cannot_be_changed():
             },
             "public samples for privacy.release = public_rows",
         ),
-        ({"privacy": {"release": "noisy_rows"}, "network": {"unit": False}}, "network.unit"),
+        ({"privacy": {"release": "moments"}, "network": {"unit": False}}, "network.unit"),
         ({"privacy": {"release": "raw_rows"}}, "allow_unprotected"),
         ({"privacy": {"search": "unaccounted"}}, "allow_unprotected"),
         ({"data": {"public_fraction": 0}}, "public_fraction"),

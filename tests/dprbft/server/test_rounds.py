@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dprbft.config.participation import chunk, participants
+from dprbft.config.participation import participants
 from dprbft.config.schema import RunConfig
 from dprbft.engines import verbs as work
 from dprbft.messages import Broadcast, Release
@@ -73,11 +73,6 @@ def check_whole(run: Path, config: RunConfig) -> None:
         {"privacy__search": "unaccounted", **FREE},
         {"privacy__release": "public_rows"},
         {"privacy__release": "none"},
-        {"privacy__release": "noisy_rows", "federation__rounds": 2},
-        pytest.param(
-            {"privacy__release": "noisy_rows", "privacy__epsilon": math.inf, **FREE},
-            marks=pytest.mark.slow,
-        ),
     ],
     ids=lambda c: "-".join(f"{v}" for v in c.values() if not isinstance(v, bool)) or "default",
 )
@@ -141,57 +136,6 @@ def test_public_rows_and_no_release_leave_the_whole_budget_to_training(
             Broadcast.from_bytes(b, width=width, classes=classes) for b in (first, sent)
         )
         assert torch.equal(before.weight, after.weight) == (kind == "none")
-
-
-def test_noisy_rows_leave_once_each_and_are_warned_of(
-    tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
-):
-    run, config = tmp_path / "r", tiny(privacy__release="noisy_rows", federation__rounds=3)
-    with pytest.warns(UserWarning, match="carry little under noise") as warned:
-        carry(run, config)
-    assert sum("carry little" in str(w.message) for w in warned) == 1
-    for account, data in zip(accounts(run), load_federation(config).clients, strict=True):
-        assert account.relation == "replace-one"
-        releases = [e for e in account.entries if e.phase == "release"]
-        assert [e.subset for e in releases] == ["train/1", "train/2", "train/3"]
-        # One plan, and every record pays for one release: the worst part is as good as any.
-        assert len({e.event for e in releases}) == 1
-        totals = [account.spent_on(f"train/{r}") for r in (1, 2, 3)]
-        assert max(totals) == min(totals) == account.spent()
-        assert 0.9 * account.budget.epsilon < account.spent() <= account.budget.epsilon
-        message = Release.from_bytes(
-            release_file(run, data.id).read_bytes(), width=config.network.width, classes=10
-        )
-        assert len(message.arrays["z"]) == len(chunk(config, data.id, len(data.train), 3))
-        assert (message.noise_multiplier, message.flip) == (
-            releases[2].event.noise_multiplier,
-            releases[2].event.flip,
-        )
-
-
-@pytest.mark.slow
-def test_a_part_that_a_death_has_charged_twice_raises_the_noise_that_is_left(
-    tiny: Callable[..., RunConfig],
-    carry: Callable[..., None],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-):
-    run, config = tmp_path / "r", tiny(privacy__release="noisy_rows", federation__rounds=3)
-    with monkeypatch.context() as m:
-        interrupt(m, rounds, "_save", 3)  # in round 2, when everything of it is charged
-        with pytest.raises(Stop):
-            carry(run, config)
-    carry(run, config)
-    check_whole(run, config)
-    for account in accounts(run):
-        releases = [e for e in account.entries if e.phase == "release"]
-        assert [e.subset for e in releases] == ["train/1", "train/2", "train/2", "train/3"]
-        noises = [e.event.noise_multiplier for e in releases]
-        assert noises[0] == noises[1]
-        assert noises[2] == noises[3] > 1.02 * noises[1]
-        worst = max(account.leaves, key=account.spent_on)
-        assert worst == "train/2"
-        assert account.spent() <= account.budget.epsilon
 
 
 def test_personalised_budgets_are_each_spent_and_none_exceeded(

@@ -8,19 +8,17 @@ from typing import Any
 import pytest
 import torch
 
-from dprbft.config.participation import LABEL_SHARE, participants
+from dprbft.config.participation import participants
 from dprbft.config.schema import RunConfig
 from dprbft.site.plan import current_plan
-from dprbft.site.round import after_release, check_finite, train_locally
+from dprbft.site.round import check_finite, train_locally
 from dprbft.site.site import Client, build_client, settings_of
 from dprbft.site.state import Kept, RoundScores, State, weights
 from panas.architecture.genome import Genome
 from panas.architecture.network import Head
-from panas.privacy.accounting.epsilon import epsilon
-from panas.privacy.accounting.events import Gaussian, RandomizedResponse
+from panas.privacy.accounting.events import Gaussian
 from panas.privacy.ledger.account import Charge
 from panas.privacy.plan import epsilon_of, release_multiplier
-from panas.privacy.release.mechanisms import flip_for
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.seeds import stream, torch_generator
 from panas.tuning.space import DPSGDSettings
@@ -103,16 +101,14 @@ def test_building_a_client_opens_its_account_once(client: Client, tmp_path: Path
     assert again.budget == client.budget
 
 
-@pytest.mark.parametrize("release", ["noisy_rows", "moments"])
 def test_a_client_that_trains_alone_plans_for_no_release(
-    release: str, tiny: Callable[..., RunConfig], tmp_path: Path
+    tiny: Callable[..., RunConfig], tmp_path: Path
 ):
-    config = tiny(privacy__release=release, federation__method="local", federation__rounds=2)
+    config = tiny(federation__method="local", federation__rounds=2)
     client = build_client(config, 0, tmp_path, "cpu")
     account = client.ledger.account(0)
     assert (account.relation, account.subsets) == ("add-or-remove-one", ("train",))
     plan = current_plan(client, state_of(client))
-    assert plan.relation == account.relation
     assert plan.releases == 0
     for _ in range(plan.rounds):
         charge(client, plan.training_event)
@@ -204,29 +200,6 @@ def test_a_schedule_counts_the_rounds_that_a_client_takes_part_in(
     assert sum(taken) == 12
 
 
-def test_noisy_rows_are_planned_for_one_record_which_leaves_once(
-    tiny: Callable[..., RunConfig], tmp_path: Path
-):
-    config = tiny(privacy__release="noisy_rows", federation__rounds=3)
-    client = build_client(config, 0, tmp_path, "cpu")
-    schedule = client.schedule()
-    assert (schedule.rounds, schedule.releases, schedule.classes) == (3, 1, 10)
-    p = config.privacy
-    label = RandomizedResponse(schedule.flip, 10)
-    half = LABEL_SHARE * p.release_share * p.epsilon
-    assert epsilon([label], 0.0001, relation="replace-one") <= half + 1e-6
-    assert flip_for(half, 10) == schedule.flip
-    plan = current_plan(client, state_of(client))
-    share = epsilon_of([plan.release_event], client.budget, relation="replace-one")
-    assert share >= 0.98 * p.release_share * p.epsilon
-    total = epsilon_of(plan.events(), client.budget, relation="replace-one")
-    assert 0.98 * p.epsilon < total <= p.epsilon
-    # After a round's release the same record stays planned for, while there are rounds.
-    rest = dataclasses.replace(plan, rounds=1)
-    assert after_release(rest) == rest
-    assert after_release(dataclasses.replace(plan, rounds=0)).releases == 0
-
-
 @pytest.mark.parametrize(
     ("changes", "moves"),
     [
@@ -253,7 +226,6 @@ def test_one_rule_says_whether_the_head_moves(
         {"federation__method": "local"},
         {"privacy__release": "none"},
         {"privacy__release": "public_rows"},
-        {"federation__method": "local", "privacy__release": "noisy_rows"},
         {"privacy__release": "raw_rows", "privacy__allow_unprotected": True},
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import Phase, example, given, reject, settings
 from hypothesis import strategies as st
 
 from panas.privacy.accounting.epsilon import epsilon
-from panas.privacy.accounting.events import Event, Gaussian, NoisyRows, SampledGaussian, Unprotected
+from panas.privacy.accounting.events import Event, Gaussian, SampledGaussian, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import Charge
 from panas.privacy.ledger.ledger import Ledger
@@ -20,7 +20,7 @@ from panas.privacy.plan import (
     Plan,
     affordable_steps,
     calibrate,
-    cost,
+    epsilon_of,
     least_noise,
     release_multiplier,
     rescale_noise,
@@ -40,7 +40,6 @@ def cases(draw: st.DrawFn) -> tuple[Budget, Plan, float]:
     """A budget, a draft whose noise is to be solved for, and the share of the releases."""
     samples = draw(st.integers(10, 5000))
     rounds = draw(st.integers(1, 12))
-    flip = draw(st.sampled_from([None, None, 0.5, 0.9]))
     draft = Plan(
         samples=samples,
         batch_size=draw(st.integers(1, max(2, samples + samples // 4))),
@@ -48,9 +47,7 @@ def cases(draw: st.DrawFn) -> tuple[Budget, Plan, float]:
         noise_multiplier=1.0,
         epochs=draw(st.integers(1, 5)),
         rounds=rounds,
-        releases=draw(st.integers(0, rounds if flip is None else 1)),
-        flip=flip,
-        classes=10 if flip else 0,
+        releases=draw(st.integers(0, rounds)),
     )
     budget = Budget(draw(st.floats(0.3, 20.0)), draw(st.sampled_from([1e-6, 1e-5, 1e-4])))
     return budget, draft, draw(st.floats(0.05, 0.9))
@@ -66,8 +63,6 @@ def solve(budget: Budget, draft: Plan, share: float, spent: tuple[Event, ...] = 
         rounds=draft.rounds,
         releases=draft.releases,
         release_share=share,
-        flip=draft.flip,
-        classes=draft.classes,
         spent=spent,
     )
 
@@ -85,7 +80,7 @@ def solvable(budget: Budget, draft: Plan, share: float, spent: tuple[Event, ...]
 def test_a_plan_lands_within_one_percent_under_its_budget(case: tuple[Budget, Plan, float]) -> None:
     budget, draft, share = case
     plan = solvable(budget, draft, share)
-    total = cost(plan.events(), budget, relation=plan.relation)
+    total = epsilon_of(plan.events(), budget)
     assert total <= budget.epsilon
     if plan.noise_multiplier > LEAST_NOISE:
         assert total >= 0.99 * budget.epsilon
@@ -100,7 +95,7 @@ def test_many_plans_land_within_one_percent_under_their_budgets(
 ) -> None:
     budget, draft, share = case
     plan = solvable(budget, draft, share)
-    total = cost(plan.events(), budget, relation=plan.relation)
+    total = epsilon_of(plan.events(), budget)
     assert total <= budget.epsilon
     assert plan.noise_multiplier == LEAST_NOISE or total >= 0.99 * budget.epsilon
 
@@ -161,7 +156,7 @@ def test_what_is_spent_is_respected(case: tuple[Budget, Plan, float], orphans: i
     except BudgetExhausted:
         return
     for new in (again, longer):
-        total = cost([*spent, *new.events()], budget, relation=new.relation)
+        total = epsilon_of([*spent, *new.events()], budget)
         assert total <= budget.epsilon
         assert new.noise_multiplier >= plan.noise_multiplier * 0.999
     if longer.release_noise is not None and plan.release_noise is not None:
@@ -182,10 +177,10 @@ def test_what_a_dead_process_spent_is_planned_around() -> None:
     factor = longer.noise_multiplier / plan.noise_multiplier
     assert factor > 1.05
     assert longer.release_noise / plan.release_noise == pytest.approx(factor)
-    assert 0.99 * budget.epsilon <= cost([*spent, *longer.events()], budget) <= budget.epsilon
+    assert 0.99 * budget.epsilon <= epsilon_of([*spent, *longer.events()], budget) <= budget.epsilon
     assert rescale_noise(plan, budget, ()) == plan
     again = solvable(budget, draft, 0.3, spent)
-    assert 0.99 * budget.epsilon <= cost([*spent, *again.events()], budget) <= budget.epsilon
+    assert 0.99 * budget.epsilon <= epsilon_of([*spent, *again.events()], budget) <= budget.epsilon
 
 
 @settings(max_examples=3, deadline=None, phases=UNSHRUNK)
@@ -195,63 +190,6 @@ def test_releases_alone_cost_their_share(target: float, releases: int, share: fl
     m = release_multiplier(budget, releases, share)
     part = epsilon([Gaussian(m)] * releases, 1e-5)
     assert 0.985 * share * target <= part <= share * target
-
-
-@pytest.mark.parametrize("releases", [0, 1])
-def test_noisy_rows_are_planned_under_replace_one(releases: int) -> None:
-    budget = Budget(6.0, 1e-5)
-    plan = calibrate(
-        budget,
-        samples=400,
-        batch_size=40,
-        clip=1.0,
-        epochs=1,
-        rounds=3,
-        releases=releases,
-        release_share=0.6,
-        flip=0.4,
-        classes=10,
-    )
-    assert plan.relation == "replace-one"
-    assert plan.training_event == SampledGaussian(plan.rate, plan.noise_multiplier, plan.steps)
-    total = epsilon(plan.events(), budget.delta, relation="replace-one")
-    assert 0.985 * budget.epsilon <= total <= budget.epsilon
-    # What the planted bug, the price of adding or removing, would have called enough.
-    training = [replace(plan.training_event, steps=3 * plan.steps)]
-    alone = epsilon(training, budget.delta)
-    assert alone < 0.8 * epsilon(training, budget.delta, relation="replace-one")
-    if releases:
-        assert plan.release_noise is not None
-        assert plan.release_event == NoisyRows(plan.release_noise, 0.4, 10)
-        rows = epsilon([plan.release_event], budget.delta, relation="replace-one")
-        assert 0.58 * budget.epsilon <= rows <= 0.6 * budget.epsilon
-        sharper = tighten_release_noise(replace(plan, noise_multiplier=20.0), budget)
-        assert sharper.release_noise is not None
-        assert sharper.release_noise < plan.release_noise
-        longer = rescale_noise(plan, budget, [plan.training_event])
-        assert longer.flip == plan.flip
-        spent = [plan.training_event, *longer.events()]
-        assert cost(spent, budget, relation="replace-one") <= budget.epsilon
-
-
-def test_labels_that_cost_more_than_their_share_are_refused() -> None:
-    with pytest.raises(BudgetExhausted, match="1 releases"):
-        release_multiplier(Budget(2.0, 1e-5), 1, 0.1, flip=0.05, classes=10)
-
-
-@pytest.mark.parametrize(("flip", "classes"), [(0.0, 10), (1.5, 10), (0.5, 0), (math.nan, 10)])
-def test_a_flip_is_a_probability_over_classes(flip: float, classes: int) -> None:
-    with pytest.raises(BadInput, match="flip in"):
-        calibrate(
-            Budget(2.0, 1e-5),
-            samples=9,
-            batch_size=3,
-            clip=1.0,
-            epochs=1,
-            rounds=1,
-            flip=flip,
-            classes=classes,
-        )
 
 
 def test_sharper_releases_use_what_training_leaves() -> None:
@@ -266,9 +204,9 @@ def test_sharper_releases_use_what_training_leaves() -> None:
     assert plan.release_noise is not None
     assert sharper.release_noise < plan.release_noise
     assert sharper.noise_multiplier == noisier.noise_multiplier
-    assert 0.99 * budget.epsilon <= cost(sharper.events(), budget) <= budget.epsilon
+    assert 0.99 * budget.epsilon <= epsilon_of(sharper.events(), budget) <= budget.epsilon
     # Nothing is left to sharpen with where the plan is tight, or has no release.
-    assert cost(tighten_release_noise(plan, budget).events(), budget) <= budget.epsilon
+    assert epsilon_of(tighten_release_noise(plan, budget).events(), budget) <= budget.epsilon
     silent = replace(plan, releases=0, release_noise=None)
     assert tighten_release_noise(silent, budget) == silent
 
@@ -299,7 +237,7 @@ def test_without_rounds_a_plan_costs_its_releases() -> None:
     plan = solve(budget, draft, 0.5)
     assert plan.noise_multiplier == LEAST_NOISE
     assert len(plan.events()) == 2
-    assert cost(plan.events(), budget) <= 1.0
+    assert epsilon_of(plan.events(), budget) <= 1.0
 
 
 @pytest.mark.parametrize(
@@ -354,7 +292,8 @@ def test_as_many_steps_as_a_budget_affords_and_not_one_more(rate: float, sigma: 
         budget = Budget(most, 1e-5)
         steps = affordable_steps(budget, rate, sigma, spent=spent)
         priced = [
-            cost([*spent, SampledGaussian(rate, sigma, t)], budget) for t in (steps, steps + 1)
+            epsilon_of([*spent, SampledGaussian(rate, sigma, t)], budget)
+            for t in (steps, steps + 1)
         ]
         assert steps == 0 or priced[0] <= most
         assert priced[1] > most

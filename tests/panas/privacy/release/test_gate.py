@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from panas.privacy.accounting.events import (
+    REPLACE,
     Gaussian,
-    NoisyRows,
     PostProcessing,
     SampledGaussian,
     Unprotected,
@@ -21,13 +21,12 @@ from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import epsilon_of
 from panas.privacy.release.gate import CHARGED_AS, Released, ReleaseEvent, label_histogram, release
-from panas.privacy.release.mechanisms import KINDS, Kind, relation_of, sensitivity
+from panas.privacy.release.mechanisms import KINDS, Kind, sensitivity
 from panas.runtime.errors import BadInput, BudgetExhausted
 
 EVENTS: Mapping[Kind, ReleaseEvent] = {
     "moments": Gaussian(2.0),
     "class_sums": Gaussian(2.0),
-    "noisy_rows": NoisyRows(2.0, 0.5, 3),
     "public_rows": PostProcessing(),
     "raw_rows": Unprotected(),
 }
@@ -55,20 +54,16 @@ def rows(n: int, d: int, classes: int, seed: int, scale: float = 2.0) -> tuple[T
     return scale * torch.randn(n, d, generator=g), torch.randint(classes, (n,), generator=g)
 
 
-ROWS_CLIENT = 7
+REPLACED = 7
+"""A client whose account is under replace-one."""
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     ledger = Ledger(tmp_path / "ledger.jsonl")
     ledger.open_account(0, Budget(8.0, 1e-5), allow_unprotected=True)
-    rows = relation_of("noisy_rows")
-    ledger.open_account(ROWS_CLIENT, Budget(8.0, 1e-5), allow_unprotected=True, relation=rows)
+    ledger.open_account(REPLACED, Budget(8.0, 1e-5), allow_unprotected=True, relation=REPLACE)
     return ledger
-
-
-def client_of(kind: str) -> int:
-    return ROWS_CLIENT if kind == "noisy_rows" else 0
 
 
 def let_go(
@@ -83,7 +78,7 @@ def let_go(
         classes=3,
         event=event or EVENTS[kind],
         ledger=ledger,
-        client=client_of(kind),
+        client=0,
         round=1,
         noise=NoNoise(),
     )
@@ -120,36 +115,12 @@ def test_the_noise_is_the_sensitivity_times_the_charged_multiplier(
     )
 
 
-def test_noisy_rows_have_twice_the_charged_multiplier_and_flips(ledger: Ledger) -> None:
-    class Ones(NoNoise):
-        def normal(self, *shape: int) -> Tensor:
-            return torch.ones(shape, dtype=torch.float64)
-
-        def uniform(self, size: int) -> Tensor:
-            return torch.full((size,), 0.9, dtype=torch.float64)
-
-    for flip, label in ((0.89, 0), (0.91, 2)):
-        out = release(
-            "noisy_rows",
-            lambda: (torch.zeros(2, 2), torch.tensor([0, 0])),
-            classes=3,
-            event=NoisyRows(2.5, flip, 3),
-            ledger=ledger,
-            client=ROWS_CLIENT,
-            round=0,
-            noise=Ones(),
-        )
-        torch.testing.assert_close(out.arrays["z"], torch.full((2, 2), 5.0))
-        assert out.arrays["y"].tolist() == [label, label]
-    assert ledger.account(ROWS_CLIENT).entries[0].record["sensitivity"] == 2.0
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_ledger_is_charged_before_the_rows_are_read(ledger: Ledger, kind: Kind) -> None:
     seen = []
 
     def read() -> tuple[Tensor, Tensor]:
-        seen.append(len(Ledger(ledger.path).account(client_of(kind)).entries))
+        seen.append(len(Ledger(ledger.path).account(0).entries))
         return rows(5, 4, 3, seed=0)
 
     let_go(ledger, kind, read)
@@ -160,7 +131,7 @@ def test_the_ledger_is_charged_before_the_rows_are_read(ledger: Ledger, kind: Ki
 def test_a_release_costs_its_event_and_no_more(ledger: Ledger, kind: Kind) -> None:
     for _ in range(2):
         let_go(ledger, kind, lambda: rows(5, 4, 3, seed=0))
-    account = ledger.account(client_of(kind))
+    account = ledger.account(0)
     assert account.events() == [EVENTS[kind]] * 2
     expected = epsilon_of([EVENTS[kind]] * 2, account.budget, relation=account.relation)
     assert account.spent() == pytest.approx(expected)
@@ -170,7 +141,7 @@ def test_a_release_costs_its_event_and_no_more(ledger: Ledger, kind: Kind) -> No
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_noise_a_kind_leaves_as_unprotected(ledger: Ledger, kind: Kind) -> None:
     let_go(ledger, kind, lambda: rows(5, 4, 3, seed=0), Unprotected())
-    assert ledger.account(client_of(kind)).spent() == math.inf
+    assert ledger.account(0).spent() == math.inf
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -180,28 +151,22 @@ def test_no_other_event_pays_for_a_release(ledger: Ledger, kind: Kind, event: Re
         return
     with pytest.raises((BadInput, TypeError)):
         let_go(ledger, kind, lambda: rows(5, 4, 3, seed=0), event)
-    assert not ledger.account(client_of(kind)).entries
+    assert not ledger.account(0).entries
 
 
-def test_a_release_of_another_relation_or_of_other_labels_is_refused(ledger: Ledger) -> None:
-    cases: list[tuple[Kind, ReleaseEvent, int, str]] = [
-        ("moments", Gaussian(2.0), ROWS_CLIENT, "add-or-remove-one"),
-        ("noisy_rows", NoisyRows(2.0, 0.5, 3), 0, "replace-one"),
-        ("noisy_rows", NoisyRows(2.0, 0.5, 4), ROWS_CLIENT, "3 classes"),
-    ]
-    for kind, event, client, match in cases:
-        with pytest.raises(BadInput, match=match):
-            release(
-                kind,
-                lambda: rows(5, 4, 3, seed=0),
-                classes=3,
-                event=event,
-                ledger=ledger,
-                client=client,
-                round=0,
-                noise=NoNoise(),
-            )
-        assert not ledger.account(client).entries
+def test_a_release_from_an_account_of_another_relation_is_refused(ledger: Ledger) -> None:
+    with pytest.raises(BadInput, match="add-or-remove-one"):
+        release(
+            "moments",
+            lambda: rows(5, 4, 3, seed=0),
+            classes=3,
+            event=Gaussian(2.0),
+            ledger=ledger,
+            client=REPLACED,
+            round=0,
+            noise=NoNoise(),
+        )
+    assert not ledger.account(REPLACED).entries
 
 
 def test_public_rows_of_weights_without_protection_are_no_post_processing(ledger: Ledger) -> None:
@@ -281,14 +246,14 @@ def test_rows_that_are_no_numbers_never_reach_a_mechanism(
             classes=3,
             event=EVENTS[kind],
             ledger=ledger,
-            client=client_of(kind),
+            client=0,
             round=0,
             noise=noise,
         )
     assert not built
     assert not noise.asked
     # What was about to be spent counts as spent.
-    assert ledger.account(client_of(kind)).events() == [EVENTS[kind]]
+    assert ledger.account(0).events() == [EVENTS[kind]]
 
 
 def test_nothing_is_released_without_the_receipt_of_its_kind(ledger: Ledger) -> None:
@@ -335,7 +300,7 @@ def histogram_ratio(ledger: Ledger, source: SystemNoise, client: int) -> float:
     return float(counts.std()) / 20.0
 
 
-@pytest.mark.parametrize(("client", "delta"), [(0, 1.0), (ROWS_CLIENT, math.sqrt(2))])
+@pytest.mark.parametrize(("client", "delta"), [(0, 1.0), (REPLACED, math.sqrt(2))])
 def test_the_histogram_has_the_noise_of_its_relation(
     ledger: Ledger, client: int, delta: float
 ) -> None:
