@@ -8,7 +8,7 @@ every part. Parts compose in parallel, so that the total is that of the worst.
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from panas.privacy.accounting.events import (
     ADD_OR_REMOVE,
@@ -81,7 +81,7 @@ class Entry:
     finished: bool = False
 
     @classmethod
-    def from_json(cls, r: Mapping[str, Any]) -> Self:
+    def from_json(cls, r: Mapping[str, Any]) -> "Entry":
         """The charge that a line of the ledger describes; KeyError or the like if it is none."""
         return cls(
             r["id"],
@@ -128,7 +128,7 @@ class Account:
         }
 
     @classmethod
-    def from_json(cls, r: Mapping[str, Any]) -> Self:
+    def from_json(cls, r: Mapping[str, Any]) -> "Account":
         """An account without charges; KeyError or the like if the line is none."""
         budget = Budget(float(r["epsilon"]), r["delta"])
         allowed, relation, subsets = r["allow_unprotected"], r["relation"], tuple(r["subsets"])

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
 
 from panas.privacy.ledger.account import Charge
 from panas.runtime.errors import BadInput
@@ -40,7 +39,7 @@ class Receipt:
             raise BadInput("expected a fresh receipt, got one that paid for a release already")
         self._used = True
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Receipt":
         return self
 
     def __exit__(
