@@ -44,7 +44,9 @@ from panas.privacy.plan import Plan, calibrate
 from panas.privacy.release.gate import ReleaseEvent, release
 from panas.privacy.release.mechanisms import Kind
 from panas.runtime.seeds import stream, torch_generator
-from panas.training.sgd import OptimizerConfig, fit, fit_private, represent
+from panas.training.dp_sgd import fit_private
+from panas.training.evaluate import represent
+from panas.training.sgd import OptimizerConfig, fit
 
 PRIVATE, PUBLIC = 800, 800
 WIDTH = 128
@@ -108,15 +110,13 @@ def trained(kind: Kind, plan: Plan | None, private: Samples) -> Bottom:
         spec.head(torch_generator(rng)),
     )
     if plan is None:
-        optimizer = OptimizerConfig(
-            learning_rate=2e-3, optimiser="adam", batch_size=32, epochs=EPOCHS
+        adam = OptimizerConfig(
+            learning_rate=2e-3, optimiser="adam", batch_size=32, epochs=EPOCHS, train_head=False
         )
-        fit(bottom, head, private, optimizer=optimizer, rng=rng, train_head=False)
+        fit(bottom, head, private, config=adam, rng=rng)
     else:
-        sgd = OptimizerConfig(learning_rate=0.5)
-        fit_private(
-            bottom, head, private, plan=plan, optimizer=sgd, noise=SystemNoise(), train_head=False
-        )
+        sgd = OptimizerConfig(learning_rate=0.5, train_head=False)
+        fit_private(bottom, head, private, plan=plan, config=sgd, noise=SystemNoise())
     return bottom
 
 

@@ -48,7 +48,8 @@ from panas.privacy.plan import release_multiplier
 from panas.privacy.release.gate import ReleaseEvent, release
 from panas.privacy.release.mechanisms import Kind
 from panas.runtime.seeds import stream
-from panas.training.sgd import OptimizerConfig, fit, represent
+from panas.training.evaluate import represent
+from panas.training.sgd import OptimizerConfig, fit
 from panas.tuning.objective import warm_started
 
 DELTA = 1e-5
@@ -96,7 +97,7 @@ def bottoms(config: RunConfig) -> tuple[list[Trained], Broadcast]:
         epochs=t.warm_epochs,
     )
     # DP-SGD's default learning rate is for clipped gradients; without clipping it wrecks them.
-    optimizer = replace(warm, epochs=ROUNDS * t.epochs)
+    longer = replace(warm, epochs=ROUNDS * t.epochs, train_head=spec.head_moves)
     found = []
     for client in federation.clients:
         rng = stream(seed, "client", client.id, "benchmark")
@@ -111,7 +112,7 @@ def bottoms(config: RunConfig) -> tuple[list[Trained], Broadcast]:
             device=torch.device("cpu"),
         )
         train = shrink(client.train)
-        fit(bottom, head, train, optimizer=optimizer, rng=rng, train_head=spec.head_moves)
+        fit(bottom, head, train, config=longer, rng=rng)
         parts = (train, shrink(client.test), public)
         found.append(Trained(*((rows_of(bottom, s), s.y) for s in parts)))
     return found, to_broadcast(head, 0)

@@ -37,7 +37,8 @@ from panas.data.samples import Samples
 from panas.data.splits import stratified
 from panas.evolution.zero_cost import PROXIES
 from panas.runtime.seeds import stream, torch_generator
-from panas.training.sgd import OptimizerConfig, accuracy, fit
+from panas.training.evaluate import accuracy
+from panas.training.sgd import OptimizerConfig, Trainer
 
 TABLES = Path(__file__).parent / "tables"
 DATASETS = ("digits", "fashion-mnist")
@@ -121,10 +122,6 @@ def _halved(samples: Samples) -> Samples:
     return Samples(x, samples.y, samples.classes)
 
 
-class _Stop(Exception):
-    """Raised within a training to end it."""
-
-
 def train_one(
     genome: Genome, data: Parts, name: str, seed: int, epochs: Sequence[int] = EPOCHS
 ) -> Curve:
@@ -141,23 +138,12 @@ def train_one(
     def right(samples: Samples) -> int:
         return round(accuracy(bottom, head, samples) * len(samples))
 
-    def after(epoch: int) -> None:
-        if epoch + 1 in epochs:
-            found.append(right(data.validation))
-        if epoch + 1 == epochs[-1] < HOW.epochs:
-            raise _Stop
-
-    try:
-        fit(
-            bottom,
-            head,
-            data.train,
-            optimizer=HOW,
-            rng=rng,
-            train_head=data.spec.head_moves,
-            on_epoch=after,
-        )
-    except _Stop:
+    config = replace(HOW, train_head=data.spec.head_moves)
+    trainer = Trainer(bottom, head, data.train, config=config, rng=rng)
+    for epoch in epochs:
+        trainer.run(epoch)
+        found.append(right(data.validation))
+    if epochs[-1] < HOW.epochs:
         return Curve(found, None)
     return Curve(found, right(data.test))
 

@@ -45,7 +45,7 @@ from panas.privacy.gradients.private import PrivateGradient, poisson_batch
 from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.plan import Plan, affordable_steps, calibrate
 from panas.runtime.seeds import stream, torch_generator
-from panas.training.sgd import accuracy
+from panas.training.evaluate import accuracy
 from panas.tuning.space import FIXED_CONFIGURATIONS
 
 GENOME = "c16k3-max-c32k3"

@@ -27,7 +27,8 @@ from panas.evolution.records import EvolutionConfig, GenerationRecord
 from panas.evolution.site_search import prior_of
 from panas.runtime.journal import open_journal
 from panas.runtime.seeds import stream
-from panas.training.sgd import OptimizerConfig, accuracy
+from panas.training.evaluate import accuracy
+from panas.training.sgd import OptimizerConfig
 
 TRAIN, VALIDATION, TEST = 500, 100, 100
 

@@ -35,7 +35,8 @@ from panas.runtime.journal import open_journal
 from panas.runtime.seeds import one_thread, stream
 from panas.runtime.store import write_bytes, write_json
 from panas.training.checkpoint import save_network
-from panas.training.sgd import OptimizerConfig, accuracy
+from panas.training.evaluate import accuracy
+from panas.training.sgd import OptimizerConfig
 
 SHORT = OptimizerConfig(
     optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=8
@@ -204,8 +205,7 @@ def _save(folder: Path, found: SearchResult, spec: NetworkSpec, size: Size | Non
         found.bottom,
         found.head,
         genome=found.genome,
-        shape=b.shape,
-        norm=b.norm,
+        spec=spec,
         notes={"fitness": found.fitness, "accuracy": found.accuracy},
     )
     record = {

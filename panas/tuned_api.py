@@ -33,7 +33,9 @@ from panas.runtime.journal import open_journal
 from panas.runtime.seeds import stream
 from panas.runtime.store import read_json, write_bytes, write_json
 from panas.training.checkpoint import load_network, save_network
-from panas.training.sgd import OptimizerConfig, accuracy, fit_private
+from panas.training.dp_sgd import fit_private
+from panas.training.evaluate import accuracy
+from panas.training.sgd import OptimizerConfig
 from panas.tuning.objective import TrainingSchedule, tune_settings, warm_started
 from panas.tuning.space import DPSGDSettings, TuningSpace
 from panas.tuning.trial import TrialRecord, TuningConfig, TuningResult
@@ -217,9 +219,10 @@ def tune(
                 head,
                 train,
                 plan=plan,
-                optimizer=OptimizerConfig(learning_rate=result.best.learning_rate),
+                config=OptimizerConfig(
+                    learning_rate=result.best.learning_rate, train_head=spec.head_moves
+                ),
                 noise=SystemNoise(),
-                train_head=spec.head_moves,
             )
         spent = ledger.account(0).spent()
         found = TuneResult(result.best, bottom, head, accuracy(bottom, head, test), spent, result)
@@ -233,8 +236,7 @@ def _save(folder: Path, found: TuneResult, genome: Genome, spec: NetworkSpec) ->
         found.bottom,
         found.head,
         genome=genome,
-        shape=spec.shape,
-        norm=spec.norm,
+        spec=spec,
         notes={"epsilon": found.epsilon},
     )
     record = {"setting": found.setting.as_dict(), "epsilon": found.epsilon}

@@ -47,7 +47,8 @@ from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 from panas.runtime.seeds import stream
 from panas.training.checkpoint import load_network
-from panas.training.sgd import OptimizerConfig, represent
+from panas.training.evaluate import represent
+from panas.training.sgd import OptimizerConfig
 
 LEAKED = 32
 """Private samples that leak to one of the threat models; they are not scored."""

@@ -31,7 +31,7 @@ from panas.data.samples import Samples, concat
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 from panas.runtime.store import read_json, write_bytes, write_json
-from panas.training.sgd import EVALUATION_BATCH
+from panas.training.evaluate import EVALUATION_BATCH
 
 SHADOW_GENOME = Genome.parse("c32k3-max-c64k3")
 """Of the shadows of a network whose architecture is unknown."""

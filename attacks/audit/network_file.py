@@ -28,7 +28,7 @@ from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 from panas.runtime.store import CHECKSUM, parse_tensors
 from panas.training.checkpoint import load_network
-from panas.training.sgd import EVALUATION_BATCH
+from panas.training.evaluate import EVALUATION_BATCH
 
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin", ".joblib")
 

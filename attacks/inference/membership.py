@@ -26,7 +26,7 @@ al. 2018's.
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
@@ -43,7 +43,8 @@ from panas.runtime.errors import BadInput
 from panas.runtime.pool import Pool
 from panas.runtime.seeds import one_thread, torch_generator
 from panas.runtime.store import read_tensors, write_tensors
-from panas.training.sgd import EVALUATION_BATCH, OptimizerConfig, fit
+from panas.training.evaluate import EVALUATION_BATCH
+from panas.training.sgd import OptimizerConfig, fit
 
 Query = Callable[[Tensor], Tensor]
 """All that is asked of a network: images (b, c, h, w) in [-1, 1] to logits (b, classes)."""
@@ -92,14 +93,8 @@ class GenomeTrainer:
         """A trained network."""
         generator = torch_generator(rng)
         bottom, head = self.spec.bottom(self.genome, generator), self.spec.head(generator)
-        fit(
-            bottom,
-            head,
-            samples,
-            optimizer=self.optimizer,
-            rng=rng,
-            train_head=self.spec.head_moves,
-        )
+        config = replace(self.optimizer, train_head=self.spec.head_moves)
+        fit(bottom, head, samples, config=config, rng=rng)
         return query_of(nn.Sequential(bottom, head))
 
 

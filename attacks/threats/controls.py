@@ -29,7 +29,7 @@ from attacks.threats.observation import Observation, class_means
 from panas.architecture.network import Bottom, initialise
 from panas.data.samples import Samples
 from panas.runtime.seeds import torch_generator
-from panas.training.sgd import represent
+from panas.training.evaluate import represent
 
 BLIND = ("mean image", "same-class mean")
 """Controls that know nothing of the release; the verdict compares with the better of them."""

@@ -19,7 +19,7 @@ them. (In split learning the server sees every batch's representations and sends
 | z | representation (d,) |
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -31,7 +31,8 @@ from panas.architecture.network import Bottom, Head, NetworkSpec
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import torch_generator
-from panas.training.sgd import OptimizerConfig, fit, represent
+from panas.training.evaluate import represent
+from panas.training.sgd import OptimizerConfig, fit
 
 SHADOW = OptimizerConfig(
     learning_rate=0.005, optimiser="adam", batch_size=32, epochs=10, decay="cosine"
@@ -123,5 +124,5 @@ def shadow(
 
     """
     bottom = spec.bottom(genome, torch_generator(rng))
-    fit(bottom, head, public, optimizer=optimizer, rng=rng, train_head=False)
+    fit(bottom, head, public, config=replace(optimizer, train_head=False), rng=rng)
     return Shadow(bottom.eval())

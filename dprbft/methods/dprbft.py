@@ -40,7 +40,8 @@ from panas.privacy.noise import SystemNoise
 from panas.privacy.release.gate import ReleaseEvent, release
 from panas.privacy.release.mechanisms import Kind
 from panas.runtime.seeds import stream
-from panas.training.sgd import OptimizerConfig, accuracy, represent
+from panas.training.evaluate import accuracy, represent
+from panas.training.sgd import OptimizerConfig
 
 BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Shares of the own head that a client tries."""

@@ -14,7 +14,7 @@ from dprbft.messages import Broadcast, Release
 from dprbft.site.round import keep_best, skip_round, train_locally
 from dprbft.site.site import Client
 from dprbft.site.state import State, weights
-from panas.training.sgd import accuracy
+from panas.training.evaluate import accuracy
 
 
 def client_round(

@@ -312,7 +312,6 @@ def _write_models(run: Path, config: RunConfig, device: str) -> None:
                 bottom,
                 head,
                 genome=state.genome,
-                shape=client.spec.shape,
-                norm=client.spec.norm,
+                spec=client.spec,
                 notes={"client": i, "round": round},
             )

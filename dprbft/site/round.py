@@ -19,7 +19,9 @@ from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
-from panas.training.sgd import OptimizerConfig, accuracy, fit, fit_private, head_scores, represent
+from panas.training.dp_sgd import fit_private
+from panas.training.evaluate import accuracy, head_scores, represent
+from panas.training.sgd import OptimizerConfig, fit
 
 
 def train_locally(
@@ -52,6 +54,7 @@ def _optimizer(client: Client, state: State) -> OptimizerConfig:
         momentum=training.momentum,
         batch_size=settings.batch_size,
         epochs=settings.epochs or training.epochs,
+        train_head=client.train_head,
     )
 
 
@@ -74,9 +77,8 @@ def _fit_privately(
             head,
             client.data.train,
             plan=plan,
-            optimizer=_optimizer(client, state),
+            config=_optimizer(client, state),
             noise=SystemNoise(),
-            train_head=client.train_head,
         )
 
 
@@ -93,14 +95,7 @@ def _fit_unprotected(client: Client, state: State, bottom: Bottom, head: Head, r
             round=round,
         ),
     ):
-        fit(
-            bottom,
-            head,
-            client.data.train,
-            optimizer=_optimizer(client, state),
-            rng=rng,
-            train_head=client.train_head,
-        )
+        fit(bottom, head, client.data.train, config=_optimizer(client, state), rng=rng)
 
 
 def accounted(client: Client) -> int:

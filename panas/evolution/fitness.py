@@ -10,7 +10,7 @@ Privacy: whoever sees the fitness, or what was chosen by it, learns of the sampl
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 
@@ -23,7 +23,8 @@ from panas.evolution.halving import Outcome, TrainingJob
 from panas.evolution.zero_cost import score
 from panas.runtime.seeds import stream, torch_generator
 from panas.runtime.store import pack_tensors, unpack_tensors
-from panas.training.sgd import OptimizerConfig, Trainer, accuracy
+from panas.training.evaluate import accuracy
+from panas.training.sgd import OptimizerConfig, Trainer
 
 
 @dataclass(frozen=True)
@@ -77,12 +78,8 @@ class TrainingFitness:
         generator = torch_generator(rng)
         bottom = self.spec.bottom(genome, generator).to(self.device)
         head = self.spec.head(generator).to(self.device)
-        moves = self.spec.head_moves
-        return (
-            bottom,
-            head,
-            Trainer(bottom, head, self.train, optimizer=self.optimizer, rng=rng, train_head=moves),
-        )
+        config = replace(self.optimizer, train_head=self.spec.head_moves)
+        return bottom, head, Trainer(bottom, head, self.train, config=config, rng=rng)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from panas.architecture.blocks import BlockType
 from panas.architecture.genome import Genome
-from panas.architecture.network import Bottom, Head, Norm, build_bottom
+from panas.architecture.network import Bottom, Head, NetworkSpec, build_bottom
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, write_tensors
 
@@ -18,8 +18,7 @@ def save_network(
     head: Head,
     *,
     genome: Genome,
-    shape: tuple[int, int, int],
-    norm: Norm,
+    spec: NetworkSpec,
     notes: dict[str, Any],
 ) -> None:
     """Write bottom and head to `path`; `notes` is any JSON-able extra, say client and round."""
@@ -28,8 +27,8 @@ def save_network(
     classes, width = head.linear.weight.shape
     about = {
         "genome": str(genome),
-        "shape": shape,
-        "norm": norm,
+        "shape": spec.shape,
+        "norm": spec.norm,
         "width": width,
         "classes": classes,
         "unit": bottom.unit,
@@ -45,7 +44,7 @@ def load_network(
 
     Args:
         path: the file.
-        blocks: blocks of one's own that its genome may name.
+        blocks: custom blocks that its genome may name.
 
     Raises:
         BadInput: if the file is missing, damaged, or no network of this project.

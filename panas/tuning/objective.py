@@ -25,7 +25,9 @@ from panas.privacy.plan import Plan, calibrate, epsilon_of
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.journal import Journal
 from panas.runtime.seeds import one_thread, stream, torch_generator
-from panas.training.sgd import OptimizerConfig, accuracy, fit, fit_private
+from panas.training.dp_sgd import fit_private
+from panas.training.evaluate import accuracy
+from panas.training.sgd import OptimizerConfig, fit
 from panas.tuning.bayesian import tune
 from panas.tuning.space import DPSGDSettings, TuningSpace
 from panas.tuning.trial import TrialRecord, TuningConfig, TuningResult
@@ -107,7 +109,11 @@ class TrainingObjective:
             epochs=setting.epochs or self.schedule.epochs,
             rounds=self.schedule.rounds,
         )
-        optimizer = OptimizerConfig(learning_rate=setting.learning_rate, momentum=self.momentum)
+        config = OptimizerConfig(
+            learning_rate=setting.learning_rate,
+            momentum=self.momentum,
+            train_head=self.train_head,
+        )
         with one_thread():
             for _ in range(plan.rounds):
                 fit_private(
@@ -115,9 +121,8 @@ class TrainingObjective:
                     head,
                     self.data.train,
                     plan=plan,
-                    optimizer=optimizer,
+                    config=config,
                     noise=noise,
-                    train_head=self.train_head,
                 )
             return accuracy(bottom, head, self.data.validation)
 
@@ -175,7 +180,7 @@ def tune_settings(
     head = spec.head(generator).to(device)
     if warm and len(data.warm):
         with one_thread():
-            fit(bottom, head, data.warm, optimizer=warm, rng=rng, train_head=train_head)
+            fit(bottom, head, data.warm, config=replace(warm, train_head=train_head), rng=rng)
     refusals: list[BudgetExhausted] = []
 
     @cache
@@ -236,5 +241,5 @@ def warm_started(
     bottom = spec.bottom(genome, torch_generator(rng)).to(device)
     head = spec.head(torch_generator(stream(seed, "head"))).to(device)
     if warm and len(public):
-        fit(bottom, head, public, optimizer=warm, rng=rng, train_head=train_head)
+        fit(bottom, head, public, config=replace(warm, train_head=train_head), rng=rng)
     return bottom, head

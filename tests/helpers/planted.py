@@ -27,7 +27,7 @@ from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 from panas.privacy.noise import NoiseSource, ReproducibleNoise
 from panas.privacy.release.mechanisms import Kind, class_sums, clip_rows, moments, noise_scale
-from panas.training.sgd import represent
+from panas.training.evaluate import represent
 
 HARDLY = 1e-3
 """Noise multiplier under which nothing is hidden."""

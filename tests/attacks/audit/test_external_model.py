@@ -11,7 +11,7 @@ from torch import nn
 
 from attacks.audit.external_model import audit_model
 from panas.architecture.genome import Genome
-from panas.architecture.network import build_bottom, build_head
+from panas.architecture.network import NetworkSpec
 from panas.data.load import load_members
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_json
@@ -109,10 +109,10 @@ def test_what_its_answers_give_away_is_asked_on_request(tmp_path: Path) -> None:
 
 def test_a_network_of_panas_is_read_and_may_have_shadows(tmp_path: Path) -> None:
     genome, g = Genome.parse("c8k3"), torch.Generator().manual_seed(0)
-    bottom = build_bottom(genome, shape=SHAPE, width=8, unit=True, generator=g)
-    head = build_head(8, 3, init="etf", generator=g)
+    spec = NetworkSpec(shape=SHAPE, classes=3, width=8)
+    bottom, head = spec.bottom(genome, g), spec.head(g)
     path = tmp_path / "n.safetensors"
-    save_network(path, bottom, head, genome=genome, shape=SHAPE, norm="group", notes={})
+    save_network(path, bottom, head, genome=genome, spec=spec, notes={})
     record = audit_model(path, str(_archive(tmp_path / "d.npz")), shadows=2)
     assert [a["name"] for a in record["network"]["attacks"]] == ["loss threshold", "LiRA"]
     assert record["network"]["verdict"] != "leaks"

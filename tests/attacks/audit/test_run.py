@@ -22,7 +22,7 @@ from dprbft.messages import Release
 from dprbft.paths import release_file, rounds_file
 from dprbft.simulation.federation import load_federation
 from panas.architecture.genome import Genome
-from panas.architecture.network import Bottom, build_bottom, build_head
+from panas.architecture.network import Bottom, NetworkSpec, build_bottom, build_head
 from panas.privacy.accounting.events import Gaussian, PostProcessing, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
@@ -32,7 +32,7 @@ from panas.privacy.release.mechanisms import Kind, moments, noise_scale
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_bytes
 from panas.training.checkpoint import save_network
-from panas.training.sgd import represent
+from panas.training.evaluate import represent
 
 WIDTH = 48
 GENOME = Genome.parse("c32k3-max-c64k3")
@@ -94,8 +94,7 @@ def _fabricate(
             bottom,
             head,
             genome=GENOME,
-            shape=federation.shape,
-            norm="group",
+            spec=NetworkSpec(shape=federation.shape, classes=federation.classes, width=WIDTH),
             notes={},
         )
 

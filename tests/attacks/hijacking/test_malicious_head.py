@@ -19,7 +19,8 @@ from panas.architecture.network import Bottom, Head, NetworkSpec
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import torch_generator
-from panas.training.sgd import OptimizerConfig, accuracy, fit, represent
+from panas.training.evaluate import accuracy, represent
+from panas.training.sgd import OptimizerConfig, fit
 
 GENOME = Genome.parse("c8k3-max-c16k3")
 BLUEPRINT = NetworkSpec(shape=(1, 6, 6), classes=3, width=12)
@@ -48,8 +49,10 @@ def play(head: Head, seed: int = 9) -> Bottom:
     """An honest client: a bottom of its own, trained under the head that it was sent."""
     rng = np.random.default_rng(seed)
     bottom = BLUEPRINT.bottom(GENOME, torch_generator(rng))
-    optimizer = OptimizerConfig(learning_rate=0.01, optimiser="adam", batch_size=20, epochs=20)
-    fit(bottom, copy.deepcopy(head), PRIVATE, config=optimizer, rng=rng, train_head=False)
+    config = OptimizerConfig(
+        learning_rate=0.01, optimiser="adam", batch_size=20, epochs=20, train_head=False
+    )
+    fit(bottom, copy.deepcopy(head), PRIVATE, config=config, rng=rng)
     return bottom.eval()
 
 

@@ -8,7 +8,7 @@ from attacks.threats.knowledge import WhiteBox
 from attacks.threats.observation import Observation
 from panas.architecture.network import Bottom, initialise
 from panas.data.samples import Samples
-from panas.training.sgd import represent
+from panas.training.evaluate import represent
 
 
 def _samples(n: int, seed: int) -> Samples:

@@ -23,7 +23,7 @@ from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
-from panas.training.sgd import represent
+from panas.training.evaluate import represent
 
 GENOME = Genome.parse("c8k3-max-c16k3")
 BLUEPRINT = NetworkSpec(shape=(1, 6, 6), classes=3, width=24)

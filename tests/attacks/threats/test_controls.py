@@ -7,7 +7,7 @@ from attacks.threats.observation import Observation
 from panas.architecture.genome import Genome
 from panas.architecture.network import build_bottom
 from panas.data.samples import Samples
-from panas.training.sgd import represent
+from panas.training.evaluate import represent
 
 
 def _samples(n: int, seed: int) -> Samples:

@@ -8,7 +8,8 @@ from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
-from panas.training.sgd import OptimizerConfig, represent
+from panas.training.evaluate import represent
+from panas.training.sgd import OptimizerConfig
 
 GENOME = Genome.parse("c8k3-max-c8k3")
 BLUEPRINT = NetworkSpec(shape=(1, 4, 4), classes=3, width=6)

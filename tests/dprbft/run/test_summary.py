@@ -14,7 +14,7 @@ from panas.architecture.network import parameter_count
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json
 from panas.training.checkpoint import load_network
-from panas.training.sgd import accuracy
+from panas.training.evaluate import accuracy
 
 TOP = {
     "preset": str,

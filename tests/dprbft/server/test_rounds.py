@@ -23,7 +23,7 @@ from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.store import read_json, read_lines
 from panas.training.checkpoint import load_network
-from panas.training.sgd import accuracy
+from panas.training.evaluate import accuracy
 
 FREE = {"privacy__allow_unprotected": True}
 

@@ -1,19 +1,21 @@
 """A saved network answers exactly as before."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from panas.architecture.genome import Genome
-from panas.architecture.network import Norm, build_bottom, build_head
+from panas.architecture.network import NetworkSpec, Norm, build_bottom, build_head
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, write_tensors
 from panas.training.checkpoint import load_network, save_network
 
 GENOME = Genome.parse("c8k3-max-c12k5-avg")
 SHAPE = (2, 9, 7)
+SPEC = NetworkSpec(shape=SHAPE, classes=4, width=6)
 
 
 @pytest.mark.parametrize("norm", ["group", "batch"])
@@ -26,7 +28,7 @@ def test_round_trip(tmp_path: Path, norm: Norm, unit: bool) -> None:
     bottom.train()(x)  # moves BatchNorm's running statistics, which must be saved too
     path = tmp_path / "models" / "client.safetensors"
     notes = {"client": 3, "round": None}
-    save_network(path, bottom, head, genome=GENOME, shape=SHAPE, norm=norm, notes=notes)
+    save_network(path, bottom, head, genome=GENOME, spec=replace(SPEC, norm=norm), notes=notes)
     again, top, about = load_network(path)
     assert not again.training
     assert torch.equal(top(again(x)), head(bottom.eval()(x)))
@@ -49,7 +51,7 @@ def test_an_edited_weight_or_genome_is_refused(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(1)
     bottom = build_bottom(GENOME, shape=SHAPE, width=6, generator=generator)
     head = build_head(6, 4, init="random", generator=generator)
-    save_network(path, bottom, head, genome=GENOME, shape=SHAPE, norm="group", notes={})
+    save_network(path, bottom, head, genome=GENOME, spec=SPEC, notes={})
     content = path.read_bytes()
     for changed in (content.replace(b"c8k3", b"c4k3"), content[:-1] + b"\x7f"):
         assert changed != content
@@ -63,7 +65,7 @@ def test_the_file_is_plain_safetensors(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(1)
     bottom = build_bottom(GENOME, shape=SHAPE, width=6, generator=generator)
     head = build_head(6, 4, init="random", generator=generator)
-    save_network(path, bottom, head, genome=GENOME, shape=SHAPE, norm="group", notes={})
+    save_network(path, bottom, head, genome=GENOME, spec=SPEC, notes={})
     tensors, metadata = read_tensors(path)
     assert set(json.loads(metadata["network"])) >= {"genome", "shape", "norm", "width", "classes"}
     assert {k.partition(".")[0] for k in tensors} == {"bottom", "head"}

@@ -17,18 +17,13 @@ from panas.privacy.noise import ReproducibleNoise, SystemNoise
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BadInput
 from panas.runtime.store import pack_tensors, unpack_tensors
-from panas.training.sgd import (
-    OptimizerConfig,
-    Trainer,
-    accuracy,
-    fit,
-    fit_private,
-    head_scores,
-    represent,
-)
+from panas.training.dp_sgd import fit_private
+from panas.training.evaluate import accuracy, head_scores, represent
+from panas.training.sgd import OptimizerConfig, Trainer, fit
 
 SHAPE = (1, 6, 7)
 SGD = OptimizerConfig(learning_rate=0.5)
+FIXED_HEAD = replace(SGD, train_head=False)
 
 
 class NoNoise(ReproducibleNoise):
@@ -106,7 +101,7 @@ def test_without_noise_dp_training_is_a_naive_loop_step_by_step(
         bottom, head = networks()
         plan = plan_for(15, batch_size, clip, epochs)
         noise = NoNoise(np.random.default_rng(8))
-        fit_private(bottom, head, samples, plan=plan, optimizer=SGD, noise=noise)
+        fit_private(bottom, head, samples, plan=plan, config=SGD, noise=noise)
         error = (flat(bottom, head) - expected[plan.steps - 1]).norm()
         assert float(error) < 1e-5 * float(moved)
 
@@ -116,7 +111,7 @@ def test_rate_one_and_a_huge_clip_are_full_batch_gradient_descent() -> None:
     bottom, head = networks()
     plan = plan_for(15, 15, 1e6, epochs=4)
     fit_private(
-        bottom, head, samples, plan=plan, optimizer=SGD, noise=NoNoise(np.random.default_rng(0))
+        bottom, head, samples, plan=plan, config=SGD, noise=NoNoise(np.random.default_rng(0))
     )
     b, h = networks()
     optimiser = torch.optim.SGD([*b.parameters(), *h.parameters()], lr=0.5)
@@ -136,9 +131,7 @@ def test_dp_training_repeats_from_a_seed_and_never_from_the_systems_entropy() ->
         SystemNoise(),
     ):
         bottom, head = networks()
-        fit_private(
-            bottom, head, data(15), plan=plan_for(15, 5, 1.0, 1), optimizer=SGD, noise=noise
-        )
+        fit_private(bottom, head, data(15), plan=plan_for(15, 5, 1.0, 1), config=SGD, noise=noise)
         ends.append(flat(bottom, head))
     assert torch.equal(ends[0], ends[1])
     assert not torch.equal(ends[2], ends[3])
@@ -147,7 +140,7 @@ def test_dp_training_repeats_from_a_seed_and_never_from_the_systems_entropy() ->
 def test_a_plan_is_for_its_samples() -> None:
     with pytest.raises(BadInput, match="15 samples"):
         fit_private(
-            *networks(), data(14), plan=plan_for(15, 5, 1.0, 1), optimizer=SGD, noise=SystemNoise()
+            *networks(), data(14), plan=plan_for(15, 5, 1.0, 1), config=SGD, noise=SystemNoise()
         )
 
 
@@ -161,13 +154,12 @@ def test_a_fixed_head_stays_where_it_is(private: bool) -> None:
             head,
             data(15),
             plan=plan_for(15, 5, 1.0, 1),
-            optimizer=SGD,
+            config=FIXED_HEAD,
             noise=SystemNoise(),
-            train_head=False,
         )
     else:
         rng = np.random.default_rng(0)
-        fit(bottom, head, data(15), optimizer=SGD, rng=rng, train_head=False)
+        fit(bottom, head, data(15), config=FIXED_HEAD, rng=rng)
     assert torch.equal(flat(head), before)
     assert not torch.equal(flat(bottom), bottom_before)
 
@@ -177,7 +169,7 @@ def test_plain_training_is_shuffled_mini_batch_sgd(batch_size: int) -> None:
     samples = data(15)
     optimizer = OptimizerConfig(learning_rate=0.1, momentum=0.5, batch_size=batch_size, epochs=2)
     bottom, head = networks()
-    fit(bottom, head, samples, optimizer=optimizer, rng=np.random.default_rng(4))
+    fit(bottom, head, samples, config=optimizer, rng=np.random.default_rng(4))
     b, h = networks()
     optimiser = torch.optim.SGD([*b.parameters(), *h.parameters()], lr=0.1, momentum=0.5)
     rng = np.random.default_rng(4)
@@ -194,17 +186,8 @@ def test_plain_training_is_shuffled_mini_batch_sgd(batch_size: int) -> None:
 
 def test_a_single_last_sample_does_not_stop_batch_norm() -> None:
     bottom, head = networks("batch")
-    optimizer = OptimizerConfig(learning_rate=0.1, batch_size=7)
-    epochs: list[int] = []
-    fit(
-        bottom,
-        head,
-        data(15),
-        optimizer=replace(optimizer, epochs=3),
-        rng=np.random.default_rng(0),
-        on_epoch=epochs.append,
-    )
-    assert epochs == [0, 1, 2]
+    config = OptimizerConfig(learning_rate=0.1, batch_size=7, epochs=3)
+    fit(bottom, head, data(15), config=config, rng=np.random.default_rng(0))
     assert bool(torch.isfinite(flat(bottom)).all())
 
 
@@ -213,10 +196,10 @@ def test_adam_learns_and_no_samples_are_refused() -> None:
     bottom, head = networks()
     optimizer = OptimizerConfig(learning_rate=0.02, optimiser="adam", batch_size=6, epochs=150)
     before = head_scores(represent(bottom, samples), samples, head)[1]
-    fit(bottom, head, samples, optimizer=optimizer, rng=np.random.default_rng(0))
+    fit(bottom, head, samples, config=optimizer, rng=np.random.default_rng(0))
     assert head_scores(represent(bottom, samples), samples, head)[1] < 0.9 * before
     with pytest.raises(BadInput, match="at least one training sample"):
-        fit(bottom, head, data(0), optimizer=optimizer, rng=np.random.default_rng(0))
+        fit(bottom, head, data(0), config=optimizer, rng=np.random.default_rng(0))
 
 
 def test_accuracy_counts_by_hand_whatever_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,9 +209,9 @@ def test_accuracy_counts_by_hand_whatever_the_batches(monkeypatch: pytest.Monkey
     hits = sum(int(row.argmax()) == int(y) for row, y in zip(logits, samples.y, strict=True))
     assert accuracy(bottom, head, samples) == pytest.approx(hits / 23)
     whole = represent(bottom, samples)
-    monkeypatch.setattr("panas.training.sgd.EVALUATION_BATCH", 5)
+    monkeypatch.setattr("panas.training.evaluate.EVALUATION_BATCH", 5)
     torch.testing.assert_close(represent(bottom, samples), whole)
-    monkeypatch.setattr("panas.training.sgd.CHUNK_BYTES", 1)
+    monkeypatch.setattr("panas.training.evaluate.CHUNK_BYTES", 1)
     torch.testing.assert_close(represent(bottom, samples), whole)
     right, loss = head_scores(whole, samples, head)
     assert right == pytest.approx(hits / 23)
@@ -252,7 +235,9 @@ def fitting(
     norm: Norm, optimizer: OptimizerConfig, train_head: bool = True, n: int = 15
 ) -> Trainer:
     rng = np.random.default_rng(3)
-    return Trainer(*networks(norm), data(n), optimizer=optimizer, rng=rng, train_head=train_head)
+    return Trainer(
+        *networks(norm), data(n), config=replace(optimizer, train_head=train_head), rng=rng
+    )
 
 
 def packed(training: Trainer) -> bytes:
@@ -265,7 +250,7 @@ def unpacked(content: bytes) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("train_head", [True, False], ids=["moving head", "fixed head"])
 @pytest.mark.parametrize("norm", ["group", "batch"])
-@pytest.mark.parametrize("how", RULES, ids=NAMES)
+@pytest.mark.parametrize("optimizer", RULES, ids=NAMES)
 def test_a_training_that_stopped_goes_on_as_if_it_had_not(
     optimizer: OptimizerConfig, norm: Norm, train_head: bool
 ) -> None:
@@ -341,7 +326,7 @@ def forwards(monkeypatch: pytest.MonkeyPatch, norm: Norm, budget: int) -> tuple[
     sizes: list[int] = []
     bottom.register_forward_pre_hook(lambda _, x: sizes.append(len(x[0])))
     optimizer = OptimizerConfig(learning_rate=0.1, momentum=0.5, batch_size=7, epochs=2)
-    fit(bottom, head, data(14), optimizer=optimizer, rng=np.random.default_rng(0))
+    fit(bottom, head, data(14), config=optimizer, rng=np.random.default_rng(0))
     return sizes, flat(bottom, head)
 
 

@@ -1,0 +1,50 @@
+"""Fit one network by DP-SGD, under a calibrated plan."""
+
+from panas.architecture.network import Bottom, Head
+from panas.data.samples import Samples
+from panas.privacy.gradients.private import PrivateGradient, poisson_batch
+from panas.privacy.noise import NoiseSource
+from panas.privacy.plan import Plan
+from panas.runtime.errors import BadInput
+from panas.training.sgd import OptimizerConfig, make_optimizer, set_trainable
+
+
+def fit_private(
+    bottom: Bottom,
+    head: Head,
+    samples: Samples,
+    *,
+    plan: Plan,
+    config: OptimizerConfig,
+    noise: NoiseSource,
+) -> None:
+    """Train in place for one round of `plan` by DP-SGD.
+
+    Args:
+        bottom: with GroupNorm.
+        head: moved only with `config.train_head`.
+        samples: exactly the plan's n samples.
+        plan: rate, steps, clip and noise.
+        config: optimiser, learning rate and momentum; batches and epochs are the plan's.
+        noise: source of the Poisson batches and of the noise.
+
+    Raises:
+        BadInput: if there are more or fewer samples, or the network mixes them.
+
+    Privacy: `plan.training_event`, which the caller has charged to the ledger before.
+
+    """
+    if len(samples) != plan.samples:
+        raise BadInput(
+            f"expected the {plan.samples} samples that the plan was calibrated for, got "
+            f"{len(samples)}; calibrate again"
+        )
+    model, parameters = set_trainable(bottom, head, config.train_head)
+    optimizer = make_optimizer(parameters, config)
+    y, device = samples.y, parameters[0].device
+    gradient = PrivateGradient(model)
+    for _ in range(plan.steps):
+        batch = poisson_batch(plan.samples, plan.rate, noise)
+        x = samples.inputs(batch).to(device)
+        gradient.step(x, y[batch].to(device), plan, noise)
+        optimizer.step()

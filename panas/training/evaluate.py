@@ -1,0 +1,61 @@
+"""What a network makes of samples, without gradients: representations, accuracy, cross-entropy."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from panas.architecture.network import Bottom, Head
+from panas.data.samples import Samples
+
+EVALUATION_BATCH = 512
+"""Samples in one forward pass, at most."""
+
+CHUNK_BYTES = 32 << 20
+"""Activations that one pass may hold: beyond it allocation costs most."""
+
+MAPS_HELD = 4
+"""Maps that a residual block holds at once."""
+
+
+@torch.no_grad()
+def represent(bottom: Bottom, samples: Samples) -> Float[Tensor, "n d"]:
+    """Representations of all samples, on the CPU, in evaluation mode."""
+    bottom.eval()
+    device = bottom.adapt.weight.device
+    if not len(samples):
+        return torch.zeros(0, bottom.adapt.out_features)
+    held = MAPS_HELD * _largest_map(bottom, samples.inputs(torch.arange(1)).to(device))
+    batches = torch.arange(len(samples)).split(min(EVALUATION_BATCH, max(1, CHUNK_BYTES // held)))
+    return torch.cat([bottom(samples.inputs(b).to(device)).cpu() for b in batches])
+
+
+def _largest_map(bottom: Bottom, x: Float[Tensor, "1 c h w"]) -> int:
+    """Bytes of the largest map that a sample comes by."""
+    sizes = [x.numel() * x.element_size()]
+
+    def note(_: nn.Module, __: object, out: object) -> None:
+        if isinstance(out, Tensor):
+            sizes.append(out.numel() * out.element_size())
+
+    hooks = [module.register_forward_hook(note) for module in bottom.modules()]
+    bottom(x)
+    for hook in hooks:
+        hook.remove()
+    return max(sizes)
+
+
+@torch.no_grad()
+def accuracy(bottom: Bottom, head: Head, samples: Samples) -> float:
+    """Share of samples whose class has the largest logit; NaN if there are no samples."""
+    return head_scores(represent(bottom, samples), samples, head)[0]
+
+
+@torch.no_grad()
+def head_scores(z: Float[Tensor, "n d"], samples: Samples, head: Head) -> tuple[float, float]:
+    """Accuracy and mean cross-entropy of a head on representations that are computed already."""
+    if not len(samples):
+        return float("nan"), float("nan")
+    logits = head(z.to(head.linear.weight.device)).cpu()
+    right = (logits.argmax(1) == samples.y).double().mean()
+    return float(right), float(F.cross_entropy(logits, samples.y))
