@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from dprbft.events import ClientStarted, ClientTrained, Event, RoundEnded
 from dprbft.run.progress import Progress as Following
 
 TITLES = {
@@ -124,6 +125,10 @@ class Display:
         """What hears of the lines of tunings' logs, each of so many trials."""
         return lambda client, line, live: self.trial(client, line["trial"], total, live=live)
 
+    def event(self, event: Event) -> None:
+        """Show an event of a run, and move the bar by one."""
+        self.report(sentence(event))
+
     def say(self, text: str) -> None:
         """Show a line that is no part of a stage."""
         self._console.print(text, markup=False, soft_wrap=True)
@@ -173,6 +178,17 @@ class Display:
         if self._live is not None and self._bar is not None:
             self._live.update(self._bar)
             self._live.stop()
+
+
+def sentence(event: Event) -> str:
+    """An event in words."""
+    match event:
+        case ClientStarted(client, validation):
+            return f"client {client}: starts at validation accuracy {validation:.3f}"
+        case ClientTrained(client, round):
+            return f"round {round}: client {client} trained"
+        case RoundEnded(round, rounds, accuracy):
+            return f"round {round} of {rounds}: mean accuracy {accuracy:.3f}"
 
 
 @dataclass

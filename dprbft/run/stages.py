@@ -14,6 +14,7 @@ from typing import Any
 from dprbft.config.participation import participants
 from dprbft.config.schema import RunConfig, load_config, save_config
 from dprbft.engines.inprocess import InProcess
+from dprbft.events import Listener
 from dprbft.paths import (
     histogram_file,
     history_picture,
@@ -27,7 +28,7 @@ from dprbft.paths import (
     tune_log,
 )
 from dprbft.run.progress import Progress, watch_logs
-from dprbft.server.rounds import Report, check_since_round, train_federation
+from dprbft.server.rounds import check_since_round, train_federation
 from dprbft.simulation.federation import load_federation
 from dprbft.site import search as search_work
 from dprbft.site.search_modes import search_price
@@ -39,6 +40,8 @@ from panas.plots.search import history, trials
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput
 from panas.runtime.store import exclusive, read_json, write_bytes, write_json
+
+Report = Callable[[str], None]
 
 
 def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False) -> RunConfig:
@@ -274,14 +277,14 @@ def _missing(
 
 
 def train_stage(
-    run: Path, config: RunConfig, engine: InProcess, device: str, report: Report
+    run: Path, config: RunConfig, engine: InProcess, device: str, listener: Listener
 ) -> None:
     """Train the federation from what search and tuning left."""
     for i in range(config.federation.clients):
         read_json(search_file(run, i))
         read_json(tune_file(run, i))
     with timed(run, "train"):
-        train_federation(run, config, engine, device, report)
+        train_federation(run, config, engine, device, listener)
 
 
 def reports(config: RunConfig, clients: int) -> dict[str, int]:

@@ -15,7 +15,6 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from dprbft.config.participation import participants
 from dprbft.config.schema import RunConfig
 from dprbft.engines import verbs as work
 from dprbft.engines.inprocess import InProcess
+from dprbft.events import ClientStarted, ClientTrained, Listener, RoundEnded
 from dprbft.messages import Broadcast, Release
 from dprbft.methods import method_named
 from dprbft.paths import (
@@ -46,11 +46,9 @@ from panas.runtime.seeds import stream
 from panas.runtime.store import read_bytes, read_json, write_bytes, write_json
 from panas.training.checkpoint import save_network
 
-Report = Callable[[str], None]
-
 
 def train_federation(
-    run: Path, config: RunConfig, engine: InProcess, device: str, report: Report
+    run: Path, config: RunConfig, engine: InProcess, device: str, listener: Listener
 ) -> None:
     """Train from the last whole round to the end, then write the models.
 
@@ -65,7 +63,7 @@ def train_federation(
         Task(config.model_dump_json(), run, i, device) for i in range(config.federation.clients)
     ]
     if not (checkpoint_folder(run) / "latest.json").exists():
-        _start(run, config, engine, tasks, report)
+        _start(run, config, engine, tasks, listener)
     done = _latest(run)
     schedule = participants(config)
     # A process that died right after its last checkpoint has not written this yet.
@@ -77,7 +75,7 @@ def train_federation(
         for round in range(done + 1, config.federation.rounds + 1):
             if round > 1 and config.training.noise_multiplier is not None:
                 _check_plans(run, engine, tasks, round, schedule[round - 1])
-            _round(run, config, engine, tasks, round, schedule[round - 1], report)
+            _round(run, config, engine, tasks, round, schedule[round - 1], listener)
     finally:
         # Also when the budget ran out or the user stopped: what is whole is kept.
         _write_models(run, config, device)
@@ -165,13 +163,13 @@ def _release(folder: Path, client: int) -> Path:
 
 
 def _start(
-    run: Path, config: RunConfig, engine: InProcess, tasks: list[Task], report: Report
+    run: Path, config: RunConfig, engine: InProcess, tasks: list[Task], listener: Listener
 ) -> None:
     states: list[bytes] = [b""] * len(tasks)
     for i, state in engine.map(work.start, tasks):
         states[i] = state
         kept = State.from_bytes(state, run).kept
-        report(f"client {i}: starts at validation accuracy {kept.validation:.3f}")
+        listener(ClientStarted(i, kept.validation))
     _save(run, 0, states, work.initial_broadcast(tasks[0]), {}, [])
 
 
@@ -182,7 +180,7 @@ def _round(
     tasks: list[Task],
     round: int,
     chosen: list[int],
-    report: Report,
+    listener: Listener,
 ) -> None:
     began = time.perf_counter()
     before = _folder(run, round - 1)
@@ -194,7 +192,7 @@ def _round(
         states[chosen[k]] = state
         if message is not None:
             released[chosen[k]] = message
-        report(f"round {round}: client {chosen[k]} trained")
+        listener(ClientTrained(chosen[k], round))
     d, classes = config.network.width, len(load_federation(config).class_names)
     releases = [Release.from_bytes(released[i], width=d, classes=classes) for i in sorted(released)]
     previous = Broadcast.from_bytes(broadcast, width=d, classes=classes)
@@ -208,7 +206,7 @@ def _round(
     _save(run, round, states, answer, released, [*lines, line])
     shown = line["clients"]
     mean = sum(c["kept"] for c in shown) / len(shown)
-    report(f"round {round} of {config.federation.rounds}: mean accuracy {mean:.3f}")
+    listener(RoundEnded(round, config.federation.rounds, mean))
 
 
 def _before(folder: Path) -> tuple[list[dict[str, Any]], bytes]:

@@ -53,7 +53,7 @@ def _stages(job: Job) -> None:
                 tune_stage(*where, progress=display.trials(config.tuning.trials))
             if not is_done(job.run, "train"):
                 display.stage("train", totals["train"])
-                train_stage(*where)
+                train_stage(*where[:-1], display.event)
         summarise(job.run, config)
         if not is_done(job.run, "audit"):
             display.stage("audit", steps(clients, job.workers))

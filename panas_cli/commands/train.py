@@ -24,7 +24,7 @@ def train(request: Request) -> None:
             InProcess(job.workers, clients) as engine,
         ):
             display.stage("train", reports(job.config, 0)["train"])
-            train_stage(job.run, job.config, engine, job.device, display.report)
+            train_stage(job.run, job.config, engine, job.device, display.event)
     except BudgetExhausted:
         show(job.run, summarise(job.run, job.config), job.json)
         raise

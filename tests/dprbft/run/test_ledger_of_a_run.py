@@ -9,6 +9,7 @@ import pytest
 
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
+from dprbft.events import ClientTrained, Event, RoundEnded
 from dprbft.paths import rounds_file
 from dprbft.run.stages import prepare, train_stage
 from dprbft.run.summary import summarise
@@ -129,9 +130,9 @@ def test_a_ledger_deleted_before_training_is_missed_too(tiny: Tiny, carry: Carry
         prepare(run, config, resume=True)
 
 
-@pytest.mark.parametrize("moment", ["round 1 of 3", "round 2: client 0", "round 2: client 1"])
+@pytest.mark.parametrize("moment", [RoundEnded, ClientTrained(0, 2), ClientTrained(1, 2)])
 def test_a_ledger_exchanged_while_it_trains_is_missed(
-    moment: str, tiny: Tiny, carry: Carry, tmp_path: Path
+    moment: object, tiny: Tiny, carry: Carry, tmp_path: Path
 ):
     run, old, right = tmp_path / "r", tmp_path / "old", tmp_path / "right"
     config = tiny(federation__rounds=3)
@@ -142,15 +143,15 @@ def test_a_ledger_exchanged_while_it_trains_is_missed(
         for path in files(run):
             shutil.copy(path, where)
 
-    def report(text: str) -> None:
-        if text.startswith(moment):
+    def listen(event: Event) -> None:
+        if moment in (event, type(event)):
             keep(right)
             put_back_old_copies(run, old)
 
     keep(old)
 
     with pytest.raises(BadInput, match="put the right"), InProcess(1) as engine:
-        train_stage(run, config, engine, "cpu", report)
+        train_stage(run, config, engine, "cpu", listen)
     assert read_json(run / "checkpoint" / "latest.json")["round"] == 1
     put_back_old_copies(run, right)
     carry(run, config)

@@ -188,10 +188,9 @@ def test_every_stage_makes_the_reports_that_it_announces(
             ("tune", stages.tune_stage),
             ("train", train_stage),
         ):
-            said: list[str] = []
+            said: list[object] = []
             stage(tmp_path, config, engine, "cpu", said.append)
             assert len(said) == announced[name]
-            assert not any("\n" in line for line in said)
 
 
 def test_a_search_leaves_all_that_its_contract_names(

@@ -1,0 +1,37 @@
+"""What a run tells while it goes on: records of facts, for whoever shows them.
+
+A run takes a `Listener` and calls it once an event; `panas_cli.progress` makes sentences of them.
+Accuracies in events are the simulator's view.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ClientStarted:
+    """A client is ready for round 1, with this validation accuracy."""
+
+    client: int
+    validation: float
+
+
+@dataclass(frozen=True)
+class ClientTrained:
+    """A participant is through with its half of a round."""
+
+    client: int
+    round: int
+
+
+@dataclass(frozen=True)
+class RoundEnded:
+    """A round of so many is through; the mean accuracy of what its participants keep."""
+
+    round: int
+    rounds: int
+    accuracy: float
+
+
+Event = ClientStarted | ClientTrained | RoundEnded
+Listener = Callable[[Event], None]
