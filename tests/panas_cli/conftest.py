@@ -35,6 +35,7 @@ TINY = {
     "search.widths": "[16]",
     "tuning.trials": "0",
     "training.epochs": "1",
+    "training.batch_size": "1000",  # full batches are priced in closed form, at once
     "training.warm_epochs": "2",
     "federation.clients": "2",
     "federation.rounds": "1",
