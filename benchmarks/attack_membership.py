@@ -47,8 +47,10 @@ from panas.architecture.network import NetworkSpec
 from panas.data.load import load
 from panas.data.samples import Samples, concat
 from panas.privacy.budget import Budget
+from panas.privacy.calibration import calibrate
 from panas.privacy.noise import ReproducibleNoise
-from panas.privacy.plan import Plan, calibrate
+from panas.privacy.plan import Plan
+from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.sgd import OptimizerConfig
 
@@ -117,7 +119,8 @@ class Ground:
     def plan(self) -> Plan:
         """DP-SGD at the claim: data and canaries, 20 passes at a rate of 1 in 5."""
         n = DATA + self.size.canaries
-        return calibrate(BUDGET, samples=n, batch_size=n // 5, clip=1.0, epochs=20, rounds=1)
+        schedule = TrainingSchedule(samples=n, epochs=20)
+        return calibrate(BUDGET, schedule, batch_size=n // 5, clip=1.0)
 
 
 def pool(root: str | None) -> Samples:

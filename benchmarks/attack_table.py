@@ -38,11 +38,13 @@ from panas.data.load import load
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import PostProcessing, Unprotected
 from panas.privacy.budget import Budget
+from panas.privacy.calibration import calibrate
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
-from panas.privacy.plan import Plan, calibrate
+from panas.privacy.plan import Plan
 from panas.privacy.release.gate import ReleaseEvent, release
 from panas.privacy.release.mechanisms import Kind
+from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.dp_sgd import fit_private
 from panas.training.evaluate import represent
@@ -88,15 +90,9 @@ def planned(kind: Kind, epsilon: float, samples: int) -> Plan | None:
     """Training and release for the whole epsilon; None without privacy."""
     if math.isinf(epsilon):
         return None
-    return calibrate(
-        Budget(epsilon, DELTA),
-        samples=samples,
-        batch_size=BATCH,
-        clip=CLIP,
-        epochs=EPOCHS,
-        rounds=1,
-        releases=int(kind in ("moments", "class_sums")),
-    )
+    releases = int(kind in ("moments", "class_sums"))
+    schedule = TrainingSchedule(samples=samples, epochs=EPOCHS, releases=releases)
+    return calibrate(Budget(epsilon, DELTA), schedule, batch_size=BATCH, clip=CLIP)
 
 
 def trained(kind: Kind, plan: Plan | None, private: Samples) -> Bottom:

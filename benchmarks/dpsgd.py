@@ -38,9 +38,8 @@ from panas.architecture.blocks import ConvBlock
 from panas.architecture.genome import Genome
 from panas.architecture.network import build_bottom, build_head
 from panas.architecture.space import SearchSpace
-from panas.privacy.gradients.private import PrivateGradient
+from panas.privacy.gradients.private import ClipAndNoise, PrivateGradient
 from panas.privacy.noise import SystemNoise
-from panas.privacy.plan import Plan
 
 Step = Callable[[], None]
 CLIP, SIGMA, RATE = 1.0, 1.0, 0.1
@@ -79,23 +78,10 @@ def nonprivate(model: nn.Module, x: Tensor, y: Tensor) -> Step:
     return step
 
 
-def _ours(model: nn.Module, x: Tensor) -> tuple[PrivateGradient, Plan]:
-    samples = 10 * len(x)
-    plan = Plan(
-        samples=samples,
-        batch_size=len(x),
-        clip=CLIP,
-        noise_multiplier=SIGMA,
-        epochs=1,
-        rounds=1,
-    )
-    return PrivateGradient(model), plan
-
-
 def nonprivate_chunked(model: nn.Module, x: Tensor, y: Tensor) -> Step:
     """Plain SGD on the same chunks as ours."""
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
-    gradient, _ = _ours(model, x)
+    gradient = PrivateGradient(model)
     gradient.clipped_sum(x[:1], y[:1], CLIP)
     chunks = -(-len(y) // gradient.chunk)
 
@@ -111,11 +97,11 @@ def nonprivate_chunked(model: nn.Module, x: Tensor, y: Tensor) -> Step:
 def ours(model: nn.Module, x: Tensor, y: Tensor) -> Step:
     """This library."""
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
-    gradient, plan = _ours(model, x)
-    noise = SystemNoise()
+    gradient, noise = PrivateGradient(model), SystemNoise()
+    how = ClipAndNoise(clip=CLIP, noise_multiplier=SIGMA, batch_size=len(x))
 
     def step() -> None:
-        gradient.step(x, y, plan, noise)
+        gradient.step(x, y, how, noise)
         optimiser.step()
 
     return step

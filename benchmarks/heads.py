@@ -42,9 +42,9 @@ from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import Gaussian, PostProcessing, Unprotected
 from panas.privacy.budget import Budget
+from panas.privacy.calibration import release_multiplier
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
-from panas.privacy.plan import release_multiplier
 from panas.privacy.release.gate import ReleaseEvent, release
 from panas.privacy.release.mechanisms import Kind
 from panas.runtime.seeds import stream

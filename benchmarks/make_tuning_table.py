@@ -36,14 +36,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.affordable_steps import affordable_steps
 from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom, Head, NetworkSpec
 from panas.data.load import load
 from panas.data.samples import Samples
 from panas.privacy.budget import Budget
-from panas.privacy.gradients.private import PrivateGradient, poisson_batch
-from panas.privacy.noise import ReproducibleNoise
-from panas.privacy.plan import Plan, affordable_steps, calibrate
+from panas.privacy.calibration import calibrate
+from panas.privacy.gradients.private import PrivateGradient
+from panas.privacy.noise import ReproducibleNoise, poisson_batches
+from panas.privacy.plan import Plan
+from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.evaluate import accuracy
 from panas.tuning.space import FIXED_CONFIGURATIONS
@@ -101,9 +104,8 @@ def trained(
     noise = ReproducibleNoise(stream(seed, "noise", key))
     optimiser = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=rate)
     gradient = PrivateGradient(model)
-    for _ in range(steps):
-        batch = poisson_batch(plan.samples, plan.rate, noise)
-        gradient.step(samples.inputs(batch), samples.y[batch], plan, noise)
+    for batch in poisson_batches(plan.samples, plan.rate, steps, noise):
+        gradient.step(samples.inputs(batch), samples.y[batch], plan.clip_and_noise, noise)
         optimiser.step()
     return bottom, head
 
@@ -180,11 +182,9 @@ def main() -> None:
             )
             least[at] = calibrate(
                 Budget(epsilon, DELTA),
-                samples=len(train),
+                TrainingSchedule(samples=len(train), epochs=int(epochs)),
                 batch_size=int(batch),
                 clip=1.0,
-                epochs=int(epochs),
-                rounds=1,
             ).noise_multiplier
 
     def wanted(seed: int) -> list[tuple[int, ...]]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.affordable_steps import affordable_steps
 from benchmarks.make_tuning_table import DELTA, count, trained
 from benchmarks.tuners import PROPOSERS, Task
 from panas.architecture.genome import Genome
@@ -22,7 +23,9 @@ from panas.architecture.network import NetworkSpec
 from panas.data.load import load
 from panas.data.samples import Samples
 from panas.privacy.budget import Budget
-from panas.privacy.plan import Plan, affordable_steps, calibrate, epsilon_of
+from panas.privacy.calibration import calibrate, epsilon_of
+from panas.privacy.plan import Plan
+from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import stream
 from panas.tuning.space import FIXED_CONFIGURATIONS, DPSGDSettings, TuningSpace
@@ -127,11 +130,9 @@ class Ground:
         @cache
         def least(batch: int, epochs: int | None) -> float | None:
             assert epochs is not None
-            n = len(self.train)
+            schedule = TrainingSchedule(samples=len(self.train), epochs=epochs)
             try:
-                plan = calibrate(
-                    self.budget, samples=n, batch_size=batch, clip=1.0, epochs=epochs, rounds=1
-                )
+                plan = calibrate(self.budget, schedule, batch_size=batch, clip=1.0)
             except BudgetExhausted:
                 return None
             return plan.noise_multiplier

@@ -20,7 +20,8 @@ from jaxtyping import Bool, Float, Int16, Int32
 
 from benchmarks.tuners import PROPOSERS, Task
 from panas.privacy.budget import Budget
-from panas.privacy.plan import Plan, epsilon_of
+from panas.privacy.calibration import epsilon_of
+from panas.privacy.plan import Plan
 from panas.runtime.seeds import stream
 from panas.tuning.space import FIXED_CONFIGURATIONS, DPSGDSettings, TuningSpace
 

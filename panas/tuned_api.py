@@ -25,9 +25,11 @@ from panas.data.search_split import proxy_data
 from panas.data.splits import split
 from panas.plots.search import trials
 from panas.privacy.budget import Budget
+from panas.privacy.calibration import calibrate
 from panas.privacy.ledger.account import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
+from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BadInput
 from panas.runtime.journal import open_journal
 from panas.runtime.seeds import stream
@@ -36,7 +38,7 @@ from panas.training.checkpoint import load_network, save_network
 from panas.training.dp_sgd import fit_private
 from panas.training.evaluate import accuracy
 from panas.training.sgd import OptimizerConfig
-from panas.tuning.objective import TrainingSchedule, tune_settings, warm_started
+from panas.tuning.objective import tune_settings, warm_started
 from panas.tuning.space import DPSGDSettings, TuningSpace
 from panas.tuning.trial import TrialRecord, TuningConfig, TuningResult
 
@@ -150,9 +152,7 @@ def tune(
     s = split(samples.y, search=0.0, validation=0.0, test=0.2, rng=stream(seed, "split"))
     train, test = samples.take(s.train), samples.take(s.test)
     budget.check(len(train), 0)
-    schedule = TrainingSchedule(
-        samples=len(train), epochs=epochs, rounds=1, releases=0, release_share=0.5
-    )
+    schedule = TrainingSchedule(samples=len(train), epochs=epochs)
     header = {
         "search": "settings",
         # No digest of private samples: it would tell whether a guess of them all is right.
@@ -200,7 +200,13 @@ def tune(
             client=0,
             device=torch.device(device),
         )
-        plan = schedule.plan(budget, result.best.batch_size, result.best.clip, result.best.epochs)
+        plan = calibrate(
+            budget,
+            schedule,
+            batch_size=result.best.batch_size,
+            clip=result.best.clip,
+            epochs=result.best.epochs,
+        )
         plan = replace(plan, noise_multiplier=result.best.noise_multiplier)
         ledger = Ledger(folder / "ledger.jsonl")
         ledger.open_account(0, budget)

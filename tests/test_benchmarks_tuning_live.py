@@ -21,7 +21,8 @@ from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import SampledGaussian
 from panas.privacy.budget import Budget
-from panas.privacy.plan import Plan, epsilon_of
+from panas.privacy.calibration import epsilon_of
+from panas.privacy.plan import Plan
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import stream
 from panas.tuning.space import FIXED_CONFIGURATIONS, DPSGDSettings, TuningSpace

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from benchmarks.tuners import PROPOSERS, Found, Task
 from benchmarks.tuning_table import TABLE, Table, fixed_rows, replay
 from panas.privacy.budget import Budget
-from panas.privacy.plan import Plan, epsilon_of
+from panas.privacy.calibration import epsilon_of
+from panas.privacy.plan import Plan
 from panas.runtime.seeds import stream
 from panas.tuning.space import FIXED_CONFIGURATIONS, DPSGDSettings
 

@@ -33,8 +33,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from panas.data.samples import Indices, Samples
-from panas.privacy.gradients.private import PrivateGradient, cross_entropy, poisson_batch
-from panas.privacy.noise import NoiseSource
+from panas.privacy.gradients.private import PrivateGradient, cross_entropy
+from panas.privacy.noise import NoiseSource, poisson_batches
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BadInput
 
@@ -121,9 +121,8 @@ def train_with_dirac_canaries(
     with warnings.catch_warnings():
         # A canary's loss reads a weight without its layer, so that the slower way is the only one.
         warnings.filterwarnings("ignore", "per-sample gradients by torch.func")
-        for _ in range(plan.steps):
-            batch = poisson_batch(n, plan.rate, noise)
-            gradient.step(x[batch], y[batch], plan, noise)
+        for batch in poisson_batches(n, plan.rate, plan.steps, noise):
+            gradient.step(x[batch], y[batch], plan.clip_and_noise, noise)
             optimiser.step()
     return first - _flat(network).detach()
 

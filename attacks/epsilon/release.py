@@ -32,8 +32,8 @@ from torch import Tensor
 from attacks.epsilon.mechanism import MechanismAudit, audit_mechanism, gaussian_score
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
+from panas.privacy.calibration import epsilon_of
 from panas.privacy.noise import NoiseSource, SystemNoise
-from panas.privacy.plan import epsilon_of
 from panas.privacy.release.mechanisms import Kind, class_sums, clip_rows, moments, noise_scale
 from panas.runtime.errors import BadInput
 

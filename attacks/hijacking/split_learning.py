@@ -37,9 +37,9 @@ from torch.nn import functional as F
 from panas.data.samples import Indices, Samples
 from panas.privacy.accounting.events import SampledGaussian
 from panas.privacy.budget import Budget
-from panas.privacy.gradients.private import PrivateGradient, poisson_batch
-from panas.privacy.noise import NoiseSource
-from panas.privacy.plan import MAX_NOISE, Plan, epsilon_of, least_noise
+from panas.privacy.calibration import MAX_NOISE, epsilon_of, least_noise
+from panas.privacy.gradients.private import ClipAndNoise, PrivateGradient
+from panas.privacy.noise import NoiseSource, poisson_batch
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import torch_generator
 
@@ -206,7 +206,7 @@ class SplitClient:
         if self._defence is None:
             z.backward(gradient / len(z))
         else:
-            self._gradient.step(x, gradient, self._plan(self._defence), self._noise)
+            self._gradient.step(x, gradient, self._clip_and_noise(self._defence), self._noise)
         self.optimiser.step()
 
     def smash(self, indices: Indices) -> Float[Tensor, "m k u v"]:
@@ -224,15 +224,12 @@ class SplitClient:
             return self._rng.choice(n, self._batch_size, replace=False, shuffle=False)
         return poisson_batch(n, min(1.0, self._batch_size / n), self._noise)
 
-    def _plan(self, defence: Defence) -> Plan:
-        """What `PrivateGradient` reads of a plan; who counts the steps is the caller."""
-        return Plan(
-            samples=len(self._private),
-            batch_size=self._batch_size,
+    def _clip_and_noise(self, defence: Defence) -> ClipAndNoise:
+        n = len(self._private)
+        return ClipAndNoise(
             clip=defence.clip,
             noise_multiplier=defence.noise_multiplier,
-            epochs=1,
-            rounds=1,
+            batch_size=min(1.0, self._batch_size / n) * n,
         )
 
 

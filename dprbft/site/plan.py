@@ -5,8 +5,14 @@ from dataclasses import replace
 from dprbft.site.site import Client
 from dprbft.site.state import State
 from panas.privacy.accounting.events import Event, Unprotected
+from panas.privacy.calibration import (
+    calibrate,
+    release_multiplier,
+    rescale_noise,
+    tighten_release_noise,
+)
 from panas.privacy.ledger.account import Entry
-from panas.privacy.plan import Plan, release_multiplier, rescale_noise, tighten_release_noise
+from panas.privacy.plan import Plan
 from panas.runtime.errors import BudgetExhausted
 
 
@@ -32,8 +38,13 @@ def current_plan(client: Client, state: State) -> Plan | None:
     accounted = state.charges
     if plan is None and fixed is None:
         before = searched(client)
-        fresh = replace(schedule, spent=before)
-        plan = fresh.plan(client.budget, setting.batch_size, setting.clip, setting.epochs)
+        plan = calibrate(
+            client.budget,
+            replace(schedule, spent=before),
+            batch_size=setting.batch_size,
+            clip=setting.clip,
+            epochs=setting.epochs,
+        )
         noise = max(plan.noise_multiplier, setting.noise_multiplier)
         plan = tighten_release_noise(replace(plan, noise_multiplier=noise), client.budget, before)
         accounted = sum(e.phase == "search" for e in _protected(client))

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from dprbft.config.participation import rounds_of
 from dprbft.site.site import Client
 from panas.privacy.accounting.events import Event, Gaussian
+from panas.privacy.calibration import epsilon_of, release_multiplier
 from panas.privacy.ledger.account import Charge
 from panas.privacy.ledger.receipt import Receipt
-from panas.privacy.plan import epsilon_of, release_multiplier
 from panas.runtime.errors import BudgetExhausted
 
 MIN_SEARCH = {"unaccounted": 4}

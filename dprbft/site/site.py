@@ -20,9 +20,9 @@ from panas.data.samples import Samples
 from panas.privacy.accounting.events import Event
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.store import read_json
 from panas.training.sgd import OptimizerConfig
-from panas.tuning.objective import TrainingSchedule
 from panas.tuning.space import DPSGDSettings
 
 

@@ -14,10 +14,12 @@ training on public data, where the ledger claims no protection.
 
 import math
 import os
+from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 
@@ -77,3 +79,15 @@ class ReproducibleNoise:
     def normal(self, *shape: int) -> Tensor:
         """Standard normal, float64, of the given shape."""
         return torch.from_numpy(self._rng.standard_normal(shape))
+
+
+def poisson_batch(samples: int, rate: float, noise: NoiseSource) -> Int[Tensor, "b"]:
+    """Indices of a batch in which each of `samples` samples is with probability `rate`."""
+    return torch.nonzero(noise.uniform(samples) < rate).flatten()
+
+
+def poisson_batches(
+    samples: int, rate: float, steps: int, noise: NoiseSource
+) -> Iterator[Int[Tensor, "b"]]:
+    """`steps` Poisson batches, each drawn when it is asked for."""
+    return (poisson_batch(samples, rate, noise) for _ in range(steps))

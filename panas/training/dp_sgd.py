@@ -2,7 +2,7 @@
 
 from panas.architecture.network import Bottom, Head
 from panas.data.samples import Samples
-from panas.privacy.gradients.private import PrivateGradient, poisson_batch
+from panas.privacy.gradients.private import PrivateGradient
 from panas.privacy.noise import NoiseSource
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BadInput
@@ -43,8 +43,7 @@ def fit_private(
     optimizer = make_optimizer(parameters, config)
     y, device = samples.y, parameters[0].device
     gradient = PrivateGradient(model)
-    for _ in range(plan.steps):
-        batch = poisson_batch(plan.samples, plan.rate, noise)
+    for batch in plan.batches(noise):
         x = samples.inputs(batch).to(device)
-        gradient.step(x, y[batch].to(device), plan, noise)
+        gradient.step(x, y[batch].to(device), plan.clip_and_noise, noise)
         optimizer.step()

@@ -8,7 +8,7 @@ Source: DPFNAS, section III-A3.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -18,10 +18,11 @@ from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom, Head, NetworkSpec
 from panas.data.samples import Samples
 from panas.data.search_split import SearchData
-from panas.privacy.accounting.events import Event
 from panas.privacy.budget import Budget
+from panas.privacy.calibration import calibrate, epsilon_of
 from panas.privacy.noise import ReproducibleNoise
-from panas.privacy.plan import Plan, calibrate, epsilon_of
+from panas.privacy.plan import Plan
+from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.journal import Journal
 from panas.runtime.seeds import one_thread, stream, torch_generator
@@ -31,45 +32,6 @@ from panas.training.sgd import OptimizerConfig, fit
 from panas.tuning.bayesian import tune
 from panas.tuning.space import DPSGDSettings, TuningSpace
 from panas.tuning.trial import TrialRecord, TuningConfig, TuningResult
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingSchedule:
-    """A client's part in the federation, as far as its budget is concerned.
-
-    Attributes:
-        samples: n, its training samples.
-        epochs: local passes a round.
-        rounds: rounds it trains in.
-        releases: releases it makes.
-        release_share: share of epsilon that sizes release noise.
-        spent: what it was charged before.
-
-    """
-
-    samples: int
-    epochs: int
-    rounds: int
-    releases: int
-    release_share: float
-    spent: Sequence[Event] = ()
-
-    def plan(self, budget: Budget, batch_size: int, clip: float, epochs: int | None = None) -> Plan:
-        """The plan with the least noise; raises BudgetExhausted if there is none.
-
-        `epochs` are passes a round in the place of the schedule's.
-        """
-        return calibrate(
-            budget,
-            samples=self.samples,
-            batch_size=batch_size,
-            clip=clip,
-            epochs=epochs or self.epochs,
-            rounds=self.rounds,
-            releases=self.releases,
-            release_share=self.release_share,
-            spent=self.spent,
-        )
 
 
 @dataclass(frozen=True)
@@ -186,7 +148,7 @@ def tune_settings(
     @cache
     def base(batch_size: int, epochs: int | None) -> Plan | None:
         try:
-            return schedule.plan(budget, batch_size, 1.0, epochs)
+            return calibrate(budget, schedule, batch_size=batch_size, clip=1.0, epochs=epochs)
         except BudgetExhausted as e:
             refusals.append(e)
             return None

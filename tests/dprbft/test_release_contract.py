@@ -14,10 +14,10 @@ from dprbft.messages import Broadcast, Release
 from panas.architecture.network import build_head
 from panas.privacy.accounting.events import Gaussian, PostProcessing, Unprotected
 from panas.privacy.budget import Budget
+from panas.privacy.calibration import epsilon_of
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.receipt import Receipt
 from panas.privacy.noise import SystemNoise
-from panas.privacy.plan import epsilon_of
 from panas.privacy.release.gate import Released, ReleaseEvent, release
 from panas.privacy.release.mechanisms import KINDS, Kind, sensitivity
 from panas.runtime.errors import BadInput

@@ -14,17 +14,17 @@ from torch's CPU generator, whose 32-bit seed can be guessed (`panas.privacy.noi
 Source: Abadi et al. 2016, algorithm 1.
 """
 
+from dataclasses import dataclass
 from functools import partial
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from panas.privacy.gradients.layer_rules import Dense
 from panas.privacy.gradients.per_sample import Loss, PerSample, mixes_samples
 from panas.privacy.noise import NoiseSource
-from panas.privacy.plan import Plan
 from panas.runtime.errors import BadInput
 
 STEP = 16
@@ -43,9 +43,20 @@ cross_entropy: Loss = partial(F.cross_entropy, reduction="none")
 """The loss of each sample."""
 
 
-def poisson_batch(samples: int, rate: float, noise: NoiseSource) -> Int[Tensor, "b"]:
-    """Indices of a batch in which each of `samples` samples is with probability `rate`."""
-    return torch.nonzero(noise.uniform(samples) < rate).flatten()
+@dataclass(frozen=True, kw_only=True)
+class ClipAndNoise:
+    """What makes the gradient of one batch private.
+
+    Attributes:
+        clip: C, above 0.
+        noise_multiplier: sigma, 0 or more.
+        batch_size: q n, the public expected size of a batch, above 0.
+
+    """
+
+    clip: float
+    noise_multiplier: float
+    batch_size: float
 
 
 class PrivateGradient:
@@ -93,13 +104,13 @@ class PrivateGradient:
         self,
         x: Shaped[Tensor, "b ..."],
         y: Shaped[Tensor, "b ..."],
-        plan: Plan,
+        how: ClipAndNoise,
         noise: NoiseSource,
     ) -> None:
         """Set every trainable parameter's `.grad` to the private gradient of one batch."""
-        total = self._clipped_sum(x, y, plan.clip)
-        draw = plan.noise_multiplier * plan.clip * noise.normal(len(total)).to(total.device)
-        private = ((total.double() + draw) / (plan.rate * plan.samples)).to(total)
+        total = self._clipped_sum(x, y, how.clip)
+        draw = how.noise_multiplier * how.clip * noise.normal(len(total)).to(total.device)
+        private = ((total.double() + draw) / how.batch_size).to(total)
         for p, g in zip(self._parameters, self._shaped(private), strict=True):
             p.grad = g
 

@@ -19,7 +19,7 @@ from panas.privacy.accounting.events import (
     event_to_json,
 )
 from panas.privacy.budget import Budget
-from panas.privacy.plan import epsilon_of
+from panas.privacy.calibration import epsilon_of
 from panas.runtime.errors import BadInput
 
 Phase = Literal["search", "training", "release"]

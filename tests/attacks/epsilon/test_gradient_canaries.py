@@ -21,7 +21,8 @@ from panas.data.samples import Samples
 from panas.privacy.budget import Budget
 from panas.privacy.gradients.private import PrivateGradient
 from panas.privacy.noise import ReproducibleNoise
-from panas.privacy.plan import Plan, calibrate
+from panas.privacy.plan import Plan
+from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream, torch_generator
 
@@ -42,9 +43,14 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 24), nn.ReLU(), nn.Linear(24, 2))
 
 
+def planned(budget: Budget, batch_size: int, epochs: int) -> Plan:
+    schedule = TrainingSchedule(samples=40 + CANARIES, epochs=epochs)
+    return calibrate(budget, schedule, batch_size=batch_size, clip=0.7)
+
+
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return calibrate(BUDGET, samples=40 + CANARIES, batch_size=170, clip=0.7, epochs=5, rounds=1)
+    return planned(BUDGET, 170, 5)
 
 
 @pytest.mark.filterwarnings("ignore:per-sample gradients by torch.func")
@@ -136,16 +142,16 @@ def test_weights_without_noise_are_caught_by_canaries_on_them(plan: Plan):
 
 def test_dp_sgd_at_epsilon_8_is_seen_at_work():
     budget = Budget(8.0, 1e-5)
-    plan = calibrate(budget, samples=40 + CANARIES, batch_size=170, clip=0.7, epochs=5, rounds=1)
+    plan = planned(budget, 170, 5)
     bounds = [audit(plan, seed).lower_bound for seed in range(3)]
     assert all(0.5 < b < 8.0 for b in bounds)
 
 
 def test_a_batch_that_leaves_nobody_to_chance_is_seen(monkeypatch: pytest.MonkeyPatch):
     # At a small rate most of the privacy is in the sampling.
-    plan = calibrate(BUDGET, samples=40 + CANARIES, batch_size=34, clip=0.7, epochs=2, rounds=1)
+    plan = planned(BUDGET, 34, 2)
     assert not audit(plan).refuted
-    name = "panas.privacy.gradients.private.poisson_batch"
+    name = "panas.privacy.noise.poisson_batch"
     monkeypatch.setattr(name, lambda n, rate, noise: torch.arange(n))
     assert audit(plan).refuted
 

@@ -42,9 +42,9 @@ from panas.privacy.accounting.events import (
     Unprotected,
 )
 from panas.privacy.budget import Budget
-from panas.privacy.gradients.private import PrivateGradient, poisson_batch
+from panas.privacy.gradients.private import PrivateGradient
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.noise import NoiseSource, ReproducibleNoise, SystemNoise
+from panas.privacy.noise import NoiseSource, ReproducibleNoise, SystemNoise, poisson_batch
 from panas.privacy.plan import Plan
 from panas.privacy.release import mechanisms
 from panas.privacy.release.gate import ReleaseEvent, label_histogram, release
@@ -571,7 +571,7 @@ class Step:
         def mechanism(noise: Noise) -> Tensor:
             source = noise()
             batch = sample(samples, RATE, source)
-            step(self._gradient, self.x[batch], self.y[batch], self.plan, source)
+            step(self._gradient, self.x[batch], self.y[batch], self.plan.clip_and_noise, source)
             grad = self._model[1].weight.grad
             assert grad is not None
             return grad.flatten().double()

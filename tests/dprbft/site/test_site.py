@@ -17,8 +17,8 @@ from dprbft.site.state import Kept, RoundScores, State, weights
 from panas.architecture.genome import Genome
 from panas.architecture.network import Head
 from panas.privacy.accounting.events import Gaussian
+from panas.privacy.calibration import epsilon_of, release_multiplier
 from panas.privacy.ledger.account import Charge
-from panas.privacy.plan import epsilon_of, release_multiplier
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.seeds import stream, torch_generator
 from panas.tuning.space import DPSGDSettings

@@ -15,11 +15,12 @@ from panas.evolution.records import EvolutionConfig
 from panas.evolution.site_search import search_architecture
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
-from panas.privacy.plan import epsilon_of
+from panas.privacy.calibration import epsilon_of
+from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.seeds import stream
 from panas.training.sgd import OptimizerConfig
-from panas.tuning.objective import TrainingSchedule, tune_settings, warm_started
+from panas.tuning.objective import tune_settings, warm_started
 from panas.tuning.space import TuningSpace
 from panas.tuning.trial import TrialRecord, TuningConfig
 
@@ -158,7 +159,7 @@ def test_every_trial_would_fit_the_budget_after_what_is_spent():
     assert result.trials == tuple(seen)
     for trial in result.trials:
         s = trial.setting
-        plan = schedule.plan(BUDGET, s.batch_size, s.clip)
+        plan = calibrate(BUDGET, schedule, batch_size=s.batch_size, clip=s.clip)
         assert s.noise_multiplier >= 0.999 * plan.noise_multiplier
         assert epsilon_of([*spent, *plan.events()], BUDGET) <= BUDGET.epsilon
         assert trial.status == "done"

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
-from panas.privacy.plan import calibrate
+from panas.privacy.calibration import calibrate
+from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BadInput
 
 
@@ -59,7 +60,7 @@ def test_what_the_parts_pay_for_composes_to_less_than_the_whole() -> None:
     budget = Budget(4.0, 1e-5)
     events = []
     for part in budget.split({"training": 3.0, "release": 1.0}).values():
-        plan = calibrate(part, samples=300, batch_size=300, clip=1.0, epochs=1, rounds=1)
+        plan = calibrate(part, TrainingSchedule(samples=300, epochs=1), batch_size=300, clip=1.0)
         assert epsilon(plan.events(), part.delta) <= part.epsilon
         events.append(Gaussian(plan.noise_multiplier))
     assert 0.5 * budget.epsilon < epsilon(events, budget.delta) <= budget.epsilon

@@ -16,7 +16,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from panas.privacy.noise import NoiseSource, ReproducibleNoise, SystemNoise
+from panas.privacy.noise import NoiseSource, ReproducibleNoise, SystemNoise, poisson_batch
 
 ROOT = Path(__file__).resolve().parents[3]
 DRAWS = 40_001
@@ -359,3 +359,26 @@ def makers(name: str) -> set[str]:
 def test_noise_that_repeats_is_made_only_for_the_search_on_public_data() -> None:
     assert makers("ReproducibleNoise") == {"panas/tuning/objective.py"}
     assert makers("SystemNoise")
+
+
+def test_a_poisson_batch_holds_each_sample_with_the_rate() -> None:
+    n, q, draws = 200, 0.17, 400
+    hits = np.zeros((draws, n))
+    for k in range(draws):
+        at = poisson_batch(n, q, SystemNoise()).numpy()
+        assert len(set(at)) == len(at)
+        hits[k, at] = 1
+    error = math.sqrt(q * (1 - q) / draws)
+    assert abs(hits.mean() - q) < 6 * error / math.sqrt(n)
+    assert np.abs(hits.mean(0) - q).max() < 6 * error
+    # Sizes vary as a binomial's do: a batch of fixed size would have no variance.
+    assert hits.sum(1).var() == pytest.approx(n * q * (1 - q), rel=0.5)
+    pairs = np.corrcoef(hits.T[:20])[~np.eye(20, dtype=bool)]
+    assert np.abs(pairs).max() < 6 / math.sqrt(draws)
+
+
+def test_rate_one_takes_all_and_rate_zero_none() -> None:
+    noise = ReproducibleNoise(np.random.default_rng(0))
+    assert torch.equal(poisson_batch(9, 1.0, noise), torch.arange(9))
+    assert len(poisson_batch(9, 0.0, noise)) == 0
+    assert len(poisson_batch(0, 0.5, noise)) == 0

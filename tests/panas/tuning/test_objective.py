@@ -13,9 +13,11 @@ from panas.data.samples import Samples
 from panas.data.search_split import SearchData
 from panas.privacy.accounting.events import Event, Gaussian
 from panas.privacy.budget import Budget
-from panas.privacy.plan import Plan, epsilon_of
+from panas.privacy.calibration import epsilon_of
+from panas.privacy.plan import Plan
+from panas.privacy.schedule import TrainingSchedule
 from panas.tuning import objective as rehearsal
-from panas.tuning.objective import TrainingObjective, TrainingSchedule, tune_settings
+from panas.tuning.objective import TrainingObjective, tune_settings
 from panas.tuning.space import DPSGDSettings, TuningSpace
 from panas.tuning.trial import TuningConfig, TuningResult
 
@@ -130,7 +132,7 @@ def test_no_setting_that_is_tried_is_over_budget_and_longer_ones_need_more_noise
     longest = [t.setting for t in trials if t.setting.epochs == 5]
     assert longest
     s = longest[0]
-    noise = schedule.plan(BUDGET, s.batch_size, s.clip).noise_multiplier
+    noise = calibrate(BUDGET, schedule, batch_size=s.batch_size, clip=s.clip).noise_multiplier
     assert spend(replace(s, noise_multiplier=noise), schedule, spent) > BUDGET.epsilon
 
 

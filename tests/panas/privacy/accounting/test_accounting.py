@@ -29,7 +29,8 @@ from panas.privacy.accounting.events import (
     event_to_json,
 )
 from panas.privacy.budget import Budget
-from panas.privacy.plan import calibrate
+from panas.privacy.calibration import calibrate
+from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BadInput
 
 GRID = [
@@ -81,12 +82,9 @@ def test_anchors(event: Event, delta: float, method: Method, anchor: str) -> Non
 def test_noise_that_epsilon_8_needs(rounds: int, release: float | None, sigma: str) -> None:
     plan = calibrate(
         Budget(8.0, 1e-5),
-        samples=5000,
+        TrainingSchedule(samples=5000, epochs=30, rounds=rounds, releases=1 if release else 0),
         batch_size=256,
         clip=1.0,
-        epochs=30,
-        rounds=rounds,
-        releases=1 if release else 0,
         release_noise=release,
     )
     digits = len(sigma.partition(".")[2])

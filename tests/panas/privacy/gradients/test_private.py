@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from panas.architecture.genome import Genome
 from panas.architecture.network import build_bottom, build_head
-from panas.privacy.gradients.private import STEP, PrivateGradient, poisson_batch
-from panas.privacy.noise import NoiseSource, ReproducibleNoise, SystemNoise
+from panas.privacy.gradients.private import STEP, PrivateGradient
+from panas.privacy.noise import NoiseSource, ReproducibleNoise, SystemNoise, poisson_batch
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BadInput
 
@@ -116,7 +116,7 @@ def test_a_huge_clip_and_no_noise_give_the_plain_gradient() -> None:
     F.cross_entropy(model(x), y).backward()
     plain = [p.grad.clone() for p in model.parameters() if p.grad is not None]
     gradient = PrivateGradient(model)
-    gradient.step(x, y, plan_for(20, 20, 1e6), NoNoise())
+    gradient.step(x, y, plan_for(20, 20, 1e6).clip_and_noise, NoNoise())
     got = [p.grad.clone() for p in model.parameters() if p.grad is not None]
     assert difference(got, plain) < 1e-5
 
@@ -137,7 +137,7 @@ def test_the_step_without_noise_is_opacus_step() -> None:
     F.cross_entropy(wrapped(x), y, reduction="sum").backward()
     optimiser.step()
     gradient = PrivateGradient(ours)
-    gradient.step(x, y, plan_for(100, expected_size, clip), NoNoise())
+    gradient.step(x, y, plan_for(100, expected_size, clip).clip_and_noise, NoNoise())
     with torch.no_grad():
         for p in ours.parameters():
             assert p.grad is not None
@@ -179,7 +179,7 @@ def test_training_is_opacus_training_step_by_step(
     for _ in range(steps):
         mine, other = (poisson_batch(n, plan.rate, source) for source in (here, there))
         assert torch.equal(mine, other)
-        gradient.step(x[mine], y[mine], plan, here)
+        gradient.step(x[mine], y[mine], plan.clip_and_noise, here)
         plain.step()
         opacus.zero_grad()
         F.cross_entropy(wrapped(x[other]), y[other]).backward()
@@ -200,7 +200,7 @@ def noise_ratio(source: NoiseSource) -> float:
     model = network("c16k3-c16k3-c16k5", (1, 8, 8))
     x, y = batch(0, (1, 8, 8))
     gradient = PrivateGradient(model)
-    gradient.step(x, y, plan_for(200, 40, 0.7, sigma=3.0), source)
+    gradient.step(x, y, plan_for(200, 40, 0.7, sigma=3.0).clip_and_noise, source)
     flat = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     assert len(flat) > 1000
     return float(flat.std()) / (3.0 * 0.7 / 40)
@@ -216,7 +216,7 @@ def test_the_divisor_is_the_expected_size_whatever_the_real_one() -> None:
     x, y = batch(7, (1, 8, 8))
     expected = naive(model, x, y, 0.1)
     gradient = PrivateGradient(model)
-    gradient.step(x, y, plan_for(100, 20, 0.1), NoNoise())
+    gradient.step(x, y, plan_for(100, 20, 0.1).clip_and_noise, NoNoise())
     got = [20 * p.grad for p in model.parameters() if p.grad is not None]
     assert difference(got, expected) < 1e-5
 
@@ -246,7 +246,7 @@ def test_a_fixed_head_gets_no_gradient_and_no_noise() -> None:
     head.requires_grad_(False)
     x, y = batch(5, (1, 8, 8))
     gradient = PrivateGradient(model)
-    gradient.step(x, y, plan_for(5, 5, 1.0), SystemNoise())
+    gradient.step(x, y, plan_for(5, 5, 1.0).clip_and_noise, SystemNoise())
     assert all(p.grad is None for p in head.parameters())
     assert all(p.grad is not None for p in model[0].parameters())
 
@@ -260,26 +260,3 @@ def test_the_model_is_left_as_it_was() -> None:
     assert all(p.grad is None and p.requires_grad for p in model.parameters())
     F.cross_entropy(model(x), y).backward()
     assert all(p.grad is not None for p in model.parameters())
-
-
-def test_a_poisson_batch_holds_each_sample_with_the_rate() -> None:
-    n, q, draws = 200, 0.17, 400
-    hits = np.zeros((draws, n))
-    for k in range(draws):
-        at = poisson_batch(n, q, SystemNoise()).numpy()
-        assert len(set(at)) == len(at)
-        hits[k, at] = 1
-    error = math.sqrt(q * (1 - q) / draws)
-    assert abs(hits.mean() - q) < 6 * error / math.sqrt(n)
-    assert np.abs(hits.mean(0) - q).max() < 6 * error
-    # Sizes vary as a binomial's do: a batch of fixed size would have no variance.
-    assert hits.sum(1).var() == pytest.approx(n * q * (1 - q), rel=0.5)
-    pairs = np.corrcoef(hits.T[:20])[~np.eye(20, dtype=bool)]
-    assert np.abs(pairs).max() < 6 / math.sqrt(draws)
-
-
-def test_rate_one_takes_all_and_rate_zero_none() -> None:
-    noise = ReproducibleNoise(np.random.default_rng(0))
-    assert torch.equal(poisson_batch(9, 1.0, noise), torch.arange(9))
-    assert len(poisson_batch(9, 0.0, noise)) == 0
-    assert len(poisson_batch(0, 0.5, noise)) == 0

@@ -16,10 +16,10 @@ from panas.privacy.accounting.events import (
     Unprotected,
 )
 from panas.privacy.budget import Budget
+from panas.privacy.calibration import epsilon_of
 from panas.privacy.ledger.account import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
-from panas.privacy.plan import epsilon_of
 from panas.privacy.release.gate import CHARGED_AS, Released, ReleaseEvent, label_histogram, release
 from panas.privacy.release.mechanisms import KINDS, Kind, sensitivity
 from panas.runtime.errors import BadInput, BudgetExhausted

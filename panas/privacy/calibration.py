@@ -1,0 +1,216 @@
+"""The least noise with which everything that a client will do costs no more than its budget.
+
+`calibrate` makes the plan of a client's training rounds and releases, given what is spent. Symbols
+are those of `panas.privacy.plan`.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+
+from panas.privacy.accounting.epsilon import epsilon
+from panas.privacy.accounting.events import ADD_OR_REMOVE, Event, Gaussian, Relation
+from panas.privacy.budget import Budget
+from panas.privacy.plan import Plan
+from panas.privacy.schedule import TrainingSchedule
+from panas.runtime.errors import BadInput, BudgetExhausted
+
+MAX_NOISE = 100.0
+"""Largest noise multiplier worth running; a budget that needs more is too small."""
+
+LEAST_NOISE = 0.05
+"""Smallest noise multiplier ever used: a plan there may stay far below its budget."""
+
+PRECISION = 2e-3
+"""Of the natural logarithm of a noise multiplier."""
+
+
+def gate_interval(budget: Budget) -> float:
+    """Grid of the privacy loss for decisions: coarse enough to be quick, and always pessimistic."""
+    return min(1e-3, budget.epsilon / 2000)
+
+
+def epsilon_of(
+    events: Sequence[Event], budget: Budget, *, relation: Relation = ADD_OR_REMOVE
+) -> float:
+    """Epsilon of `events` at the budget's delta, as every decision about the budget sees it."""
+    return epsilon(events, budget.delta, relation=relation, interval=gate_interval(budget))
+
+
+def least_noise(
+    affordable: Callable[[float], bool], *, low: float = LEAST_NOISE, high: float = MAX_NOISE
+) -> float | None:
+    """Smallest noise multiplier in [low, high] that is affordable, to 0.2 %, rounded up.
+
+    Returns:
+        The multiplier, or None if even `high` is not affordable.
+
+    """
+    if not affordable(high):
+        return None
+    if affordable(low):
+        return low
+    a, b = math.log(low), math.log(high)
+    while b - a > PRECISION:
+        middle = (a + b) / 2
+        a, b = (a, middle) if affordable(math.exp(middle)) else (middle, b)
+    return math.exp(b)
+
+
+def _solve(
+    events_of: Callable[[float], Sequence[Event]], budget: Budget, *, high: float = MAX_NOISE
+) -> float | None:
+    """Least multiplier whose events fit the budget; None if even `high` does not fit.
+
+    A coarse grid, which overstates the price and hence the noise, first finds the neighbourhood.
+    """
+    coarse = 20 * gate_interval(budget)
+
+    def roughly(sigma: float) -> bool:
+        return epsilon(events_of(sigma), budget.delta, interval=coarse) <= budget.epsilon
+
+    @cache
+    def total(sigma: float) -> float:
+        return epsilon_of(events_of(sigma), budget)
+
+    def exactly(sigma: float) -> bool:
+        return total(sigma) <= budget.epsilon
+
+    near = least_noise(roughly, high=high)
+    low = LEAST_NOISE if near is None else max(near / 1.03, LEAST_NOISE)
+    found = None if near is None else least_noise(exactly, low=low, high=near)
+    if found is None or found == low > LEAST_NOISE:
+        found = least_noise(exactly, high=high)
+    if found is None or found == LEAST_NOISE:
+        return found
+    # At small sampling rates epsilon falls steeply: 0.2 % of noise can be 1 % of the budget.
+    below = found / math.exp(2 * PRECISION)
+    while total(found) < 0.995 * budget.epsilon and found - below > 1e-6 * found:
+        middle = math.sqrt(below * found)
+        below, found = (below, middle) if exactly(middle) else (middle, found)
+    return found
+
+
+def release_multiplier(budget: Budget, releases: int, share: float) -> float:
+    """Noise multiplier m at which `releases` releases alone cost `share` of the budget.
+
+    Args:
+        budget: finite; see `Budget`.
+        releases: releases of the same record.
+        share: of epsilon, in (0, 1).
+
+    Raises:
+        BudgetExhausted: if no multiplier up to `MAX_NOISE` is enough.
+
+    """
+    part = Budget(share * budget.epsilon, budget.delta)
+    m = _solve(lambda m: [Gaussian(m)] * releases, part)
+    if m is None:
+        raise _too_small(budget, f"{releases} releases")
+    return m
+
+
+def calibrate(
+    budget: Budget,
+    schedule: TrainingSchedule,
+    *,
+    batch_size: int,
+    clip: float,
+    epochs: int | None = None,
+    release_noise: float | None = None,
+) -> Plan:
+    """The plan with the least training noise whose total, with what is spent, fits the budget.
+
+    Args:
+        budget: finite; see `Budget`.
+        schedule: who trains how long, and what is spent.
+        batch_size: expected batch B, at least 1.
+        clip: C, above 0.
+        epochs: passes a round in the place of the schedule's, at least 1.
+        release_noise: m, if it is decided already.
+
+    Returns:
+        A plan that lands within 1 % under the budget, never over it.
+
+    Raises:
+        BudgetExhausted: if no noise is large enough.
+
+    """
+    n, rounds, releases = schedule.samples, schedule.rounds, schedule.releases
+    epochs = schedule.epochs if epochs is None else epochs
+    if n < 1 or batch_size < 1 or epochs < 1 or rounds < 0 or not clip > 0:
+        raise BadInput(
+            "expected samples, batch_size, epochs >= 1, rounds >= 0 and clip > 0, got "
+            f"{n}, {batch_size}, {epochs}, {rounds} and {clip}"
+        )
+    if releases and release_noise is None:
+        release_noise = release_multiplier(budget, releases, schedule.release_share)
+    draft = Plan(
+        samples=n,
+        batch_size=batch_size,
+        clip=clip,
+        noise_multiplier=1.0,
+        epochs=epochs,
+        rounds=rounds,
+        releases=releases,
+        release_noise=release_noise if releases else None,
+    )
+
+    def events(sigma: float) -> Sequence[Event]:
+        return (*schedule.spent, *replace(draft, noise_multiplier=sigma).events())
+
+    sigma = _solve(events, budget)
+    if sigma is None:
+        raise _too_small(budget, f"{rounds} rounds of {draft.steps} steps at q = {draft.rate:.3g}")
+    return replace(draft, noise_multiplier=sigma)
+
+
+def tighten_release_noise(plan: Plan, budget: Budget, spent: Sequence[Event] = ()) -> Plan:
+    """The plan with as little release noise as the budget has left for, at its training noise.
+
+    A tuned training noise may cost less than its share; what it leaves goes to the releases.
+    """
+    if plan.release_noise is None or not plan.releases:
+        return plan
+    m = _solve(
+        lambda m: (*spent, *replace(plan, release_noise=m).events()),
+        budget,
+        high=plan.release_noise,
+    )
+    return plan if m is None else replace(plan, release_noise=m)
+
+
+def rescale_noise(plan: Plan, budget: Budget, spent: Sequence[Event]) -> Plan:
+    """The plan with all its noise raised by one factor, the least that fits what is left.
+
+    Raises:
+        BudgetExhausted: if no factor is large enough.
+
+    """
+
+    def scaled(factor: float) -> Plan:
+        m = plan.release_noise
+        return replace(
+            plan,
+            noise_multiplier=factor * plan.noise_multiplier,
+            release_noise=None if m is None else factor * m,
+        )
+
+    most = MAX_NOISE / max(plan.noise_multiplier, plan.release_noise or 0.0)
+    factor = least_noise(
+        lambda f: epsilon_of((*spent, *scaled(f).events()), budget) <= budget.epsilon,
+        low=1.0,
+        high=max(1.0, most),
+    )
+    if factor is None:
+        raise _too_small(budget, f"{plan.rounds} more rounds after what is spent")
+    return scaled(factor)
+
+
+def _too_small(budget: Budget, what: str) -> BudgetExhausted:
+    return BudgetExhausted(
+        f"expected a budget that affords {what}, got epsilon {budget.epsilon:g} at delta "
+        f"{budget.delta:g}, which needs noise above {MAX_NOISE:g} times the signal; raise "
+        "--epsilon, or plan fewer rounds, epochs or releases"
+    )
