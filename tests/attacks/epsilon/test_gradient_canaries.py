@@ -19,6 +19,7 @@ from attacks.epsilon.gradient_canaries import (
 from attacks.epsilon.one_run import OneRunAudit, audit_training
 from panas.data.samples import Samples
 from panas.privacy.budget import Budget
+from panas.privacy.calibration import calibrate
 from panas.privacy.gradients.private import PrivateGradient
 from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.plan import Plan

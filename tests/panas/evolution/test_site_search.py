@@ -15,7 +15,7 @@ from panas.evolution.records import EvolutionConfig
 from panas.evolution.site_search import search_architecture
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
-from panas.privacy.calibration import epsilon_of
+from panas.privacy.calibration import calibrate, epsilon_of
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.seeds import stream

@@ -13,7 +13,7 @@ from panas.data.samples import Samples
 from panas.data.search_split import SearchData
 from panas.privacy.accounting.events import Event, Gaussian
 from panas.privacy.budget import Budget
-from panas.privacy.calibration import epsilon_of
+from panas.privacy.calibration import calibrate, epsilon_of
 from panas.privacy.plan import Plan
 from panas.privacy.schedule import TrainingSchedule
 from panas.tuning import objective as rehearsal
