@@ -35,7 +35,7 @@ from scipy.stats import spearmanr
 
 from panas.architecture.genome import Genome
 from panas.architecture.space import SearchSpace
-from panas.evolution.halving import Job, Outcome
+from panas.evolution.halving import Outcome, TrainingJob
 from panas.runtime.errors import BadInput
 
 TABLES = Path(__file__).parent / "tables"
@@ -173,7 +173,7 @@ class Meter:
 
 @dataclass(frozen=True)
 class MeteredFitness:
-    """A meter as a fitness: plain (a full training) or staged. Weights are never inherited."""
+    """A meter as a fitness: plain (a full training) or staged."""
 
     meter: Meter
 
@@ -186,7 +186,7 @@ class MeteredFitness:
         """Validation accuracy after a full training."""
         return self.meter.train(genome)
 
-    def advance(self, job: Job) -> Outcome:
+    def advance(self, job: TrainingJob) -> Outcome:
         """Train to the share that is asked for, from where `state` (epochs done) says."""
         since = int(job.state) if job.state else 0
         until = max(1, round(job.share * self.problem.epochs))

@@ -83,7 +83,6 @@ class Search(Section):
     initial: Count | None = 6  # individuals of the first population; None: as the population
     offspring: Count | None = 5  # children trained in a generation; None: as the population
     screening: Count = 20  # children drawn for each that is trained
-    inherit: bool = False  # whether children start from their parent's weights
     seconds: Positive | None = None  # that one stretch of training may take; makes runs differ
     size: Literal["parameters", "macs", "bytes"] | None = None  # second objective
     max_parameters: Count | None = None  # hard limits of a network

@@ -144,7 +144,6 @@ def _evolution(config: RunConfig) -> EvolutionConfig:
         initial=s.initial,
         offspring=s.offspring,
         screening=s.screening,
-        inherit=s.inherit,
         seconds=s.seconds,
     )
 

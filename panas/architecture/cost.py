@@ -1,4 +1,4 @@
-"""What a genome costs: parameters, multiply-accumulates and bytes in closed form; latency measured.
+"""What a genome costs: parameters, multiply-accumulates and bytes, in closed form.
 
 A convolution from c to k channels with kernel s on an h x w map, by parts (biases: none):
 
@@ -14,13 +14,10 @@ Norms, activations and pools are not counted as multiply-accumulates, as is the 
 A block of one's own is built on torch's meta device, which computes nothing, and counted there.
 """
 
-import time
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import median
 
 import torch
-from torch import nn
 
 from panas.architecture.blocks import Block, BlockType, ConvBlock, PoolBlock, Shape, shape_after
 from panas.architecture.genome import Genome
@@ -149,38 +146,3 @@ def _counted(block: BlockType, shape: Shape, after: tuple[int, ...]) -> Cost:
         macs=counter.get_total_flops() // 2,
         bytes=sum(t.numel() * t.element_size() for t in module.state_dict().values()),
     )
-
-
-def latency_ms(module: nn.Module, shape: Shape, *, batch: int = 1, repeats: int = 20) -> float:
-    """Measure the median time of a forward pass, in milliseconds, on the module's own device.
-
-    Args:
-        module: what to time, in evaluation mode; its mode is put back.
-        shape: (channels, height, width) of one image.
-        batch: images a pass, at least 1.
-        repeats: timed passes, at least 1, after two that are not.
-
-    """
-    if batch < 1 or repeats < 1:
-        raise BadInput(
-            f"expected batch and repeats of at least 1, got {batch} and {repeats}; raise them"
-        )
-    like = next(module.parameters(), torch.zeros(0))
-    x = torch.zeros(batch, *shape, dtype=like.dtype, device=like.device)
-    modes = [(m, m.training) for m in module.modules()]
-    module.eval()
-    try:
-        with torch.no_grad():
-            times = [_time_ms(module, x) for _ in range(repeats + 2)]
-    finally:
-        for m, mode in modes:
-            m.training = mode
-    return median(times[2:])
-
-
-def _time_ms(module: nn.Module, x: torch.Tensor) -> float:
-    start = time.perf_counter()
-    module(x)
-    if x.is_cuda:
-        torch.cuda.synchronize(x.device)
-    return 1e3 * (time.perf_counter() - start)

@@ -26,9 +26,8 @@ MS = 1_000_000
 class LatencyTable:
     """Measured times of blocks on maps; a genome's latency is the sum over its parts.
 
-    A block runs here alone and again and again on the same map. End to end there are fewer calls
-    from Python and colder caches: compare genomes by this table, and quote
-    `panas.architecture.cost.latency_ms` of the built network.
+    A block runs here alone and again and again on the same map; a whole network has fewer calls
+    from Python and colder caches. The table is for comparing genomes.
     """
 
     width: int

@@ -1,20 +1,14 @@
 """The fitness of a genome: validation accuracy after a short training without privacy.
 
 The training is seeded by the genome, so that it comes out the same whenever, wherever and in
-whatever order genomes are trained. It can stop after any epoch and go on later (`advance`), and
-a child may start from its parent's weights: blocks that both have, in the same order and at the
-same widths, are taken over whole, and so are adaptation layer and head.
+whatever order genomes are trained. It can stop after any epoch and go on later (`advance`).
 
 Privacy: whoever sees the fitness, or what was chosen by it, learns of the samples it reads.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 from pathlib import Path
-
-from torch import Tensor
 
 from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom, Head, NetworkSpec
@@ -58,13 +52,11 @@ class TrainingFitness:
         """Train up to a share of the epochs, from scratch or from where an earlier job stopped."""
         bottom, head, fitting = self._begin(job.genome)
         if job.state is not None:
-            fitting.resume(_unpack(job.state))
-        elif job.parent is not None:
-            inherit(bottom, head, job.genome, job.parent[0], _unpack(job.parent[1]))
+            fitting.resume(unpack_tensors(job.state, Path("state"))[0])
         passes = fitting.run(max(1, round(job.share * self.optimizer.epochs)))
         if not all(p.isfinite().all() for m in (bottom, head) for p in m.parameters()):
             return Outcome(math.nan, passes, error="its training diverged")
-        state = pack_tensors(fitting.state(), {}) if job.share < 1 or job.keep else None
+        state = pack_tensors(fitting.state(), {}) if job.share < 1 else None
         return Outcome(accuracy(bottom, head, self.validation), passes, state)
 
     def trained(self, genome: Genome) -> tuple[Bottom, Head]:
@@ -92,30 +84,3 @@ class DataFreeFitness:
     def __call__(self, genome: Genome) -> float:
         """Score on noise, in [0, 1]."""
         return score(genome, self.spec, stream(self.seed, "data-free", str(genome)))
-
-
-def inherit(
-    bottom: Bottom, head: Head, child: Genome, parent: Genome, state: Mapping[str, Tensor]
-) -> None:
-    """Give a child's network the weights of its parent's, wherever their blocks agree.
-
-    Args:
-        bottom: of the child; changed in place.
-        head: of the child; changed in place.
-        child: its genome.
-        parent: the parent's genome.
-        state: what `Fitting.state` gave of the parent's training.
-
-    """
-    same = SequenceMatcher(a=parent.blocks, b=child.blocks, autojunk=False).get_matching_blocks()
-    place = {m.b + k: m.a + k for m in same for k in range(m.size)}
-    parts = [(bottom.blocks[b], f"model.0.blocks.{a}.") for b, a in place.items()]
-    for part, prefix in [*parts, (bottom.adapt, "model.0.adapt."), (head, "model.1.")]:
-        theirs = {k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)}
-        shapes = {name: t.shape for name, t in theirs.items()}
-        if shapes == {name: t.shape for name, t in part.state_dict().items()}:
-            part.load_state_dict(theirs)
-
-
-def _unpack(state: bytes) -> Mapping[str, Tensor]:
-    return unpack_tensors(state, Path("state"))[0]

@@ -132,7 +132,6 @@ def evolve(
         rungs=config.rungs if isinstance(fitness, ResumableFitness) else (),
         keep=config.keep,
         seconds=config.seconds,
-        inherit=config.inherit,
     )
     with Pool(workers, fitness) as pool:
         toolbox = base.Toolbox()
@@ -269,10 +268,6 @@ class _Search:
 
     def _store(self, record: GenerationRecord, new: list[Evaluation], fresh: dict) -> None:
         """Put the generation on disk, with all that the next one needs."""
-        kept = {individual.genome for individual in self._population}
-        weights = {g: w for g, w in self._evaluator.weights.items() if g in kept}
-        self._evaluator.weights = weights
-        self._journal.attach({str(g): w for g, w in weights.items()})
         self._journal.append(
             {
                 **record,
@@ -295,18 +290,14 @@ class _Search:
         self._rng.bit_generator.state = line["rng"]
         keys = GenerationRecord.__annotations__
         self._logbook.record(**{k: v for k, v in line.items() if k in keys})
-        if line is self._journal.lines[-1]:
-            stored = self._journal.attachment()
-            self._evaluator.weights = {self._parse(text): w for text, w in stored.items()}
 
     def _evaluate(self, generation: int, children: list[Child]) -> list[Individual]:
         """The children as individuals; those that nothing is known of are evaluated."""
         new = [child for child in children if child.known is None]
         if self._config.cache:
             new = list({child.genome: child for child in new}.values())
-        parents = {child.genome: child.parent for child in new if child.parent is not None}
         genomes = [child.genome for child in new]
-        found = self._evaluator.evaluate(generation, genomes, parents)
+        found = self._evaluator.evaluate(generation, genomes)
         places = [self._memory.remember(g, e) for g, e in zip(genomes, found, strict=True)]
         if self._config.cache:
             return self._individuals(dict.fromkeys(places))

@@ -23,7 +23,7 @@ Source: DecNAS, section 4.3; Li et al. 2020 (ASHA).
 import math
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -43,16 +43,12 @@ class TrainingJob:
         genome: the candidate.
         share: of the full training after which to stop, in (0, 1].
         state: what an earlier job of the same genome returned; None from the start.
-        parent: another genome and what its full training returned, to inherit weights from.
-        keep: whether the state is wanted after a full training too.
 
     """
 
     genome: Genome
     share: float = 1.0
     state: bytes | None = None
-    parent: tuple[Genome, bytes] | None = None
-    keep: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ class Outcome:
     Attributes:
         fitness: validation accuracy in [0, 1]; not finite for a failure.
         passes: sample-passes that this job took.
-        state: for the next job of the same genome, or for its children.
+        state: for the next job of the same genome.
         error: why it failed.
 
     """
@@ -126,14 +122,12 @@ class HalvingConfig:
         rungs: shares of the training, increasing, in (0, 1); () trains everyone fully.
         keep: share that goes on beyond a rung, in (0, 1].
         seconds: that one job may take; None for no limit.
-        inherit: start children from their parent's weights.
 
     """
 
     rungs: tuple[float, ...] = ()
     keep: float = 1 / 3
     seconds: float | None = None
-    inherit: bool = False
 
 
 class Evaluator:
@@ -155,40 +149,28 @@ class Evaluator:
     ) -> None:
         self._map, self._rules, self._size = map, rules, size
         self._reached: list[list[tuple[float, float]]] = [[] for _ in rules.rungs]
-        self.weights: dict[Genome, bytes] = {}
 
-    def evaluate(
-        self, generation: int, genomes: Sequence[Genome], parents: Mapping[Genome, Genome]
-    ) -> list[Evaluation]:
+    def evaluate(self, generation: int, genomes: Sequence[Genome]) -> list[Evaluation]:
         """Evaluate every genome of a list; the results are in its order.
 
         Args:
             generation: its number.
             genomes: what to evaluate.
-            parents: whose weights a genome may inherit.
 
         Raises:
             BadInput: if a fitness is finite and outside [0, 1].
 
         """
-        runs = [self._begin(genome, parents.get(genome)) for genome in genomes]
+        runs = [_Run(genome, self._size(genome) if self._size else 0.0) for genome in genomes]
         if self._reached and not any(self._reached):
             self._train(runs[:1])  # the first of all goes to the end: there is a result early
         self._train([run for run in runs if not run.scores and run.error is None])
-        if self._rules.inherit:
-            done = [run for run in runs if run.error is None and not run.dropped]
-            self.weights |= {run.genome: run.state for run in done if run.state is not None}
         return [run.close(generation) for run in runs]
 
     def remember(self, evaluation: Evaluation) -> None:
         """Take an evaluation of an earlier process into account."""
         for reached, score in zip(self._reached, evaluation.scores, strict=False):
             reached.append((score, evaluation.size))
-
-    def _begin(self, genome: Genome, parent: Genome | None) -> "_Run":
-        weights = self.weights.get(parent) if parent is not None else None
-        inherited = (parent, weights) if parent is not None and weights is not None else None
-        return _Run(genome, self._size(genome) if self._size else 0.0, inherited)
 
     def _train(self, runs: "list[_Run]") -> None:
         """Train to the end, but for those that fall behind."""
@@ -201,10 +183,8 @@ class Evaluator:
                 runs = [run for run in runs if not run.dropped]
 
     def _advance(self, runs: "list[_Run]", share: float) -> list[Outcome]:
-        keep, seconds = self._rules.inherit, self._rules.seconds
-        tasks = [
-            (TrainingJob(run.genome, share, run.state, run.parent, keep), seconds) for run in runs
-        ]
+        seconds = self._rules.seconds
+        tasks = [(TrainingJob(run.genome, share, run.state), seconds) for run in runs]
         results = self._map(bounded, tasks)
         return [
             Outcome(math.nan, error=result.error) if isinstance(result, WorkerDied) else result
@@ -226,7 +206,6 @@ class _Run:
 
     genome: Genome
     size: float
-    parent: tuple[Genome, bytes] | None
     state: bytes | None = None
     scores: tuple[float, ...] = ()
     passes: int = 0

@@ -41,8 +41,6 @@ class EvolutionConfig:
     """Children trained in a generation, at least 1; None: as many as the population."""
     screening: int = 20
     """Children drawn for each that is trained, at least 1; a predictor chooses among them."""
-    inherit: bool = False
-    """Start a child from its parent's weights wherever blocks are unchanged."""
     seconds: float | None = None
     """That one stretch of training may take; None for no limit. A limit makes runs differ."""
 

@@ -31,14 +31,12 @@ class Child:
 
     Attributes:
         genome: what to evaluate.
-        parent: whose weights it may inherit.
         known: the place in the history of one that needs no training.
         met: whether variation came to one that had been trained before.
 
     """
 
     genome: Genome
-    parent: Genome | None = None
     known: int | None = None
     met: bool = False
 
@@ -168,17 +166,16 @@ class Variation:
         while len(children) < config.children * config.screening:
             pair = [population[self._parent(worth)] for _ in range(2)]
             a, b = (genome_of[i] for i in pair)
-            parents = (a, b)
             if rng.random() < config.crossover:
                 a, b = crossover(self._space, a, b, rng)
-            for genome, parent in zip((a, b), parents, strict=True):
+            for genome in (a, b):
                 mutates = rng.random() < config.mutation
                 child = mutate(self._space, genome, rng) if mutates else genome
                 known = next((i for i in pair if genome_of[i] == child), None)
                 if config.cache:
-                    children.append(self._made_new(child, parent, children))
+                    children.append(self._made_new(child, children))
                 else:
-                    children.append(Child(child, parent, known, known is not None))
+                    children.append(Child(child, known, known is not None))
         return self._screened(children)[: config.children]
 
     def _random(self) -> Genome:
@@ -187,7 +184,7 @@ class Variation:
     def _parent(self, worth: Accuracies) -> int:
         return tournament(worth, self._rng) if len(worth) > 1 else 0
 
-    def _made_new(self, genome: Genome, parent: Genome, siblings: list[Child]) -> Child:
+    def _made_new(self, genome: Genome, siblings: list[Child]) -> Child:
         """The genome, mutated until it is one that was never met; as it is if that fails."""
         met = self._memory.first.keys() | {sibling.genome for sibling in siblings}
         child = genome
@@ -195,7 +192,7 @@ class Variation:
             if child not in met:
                 break
             child = mutate(self._space, child, self._rng)
-        return Child(child, parent, self._memory.first.get(child), genome in met)
+        return Child(child, self._memory.first.get(child), genome in met)
 
     def _screened(self, children: list[Child]) -> list[Child]:
         """The children in the order of their promise, as far as a predictor can tell."""

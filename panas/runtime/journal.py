@@ -12,10 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from panas.runtime.errors import BadInput
-from panas.runtime.store import append_bytes, exclusive, read_lines, read_tensors, write_tensors
+from panas.runtime.store import append_bytes, exclusive, read_lines
 
 
 class Journal:
@@ -41,27 +39,6 @@ class Journal:
         record = json.loads(_text(line))
         self._write(record)
         self.lines.append(record)
-        if self._path is not None:
-            self._attached(len(self.lines) - 2).unlink(missing_ok=True)
-
-    def attach(self, content: Mapping[str, bytes]) -> None:
-        """Put bytes by name beside the line that is appended next, in place of earlier ones."""
-        if self._path is not None and content:
-            named = {
-                k: torch.frombuffer(bytearray(v), dtype=torch.uint8) for k, v in content.items()
-            }
-            write_tensors(self._attached(len(self.lines)), named, {})
-
-    def attachment(self) -> dict[str, bytes]:
-        """What was attached to the last line."""
-        if self._path is None or not self._attached(len(self.lines) - 1).exists():
-            return {}
-        named, _ = read_tensors(self._attached(len(self.lines) - 1))
-        return {name: tensor.numpy().tobytes() for name, tensor in named.items()}
-
-    def _attached(self, line: int) -> Path:
-        assert self._path is not None
-        return self._path.with_name(f"{self._path.stem}-{line}.safetensors")
 
     def _write(self, record: Mapping[str, Any]) -> None:
         if self._path is not None:

@@ -37,8 +37,7 @@ class Curves:
         passes = round(100 * (job.share - begun))
         if unit(text + "fails") < 1 / 9:
             raise ArithmeticError("a ninth fails")
-        grown = 0.1 * unit(str(job.parent[0])) if job.parent is not None else 0.0
-        score = (0.9 * plain(job.genome) + grown) * job.share ** (0.2 + unit(text + "slow"))
+        score = 0.9 * plain(job.genome) * job.share ** (0.2 + unit(text + "slow"))
         return Outcome(score, passes, str(job.share).encode())
 
 

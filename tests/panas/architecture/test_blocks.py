@@ -26,7 +26,7 @@ from panas.architecture.blocks import (
 )
 from panas.architecture.cost import block_cost, cost
 from panas.architecture.genome import Genome
-from panas.architecture.network import Head, NetworkSpec, build_bottom, initialise, parameter_count
+from panas.architecture.network import Head, NetworkSpec, build_bottom, initialise
 from panas.architecture.space import SearchSpace
 from panas.evolution.zero_cost import PROXIES
 from panas.privacy.gradients.private import PrivateGradient
@@ -220,7 +220,7 @@ def test_costs_are_those_of_the_module() -> None:
     shape = (3, 20, 16)
     found = cost(GENOME, shape=shape, width=5, classes=2)
     model = nn.Sequential(build_bottom(GENOME, shape=shape, width=5), Head(5, 2))
-    assert found.parameters == parameter_count(model)
+    assert found.parameters == sum(p.numel() for p in model.parameters())
     assert found.bytes == sum(t.numel() * t.element_size() for t in model.state_dict().values())
     # By hand: two linear layers of 8 x 4; a 2 x 2 convolution that lands on 18 x 14.
     assert block_cost(Squeeze(2), (8, 20, 16), "group").macs == 64

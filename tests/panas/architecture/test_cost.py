@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from own_blocks import OWN
 from torch import nn
 
-from panas.architecture.cost import cost, cost_table, latency_ms
+from panas.architecture.cost import cost, cost_table
 from panas.architecture.genome import Genome
-from panas.architecture.network import Head, Norm, build_bottom, parameter_count
+from panas.architecture.network import Head, Norm, build_bottom
 from panas.architecture.space import SearchSpace, random_genome
 from panas.runtime.errors import BadInput
 
@@ -55,7 +55,7 @@ def test_closed_forms_match_the_module(
     bottom = build_bottom(genome, shape=shape, width=width, norm=norm)
     model = nn.Sequential(bottom, Head(width, classes))
     found = cost(genome, shape=shape, width=width, classes=classes, norm=norm)
-    assert found.parameters == parameter_count(model)
+    assert found.parameters == sum(p.numel() for p in model.parameters())
     assert found.bytes == sum(t.numel() * t.element_size() for t in model.state_dict().values())
     assert found.macs == counted_macs(model, shape)
 
@@ -84,7 +84,7 @@ def test_the_table_adds_up_and_has_the_shapes_of_the_network(
     for module, row in zip(bottom.blocks, rows, strict=False):
         x = module(x)
         assert row.out_shape == tuple(x.shape[1:])
-        assert row.parameters == parameter_count(module)
+        assert row.parameters == sum(p.numel() for p in module.parameters())
         assert row.bytes == sum(t.numel() * t.element_size() for t in module.state_dict().values())
     assert [row.out_shape for row in rows[-2:]] == [(5,), (3,)]
 
@@ -105,31 +105,3 @@ def test_too_many_pools_are_refused() -> None:
 def test_bad_sizes_are_refused() -> None:
     with pytest.raises(BadInput, match="at least 1"):
         cost(Genome.parse("c4k3"), shape=(1, 8, 8), width=0, classes=2)
-    with pytest.raises(BadInput, match="at least 1"):
-        latency_ms(nn.Identity(), (1, 8, 8), repeats=0)
-
-
-def test_latency_is_positive_and_leaves_the_modes_alone() -> None:
-    bottom = build_bottom(Genome.parse("c8k3-max"), shape=(1, 8, 8), width=4, norm="batch")
-    bottom.adapt.eval()
-    modes = [module.training for module in bottom.modules()]
-    state = {name: tensor.clone() for name, tensor in bottom.state_dict().items()}
-    assert latency_ms(bottom, (1, 8, 8), batch=2, repeats=3) > 0
-    assert [module.training for module in bottom.modules()] == modes
-    assert all(torch.equal(state[name], t) for name, t in bottom.state_dict().items())
-
-
-def test_latency_is_the_median_of_the_repeats() -> None:
-    calls = 0
-
-    class Slow(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            nonlocal calls
-            calls += 1
-            if calls == 4:  # one outlier of five, after two passes of warming up
-                for _ in range(200):
-                    torch.ones(200, 200) @ torch.ones(200, 200)
-            return x
-
-    assert latency_ms(Slow(), (1, 2, 2), repeats=5) < 5
-    assert calls == 7

@@ -17,7 +17,6 @@ from panas.architecture.network import (
     build_bottom,
     build_head,
     initialise,
-    parameter_count,
     simplex_etf,
 )
 from panas.architecture.space import SearchSpace, random_genome
@@ -151,7 +150,6 @@ def test_a_narrow_simplex_is_refused() -> None:
         build_head(3, 4, init="etf", generator=generator())
 
 
-def test_a_random_head_is_reproducible_and_counted() -> None:
+def test_a_random_head_is_reproducible() -> None:
     a, b = (build_head(6, 3, init="random", generator=generator()) for _ in range(2))
     assert torch.equal(a.linear.weight, b.linear.weight)
-    assert parameter_count(a) == 6 * 3 + 3

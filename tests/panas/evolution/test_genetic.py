@@ -358,14 +358,12 @@ def populations(journal: Journal) -> list[list[int]]:
 @pytest.mark.parametrize("size", [None, by_size], ids=["accuracy", "and size"])
 @pytest.mark.parametrize("prior", [None, ZeroCostScore(prior_score, 7)], ids=["no prior", "prior"])
 @pytest.mark.parametrize("screening", [1, 4])
-@pytest.mark.parametrize("inherit", [False, True])
 def test_records_add_up_to_the_history(
     size: Callable[[Genome], float] | None,
     prior: ZeroCostScore | None,
     screening: int,
-    inherit: bool,
 ) -> None:
-    config = replace(CONFIG, screening=screening, inherit=inherit)
+    config = replace(CONFIG, screening=screening)
     journal, fitness = Journal(None, {}), Curves()
     result = run(fitness, config=config, journal=journal, size=size, prior=prior)
     passes = 0

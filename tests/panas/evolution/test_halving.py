@@ -4,7 +4,7 @@ import itertools
 import math
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -155,7 +155,7 @@ def test_who_is_dropped(
             evaluator = fresh()
             for evaluation in found:
                 evaluator.remember(evaluation)
-        found += evaluator.evaluate(number, [genome(i) for i in generation], {})
+        found += evaluator.evaluate(number, [genome(i) for i in generation])
     for i, evaluation in enumerate(found):
         scores, dropped = fate[i]
         failed = not dropped and scores < rungs + 1
@@ -183,12 +183,12 @@ def test_without_halving_all_go_on_and_ties_go_on_together() -> None:
     same = [Candidate((0.5, 0.5), 1) for _ in range(6)]
     for keep in (0.01, 1.0):
         evaluator = Evaluator(in_turn(Table(same, (0.5,))), HalvingConfig(rungs=(0.5,), keep=keep))
-        assert all(e.trained for e in evaluator.evaluate(0, [genome(i) for i in range(6)], {}))
+        assert all(e.trained for e in evaluator.evaluate(0, [genome(i) for i in range(6)]))
 
 
 def evaluate(fitness: Fitness, genomes: list[Genome], **rules: float | bool) -> list[Evaluation]:
     evaluator = Evaluator(in_turn(fitness), HalvingConfig(**rules))  # type: ignore[arg-type]
-    return evaluator.evaluate(3, genomes, {})
+    return evaluator.evaluate(3, genomes)
 
 
 def moody(g: Genome) -> float:
@@ -292,55 +292,17 @@ def test_a_death_and_an_endless_training_in_workers_are_failures() -> None:
     dead = Genome((PoolBlock("avg"), ConvBlock(8, 3)))
     genomes = [genome(0), dead, genome(1), genome(2), dead]
     with Pool(2, one_that_dies) as pool:
-        found = Evaluator(pool.survive, HalvingConfig()).evaluate(0, genomes, {})
+        found = Evaluator(pool.survive, HalvingConfig()).evaluate(0, genomes)
     assert [e.failed for e in found] == [False, True, False, False, True]
     assert [e.fitness for e in found if not e.failed] == [plain(genome(i)) for i in range(3)]
     assert "died" in (found[1].error or "")
     with Pool(2, endless) as pool:
-        found = Evaluator(pool.survive, HalvingConfig(seconds=0.2)).evaluate(0, genomes[2:4], {})
+        found = Evaluator(pool.survive, HalvingConfig(seconds=0.2)).evaluate(0, genomes[2:4])
     assert [e.failed for e in found] == [False, True]
-
-
-class Inheriting:
-    """Staged: notes what each job was given."""
-
-    def __init__(self) -> None:
-        self.jobs: list[TrainingJob] = []
-
-    def advance(self, job: TrainingJob) -> Outcome:
-        self.jobs.append(job)
-        block = job.genome.blocks[0]
-        assert isinstance(block, ConvBlock)
-        score = math.nan if block.out_channels == 4 else 0.1 * block.out_channels
-        return Outcome(score, 1, f"{job.genome} at {job.share}".encode())
-
-
-@pytest.mark.parametrize("inherit", [True, False])
-def test_weights_of_who_was_trained_are_there_for_children(inherit: bool) -> None:
-    fitness = Inheriting()
-    rules = HalvingConfig(rungs=(0.5,), keep=0.5, inherit=inherit)
-    evaluator = Evaluator(in_turn(fitness), rules)
-    # The first is trained alone; of the others the worst is dropped, and the last one fails.
-    found = evaluator.evaluate(0, [genome(i) for i in (1, 0, 2, 3)], {})
-    assert [e.dropped for e in found] == [False, True, False, False]
-    assert all(job.keep == inherit and job.parent is None for job in fitness.jobs)
-    trained = {genome(i): f"c{i + 1}k3 at 1.0".encode() for i in (1, 2)}
-    assert evaluator.weights == (trained if inherit else {})
-    fitness.jobs.clear()
-    parents = {genome(5): genome(2), genome(6): genome(0), genome(7): genome(3)}
-    evaluator.evaluate(1, [genome(i) for i in (5, 6, 7, 8)], parents)
-    given_parents = {job.genome: job.parent for job in fitness.jobs}
-    assert given_parents == {
-        genome(5): (genome(2), trained[genome(2)]) if inherit else None,
-        genome(6): None,  # its parent was dropped
-        genome(7): None,  # its parent failed
-        genome(8): None,
-    }
 
 
 def test_results_are_in_the_order_of_the_genomes() -> None:
     numbers = [4, 1, 7, 1, 0]
     found = evaluate(plain, [genome(i) for i in numbers])
     assert [e.genome for e in found] == [str(genome(i)) for i in numbers]
-    nothing: Mapping[Genome, Genome] = {}
-    assert Evaluator(in_turn(plain), HalvingConfig()).evaluate(0, [], nothing) == []
+    assert Evaluator(in_turn(plain), HalvingConfig()).evaluate(0, []) == []

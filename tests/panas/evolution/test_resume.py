@@ -75,7 +75,6 @@ def search(
 
 VARIANTS: dict[str, tuple[EvolutionConfig, Fitness, Callable[[Genome], float] | None]] = {
     "default": (CONFIG, Curves(), None),
-    "inherit": (replace(CONFIG, inherit=True), Curves(), None),
     "the paper's": (EvolutionConfig.paper(population=4, generations=3), plain, None),
     "wheel with rungs": (replace(CONFIG, survival="roulette"), Curves(), None),
     "two objectives": (CONFIG, Curves(), width),
@@ -253,40 +252,38 @@ def deadly(at: int | None) -> Iterator[list[str]]:
         yield events
 
 
-def killed_search(path: Path, inherit: bool, workers: int, at: int | None) -> int:
+def killed_search(path: Path, workers: int, at: int | None) -> int:
     """Run the search in a process of its own; returns its exit code, or minus the signal."""
-    config = replace(SHORT, inherit=inherit)
     child = os.fork()
     if child == 0:
         code = 1
         try:
             with deadly(at):
-                search(path, TRAINING, config, workers=workers)
+                search(path, TRAINING, SHORT, workers=workers)
             code = 0
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def check_kills(folder: Path, workers: int, inherit: bool, moments: int) -> None:
+def check_kills(folder: Path, workers: int, moments: int) -> None:
     """Kill searches at random moments, go on with each, and compare it with the whole one."""
-    config = replace(SHORT, inherit=inherit)
     with deadly(None) as events:
-        whole = search(folder / "whole", TRAINING, config)
+        whole = search(folder / "whole", TRAINING, SHORT)
     content = (folder / "whole").read_bytes()
     if workers > 1:  # trainings are begun elsewhere
         events = [event for event in events if event != "training"]
     assert len(events) > 30
-    rng = np.random.default_rng([workers, inherit])
+    rng = np.random.default_rng([workers, 0])
     for number, at in enumerate(rng.choice(len(events), size=moments, replace=False)):
         path = folder / f"killed-{number}" / "log"
-        assert killed_search(path, inherit, workers, int(at)) == -signal.SIGKILL
+        assert killed_search(path, workers, int(at)) == -signal.SIGKILL
         if path.exists():
             assert path.read_bytes() != content or events[at:].count("rung") == 0
         second = int(rng.integers(0, len(events)))  # and perhaps once more
-        code = killed_search(path, inherit, workers if number % 3 == 0 else 1, second)
+        code = killed_search(path, workers if number % 3 == 0 else 1, second)
         assert code in (0, -signal.SIGKILL)
-        again = search(path, TRAINING, config)
+        again = search(path, TRAINING, SHORT)
         assert path.read_bytes() == content
         assert again == whole
 
@@ -296,22 +293,17 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_resume import check_kills
-check_kills(Path({folder!r}), {workers}, {inherit}, {moments})
+check_kills(Path({folder!r}), {workers}, {moments})
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("inherit", [False, True], ids=["fresh", "inherit"])
 @pytest.mark.parametrize(("workers", "moments"), [(1, 20), (2, 5)])
 @pytest.mark.timeout(1500)
-def test_a_search_killed_anywhere_goes_on(
-    tmp_path: Path, workers: int, moments: int, inherit: bool
-) -> None:
+def test_a_search_killed_anywhere_goes_on(tmp_path: Path, workers: int, moments: int) -> None:
     # In an interpreter of its own: it forks, which only a process without threads should.
     here = Path(__file__).resolve().parents[2] / "helpers"
-    code = DRIVER.format(
-        tests=str(here), folder=str(tmp_path), workers=workers, inherit=inherit, moments=moments
-    )
+    code = DRIVER.format(tests=str(here), folder=str(tmp_path), workers=workers, moments=moments)
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=here.parents[1],
@@ -324,10 +316,9 @@ def test_a_search_killed_anywhere_goes_on(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("inherit", [False, True], ids=["fresh", "inherit"])
 @pytest.mark.timeout(900)
-def test_eight_workers_write_what_one_writes(tmp_path: Path, inherit: bool) -> None:
-    config = replace(SHORT, inherit=inherit, generations=2)
+def test_eight_workers_write_what_one_writes(tmp_path: Path) -> None:
+    config = replace(SHORT, generations=2)
     one = search(tmp_path / "one", TRAINING, config)
     eight = search(tmp_path / "eight", TRAINING, config, workers=8)
     assert (tmp_path / "eight").read_bytes() == (tmp_path / "one").read_bytes()

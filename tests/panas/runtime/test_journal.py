@@ -42,9 +42,7 @@ def test_lines_come_back_as_they_were_written(tmp_path: Path) -> None:
 def test_without_a_path_lines_are_as_they_would_come_from_a_file() -> None:
     with open_journal(None, HEADER) as journal:
         journal.append({"scores": (0.1, 0.2)})
-        journal.attach({"weights": b"abc"})
         assert journal.lines == [{"scores": [0.1, 0.2]}]
-        assert journal.attachment() == {}
 
 
 @settings(max_examples=40, deadline=None)
@@ -153,40 +151,3 @@ def ask_another(path: Path) -> Any:
     answer = answers.get(timeout=60)
     process.join()
     return answer
-
-
-def test_what_is_attached_belongs_to_the_last_line(tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    with open_journal(path, HEADER) as journal:
-        assert journal.attachment() == {}
-        journal.attach({"a": b"\0\1\2", "b": b"old"})
-        assert journal.attachment() == {}  # its line is not there yet
-        journal.append(LINES[0])
-        assert journal.attachment() == {"a": b"\0\1\2", "b": b"old"}
-        journal.attach({"b": b"new"})
-        # A kill here: the line before still has its own.
-        assert journal.attachment() == {"a": b"\0\1\2", "b": b"old"}
-    with open_journal(path, HEADER) as journal:
-        assert journal.attachment() == {"a": b"\0\1\2", "b": b"old"}
-        journal.attach({"b": b"other"})  # in place of what the kill has left
-        journal.append(LINES[1])
-        assert journal.attachment() == {"b": b"other"}
-        assert len(attached(path)) == 1
-        journal.append({"generation": 2})
-        assert journal.attachment() == {}
-        assert attached(path) == []
-
-
-def test_a_damaged_attachment_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    with open_journal(path, HEADER) as journal:
-        journal.attach({"a": bytes(100)})
-        journal.append(LINES[0])
-        (file,) = attached(path)
-        file.write_bytes(file.read_bytes()[:-1] + b"\1")
-        with pytest.raises(BadInput, match="damaged"):
-            journal.attachment()
-
-
-def attached(path: Path) -> list[Path]:
-    return sorted(path.parent.glob("*.safetensors"))
