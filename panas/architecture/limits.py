@@ -107,7 +107,7 @@ class Limits:
         if min(self.width, self.classes) < 1:
             raise BadInput(
                 f"expected width and classes of at least 1, got {self.width} and {self.classes}; "
-                "take them from the blueprint"
+                "take them from the data"
             )
         for name in ("parameters", "macs", "bytes", "latency_ms"):
             value = getattr(self, name)

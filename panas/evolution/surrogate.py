@@ -118,7 +118,9 @@ class Predictor:
         self._X = (X - self._mean) / self._scale
         target = (y - self._offset) / self._spread
         fits = (self._fit(target, *p) for p in product(SCALES, NOISES, LINEAR))
-        _, self._how, self._factor, self._alpha, self._variance = max(fits, key=lambda fit: fit[0])
+        _, self._hyperparameters, self._factor, self._alpha, self._variance = max(
+            fits, key=lambda fit: fit[0]
+        )
 
     def predict(self, X: Features) -> tuple[Values, Values]:
         """Mean and standard deviation of the accuracy of other genomes."""
@@ -136,7 +138,7 @@ class Predictor:
         its like less uncertain, so that the next choice is another kind of genome.
         """
         mean, covariance = self._posterior(X)
-        noise = self._how[1] * self._variance * self._spread**2
+        noise = self._hyperparameters[1] * self._variance * self._spread**2
         chosen: list[int] = []
         for _ in range(min(count, len(X))):
             deviation = np.sqrt(np.maximum(np.diag(covariance), 1e-12))
@@ -150,7 +152,7 @@ class Predictor:
 
     def _posterior(self, X: Features) -> tuple[Values, Float[np.ndarray, "n n"]]:
         Z = (X - self._mean) / self._scale
-        scale, _, linear = self._how
+        scale, _, linear = self._hyperparameters
         cross = _kernel(Z, self._X, scale, linear)
         inner = solve_triangular(self._factor, cross.T, lower=True)
         covariance = (_kernel(Z, Z, scale, linear) - inner.T @ inner) * self._variance

@@ -61,7 +61,7 @@ def test_it_is_the_dense_formula_at_the_largest_evidence(seed: int) -> None:
     fits = {(s, e, v): dense(X, y, Z, s, e, v) for s in SCALES for e in NOISES for v in LINEAR}
     optimizer = max(fits, key=lambda p: fits[p][2])
     predictor = Predictor(X, y)
-    assert predictor._optimizer_config == (optimizer[0], optimizer[1], optimizer[2])
+    assert predictor._hyperparameters == (optimizer[0], optimizer[1], optimizer[2])
     mean, deviation = predictor.predict(Z)
     np.testing.assert_allclose(mean, fits[optimizer][0], rtol=1e-6)
     np.testing.assert_allclose(deviation, fits[optimizer][1], rtol=1e-6)
@@ -75,7 +75,7 @@ def test_the_evidence_picks_the_planted_scale() -> None:
         A = (X - X.mean(0)) / [*X[:, :3].std(0), 1]
         K = np.array([[kernel(a, b, scale, 0.0) for b in A] for a in A])
         y = np.linalg.cholesky(K + 0.01 * np.eye(40)) @ rng.normal(size=40)
-        picked[scale].append(Predictor(X, y)._optimizer_config[0])
+        picked[scale].append(Predictor(X, y)._hyperparameters[0])
     assert {scale: np.median(found) for scale, found in picked.items()} == {0.5: 0.5, 1.2: 1.2}
 
 
@@ -143,7 +143,7 @@ def test_a_batch_is_chosen_as_if_each_choice_had_come_true() -> None:
     X, y = planted(2)
     told, rest = (X[:12], y[:12]), X[12:]
     predictor = Predictor(*told)
-    scale, noise, linear = predictor._optimizer_config
+    scale, noise, linear = predictor._hyperparameters
     chosen = predictor.batch(rest, float(told[1].max()), 4)
     assert len(set(chosen)) == 4
     # The oracle adds each choice to the data, at its predicted value, with the kernel as it is.

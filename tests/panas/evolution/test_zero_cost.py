@@ -32,7 +32,7 @@ def test_a_proxy_is_a_function_of_its_arguments(name: str):
 
 @pytest.mark.parametrize("name", PROXIES)
 @pytest.mark.parametrize(
-    "blueprint",
+    "spec",
     [
         NetworkSpec(shape=(3, 9, 5), classes=2, width=8, norm="batch", unit=False),
         NetworkSpec(shape=(1, 1, 1), classes=1, width=4),
