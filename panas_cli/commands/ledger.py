@@ -15,7 +15,6 @@ from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import (
     ADD_OR_REMOVE,
     PostProcessing,
-    PrivateSelection,
     SampledGaussian,
     Unprotected,
     event_to_json,
@@ -187,21 +186,17 @@ def _names(subsets: list[str]) -> str:
 
 def _noise(entries: list[Entry]) -> str:
     events = [e.event for e in entries]
-    bare = [e.event if isinstance(e, PrivateSelection) else e for e in events]
-    sigmas = sorted({s for e in bare if (s := getattr(e, "noise_multiplier", None)) is not None})
+    sigmas = sorted({s for e in events if (s := getattr(e, "noise_multiplier", None)) is not None})
     parts = []
     if sigmas:
         parts.append("noise multiplier " + ", ".join(f"{s:.4g}" for s in sigmas))
-    sampled = [e for e in bare if isinstance(e, SampledGaussian)]
+    sampled = [e for e in events if isinstance(e, SampledGaussian)]
     if sampled:
         steps = sum(e.steps for e in sampled)
         parts.append(f"{steps} steps at q = {sampled[0].rate:.3g}")
-    flips = sorted({f for e in bare if (f := getattr(e, "flip", None)) is not None})
+    flips = sorted({f for e in events if (f := getattr(e, "flip", None)) is not None})
     if flips:
         parts.append("labels flipped with probability " + ", ".join(f"{f:.3g}" for f in flips))
-    chosen = [e for e in events if isinstance(e, PrivateSelection)]
-    if chosen:
-        parts.append(f"best of about {chosen[0].mean:g} candidates")
     return ", ".join(parts)
 
 

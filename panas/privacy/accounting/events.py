@@ -5,7 +5,6 @@ noise multiplier is the standard deviation of the noise over the L2 sensitivity 
 relation*, with one exception, DP-SGD, which is known by its clip (see `SampledGaussian`).
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -66,35 +65,11 @@ class PostProcessing:
 
 
 @dataclass(frozen=True)
-class PrivateSelection:
-    """The best of a random number of candidates, drawn independently of one another.
-
-    Each candidate, its score included, costs `count` times `event`. The number of candidates has
-    the given mean (at least 1) and shape: truncated negative binomial for a finite shape >= 0
-    (0 logarithmic, 1 geometric), Poisson for infinity. Only the winner may be seen by anyone.
-    Papernot and Steinke 2022.
-    """
-
-    event: Gaussian | SampledGaussian
-    count: int
-    mean: float
-    shape: float
-
-
-@dataclass(frozen=True)
 class Unprotected:
     """Something that leaves, or is chosen, without protection: epsilon is infinity."""
 
 
-Event = (
-    Gaussian
-    | SampledGaussian
-    | RandomizedResponse
-    | NoisyRows
-    | PostProcessing
-    | PrivateSelection
-    | Unprotected
-)
+Event = Gaussian | SampledGaussian | RandomizedResponse | NoisyRows | PostProcessing | Unprotected
 
 _KINDS: dict[str, type[Event]] = {
     "gaussian": Gaussian,
@@ -102,7 +77,6 @@ _KINDS: dict[str, type[Event]] = {
     "randomized-response": RandomizedResponse,
     "noisy-rows": NoisyRows,
     "post-processing": PostProcessing,
-    "private-selection": PrivateSelection,
     "unprotected": Unprotected,
 }
 
@@ -110,12 +84,7 @@ _KINDS: dict[str, type[Event]] = {
 def event_to_json(event: Event) -> dict[str, Any]:
     """A JSON-able description of an event; `event_from_json` reads it back."""
     kind = next(k for k, t in _KINDS.items() if isinstance(event, t))
-    record = {"kind": kind, **asdict(event)}
-    if isinstance(event, PrivateSelection):
-        # JSON has no infinity; `float` reads the word back.
-        shape = event.shape if math.isfinite(event.shape) else "infinity"
-        record |= {"event": event_to_json(event.event), "shape": shape}
-    return record
+    return {"kind": kind, **asdict(event)}
 
 
 def event_from_json(record: Mapping[str, Any]) -> Event:
@@ -126,7 +95,4 @@ def event_from_json(record: Mapping[str, Any]) -> Event:
 
     """
     fields = {k: v for k, v in record.items() if k != "kind"}
-    kind = _KINDS[record["kind"]]
-    if kind is PrivateSelection:
-        fields |= {"event": event_from_json(fields["event"]), "shape": float(fields["shape"])}
-    return kind(**fields)
+    return _KINDS[record["kind"]](**fields)

@@ -8,6 +8,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from opacus.accountants.analysis.prv import (
@@ -19,6 +20,10 @@ from opacus.accountants.analysis.prv import (
     compute_safe_domain_size,
     discretize,
 )
+
+from panas.privacy.accounting.closed_form import group_epsilon
+from panas.privacy.accounting.composition import Merged
+from panas.privacy.accounting.events import REPLACE, Relation
 
 LARGEST = 1 << 22
 """Points of the grid that are worth their memory; beyond, the bracket is made wider."""
@@ -93,3 +98,24 @@ def discrete_loss(steps: Sequence[tuple[float, float, int]], delta: float) -> Di
             pass  # such a grid cannot hold it; a coarser one may
         error *= 2
     return DiscreteLoss(None, math.inf, delta_error)
+
+
+@lru_cache(maxsize=256)
+def prv_epsilon(
+    merged: Merged, delta: float, relation: Relation, group: int
+) -> tuple[float, float, float]:
+    """Lower bound, estimate and upper bound of epsilon for Gaussian events.
+
+    Beyond one sample added or removed the upper bound is the general rule's, and the estimate too.
+    """
+    reach, pairs = group, merged.precision
+    if relation == REPLACE and merged.sampled:
+        # A replacement is two steps of one sample; a Gaussian's halfway point is Delta / 2 away.
+        reach, pairs = 2 * group, merged.precision / 4
+    full = [(1.0, pairs**-0.5, 1)] if pairs else []
+    loss = discrete_loss([*full, *merged.sampled], delta)
+    low, estimate, high = loss.bounds(delta)
+    if reach == 1:
+        return low, estimate, high
+    high = group_epsilon(loss.delta_above, delta, reach)
+    return low, high, high

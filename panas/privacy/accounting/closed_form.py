@@ -1,0 +1,71 @@
+"""Prices in closed form: one Gaussian exactly, DP-SGD by the central limit, groups by a rule."""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.stats import binom, norm
+
+from panas.privacy.accounting.composition import Merged
+from panas.privacy.accounting.events import REPLACE, Relation
+
+
+@lru_cache(maxsize=4096)
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Epsilon of one Gaussian mechanism of multiplier 1 / mu, in closed form.
+
+    Balle and Wang 2018, theorem 8. Infinity where epsilon would be above 1e11.
+    """
+    if not mu < 5e5:
+        return math.inf
+
+    def excess(e: float) -> float:
+        log_tail = e + float(norm.logcdf(-e / mu - mu / 2))
+        return float(norm.cdf(-e / mu + mu / 2)) - math.exp(log_tail) - delta
+
+    if excess(0.0) <= 0:
+        return 0.0
+    high = 1.0
+    while excess(high) > 0:
+        high *= 2
+    return float(brentq(excess, 0.0, high, xtol=1e-12))
+
+
+def gdp_epsilon(merged: Merged, delta: float, relation: Relation, group: int) -> float:
+    """Epsilon of Gaussian events by the central limit: an approximation, no bound.
+
+    mu^2 adds up; each step adds its chi-squared divergence, q^2 (e^(1/sigma^2) - 1) for one sample
+    and 4 q^2 sinh(1/sigma^2) where it is replaced. Dong, Roth and Su 2022.
+    """
+    mu2 = merged.precision * group**2
+    for q, sigma, steps in merged.sampled:
+        counts = np.arange(group + 1.0)
+        weights = binom.pmf(counts, group, q)
+        power = np.minimum(np.outer(counts, counts) / sigma**2, 700.0)
+        moved = np.sinh(power) * 4 if relation == REPLACE else np.expm1(power)
+        mu2 += steps * float(weights @ moved @ weights)
+    return gaussian_epsilon(math.sqrt(mu2), delta)
+
+
+def group_epsilon(delta_at: Callable[[float], float], delta: float, group: int) -> float:
+    """The general rule: (e, d)-DP for one sample is (k e, d (e^(ke) - 1) / (e^e - 1))-DP for k.
+
+    Every e whose right side is at most delta gives a bound; the search need not find the least.
+    """
+
+    def affords(e: float) -> bool:
+        d = delta_at(e)
+        growth = group * e + math.log(-math.expm1(-group * e)) - math.log(math.expm1(e))
+        return d <= 0 or math.log(d) + growth <= math.log(delta)
+
+    low, high = 0.0, 1e-4
+    while not affords(high):
+        low, high = high, 2 * high
+        if high > 500:
+            return math.inf
+    while high - low > 1e-4 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if affords(middle) else (middle, high)
+    return group * high
