@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.runs import finished
-from dprbft.config.schema import build_config
+from dprbft.config.files import build_config
 from dprbft.engines.inprocess import InProcess
 
 FIRST = {"population": 1, "generations": 0}

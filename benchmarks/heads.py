@@ -33,7 +33,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from dprbft.config.schema import RunConfig, build_config
+from dprbft.config.files import build_config
+from dprbft.config.schema import RunConfig
 from dprbft.heads import aggregate, to_broadcast, to_head
 from dprbft.messages import Broadcast, Release
 from dprbft.simulation.federation import load_federation
@@ -87,17 +88,12 @@ def bottoms(config: RunConfig) -> tuple[list[Trained], Broadcast]:
     """The trained clients of a seed, and the head that they were trained against."""
     federation, seed = load_federation(config), config.seed
     public = shrink(federation.public)
-    t = config.training
+    warm = config.training.warm
     spec = NetworkSpec(shape=public.shape, classes=federation.classes, width=config.network.width)
-    warm = OptimizerConfig(
-        learning_rate=t.warm_learning_rate,
-        optimiser="adam",
-        decay="cosine",
-        batch_size=t.warm_batch_size,
-        epochs=t.warm_epochs,
-    )
     # DP-SGD's default learning rate is for clipped gradients; without clipping it wrecks them.
-    longer = replace(warm, epochs=ROUNDS * t.epochs, train_head=spec.head_moves)
+    longer = replace(
+        warm, epochs=ROUNDS * config.training.optimizer.epochs, train_head=spec.head_moves
+    )
     found = []
     for client in federation.clients:
         rng = stream(seed, "client", client.id, "benchmark")

@@ -17,7 +17,6 @@ import threading
 import time
 from pathlib import Path
 
-from panas.api import SHORT
 from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
 from panas.data.load import load
@@ -28,7 +27,7 @@ from panas.evolution.site_search import prior_of
 from panas.runtime.journal import open_journal
 from panas.runtime.seeds import stream
 from panas.training.evaluate import accuracy
-from panas.training.sgd import OptimizerConfig
+from panas.training.sgd import SHORT, OptimizerConfig
 
 TRAIN, VALIDATION, TEST = 500, 100, 100
 

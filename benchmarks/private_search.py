@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 from benchmarks.runs import finished
-from dprbft.config.schema import build_config
+from dprbft.config.files import build_config
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import search_file, tune_file
 from panas.runtime.store import read_json

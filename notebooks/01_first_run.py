@@ -28,7 +28,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from attacks.audit.run import audit_run
-from dprbft.config.schema import build_config
+from dprbft.config.files import build_config
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import ledger_file, rounds_file, search_file
 from dprbft.run.stages import prepare, search_stage, train_stage, tune_stage

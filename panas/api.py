@@ -36,12 +36,7 @@ from panas.runtime.seeds import one_thread, stream
 from panas.runtime.store import write_bytes, write_json
 from panas.training.checkpoint import save_network
 from panas.training.evaluate import accuracy
-from panas.training.sgd import OptimizerConfig
-
-SHORT = OptimizerConfig(
-    optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=8
-)
-"""The training that gives a genome its fitness."""
+from panas.training.sgd import SHORT, OptimizerConfig
 
 
 @dataclass(frozen=True)

@@ -37,15 +37,10 @@ from panas.runtime.store import read_json, write_bytes, write_json
 from panas.training.checkpoint import load_network, save_network
 from panas.training.dp_sgd import fit_private
 from panas.training.evaluate import accuracy
-from panas.training.sgd import OptimizerConfig
+from panas.training.sgd import WARM, OptimizerConfig
 from panas.tuning.objective import tune_settings, warm_started
 from panas.tuning.space import DPSGDSettings, TuningSpace
 from panas.tuning.trial import TrialRecord, TuningConfig, TuningResult
-
-WARM = OptimizerConfig(
-    optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=30
-)
-"""The training on public samples that comes before a private one."""
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,12 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from dprbft.config.schema import RunConfig, build_config, default_workers, read_toml
+from dprbft.config.files import build_config, read_toml
+from dprbft.config.schema import RunConfig
 from dprbft.run.stages import prepare
 from panas.data.torchvision_sets import NAMES
 from panas.runtime.errors import BadInput
+from panas.runtime.pool import default_workers
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from dprbft.config.schema import load_config
+from dprbft.config.files import load_config
 from dprbft.run.summary import summarise
 from panas.runtime.store import read_json
 

@@ -10,7 +10,7 @@ from benchmarks.make_tables import all_genomes, table_space
 from benchmarks.rivals import ALGORITHMS, OURS
 from benchmarks.search import cost_ratio, holm, interval, worse_than
 from benchmarks.tabular import Meter, MeteredFitness, Problem, Spent, at
-from dprbft.config.schema import build_config, read_toml
+from dprbft.config.files import build_config, read_toml
 from panas.architecture.genome import Genome
 from panas.architecture.space import SearchSpace, random_genome
 from panas.evolution.halving import ResumableFitness, TrainingJob
@@ -166,6 +166,7 @@ def test_random_genomes_of_the_table_are_in_it():
 
 def test_the_cifar10_experiment_is_the_papers():
     config = build_config(read_toml(Path(benchmarks.__file__).parent / "search_cifar10.toml"))
-    assert (config.search.population, config.search.generations) == (10, 20)
-    assert (config.search.rungs, config.search.screening, config.search.cache) == ((), 1, False)
+    assert (config.search.evolution.population, config.search.evolution.generations) == (10, 20)
+    e = config.search.evolution
+    assert (e.rungs, e.screening, e.cache) == ((), 1, False)
     assert config.data.limit * config.data.search_fraction == 700

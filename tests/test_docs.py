@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dprbft.config.schema import Search
+from dprbft.config.files import build_config
 from panas.evolution.records import EvolutionConfig
 from panas.runtime.store import read_json
 from panas.tuning.trial import TuningConfig
@@ -38,7 +38,7 @@ class Pictures:
 
 def test_searching_names_the_defaults_of_python_and_of_the_command_line():
     text = (ROOT / "docs/searching.md").read_text()
-    python, shell = EvolutionConfig(), Search()
+    python, shell = EvolutionConfig(), build_config().search.evolution
     for name in ("seeding", "offspring", "screening", "survival"):
         assert f"| `{name}` | {getattr(python, name)} |" in text
     savings = {f.name for f in fields(python)} - {"population", "generations"}

@@ -37,7 +37,8 @@ from attacks.inference.membership import GenomeTrainer, query_of
 from attacks.reconstruction.suite import Tell, attack_release
 from attacks.threats.knowledge import SHADOW, LeakedPairs, Shadow, WhiteBox, shadow
 from attacks.threats.observation import MIN_PUBLIC, Observation
-from dprbft.config.schema import RunConfig, load_config
+from dprbft.config.files import load_config
+from dprbft.config.schema import RunConfig
 from dprbft.messages import Release
 from dprbft.paths import model_file, release_file
 from dprbft.simulation.federation import ClientData, Federation, load_federation

@@ -18,7 +18,7 @@ from attacks.audit.evidence import sent
 from attacks.audit.resume import AuditCheckpoint, Audited, digest
 from attacks.audit.verdict import MARGIN
 from attacks.reconstruction.suite import Tell
-from dprbft.config.schema import load_config
+from dprbft.config.files import load_config
 from dprbft.paths import (
     audit_file,
     audit_pictures,

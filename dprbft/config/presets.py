@@ -1,13 +1,23 @@
-"""What each preset changes of the defaults in `dprbft.config.schema`.
+"""What `sound` changes of the defaults in `dprbft.config.schema`, and other presets of `sound`.
 
-`sound` is the defaults themselves. `demo` is smaller. `paper` follows section IV-A of the DPFNAS
-publication, with the decisions that it leaves open taken as its authors would most likely have.
+`demo` is smaller. `paper` follows section IV-A of the DPFNAS publication, with the decisions that
+it leaves open taken as its authors would most likely have.
 """
 
 from typing import Any
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "sound": {},
+    "sound": {
+        "search": {"population": 6, "generations": 3, "max_blocks": 6, "widths": [16, 32, 64]},
+        "tuning": {
+            "trials": 8,
+            "initial": 4,
+            "learning_rate": [0.02, 2.0],
+            "clip": [0.1, 4.0],
+            "batch_sizes": [32, 64, 128],
+        },
+        "training": {"epochs": 3, "learning_rate": 0.5},
+    },
     "demo": {
         "search": {"population": 4, "generations": 1, "epochs": 4, "max_blocks": 4},
         "tuning": {"trials": 4, "initial": 3},
@@ -43,7 +53,7 @@ PRESETS: dict[str, dict[str, Any]] = {
             "learning_rate": [0.0001, 0.1],
             "clip": [0.1, 10.0],
         },
-        "training": {"epochs": 30, "learning_rate": 0.01, "batch_size": 64},
+        "training": {"epochs": 30, "learning_rate": 0.01},
         "federation": {
             "clients": 10,
             "partition": "classes",
@@ -61,4 +71,3 @@ PRESETS: dict[str, dict[str, Any]] = {
         },
     },
 }
-"""What each preset changes of the defaults. `paper` follows section IV-A of the publication."""

@@ -112,14 +112,9 @@ def server_round(
     rng: np.random.Generator,
 ) -> Broadcast:
     """Step 4: the new shared head; the old one if nobody released anything."""
-    f = config.federation
     if not releases:
         return replace(previous, round=round)
-    optimizer = OptimizerConfig(
-        learning_rate=f.server_learning_rate,
-        batch_size=f.server_batch_size,
-        epochs=f.server_epochs,
-    )
+    optimizer = config.federation.server
     return aggregate(releases, previous, round=round, optimizer=optimizer, rng=rng)
 
 

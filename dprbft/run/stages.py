@@ -11,8 +11,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from dprbft.config.files import load_config, save_config
 from dprbft.config.participation import participants
-from dprbft.config.schema import RunConfig, load_config, save_config
+from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.events import Listener
 from dprbft.paths import (
@@ -299,4 +300,4 @@ def reports(config: RunConfig, clients: int) -> dict[str, int]:
 
 def last_generation(config: RunConfig) -> int:
     """Number of the last generation of each search; a random one has the first alone."""
-    return config.search.generations if config.search.algorithm == "genetic" else 0
+    return config.search.evolution.generations if config.search.algorithm == "genetic" else 0

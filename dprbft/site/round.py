@@ -48,12 +48,12 @@ def train_locally(
 
 def _optimizer(client: Client, state: State) -> OptimizerConfig:
     """What the site's settings and the configuration say of local training."""
-    training, settings = client.config.training, state.settings
-    return OptimizerConfig(
+    optimizer, settings = client.config.training.optimizer, state.settings
+    return replace(
+        optimizer,
         learning_rate=settings.learning_rate,
-        momentum=training.momentum,
         batch_size=settings.batch_size,
-        epochs=settings.epochs or training.epochs,
+        epochs=settings.epochs or optimizer.epochs,
         train_head=client.train_head,
     )
 

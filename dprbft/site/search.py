@@ -31,10 +31,9 @@ from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.journal import Journal, open_journal
 from panas.runtime.seeds import stream, torch_generator
 from panas.runtime.store import read_json, write_json
-from panas.training.sgd import OptimizerConfig
 from panas.tuning.objective import tune_settings
-from panas.tuning.space import DPSGDSettings, TuningSpace
-from panas.tuning.trial import TuningConfig, TuningResult
+from panas.tuning.space import DPSGDSettings
+from panas.tuning.trial import TuningResult
 
 
 def check(config: RunConfig, federation: Federation) -> None:
@@ -48,9 +47,6 @@ def check(config: RunConfig, federation: Federation) -> None:
     spec.head(torch_generator(stream(config.seed, "head")))
     space = _space(config, spec, None)
     random_genome(space, stream(config.seed, "check"))
-    _tuning_space(config)
-    _evolution(config)
-    _tuning(config)
     least = MIN_SEARCH.get(config.privacy.search, 0)
     for client in federation.clients:
         if len(client.search) < least:
@@ -70,7 +66,7 @@ def search(task: Task) -> dict[str, Any]:
     histogram = _histogram(client, task.run)
     log = search_log(task.run, client.id)
     with open_journal(log, {"search": c.privacy.search, "client": client.id}) as journal:
-        space, config = _space(c, b, task.run), _evolution(c)
+        space, config = _space(c, b, task.run), c.search.evolution
         record = _search(task, client, space, config, histogram, journal)
     best = record.best
     price = cost(best, shape=b.shape, width=b.width, classes=b.classes, norm=b.norm)
@@ -118,7 +114,7 @@ def _search(
         spec=client.spec,
         space=space,
         config=config,
-        optimizer=_short(c),
+        optimizer=c.search.optimizer,
         seed=c.seed,
         client=client.id,
         device=client.device,
@@ -129,48 +125,11 @@ def _search(
     )
 
 
-def _evolution(config: RunConfig) -> EvolutionConfig:
-    s = config.search
-    return EvolutionConfig(
-        population=s.population,
-        generations=s.generations,
-        crossover=s.crossover,
-        mutation=s.mutation,
-        cache=s.cache,
-        survival=s.survival,
-        rungs=s.rungs,
-        keep=s.keep,
-        seeding=s.seeding,
-        initial=s.initial,
-        offspring=s.offspring,
-        screening=s.screening,
-        seconds=s.seconds,
-    )
-
-
-def _short(config: RunConfig) -> OptimizerConfig:
-    s = config.search
-    return OptimizerConfig(
-        learning_rate=s.learning_rate,
-        optimiser=s.optimiser,
-        decay=s.decay,
-        batch_size=s.batch_size,
-        epochs=s.epochs,
-    )
-
-
 def _space(config: RunConfig, spec: NetworkSpec, run: Path | None) -> SearchSpace:
     """The space with its limits; without a run, as if every latency were allowed."""
     s = config.search
-    free = SearchSpace(
-        shape=spec.shape,
-        min_blocks=s.min_blocks,
-        max_blocks=s.max_blocks,
-        widths=s.widths,
-        kernels=s.kernels,
-    )
     return limited(
-        free,
+        s.space(spec.shape),
         spec,
         parameters=s.max_parameters,
         macs=s.max_macs,
@@ -178,24 +137,6 @@ def _space(config: RunConfig, spec: NetworkSpec, run: Path | None) -> SearchSpac
         latency_ms=s.max_latency_ms if run else None,
         table=latency_file(run) if run else None,
     )
-
-
-def _tuning_space(config: RunConfig) -> TuningSpace:
-    t = config.tuning
-    return TuningSpace(
-        learning_rate=t.learning_rate,
-        clip=t.clip,
-        noise_factor=t.noise_factor,
-        batch_sizes=t.batch_sizes,
-        epochs=t.epochs,
-    )
-
-
-def _tuning(config: RunConfig) -> TuningConfig:
-    """How long to tune; of no consequence where there are no trials."""
-    t = config.tuning
-    trials = max(1, t.trials)
-    return TuningConfig(initial=min(t.initial, trials), trials=trials, parallel=t.parallel)
 
 
 def _histogram(client: Client, run: Path) -> list[float] | None:
@@ -249,10 +190,10 @@ def tune(task: Task) -> dict[str, Any]:
     c = client.config
     found = read_json(search_file(task.run, client.id))
     fixed = DPSGDSettings(
-        learning_rate=c.training.learning_rate,
+        learning_rate=c.training.optimizer.learning_rate,
         noise_multiplier=c.training.noise_multiplier or LEAST_NOISE,
         clip=c.training.clip,
-        batch_size=c.training.batch_size,
+        batch_size=c.training.optimizer.batch_size,
     )
     kept: dict[str, Any] = {
         "client": client.id,
@@ -283,12 +224,12 @@ def _tune(task: Task, client: Client, found: dict[str, Any], journal: Journal) -
         _search_data(client, found["histogram"]),
         Genome.parse(found["genome"]),
         spec=client.spec,
-        space=_tuning_space(c),
-        config=_tuning(c),
+        space=c.tuning.space,
+        config=c.tuning.config,
         budget=client.budget,
         schedule=client.schedule(),
         warm=client.warm,
-        momentum=c.training.momentum,
+        momentum=c.training.optimizer.momentum,
         train_head=client.train_head,
         seed=c.seed,
         client=client.id,

@@ -33,7 +33,7 @@ def planned_trials(client: Client) -> int:
     if c.privacy.search == "data-free":
         return 0
     tunes = client.budget.private and c.training.noise_multiplier is None
-    return c.tuning.trials if tunes and rounds_of(c, client.id) else 0
+    return c.tuning.config.trials if tunes and rounds_of(c, client.id) else 0
 
 
 @dataclass(frozen=True)

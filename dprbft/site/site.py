@@ -52,16 +52,8 @@ class Client:
     @property
     def warm(self) -> OptimizerConfig | None:
         """How it warms up on public samples; None if it does not."""
-        t = self.config.training
-        if self.config.federation.warm_start == "none":
-            return None
-        return OptimizerConfig(
-            learning_rate=t.warm_learning_rate,
-            optimiser="adam",
-            decay="cosine",
-            batch_size=t.warm_batch_size,
-            epochs=t.warm_epochs,
-        )
+        c = self.config
+        return None if c.federation.warm_start == "none" else c.training.warm
 
     def schedule(self) -> TrainingSchedule:
         """Everything that it will charge to its budget from now on, if it starts from the top."""
@@ -69,7 +61,7 @@ class Client:
         releases = rounds if self.releases and p.release in ("moments", "class_sums") else 0
         return TrainingSchedule(
             samples=len(self.data.train),
-            epochs=self.config.training.epochs,
+            epochs=self.config.training.optimizer.epochs,
             rounds=rounds,
             releases=releases,
             release_share=p.release_share,

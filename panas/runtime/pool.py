@@ -31,6 +31,12 @@ C = TypeVar("C")
 T = TypeVar("T")
 R = TypeVar("R")
 
+
+def default_workers() -> int:
+    """As many worker processes as this process may use cores."""
+    return len(os.sched_getaffinity(0))
+
+
 LIFE = 60.0
 """Seconds after which worker processes make room for new ones, between two calls.
 

@@ -44,6 +44,29 @@ class OptimizerConfig:
     decay: Literal["none", "cosine"] = "none"
     train_head: bool = True
 
+    def __post_init__(self) -> None:
+        if not 0 < self.learning_rate < math.inf or not 0 <= self.momentum < 1:
+            raise BadInput(
+                "expected learning_rate finite and above 0 and momentum in [0, 1), got "
+                f"{self.learning_rate} and {self.momentum}; fix them"
+            )
+        if self.batch_size < 1 or self.epochs < 0:
+            raise BadInput(
+                "expected batch_size of at least 1 and epochs of at least 0, got "
+                f"{self.batch_size} and {self.epochs}; raise them"
+            )
+
+
+SHORT = OptimizerConfig(
+    optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=8
+)
+"""The training that gives a genome its fitness."""
+
+WARM = OptimizerConfig(
+    optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=30
+)
+"""The training on public samples that comes before a private one."""
+
 
 def make_optimizer(
     parameters: list[nn.Parameter], config: OptimizerConfig

@@ -127,6 +127,8 @@ def tune(
         BadInput: if every trial that was trained failed, or the journal is another search's.
 
     """
+    if not config.trials:
+        raise BadInput("expected at least 1 trial to tune by, got 0; raise trials")
     root = int(rng.integers(2**63))
     known = list(journal.lines) if journal else []
     if any(line["stream"] != root for line in known):
@@ -164,15 +166,15 @@ def _propose(
 ) -> list[Proposal]:
     """The trials of one batch, by what came of those before it."""
     refused = any(t.status == "over budget" for t in trials[-config.parallel :])
-    guided = numbers.stop > config.initial and not refused
+    guided = numbers.stop > config.first and not refused
     surrogate = _fit(problem, trials) if guided else None
     proposals: list[Proposal] = []
     for number in numbers:
         rng = np.random.default_rng((root, number))
         setting: DPSGDSettings | None = None
         by: Proposer = "random"
-        if number < config.initial:
-            setting = problem.setting(design(config.initial, root)[number])
+        if number < config.first:
+            setting = problem.setting(design(config.first, root)[number])
         elif surrogate is not None:
             pending = [p.setting for p in proposals]
             setting, by = _improve(problem, surrogate, trials, pending, rng), "ei"

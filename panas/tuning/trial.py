@@ -37,17 +37,23 @@ class TuningConfig:
     """Length of the search."""
 
     initial: int = 5
-    """Trials spread evenly over the space before the surrogate guides, at least 1."""
+    """Trials spread evenly over the space before the surrogate guides, at least 1, at most all."""
     trials: int = 30
-    """All trials, the initial ones and refused ones included, at least 1."""
+    """All trials, the initial ones and refused ones included; 0 tunes nothing."""
     parallel: int = 1
     """Trials proposed at once, at least 1; the outcome depends on it, and on no worker."""
 
     def __post_init__(self) -> None:
-        if min(self.initial, self.trials, self.parallel) < 1:
+        if min(self.initial, self.parallel) < 1 or self.trials < 0:
             raise BadInput(
-                f"expected initial, trials and parallel of at least 1, got {self}; raise them"
+                "expected initial and parallel of at least 1 and trials of at least 0, got "
+                f"{self}; raise them"
             )
+
+    @property
+    def first(self) -> int:
+        """Trials before the surrogate guides."""
+        return min(self.initial, self.trials)
 
 
 @dataclass(frozen=True)

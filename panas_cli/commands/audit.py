@@ -12,9 +12,10 @@ import typer
 
 from attacks.audit.external_model import MEMBERSHIP, audit_model
 from attacks.audit.run import audit_run
-from dprbft.config.schema import default_workers, load_config
+from dprbft.config.files import load_config
 from dprbft.run.stages import timed
 from panas.runtime.errors import BadInput
+from panas.runtime.pool import default_workers
 from panas_cli.output import print_json, print_text, show_audit, show_model_audit
 from panas_cli.progress import Display
 

@@ -50,7 +50,7 @@ def _stages(job: Job) -> None:
                 search_stage(*where, progress=display.generations(last_generation(config)))
             if not is_done(job.run, "tune"):
                 display.stage("tune", totals["tune"])
-                tune_stage(*where, progress=display.trials(config.tuning.trials))
+                tune_stage(*where, progress=display.trials(config.tuning.config.trials))
             if not is_done(job.run, "train"):
                 display.stage("train", totals["train"])
                 train_stage(*where[:-1], display.event)

@@ -21,7 +21,7 @@ def tune(request: Request, client: Clients = None) -> None:
             job.device,
             display.report,
             ids,
-            progress=display.trials(job.config.tuning.trials),
+            progress=display.trials(job.config.tuning.config.trials),
         )
     found = [read_json(tune_file(job.run, i)) for i in ids]
     if job.json:

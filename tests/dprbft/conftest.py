@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from dprbft.config.schema import RunConfig, build_config
+from dprbft.config.files import build_config
+from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.run.stages import prepare, search_stage, train_stage, tune_stage
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from dprbft.config.schema import load_config
+from dprbft.config.files import load_config
 from dprbft.messages import Release
 from dprbft.paths import release_file, rounds_file
 from panas.runtime.store import read_json, write_bytes

@@ -17,7 +17,8 @@ from attacks.reconstruction.metrics import ReconstructionScore
 from attacks.reconstruction.suite import attack_release
 from attacks.threats.knowledge import WhiteBox
 from attacks.threats.observation import Observation
-from dprbft.config.schema import RunConfig, build_config, save_config
+from dprbft.config.files import build_config, save_config
+from dprbft.config.schema import RunConfig
 from dprbft.messages import Release
 from dprbft.paths import release_file, rounds_file
 from dprbft.simulation.federation import load_federation

@@ -28,7 +28,7 @@ from attacks.epsilon.mechanism import (
     gaussian_score,
     lower_bound,
 )
-from dprbft.config.schema import build_config
+from dprbft.config.files import build_config
 from dprbft.methods import dprbft
 from dprbft.site.site import Client, build_client
 from dprbft.site.state import State, weights

@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dprbft.config.files import build_config
 from dprbft.config.participation import participants, rounds_of
-from dprbft.config.schema import build_config
 
 
 @settings(max_examples=40, deadline=None)

@@ -7,16 +7,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from dprbft.config.files import build_config, load_config, read_toml, save_config
 from dprbft.config.presets import PRESETS
-from dprbft.config.schema import (
-    RunConfig,
-    build_config,
-    default_workers,
-    load_config,
-    read_toml,
-    save_config,
-)
+from dprbft.config.schema import RunConfig
 from panas.runtime.errors import BadInput
+from panas.runtime.pool import default_workers
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -51,7 +46,7 @@ def test_later_layers_win_over_earlier_ones_and_over_the_preset():
         {"federation": {"rounds": 7}},
     )
     assert (config.federation.rounds, config.federation.clients) == (7, 3)
-    assert config.search.population == PRESETS["demo"]["search"]["population"]
+    assert config.search.evolution.population == PRESETS["demo"]["search"]["population"]
 
 
 def test_presets_themselves_are_not_changed_by_a_merge():
@@ -62,7 +57,7 @@ def test_presets_themselves_are_not_changed_by_a_merge():
 
 def test_a_configuration_cannot_be_changed():
     with pytest.raises(ValidationError):
-        build_config().search.population = 3
+        build_config().network.width = 3
 
 
 @pytest.mark.parametrize(
@@ -72,10 +67,18 @@ def test_a_configuration_cannot_be_changed():
         ({"sarch": {}}, "sarch"),
         ({"search": {"popluation": 3}}, "search.popluation"),
         ({"search": 3}, "search"),
-        ({"search": {"population": 0}}, "search.population"),
-        ({"search": {"population": 1}}, "search.population"),
-        ({"search": {"mutation": 1.5}}, "search.mutation"),
-        ({"training": {"learning_rate": math.inf}}, "training.learning_rate"),
+        ({"search": {"evolution": {"population": 3}}}, "evolution"),
+        ({"search": {"momentum": 0.5}}, "search.momentum"),
+        ({"search": {"population": "many"}}, "search.population"),
+        ({"search": {"population": 0}}, "search: expected generations >= 0 and a population"),
+        ({"search": {"population": 1}}, "search: expected generations >= 0 and a population"),
+        ({"search": {"mutation": 1.5}}, "search: expected crossover and mutation"),
+        ({"search": {"epochs": 0}}, "search.epochs"),
+        ({"search": {"max_blocks": 0}}, "search.max_blocks"),
+        ({"tuning": {"batch_sizes": "few"}}, "tuning.batch_sizes"),
+        ({"training": {"learning_rate": math.inf}}, "training: expected learning_rate"),
+        ({"training": {"warm_learning_rate": 0}}, "training.warm_*: expected learning_rate"),
+        ({"training": {"warm_batch_size": "few"}}, "training.warm_batch_size"),
         ({"training": {"noise_multiplier": 0.0}}, "training.noise_multiplier"),
         ({"federation": {"participation": 0.0}}, "federation.participation"),
         ({"federation": {"partition": "fair"}}, "federation.partition"),

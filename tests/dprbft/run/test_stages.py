@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from dprbft.config.files import build_config, load_config
 from dprbft.config.participation import participants
-from dprbft.config.schema import RunConfig, build_config, load_config
+from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import search_file, tune_file
 from dprbft.run import stages
@@ -308,7 +309,7 @@ def test_tuning_that_fits_nothing_leaves_the_settings_and_says_so(
     carry(tmp_path / "r", config, stages="st")
     tuned = read_json(tune_file(tmp_path / "r", 0))
     assert "raise --epsilon" in tuned["refused"]
-    assert tuned["setting"]["learning_rate"] == config.training.learning_rate
+    assert tuned["setting"]["learning_rate"] == config.training.optimizer.learning_rate
 
 
 def test_the_participants_of_the_first_round_are_not_all_by_accident():

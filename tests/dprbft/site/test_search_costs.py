@@ -146,7 +146,7 @@ def test_without_data_the_settings_are_kept(tiny: Callable[..., RunConfig], tmp_
     searched(config, tmp_path / "r")
     tuned = read_json(tune_file(tmp_path / "r", 0))
     assert tuned["trials"] == []
-    assert tuned["setting"]["learning_rate"] == config.training.learning_rate
+    assert tuned["setting"]["learning_rate"] == config.training.optimizer.learning_rate
 
 
 def test_a_random_search_looks_at_as_many_genomes_and_breeds_none(

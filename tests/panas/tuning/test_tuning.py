@@ -680,7 +680,7 @@ def test_bad_spaces_are_refused(fields: dict[str, Any]) -> None:
         TuningSpace(**fields)
 
 
-@pytest.mark.parametrize("fields", [{"trials": 0}, {"initial": 0}, {"parallel": 0}])
+@pytest.mark.parametrize("fields", [{"trials": -1}, {"initial": 0}, {"parallel": 0}])
 def test_bad_configs_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match="at least 1"):
         TuningConfig(**fields)

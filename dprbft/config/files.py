@@ -1,0 +1,98 @@
+"""Configurations from presets, files and options, and back into a run's config.toml."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import ValidationError
+
+from dprbft.config.presets import PRESETS
+from dprbft.config.schema import RunConfig
+from dprbft.config.section import Section
+from panas.runtime.errors import BadInput
+from panas.runtime.store import write_bytes
+
+
+def build_config(*layers: dict[str, Any]) -> RunConfig:
+    """A configuration from nested dictionaries, later ones over earlier ones, over the preset.
+
+    Raises:
+        BadInput: one line that names the key, what it expects and what came.
+
+    """
+    merged = _merge(*layers)
+    preset = merged.get("preset", "sound")
+    if preset not in PRESETS:
+        raise BadInput(f"expected a preset of {', '.join(PRESETS)}, got {preset!r}")
+    try:
+        return RunConfig.model_validate(_merge(PRESETS["sound"], PRESETS[preset], merged))
+    except ValidationError as e:
+        raise BadInput(_first_error(e)) from e
+
+
+def _merge(*layers: dict[str, Any]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            below = merged.get(key)
+            both = isinstance(below, dict) and isinstance(value, dict)
+            merged[key] = _merge(below, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+def _first_error(e: ValidationError) -> str:
+    error = e.errors()[0]
+    key = _key(error["loc"])
+    if error["type"] == "extra_forbidden":
+        return (
+            f"expected a known configuration key, got {key!r}; the config.toml of any run lists "
+            "them all"
+        )
+    message = error["msg"].removeprefix("Value error, ").replace("Input should be", "to be")
+    if message.startswith("expected"):  # by a dataclass of the domain
+        return f"{key}: {message}"
+    if not key:
+        return f"expected {message}"
+    return f"expected {key} {message}, got {error['input']!r:.100}; change it"
+
+
+def _key(place: tuple[int | str, ...]) -> str:
+    """The key as a user writes it, for a place in the configuration's models."""
+    # pydantic also names the member of a union that did not fit.
+    section, *rest = (str(p) for p in place or ("",) if not str(p).startswith("tuple["))
+    model = RunConfig.model_fields[section].annotation if rest else None
+    if isinstance(model, type) and issubclass(model, Section):
+        for name, names in model.flat():
+            if rest[0] == name:
+                prefix = next(key.removesuffix(field) for key, field in names.items())
+                rest = [prefix + rest[1], *rest[2:]] if rest[1:] else [f"{prefix}*"]
+                break
+    return ".".join((section, *rest)).removesuffix(".*")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The nested dictionary of a TOML file.
+
+    Raises:
+        BadInput: if it is missing or no TOML.
+
+    """
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as e:
+        raise BadInput(f"expected a configuration file at {path}, got none; check the path") from e
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise BadInput(f"expected TOML in {path}, got a file that does not parse: {e}") from e
+
+
+def load_config(run: Path) -> RunConfig:
+    """The configuration that a run directory was made with."""
+    if not (run / "config.toml").is_file():
+        raise BadInput(f"expected a run directory with a config.toml at {run}, found none")
+    return build_config(read_toml(run / "config.toml"))
+
+
+def save_config(run: Path, config: RunConfig) -> None:
+    """Write a run's whole configuration to its directory."""
+    write_bytes(run / "config.toml", tomli_w.dumps(config.model_dump(exclude_none=True)).encode())

@@ -1,0 +1,72 @@
+"""A section of the configuration: plain keys, among them those of the domain's own dataclasses.
+
+A field annotated `Annotated[EvolutionConfig, Flat()]` holds an `EvolutionConfig`, whose fields are
+written as keys of the section: `search.population`, not `search.evolution.population`. So a
+setting has one type and one default, those of the dataclass that its user takes.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    model_serializer,
+    model_validator,
+)
+
+
+@dataclass(frozen=True)
+class Flat:
+    """Marks a dataclass whose fields are keys of the section.
+
+    Attributes:
+        prefix: of these keys.
+        only: the fields that are keys, the others keep their defaults; () for all.
+
+    """
+
+    prefix: str = ""
+    only: tuple[str, ...] = ()
+
+
+class Section(BaseModel):
+    """A frozen group of settings; unknown keys are refused."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", ser_json_inf_nan="strings", arbitrary_types_allowed=True
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, keys: Any) -> Any:
+        """Put the keys of each dataclass together, over its defaults."""
+        if not isinstance(keys, dict):
+            return keys
+        gathered = dict(keys)
+        for name, names in cls.flat():
+            if isinstance(gathered.get(name), dict):
+                raise ValueError(f"expected no table {name!r}, got one; write its keys without it")
+            given = {field: gathered.pop(key) for key, field in names.items() if key in gathered}
+            if given:
+                gathered[name] = asdict(cls.model_fields[name].default) | given
+        return gathered
+
+    @model_serializer(mode="wrap")
+    def _spread(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """Write the fields of each dataclass as keys of the section."""
+        spread = handler(self)
+        for name, names in self.flat():
+            values = spread.pop(name)
+            spread |= {key: values[field] for key, field in names.items() if field in values}
+        return spread
+
+    @classmethod
+    def flat(cls) -> Iterator[tuple[str, dict[str, str]]]:
+        """Each dataclass's name in the section, and its fields by their keys."""
+        for name, info in cls.model_fields.items():
+            for mark in info.metadata:
+                if isinstance(mark, Flat):
+                    names = mark.only or tuple(f.name for f in fields(info.default))
+                    yield name, {mark.prefix + field: field for field in names}
