@@ -247,6 +247,7 @@ def _save(folder: Path, found: TuneResult, genome: Genome, spec: NetworkSpec) ->
 def _read(folder: Path, test: Samples, blocks: tuple[BlockType, ...]) -> TuneResult:
     """A tuning that was finished before."""
     record = read_json(folder / "best.json")
-    bottom, head, _ = load_network(folder / "network.safetensors", blocks)
-    setting, right = DPSGDSettings(**record["setting"]), accuracy(bottom, head, test)
-    return TuneResult(setting, bottom, head, right, record["epsilon"], None)
+    saved = load_network(folder / "network.safetensors", blocks)
+    setting = DPSGDSettings(**record["setting"])
+    right = accuracy(saved.bottom, saved.head, test)
+    return TuneResult(setting, saved.bottom, saved.head, right, record["epsilon"], None)

@@ -232,9 +232,9 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[dict[str, Any] | None, d
     if few or not path.is_file():
         return None, {}
     job.tell(f"client {client.id}: membership")
-    bottom, head, about = load_network(path)
+    saved = load_network(path)
     found = audit_network(
-        query_of(nn.Sequential(bottom, head)),
+        query_of(nn.Sequential(saved.bottom, saved.head)),
         client.train,
         client.test,
         rng=stream(job.config.seed, "audit", "network", client.id),
@@ -242,7 +242,7 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[dict[str, Any] | None, d
         delta=job.config.privacy.delta,
         public=public if len(public) >= MIN_PUBLIC else None,
         train=GenomeTrainer(
-            genome=Genome.parse(about["genome"]),
+            genome=saved.genome,
             spec=spec_of(job.config, job.federation),
             optimizer=_shadowing(job),
         ),

@@ -99,16 +99,16 @@ def load_release(
         release = Release.from_bytes(content, width=width, classes=classes)
     except BadInput as e:
         raise BadInput(f"{path}: {e}; restore it, or train the run again") from e
-    bottom, _, about = load_network(last_model_file(run, client.id))
+    saved = load_network(last_model_file(run, client.id))
     if release.client != client.id:
         raise BadInput(
             f"expected the release of client {client.id}, got one of client {release.client}; "
             "train the run again"
         )
-    if (tuple(about["shape"]), about["width"]) != (federation.shape, width):
+    if (saved.spec.shape, saved.spec.width) != (federation.shape, width):
         raise BadInput(
             f"expected a network for images {federation.shape} and width {width} of client "
-            f"{client.id}, got {tuple(about['shape'])} and {about['width']}; train the run again"
+            f"{client.id}, got {saved.spec.shape} and {saved.spec.width}; train the run again"
         )
     whose = {
         "raw_rows": (client.train, f"training samples of client {client.id}"),
@@ -121,7 +121,7 @@ def load_release(
                 f"expected {release.kind.replace('_', ' ')} of the {len(samples)} {of}, got "
                 f"{len(y)} rows of other labels; audit with the data it trained on"
             )
-    return release, bottom, Genome.parse(about["genome"])
+    return release, saved.bottom, saved.genome
 
 
 def epsilons(run: Path) -> dict[int, float]:

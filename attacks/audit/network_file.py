@@ -110,13 +110,13 @@ def _load(
             f"expected a network saved by panas at {model}, got another safetensors file, which "
             "holds no architecture; export the network with torch.export.save"
         )
-    bottom, head, about = load_network(model)
-    if tuple(about["shape"]) != shape:
+    saved = load_network(model)
+    if saved.spec.shape != shape:
         raise BadInput(
-            f"expected images {tuple(about['shape'])} for {model.name}, got {shape}; "
+            f"expected images {saved.spec.shape} for {model.name}, got {shape}; "
             "give the data that it was trained on"
         )
-    return nn.Sequential(bottom, head).eval(), Genome.parse(about["genome"])
+    return nn.Sequential(saved.bottom, saved.head).eval(), saved.genome
 
 
 @contextmanager

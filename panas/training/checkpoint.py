@@ -1,13 +1,14 @@
 """One trained network as a file: weights in safetensors, and all it takes to build it again."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from panas.architecture.blocks import BlockType
 from panas.architecture.genome import Genome
-from panas.architecture.network import Bottom, Head, NetworkSpec, build_bottom
+from panas.architecture.network import Bottom, Head, NetworkSpec
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, write_tensors
 
@@ -37,10 +38,19 @@ def save_network(
     write_tensors(path, tensors, {"network": json.dumps(about)})
 
 
-def load_network(
-    path: Path, blocks: Sequence[BlockType] = ()
-) -> tuple[Bottom, Head, dict[str, Any]]:
-    """Read what `save_network` wrote: bottom and head in evaluation mode, and its description.
+@dataclass(frozen=True)
+class SavedNetwork:
+    """A network as its file holds it; bottom and head are in evaluation mode."""
+
+    bottom: Bottom
+    head: Head
+    genome: Genome
+    spec: NetworkSpec
+    notes: Mapping[str, Any]
+
+
+def load_network(path: Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork:
+    """Read what `save_network` wrote.
 
     Args:
         path: the file.
@@ -54,16 +64,17 @@ def load_network(
     if "network" not in metadata:
         raise BadInput(f"expected a network saved by panas at {path}, got another safetensors file")
     about = json.loads(metadata["network"])
-    bottom = build_bottom(
-        Genome.parse(about["genome"], blocks),
+    spec = NetworkSpec(
         shape=tuple(about["shape"]),
+        classes=about["classes"],
         width=about["width"],
         norm=about["norm"],
         unit=about["unit"],
     )
-    head = Head(about["width"], about["classes"])
+    genome = Genome.parse(about["genome"], blocks)
+    bottom, head = spec.bottom(genome), Head(spec.width, spec.classes)
     for prefix, module in (("bottom.", bottom), ("head.", head)):
         module.load_state_dict(
             {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
         )
-    return bottom.eval(), head.eval(), about
+    return SavedNetwork(bottom.eval(), head.eval(), genome, spec, about["notes"])

@@ -331,8 +331,8 @@ def test_without_privacy_if_that_is_said(
     card = cli("ledger", out).out
     assert "trained without noise" in card
     assert tomllib.loads((out / "config.toml").read_text())["privacy"]["epsilon"] == float("inf")
-    (_, _, about) = load_network(out / "models" / "client-000.safetensors")
-    assert about["norm"] == "batch"
+    saved = load_network(out / "models" / "client-000.safetensors")
+    assert saved.spec.norm == "batch"
 
 
 def test_help_names_every_command(cli: Callable):

@@ -266,8 +266,8 @@ def test_a_budget_that_runs_out_in_a_later_round_keeps_the_round_before(
     assert 1 <= whole == summary["rounds"] < 100
     for account in accounts(run):
         assert account.spent() <= account.budget.epsilon
-        _, _, about = load_network(run / "models" / f"client-{account.client:03d}-last.safetensors")
-        assert about["notes"]["round"] == whole
+        saved = load_network(run / "models" / f"client-{account.client:03d}-last.safetensors")
+        assert saved.notes["round"] == whole
     before = lines(run)
     again = cli("run", "--out", run, "--resume", "--workers", 1)
     assert again.code == 3

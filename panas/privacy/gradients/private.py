@@ -3,14 +3,12 @@
     g = (sum_i clip(g_i, C) + sigma C N(0, I)) / (q n)
 
 The divisor is the public expected batch size, never the realised one, and an empty batch is noise
-alone: both are needed for the accounting to hold. Per-sample gradients are those of
-`panas.privacy.gradients.per_sample`. A batch is worked off in chunks, so that memory does not grow
-with it, and padded to a multiple of STEP samples whose gradients are masked, so that only a few
-shapes ever occur (torch keeps a kernel for each on a CPU; on a GPU a graph can be captured for
-each).
+alone: both are needed for the accounting to hold. A batch is worked off in chunks, so that
+memory does not grow with it, padded to a multiple of STEP samples whose gradients are masked, so
+that few shapes occur (torch keeps a kernel for each).
 
-Clip and noise are written here rather than taken from Opacus's optimiser because that one draws
-from torch's CPU generator, whose 32-bit seed can be guessed (`panas.privacy.noise`).
+Opacus's optimiser is not used, because it draws from torch's CPU generator, whose 32-bit seed can
+be guessed (`panas.privacy.noise`).
 Source: Abadi et al. 2016, algorithm 1.
 """
 
@@ -60,7 +58,7 @@ class ClipAndNoise:
 
 
 class PrivateGradient:
-    """Puts private gradients into the `.grad` of a model's trainable parameters.
+    """Sets the `.grad` of a model's trainable parameters to the private gradient of a batch.
 
     Args:
         model: any network that maps (b, ...) to (b, ...) and does not mix samples.
@@ -104,13 +102,14 @@ class PrivateGradient:
         self,
         x: Shaped[Tensor, "b ..."],
         y: Shaped[Tensor, "b ..."],
-        how: ClipAndNoise,
+        mechanism: ClipAndNoise,
         noise: NoiseSource,
     ) -> None:
         """Set every trainable parameter's `.grad` to the private gradient of one batch."""
-        total = self._clipped_sum(x, y, how.clip)
-        draw = how.noise_multiplier * how.clip * noise.normal(len(total)).to(total.device)
-        private = ((total.double() + draw) / how.batch_size).to(total)
+        total = self._clipped_sum(x, y, mechanism.clip)
+        scale = mechanism.noise_multiplier * mechanism.clip
+        draw = scale * noise.normal(len(total)).to(total.device)
+        private = ((total.double() + draw) / mechanism.batch_size).to(total)
         for p, g in zip(self._parameters, self._shaped(private), strict=True):
             p.grad = g
 
@@ -120,7 +119,7 @@ class PrivateGradient:
         total = torch.zeros(sum(p.numel() for p in self._parameters)).to(first)
         if not len(y):
             return total
-        self.chunk = self.chunk or self._rehearse(x, y)
+        self.chunk = self.chunk or self._chunk_size(x, y)
         chunks = -(-len(y) // self.chunk)
         for part in torch.arange(len(y), device=x.device).tensor_split(chunks):
             padded = torch.cat([part, part.new_zeros(-len(part) % STEP)])
@@ -138,8 +137,8 @@ class PrivateGradient:
         parts = flat.split([p.numel() for p in self._parameters])
         return [part.view_as(p) for part, p in zip(parts, self._parameters, strict=True)]
 
-    def _rehearse(self, x: Tensor, y: Tensor) -> int:
-        """How many samples to take at once, found on noise; refuses what no clip could bound."""
+    def _chunk_size(self, x: Tensor, y: Tensor) -> int:
+        """Samples of a chunk, measured on noise; refuses what no clip could bound."""
         targets = torch.zeros(3, *y.shape[1:], dtype=y.dtype, device=y.device)
         generator = torch.Generator().manual_seed(0)
         noise = torch.randn(3, *x.shape[1:], generator=generator)

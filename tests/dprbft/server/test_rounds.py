@@ -41,10 +41,10 @@ def check_whole(run: Path, config: RunConfig) -> None:
     federation = load_federation(config)
     for account, data in zip(accounts(run), federation.clients, strict=True):
         assert account.spent_protected() <= account.budget.epsilon
-        bottom, head, about = load_network(model_file(run, data.id))
+        saved = load_network(model_file(run, data.id))
         kept = load_states(run, f.clients)[data.id].kept
-        assert about["notes"] == {"client": data.id, "round": kept.round}
-        assert accuracy(bottom, head, data.test) == kept.accuracy
+        assert saved.notes == {"client": data.id, "round": kept.round}
+        assert accuracy(saved.bottom, saved.head, data.test) == kept.accuracy
         load_network(last_model_file(run, data.id))
         took_part = any(data.id in c for c in participants(config))
         sends = took_part and f.method != "local" and config.privacy.release != "none"
@@ -269,9 +269,9 @@ def test_a_budget_that_runs_out_keeps_the_models_of_the_last_whole_round(
     last = len(lines)
     for account, data in zip(accounts(run), load_federation(config).clients, strict=True):
         assert account.spent() <= account.budget.epsilon
-        bottom, _, about = load_network(last_model_file(run, data.id))
-        assert about["notes"]["round"] == last
-        assert all(bool(torch.isfinite(p).all()) for p in bottom.parameters())
+        saved = load_network(last_model_file(run, data.id))
+        assert saved.notes["round"] == last
+        assert all(bool(torch.isfinite(p).all()) for p in saved.bottom.parameters())
     before = (run / "ledger.jsonl").read_bytes()
     with pytest.raises(BudgetExhausted):
         carry(run, config)

@@ -29,12 +29,12 @@ def test_round_trip(tmp_path: Path, norm: Norm, unit: bool) -> None:
     path = tmp_path / "models" / "client.safetensors"
     notes = {"client": 3, "round": None}
     save_network(path, bottom, head, genome=GENOME, spec=replace(SPEC, norm=norm), notes=notes)
-    again, top, about = load_network(path)
-    assert not again.training
-    assert torch.equal(top(again(x)), head(bottom.eval()(x)))
-    assert about["genome"] == str(GENOME)
-    assert about["notes"] == notes
-    assert (about["width"], about["classes"], about["unit"]) == (6, 4, unit)
+    saved = load_network(path)
+    assert not saved.bottom.training
+    assert torch.equal(saved.head(saved.bottom(x)), head(bottom.eval()(x)))
+    assert saved.genome == GENOME
+    assert saved.notes == notes
+    assert saved.spec == replace(SPEC, norm=norm, unit=unit)
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
