@@ -47,13 +47,13 @@ def promise(run: Path, release: Release) -> ClaimedNoise:
         return ClaimedNoise(release.noise_multiplier, fault)
     event = entry.event
     m = getattr(event, "noise_multiplier", None)
-    if (entry.client, entry.round) != (release.client, release.round):
-        fault = f"its receipt is that of client {entry.client} in round {entry.round}"
+    if (entry.client, entry.charge.round) != (release.client, release.round):
+        fault = f"its receipt is that of client {entry.client} in round {entry.charge.round}"
         return ClaimedNoise(m, fault)
     # Equal noise on something else is another promise: its sensitivity may be larger.
     fits = isinstance(event, (CHARGED_AS[release.kind], Unprotected))
-    if entry.mechanism != release.kind or not fits:
-        fault = f"its receipt is for {entry.mechanism}, which does not cover {release.kind}"
+    if entry.charge.mechanism != release.kind or not fits:
+        fault = f"its receipt is for {entry.charge.mechanism}, which does not cover {release.kind}"
         return ClaimedNoise(None, fault)
     if m is not None and m != release.noise_multiplier:
         fault = f"it says of itself {_terms(release.noise_multiplier)}"

@@ -47,7 +47,7 @@ def current_plan(client: Client, state: State) -> Plan | None:
         )
         noise = max(plan.noise_multiplier, setting.noise_multiplier)
         plan = tighten_release_noise(replace(plan, noise_multiplier=noise), client.budget, before)
-        accounted = sum(e.phase == "search" for e in _protected(client))
+        accounted = sum(e.charge.phase == "search" for e in _protected(client))
     if plan is None:
         m = None
         if schedule.releases:
@@ -79,5 +79,7 @@ def searched(client: Client) -> list[Event]:
     """What the search has charged to the client's training samples."""
     entries = client.ledger.account(client.id).entries_on("train")
     return [
-        e.event for e in entries if e.phase == "search" and not isinstance(e.event, Unprotected)
+        e.event
+        for e in entries
+        if e.charge.phase == "search" and not isinstance(e.event, Unprotected)
     ]

@@ -91,13 +91,13 @@ def _card(account: Account, group: int) -> dict[str, Any]:
     card: dict[str, Any] = {
         "mechanisms": [
             {
-                "subset": es[0].subset,
-                "phase": es[0].phase,
-                "mechanism": es[0].mechanism,
-                "recipient": es[0].recipient,
+                "subset": es[0].charge.subset,
+                "phase": es[0].charge.phase,
+                "mechanism": es[0].charge.mechanism,
+                "recipient": es[0].charge.recipient,
                 "times": len(es),
                 "reserved": sum(not e.finished for e in es),
-                "sensitivity": sorted({x for e in es if (x := e.record["sensitivity"]) is not None})
+                "sensitivity": sorted({x for e in es if (x := e.charge.sensitivity) is not None})
                 or None,  # where nothing bounds it
                 "epsilon": _number(account.price(e.event for e in es)),
                 "event": event_to_json(es[-1].event),
@@ -120,9 +120,10 @@ def _for_group(account: Account, group: int) -> float:
 def _groups(account: Account) -> Iterator[list[Entry]]:
     """Charges of the same mechanism on the same subset, in order of phase."""
     for phase in ("search", "training", "release"):
-        entries = [e for e in account.entries if e.phase == phase]
-        for key in dict.fromkeys((e.subset, e.mechanism, e.recipient) for e in entries):
-            yield [e for e in entries if (e.subset, e.mechanism, e.recipient) == key]
+        entries = [e for e in account.entries if e.charge.phase == phase]
+        keys = [(e.charge.subset, e.charge.mechanism, e.charge.recipient) for e in entries]
+        for key in dict.fromkeys(keys):
+            yield [e for e, own in zip(entries, keys, strict=True) if own == key]
 
 
 def _text(account: Account, row: dict[str, Any]) -> Iterator[str]:
@@ -158,7 +159,7 @@ def _text(account: Account, row: dict[str, Any]) -> Iterator[str]:
         yield _wrapped(f"    {each}{_price(*dearest)}", 6)
     if row["reserved"]:
         yield _wrapped(f"  {row['reserved']} reserved, not finished: counted as spent", 4)
-    times = [e.record["time"] for e in account.entries]
+    times = [e.time for e in account.entries]
     if times:
         first, last = (
             datetime.fromtimestamp(t).isoformat(" ", "minutes") for t in (min(times), max(times))
@@ -168,7 +169,7 @@ def _text(account: Account, row: dict[str, Any]) -> Iterator[str]:
 
 def _price(entries: list[Entry], facts: dict[str, Any]) -> str:
     if not facts["covered"]:
-        why = UNPROTECTED.get(entries[0].mechanism, "nothing bounds what it tells")
+        why = UNPROTECTED.get(entries[0].charge.mechanism, "nothing bounds what it tells")
         return f"epsilon = infinity, NOT COVERED: {why}"
     if all(isinstance(e.event, PostProcessing) for e in entries):
         return "epsilon = 0: read public samples and what was charged already, nothing else"

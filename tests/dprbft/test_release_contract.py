@@ -80,12 +80,12 @@ def test_a_release_becomes_the_next_head(ledger: Ledger, kind: Kind) -> None:
 def test_the_account_holds_what_left_and_nothing_else(ledger: Ledger, kind: Kind) -> None:
     ids = [released(ledger, kind, round=r).receipt.id for r in (1, 2)]
     account = ledger.account(0)
-    assert [(e.id, e.event, e.phase, e.round) for e in account.entries] == [
+    assert [(e.id, e.event, e.charge.phase, e.charge.round) for e in account.entries] == [
         (ids[0], EVENTS[kind], "release", 1),
         (ids[1], EVENTS[kind], "release", 2),
     ]
     assert all(e.finished for e in account.entries)
-    assert account.entries[0].record["sensitivity"] == sensitivity(kind, account.relation)
+    assert account.entries[0].charge.sensitivity == sensitivity(kind, account.relation)
     assert account.spent() == pytest.approx(epsilon_of([EVENTS[kind]] * 2, BUDGET))
     free = {"public_rows": 0.0, "raw_rows": math.inf}
     assert account.spent() == free.get(kind, account.spent())

@@ -64,36 +64,43 @@ class Charge:
             "round": self.round,
         }
 
+    @classmethod
+    def from_json(cls, r: Mapping[str, Any]) -> "Charge":
+        """The charge that a line of the ledger describes; KeyError or the like if it is none."""
+        return cls(
+            event=event_from_json(r["event"]),
+            phase=r["phase"],
+            mechanism=r["mechanism"],
+            recipient=r["recipient"],
+            sensitivity=r["sensitivity"],
+            subset=r["subset"],
+            round=r["round"],
+        )
+
 
 @dataclass(frozen=True)
 class Entry:
-    """One charge as it stands in the ledger; `finished` if its end was noted."""
+    """A charge as it stands in the ledger.
+
+    Attributes:
+        id: of its receipt.
+        client: whose samples it concerns.
+        time: when it was charged, in seconds since 1970.
+        charge: what was charged.
+        finished: whether its end was noted.
+
+    """
 
     id: str
     client: int
-    phase: Phase
-    mechanism: str
-    event: Event
-    recipient: str
-    round: int | None
-    record: Mapping[str, Any]
-    subset: str = "train"
+    time: float
+    charge: Charge
     finished: bool = False
 
-    @classmethod
-    def from_json(cls, r: Mapping[str, Any]) -> "Entry":
-        """The charge that a line of the ledger describes; KeyError or the like if it is none."""
-        return cls(
-            r["id"],
-            r["client"],
-            r["phase"],
-            r["mechanism"],
-            event_from_json(r["event"]),
-            r["recipient"],
-            r["round"],
-            r,
-            r["subset"],
-        )
+    @property
+    def event(self) -> Event:
+        """What was charged, for the accounting."""
+        return self.charge.event
 
 
 @dataclass(frozen=True)
@@ -141,7 +148,7 @@ class Account:
 
     def events(self, phase: Phase | None = None) -> list[Event]:
         """The events of one phase, or of all, on any subset."""
-        return [e.event for e in self.entries if phase in (None, e.phase)]
+        return [e.event for e in self.entries if phase in (None, e.charge.phase)]
 
     def protected(self) -> list[Event]:
         """All events that have a finite price, on any subset."""
@@ -149,7 +156,9 @@ class Account:
 
     def entries_on(self, subset: str) -> list[Entry]:
         """The charges that concern every sample of a subset: on itself, or on what holds it."""
-        return [e for e in self.entries if e.subset == subset or within(subset, e.subset)]
+        return [
+            e for e in self.entries if e.charge.subset == subset or within(subset, e.charge.subset)
+        ]
 
     def events_on(self, subset: str) -> list[Event]:
         """The events with a finite price that concern every sample of a subset.
@@ -182,7 +191,9 @@ class Account:
 
     def spent_on(self, subset: str, phase: Phase | None = None) -> float:
         """Epsilon of one phase, or of everything, for one subset without parts."""
-        return self.price(e.event for e in self.entries_on(subset) if phase in (None, e.phase))
+        return self.price(
+            e.event for e in self.entries_on(subset) if phase in (None, e.charge.phase)
+        )
 
     def spent_protected(self) -> float:
         """Epsilon of everything that has a finite price, worst subset: what the budget bounds."""

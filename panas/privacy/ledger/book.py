@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from panas.privacy.ledger.account import UNIT, Account, Entry
+from panas.privacy.ledger.account import UNIT, Account, Charge, Entry
 from panas.privacy.ledger.chain import VERSION, Chain
 from panas.runtime.errors import BadInput
 
@@ -58,7 +58,7 @@ class Book:
             elif r["kind"] == "charge":
                 entries = self.entries[r["client"]]
                 self.places[r["id"]] = (r["client"], len(entries))
-                entries.append(Entry.from_json(r))
+                entries.append(Entry(r["id"], r["client"], r["time"], Charge.from_json(r)))
             elif r["kind"] == "commit":
                 client, place = self.places[r["id"]]
                 entries = self.entries[client]

@@ -66,7 +66,7 @@ def test_a_method_keeps_the_protocol(name: str, tiny: Callable[..., RunConfig], 
     # Only appended to, and everything that was touched is charged.
     assert client.ledger.path.read_bytes().startswith(lines)
     entries = client.ledger.account(0).entries
-    assert [e.phase for e in entries] == ["training"] + ["release"] * (message is not None)
+    assert [e.charge.phase for e in entries] == ["training"] + ["release"] * (message is not None)
     assert client.ledger.account(0).spent() <= client.budget.epsilon
     assert trained.charges == len(entries)
     assert trained.plan.rounds == 0

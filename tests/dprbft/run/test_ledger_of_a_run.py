@@ -27,7 +27,7 @@ def accounts(run: Path) -> list[Account]:
 
 
 def rounds_charged(account: Account) -> list[int | None]:
-    return [e.round for e in account.entries if e.phase != "search"]
+    return [e.charge.round for e in account.entries if e.charge.phase != "search"]
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.4])

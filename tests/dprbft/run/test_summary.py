@@ -61,7 +61,9 @@ def test_the_summary_has_every_field_of_the_contract(
         saved = load_network(run / "models" / f"client-{data.id:03d}.safetensors")
         assert c["accuracy"]["selected"] == accuracy(saved.bottom, saved.head, data.test)
         assert c["accuracy"]["best"] >= c["accuracy"]["selected"]
-        held = [sum(p.numel() for p in module.parameters()) for module in (saved.bottom, saved.head)]
+        held = [
+            sum(p.numel() for p in module.parameters()) for module in (saved.bottom, saved.head)
+        ]
         assert 0 <= c["parameters"] - held[0] <= held[1]
     mean = sum(c["accuracy"]["selected"] for c in summary["clients"]) / 2
     assert summary["accuracy"]["mean"] == pytest.approx(mean)

@@ -110,9 +110,7 @@ def test_the_noise_is_the_sensitivity_times_the_charged_multiplier(
     else:
         torch.testing.assert_close(out.arrays["counts"], torch.tensor([s, s + 1, s]))
     assert ledger.account(0).events() == [Gaussian(2.5)]
-    assert ledger.account(0).entries[0].record["sensitivity"] == sensitivity(
-        kind, "add-or-remove-one"
-    )
+    assert ledger.account(0).entries[0].charge.sensitivity == sensitivity(kind, "add-or-remove-one")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -272,7 +270,7 @@ def test_rows_without_noise_are_exact(ledger: Ledger, kind: Kind) -> None:
     assert torch.equal(out.arrays["z"], z)
     assert torch.equal(out.arrays["y"], y)
     known = {"raw_rows": None, "public_rows": 0.0}[kind]
-    assert ledger.account(0).entries[0].record["sensitivity"] == known
+    assert ledger.account(0).entries[0].charge.sensitivity == known
 
 
 def test_the_histogram_is_the_counts_with_noise_of_sensitivity_one(ledger: Ledger) -> None:
@@ -284,7 +282,11 @@ def test_the_histogram_is_the_counts_with_noise_of_sensitivity_one(ledger: Ledge
         )
         assert counts.tolist() == [1, 0, 3, 0]
     first, second = ledger.account(0).entries
-    assert (first.phase, first.event, first.record["sensitivity"]) == ("search", Gaussian(4.0), 1.0)
+    assert (first.charge.phase, first.event, first.charge.sensitivity) == (
+        "search",
+        Gaussian(4.0),
+        1.0,
+    )
     assert second.event == Unprotected()
 
 
@@ -308,7 +310,7 @@ def test_the_histogram_has_the_noise_of_its_relation(
     assert found == pytest.approx(delta, rel=0.06)
     assert histogram_ratio(ledger, HalfNoise(), client) != pytest.approx(delta, rel=0.06)
     entry = ledger.account(client).entries[0]
-    assert entry.record["sensitivity"] == pytest.approx(delta)
+    assert entry.charge.sensitivity == pytest.approx(delta)
     assert entry.event == Gaussian(20.0)
 
 
