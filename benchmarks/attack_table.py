@@ -36,14 +36,14 @@ from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.load import load
 from panas.data.samples import Samples
-from panas.privacy.accounting.events import PostProcessing, Unprotected
+from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
-from panas.privacy.release.gate import ReleaseEvent, release
-from panas.privacy.release.mechanisms import Kind
+from panas.privacy.release.gate import ReleaseRequest, release
+from panas.privacy.release.kind import event_of, is_noised, kind_named
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.dp_sgd import fit_private
@@ -58,9 +58,9 @@ DECODER_EPOCHS = 20
 DELTA = 1e-5
 
 EPSILONS = (math.inf, 50.0, 5.0, 0.5)
-ROWS: tuple[tuple[Kind, float], ...] = (
-    *(("raw_rows", e) for e in EPSILONS),  # type: ignore[misc]
-    *(("moments", e) for e in (math.inf, 50.0, 8.0, 5.0, 0.5)),  # type: ignore[misc]
+ROWS: tuple[tuple[str, float], ...] = (
+    *(("raw_rows", e) for e in EPSILONS),
+    *(("moments", e) for e in (math.inf, 50.0, 8.0, 5.0, 0.5)),
     ("class_sums", 8.0),
     ("public_rows", 8.0),
 )
@@ -86,19 +86,19 @@ def samples_of(dataset: str, root: str) -> tuple[Samples, Samples]:
     return source.private, source.public
 
 
-def planned(kind: Kind, epsilon: float, samples: int) -> Plan | None:
+def planned(kind: str, epsilon: float, samples: int) -> Plan | None:
     """Training and release for the whole epsilon; None without privacy."""
     if math.isinf(epsilon):
         return None
-    releases = int(kind in ("moments", "class_sums"))
+    releases = int(is_noised(kind_named(kind)))
     schedule = TrainingSchedule(samples=samples, epochs=EPOCHS, releases=releases)
     return calibrate(Budget(epsilon, DELTA), schedule, batch_size=BATCH, clip=CLIP)
 
 
-def trained(kind: Kind, plan: Plan | None, private: Samples) -> Bottom:
+def trained(kind: str, plan: Plan | None, private: Samples) -> Bottom:
     """The client's bottom after its training."""
     spec = NetworkSpec(
-        shape=private.shape, classes=private.classes, width=WIDTH, unit=kind != "raw_rows"
+        shape=private.shape, classes=private.classes, width=WIDTH, unit=kind_named(kind).UNIT
     )
     rng = stream(0, "network")
     bottom, head = (
@@ -116,13 +116,15 @@ def trained(kind: Kind, plan: Plan | None, private: Samples) -> Bottom:
     return bottom
 
 
-def released(kind: Kind, plan: Plan | None, bottom: Bottom, rows_of: Samples) -> Release:
+def released(kind: str, plan: Plan | None, bottom: Bottom, rows_of: Samples) -> Release:
     """The client's message, charged to a ledger of its own."""
-    event: ReleaseEvent = Unprotected()
-    if kind == "public_rows":
-        event = PostProcessing()
-    elif kind != "raw_rows" and plan is not None:
-        event = plan.release_event
+    request = ReleaseRequest(
+        kind=kind,
+        event=event_of(kind_named(kind), plan.release_noise) if plan else Unprotected(),
+        client=0,
+        round=1,
+        classes=rows_of.classes,
+    )
 
     def rows() -> tuple[Tensor, Tensor]:
         return represent(bottom, rows_of), rows_of.y
@@ -130,20 +132,11 @@ def released(kind: Kind, plan: Plan | None, bottom: Bottom, rows_of: Samples) ->
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "ledger.jsonl")
         ledger.open_account(0, Budget(100.0, DELTA), allow_unprotected=True)
-        made = release(
-            kind,
-            rows,
-            classes=rows_of.classes,
-            event=event,
-            ledger=ledger,
-            client=0,
-            round=1,
-            noise=SystemNoise(),
-        )
+        made = release(request, rows, ledger=ledger, noise=SystemNoise())
         return Release.from_bytes(Release.of(made).to_bytes(), width=WIDTH, classes=rows_of.classes)
 
 
-def cell(root: str, task: tuple[str, Kind, float | str]) -> dict[str, Any]:
+def cell(root: str, task: tuple[str, str, float | str]) -> dict[str, Any]:
     """One row of the table.
 
     Args:
@@ -157,7 +150,8 @@ def cell(root: str, task: tuple[str, Kind, float | str]) -> dict[str, Any]:
     private, public = samples_of(dataset, root)
     plan = planned(kind, epsilon, len(private))
     bottom = trained(kind, plan, private)
-    message = released(kind, plan, bottom, public if kind == "public_rows" else private)
+    read = public if kind_named(kind).READS == "public" else private
+    message = released(kind, plan, bottom, read)
     seen = Observation(0, kind, message.arrays, message.noise_multiplier, WhiteBox(bottom), public)
     rng = stream(0, "attacks", dataset, kind, str(epsilon))
     found = attack_release(

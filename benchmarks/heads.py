@@ -41,13 +41,13 @@ from dprbft.simulation.federation import load_federation
 from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.samples import Samples
-from panas.privacy.accounting.events import Gaussian, PostProcessing, Unprotected
+from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import release_multiplier
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
-from panas.privacy.release.gate import ReleaseEvent, release
-from panas.privacy.release.mechanisms import Kind
+from panas.privacy.release.gate import ReleaseRequest, release
+from panas.privacy.release.kind import ReleaseEvent, event_of, is_noised, kind_named
 from panas.runtime.seeds import stream
 from panas.training.evaluate import represent
 from panas.training.sgd import OptimizerConfig, fit
@@ -119,16 +119,17 @@ def rows_of(bottom: Bottom, samples: Samples) -> torch.Tensor:
     return represent(bottom, samples)
 
 
-def event_of(kind: Kind, epsilon: float | None) -> ReleaseEvent:
+def price_of(kind: str, epsilon: float | None) -> ReleaseEvent:
     """One release for the whole epsilon; None: without noise."""
-    if kind == "public_rows":
-        return PostProcessing()
+    what = kind_named(kind)
+    if not is_noised(what):
+        return event_of(what, None)
     if epsilon is None:
         return Unprotected()
-    return Gaussian(release_multiplier(Budget(epsilon, DELTA), 1, 1.0))
+    return event_of(what, release_multiplier(Budget(epsilon, DELTA), 1, 1.0))
 
 
-def send(kind: Kind, clients: Sequence[Trained], event: ReleaseEvent, start: Broadcast) -> list:
+def send(kind: str, clients: Sequence[Trained], event: ReleaseEvent, start: Broadcast) -> list:
     """Everyone's release, charged to a ledger of its own and passed over the wire."""
     classes, width = start.weight.shape
     sent = []
@@ -137,17 +138,9 @@ def send(kind: Kind, clients: Sequence[Trained], event: ReleaseEvent, start: Bro
         for id, client in enumerate(clients):
             budget = Budget(1.001 * max(EPSILONS), DELTA)
             ledger.open_account(id, budget, allow_unprotected=True)
-            rows = client.public if kind == "public_rows" else client.train
-            released = release(
-                kind,
-                lambda rows=rows: rows,
-                classes=classes,
-                event=event,
-                ledger=ledger,
-                client=id,
-                round=1,
-                noise=SystemNoise(),
-            )
+            rows = client.public if kind_named(kind).READS == "public" else client.train
+            request = ReleaseRequest(kind=kind, event=event, client=id, round=1, classes=classes)
+            released = release(request, lambda rows=rows: rows, ledger=ledger, noise=SystemNoise())
             content = Release.of(released).to_bytes()
             sent.append(Release.from_bytes(content, width=width, classes=classes))
     return sent
@@ -175,11 +168,11 @@ def one(config: RunConfig) -> dict[str, dict[str, float]]:
     everyone = [start] * len(clients)
     nothing = replace(start, weight=0 * start.weight)
     found: dict[str, dict[str, float]] = {}
-    kinds: tuple[Kind, ...] = ("moments", "class_sums", "public_rows")
+    kinds: tuple[str, ...] = ("moments", "class_sums", "public_rows")
     for kind in kinds:
         found[kind], found[f"{kind} alone"] = {}, {}
-        for epsilon in (*EPSILONS, None) if kind != "public_rows" else (None,):
-            releases = send(kind, clients, event_of(kind, epsilon), start)
+        for epsilon in (*EPSILONS, None) if is_noised(kind_named(kind)) else (None,):
+            releases = send(kind, clients, price_of(kind, epsilon), start)
             name = f"{epsilon:g}" if epsilon else "noiseless"
             for row, before in ((kind, start), (f"{kind} alone", nothing)):
                 head = answer(releases, before)

@@ -8,19 +8,17 @@ Everything here is post-processing of releases; no private sample is read.
 | W0 | head of the last broadcast, which the bottoms were trained against |
 | s | standard deviation of the noise on each number of one client's B |
 
-`moments`: ridge regression around W0 on the simplex targets t_y that W0 itself aims at,
+Moments: ridge regression around W0 on the simplex targets t_y that W0 itself aims at,
 
     W = (T B + lambda W0) (A + lambda I)^-1,   lambda = 2 sqrt(d sum s^2),
 
 where the columns of T are t_y less the bias, which stays as it was, and the sum is over clients,
 so that with much noise the head stays where it was, and with none it is least squares.
-`public_rows`: the exact A and B of everyone's public rows, the same ridge without noise.
-`class_sums`: nearest noised class mean. `raw_rows`: the paper's SGD on cross-entropy.
+Class sums: nearest noised class mean. Rows: the paper's SGD on cross-entropy.
 """
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,7 +27,7 @@ from torch import Tensor
 
 from dprbft.messages import Broadcast, Release
 from panas.architecture.network import ETF_SCALE, Head
-from panas.privacy.release.mechanisms import noise_scale, unpack_symmetric
+from panas.privacy.release.estimate import ClassSums, Moments, Rows
 from panas.runtime.errors import BadInput
 from panas.training.sgd import OptimizerConfig
 
@@ -70,13 +68,14 @@ def aggregate(
     kinds = {r.kind for r in releases}
     if len(kinds) != 1:
         raise BadInput(f"expected releases of one kind, got {sorted(kinds)}")
-    kind = kinds.pop()
-    if kind == "raw_rows":
-        head = _train(releases, to_head(previous), optimizer, rng)
-    elif kind == "class_sums":
-        head = mean_head(releases, previous)
+    estimates = [r.estimate(len(previous.weight)) for r in releases]
+    if moments := [e for e in estimates if isinstance(e, Moments)]:
+        head = ridge_head(moments, previous)
+    elif sums := [e for e in estimates if isinstance(e, ClassSums)]:
+        head = mean_head(sums, previous)
     else:
-        head = ridge_head(releases, previous)
+        rows = [e for e in estimates if isinstance(e, Rows)]
+        head = _train(rows, to_head(previous), optimizer, rng)
     return to_broadcast(head, round)
 
 
@@ -88,32 +87,11 @@ def targets(classes: int) -> Float[Tensor, "classes classes"]:
     return ETF_SCALE * math.sqrt(classes / (classes - 1)) * centred
 
 
-class Estimate(NamedTuple):
-    """What one client's release says of its A and B, and the variance s^2 of that."""
-
-    A: Float[Tensor, "d d"]
-    B: Float[Tensor, "classes d"]
-    variance: float
-
-
-def estimate(release: Release, classes: int, d: int) -> Estimate:
-    """A client's moments, from a release of moments or of rows without noise."""
-    arrays = release.arrays
-    if release.kind == "moments":
-        A = unpack_symmetric(arrays["A"].double(), d)
-        s = noise_scale(release.kind, release.noise_multiplier)
-        return Estimate(A, arrays["B"].double(), s**2)
-    z = arrays["z"].double()
-    B = torch.zeros(classes, d, dtype=z.dtype).index_add_(0, arrays["y"], z)
-    return Estimate(z.T @ z, B, 0.0)
-
-
-def ridge_head(releases: Sequence[Release], previous: Broadcast) -> Head:
-    """Ridge regression around the previous head, from estimated moments."""
+def ridge_head(moments: Sequence[Moments], previous: Broadcast) -> Head:
+    """Ridge regression around the previous head, from everyone's moments."""
     classes, d = previous.weight.shape
-    found = [estimate(r, classes, d) for r in releases]
-    A, B = (torch.stack(parts).sum(0) for parts in ([e.A for e in found], [e.B for e in found]))
-    ridge = max(2 * math.sqrt(d * sum(e.variance for e in found)), 1e-3)
+    A, B = torch.stack([m.A for m in moments]).sum(0), torch.stack([m.B for m in moments]).sum(0)
+    ridge = max(2 * math.sqrt(d * sum(m.variance for m in moments)), 1e-3)
     # Noise can push eigenvalues of A below zero, where it has none.
     values, vectors = torch.linalg.eigh(A)
     inverse = vectors @ torch.diag(1 / (values.clamp(min=0) + ridge)) @ vectors.T
@@ -122,13 +100,11 @@ def ridge_head(releases: Sequence[Release], previous: Broadcast) -> Head:
     return to_head(Broadcast(previous.round, W.float(), previous.bias))
 
 
-def mean_head(releases: Sequence[Release], previous: Broadcast) -> Head:
+def mean_head(sums: Sequence[ClassSums], previous: Broadcast) -> Head:
     """Nearest class mean from noised sums; a class that the noise drowns keeps its old row."""
-    S = torch.stack([r.arrays["S"] for r in releases]).sum(0)
-    n = torch.stack([r.arrays["counts"] for r in releases]).sum(0)
-    floor = max(
-        2 * math.sqrt(sum(noise_scale(r.kind, r.noise_multiplier) ** 2 for r in releases)), 1.0
-    )
+    S = torch.stack([s.S for s in sums]).sum(0)
+    n = torch.stack([s.counts for s in sums]).sum(0)
+    floor = max(2 * math.sqrt(sum(s.variance for s in sums)), 1.0)
     mean = S / n.clamp(min=floor)[:, None]
     seen = n >= floor
     weight = torch.where(seen[:, None], ETF_SCALE * mean, previous.weight)
@@ -137,11 +113,10 @@ def mean_head(releases: Sequence[Release], previous: Broadcast) -> Head:
 
 
 def _train(
-    releases: Sequence[Release], head: Head, optimizer: OptimizerConfig, rng: np.random.Generator
+    rows: Sequence[Rows], head: Head, optimizer: OptimizerConfig, rng: np.random.Generator
 ) -> Head:
     """The paper's server step: SGD on the pooled rows."""
-    z = torch.cat([r.arrays["z"] for r in releases])
-    y = torch.cat([r.arrays["y"] for r in releases])
+    z, y = torch.cat([r.z for r in rows]), torch.cat([r.y for r in rows])
     optimiser = torch.optim.SGD(head.parameters(), lr=optimizer.learning_rate)
     for _ in range(optimizer.epochs):
         for batch in torch.from_numpy(rng.permutation(len(y))).split(optimizer.batch_size):

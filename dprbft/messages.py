@@ -14,8 +14,9 @@ from jaxtyping import Float
 from safetensors.torch import save
 from torch import Tensor
 
+from panas.privacy.release.estimate import ArraySpec, Estimate
 from panas.privacy.release.gate import Released
-from panas.privacy.release.mechanisms import KINDS, Kind
+from panas.privacy.release.kind import ReleaseKind, is_noised, kind_named, noise_scale
 from panas.runtime.errors import BadInput
 from panas.runtime.store import parse_tensors
 
@@ -45,8 +46,8 @@ class Broadcast:
 
         """
         arrays, about = _decode(content, "broadcast")
-        shapes = {"weight": (classes, width), "bias": (classes,)}
-        _check(arrays, shapes, "broadcast")
+        wanted = {"weight": ArraySpec((classes, width)), "bias": ArraySpec((classes,))}
+        _check(arrays, wanted, "broadcast")
         _check_facts(about, {"round": int}, "broadcast")
         return Broadcast(about["round"], arrays["weight"], arrays["bias"])
 
@@ -61,7 +62,7 @@ class Release:
 
     client: int
     round: int
-    kind: Kind
+    kind: str
     noise_multiplier: float | None
     receipt: str
     arrays: Mapping[str, Tensor]
@@ -75,6 +76,11 @@ class Release:
             raise BadInput("expected a receipt of a round, got one without; charge with a round")
         m = getattr(event, "noise_multiplier", None)
         return Release(r.client, round, released.kind, m, r.id, released.arrays)
+
+    def estimate(self, classes: int) -> Estimate:
+        """What a receiver makes of it, given the number of classes."""
+        kind = kind_named(self.kind)
+        return kind.estimate(self.arrays, classes, noise_scale(kind, self.noise_multiplier))
 
     def to_bytes(self) -> bytes:
         """The message as it crosses the wire."""
@@ -100,31 +106,26 @@ class Release:
         arrays, about = _decode(content, "release")
         facts = {"client": int, "round": int, "kind": str, "receipt": str}
         _check_facts(about, facts, "release")
-        kind = about["kind"]
-        if kind not in KINDS:
-            raise BadInput(f"expected a release of {', '.join(KINDS)}, got {kind!r:.40}")
+        kind = kind_named(about["kind"])
         m = _noise(about, kind)
-        rows = len(arrays["z"]) if "z" in arrays and arrays["z"].dim() else 0
-        shapes: dict[str, tuple[int, ...]] = {"z": (rows, width), "y": (rows,)}
-        if kind == "moments":
-            shapes = {"A": (width * (width + 1) // 2,), "B": (classes, width)}
-        elif kind == "class_sums":
-            shapes = {"S": (classes, width), "counts": (classes,)}
-        _check(arrays, shapes, "release")
-        if rows and "y" in arrays:
-            low, high = int(arrays["y"].min()), int(arrays["y"].max())
-            if not 0 <= low <= high < classes:
+        wanted = kind.arrays(classes, width)
+        _check(arrays, wanted, "release")
+        for labels in (arrays[name] for name, spec in wanted.items() if spec.labels):
+            if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
                 raise BadInput(f"expected labels below {classes} in a release, got others")
-        return Release(about["client"], about["round"], kind, m, about["receipt"], arrays)
+        name = about["kind"]
+        return Release(about["client"], about["round"], name, m, about["receipt"], arrays)
 
 
-def _noise(about: Mapping[str, Any], kind: str) -> float | None:
+def _noise(about: Mapping[str, Any], kind: ReleaseKind) -> float | None:
     """A release's noise multiplier; None without noise."""
     m = about.get("noise_multiplier")
     if m is not None and not (type(m) in (int, float) and 0 < m < 1e9):
         raise BadInput(f"expected a noise multiplier above 0 in a release, got {m!r:.40}")
-    if m is not None and kind in ("public_rows", "raw_rows"):
-        raise BadInput(f"expected no noise multiplier in {kind}, which has no noise, got {m}")
+    if m is not None and not is_noised(kind):
+        raise BadInput(
+            f"expected no noise multiplier in {about['kind']}, which has no noise, got {m}"
+        )
     return None if m is None else float(m)
 
 
@@ -151,13 +152,20 @@ def _check_facts(about: Mapping[str, Any], types: Mapping[str, type], kind: str)
             )
 
 
-def _check(arrays: Mapping[str, Tensor], shapes: dict[str, tuple[int, ...]], kind: str) -> None:
+def _check(arrays: Mapping[str, Tensor], wanted: Mapping[str, ArraySpec], kind: str) -> None:
+    """Refuse arrays of other names, shapes or types; what has a size n of its own has the same."""
+    n = next((len(a) for k, a in arrays.items() if a.dim() and _sized(wanted.get(k))), 0)
+    shapes = {k: tuple(n if s is None else s for s in spec.shape) for k, spec in wanted.items()}
     got = {k: tuple(v.shape) for k, v in arrays.items()}
     if got != shapes:
         raise BadInput(f"expected arrays {shapes} in a {kind}, got {got}")
     for name, array in arrays.items():
-        wanted = torch.int64 if name == "y" else torch.float32
-        if array.dtype != wanted:
-            raise BadInput(f"expected {wanted} for {name!r} in a {kind}, got {array.dtype}")
+        dtype = torch.int64 if wanted[name].labels else torch.float32
+        if array.dtype != dtype:
+            raise BadInput(f"expected {dtype} for {name!r} in a {kind}, got {array.dtype}")
         if array.is_floating_point() and not bool(torch.isfinite(array).all()):
             raise BadInput(f"expected finite numbers for {name!r} in a {kind}, got others")
+
+
+def _sized(spec: ArraySpec | None) -> bool:
+    return spec is not None and None in spec.shape

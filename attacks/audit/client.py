@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Int
-from torch import nn
+from torch import Tensor, nn
 
 from attacks.audit.evidence import (
     ClaimedNoise,
@@ -31,7 +31,7 @@ from attacks.audit.membership import audit_network
 from attacks.audit.pictures import draw_curves, draw_images
 from attacks.audit.resume import Audited
 from attacks.audit.verdict import judge, with_claim
-from attacks.epsilon.release import NUMBERS, ReleaseAudit, audit_release
+from attacks.epsilon.release import ReleaseAudit, ReleaseClaim, audit_release
 from attacks.inference.labels import infer_labels, score_histogram, score_labels
 from attacks.inference.membership import GenomeTrainer, query_of
 from attacks.reconstruction.suite import Tell, attack_release
@@ -46,6 +46,8 @@ from dprbft.site.site import spec_of
 from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom
 from panas.data.samples import Samples
+from panas.privacy.release.estimate import Rows
+from panas.privacy.release.kind import is_noised, kind_named
 from panas.runtime.seeds import stream
 from panas.training.checkpoint import load_network
 from panas.training.evaluate import represent
@@ -123,20 +125,19 @@ def _audit_release(job: _Job) -> tuple[dict[str, Any], dict[str, bytes]]:
     spared = min(LEAKED, len(samples) // 10)
     chosen, leaked = np.sort(order[spared:][: config.audit.samples]), order[:spared]
     private = samples.take(chosen)
-    arrays = release.arrays
-    if release.kind == "raw_rows":
-        # Each row is attacked on its own: those not scored can go.
-        arrays = {"z": arrays["z"][torch.from_numpy(chosen)], "y": private.y}
     observation = Observation(
         client.id,
         release.kind,
-        arrays,
+        release.arrays,
         release.noise_multiplier,
         WhiteBox(bottom),
         public,
         head=sent_head(config, job.federation),
-        up_bytes=release_file(job.run, client.id).stat().st_size,
     )
+    if not observation.by_class:
+        # Each row is attacked on its own: those not scored can go.
+        rows = {name: values[torch.from_numpy(chosen)] for name, values in release.arrays.items()}
+        observation = replace(observation, arrays=rows)
     found = attack_release(
         observation,
         private,
@@ -145,12 +146,12 @@ def _audit_release(job: _Job) -> tuple[dict[str, Any], dict[str, bytes]]:
         others=_weaker(job, observation, genome, samples.take(leaked), rng),
         tell=job.tell,
     )
-    labels = _labels(observation, release, samples, chosen, rng)
+    labels = _labels(observation, samples.y if observation.by_class else private.y, rng)
     verdict, evidence = judge(found.attacks, found.controls, rng=rng)
     if rows := labels["rows"]:
         evidence += f"; {rows['accuracy']:.1%} of the labels guessed (blind {rows['blind']:.1%})"
     verdict, evidence = with_claim(verdict, evidence, claim, job.spent, promised.fault)
-    if release.kind == "public_rows":
+    if kind_named(release.kind).READS == "public":
         evidence = f"no private row was released, public rows only; {evidence}"
     spent = "unknown" if job.spent is None else f"{job.spent:.3g}"
     title = f"client {client.id}, {release.kind}, epsilon {spent}: {verdict}"
@@ -186,18 +187,10 @@ def _weaker(
 
 
 def _labels(
-    observation: Observation[WhiteBox],
-    release: Release,
-    samples: Samples,
-    chosen: Int[np.ndarray, "m"],
-    rng: np.random.Generator,
+    observation: Observation[WhiteBox], truth: Int[Tensor, "n"], rng: np.random.Generator
 ) -> dict[str, Any]:
-    """What the release says of labels: of rows, as they were released, and of the histogram."""
-    arrays, truth = release.arrays, samples.y
-    if release.kind == "raw_rows":
-        at = torch.from_numpy(chosen)
-        arrays, truth = {name: values[at] for name, values in arrays.items()}, truth[at]
-    found = infer_labels(replace(observation, arrays=arrays), rng=rng)
+    """What the release says of labels: of rows, and of the histogram."""
+    found = infer_labels(observation, rng=rng)
     rows = None
     if found.labels is not None:
         rows = score_labels(found.labels, truth, observation.public).to_json()
@@ -209,19 +202,18 @@ def _claim(
     job: _Job, release: Release, promised: ClaimedNoise, bottom: Bottom, samples: Samples
 ) -> ReleaseAudit | None:
     """The audit of what was charged for a release; None where that promises nothing."""
-    if not promised.noise_multiplier or release.kind not in NUMBERS:
+    if not promised.noise_multiplier or not is_noised(kind_named(release.kind)):
         return None
     job.tell(f"client {job.client.id}: noise and claim of the release")
-    return audit_release(
-        release.kind,
-        dict(release.arrays),
-        represent(bottom, samples),
-        samples.y,
+    claim = ReleaseClaim(
+        kind=release.kind,
+        arrays=release.arrays,
+        truth=Rows(represent(bottom, samples), samples.y),
         classes=job.federation.classes,
         noise_multiplier=promised.noise_multiplier,
-        # Of all clients together: one false alarm in twenty audits.
-        confidence=1 - 0.05 / len(job.federation.clients),
     )
+    # Of all clients together: one false alarm in twenty audits.
+    return audit_release(claim, confidence=1 - 0.05 / len(job.federation.clients))
 
 
 def _audit_network(job: _Job, *, shadows: int) -> tuple[dict[str, Any] | None, dict[str, bytes]]:

@@ -20,7 +20,7 @@ from panas.architecture.network import Bottom, Head
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.ledger.account import Entry
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.release.gate import CHARGED_AS
+from panas.privacy.release.kind import kind_named
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream, torch_generator
 from panas.runtime.store import read_lines
@@ -51,7 +51,7 @@ def promise(run: Path, release: Release) -> ClaimedNoise:
         fault = f"its receipt is that of client {entry.client} in round {entry.charge.round}"
         return ClaimedNoise(m, fault)
     # Equal noise on something else is another promise: its sensitivity may be larger.
-    fits = isinstance(event, (CHARGED_AS[release.kind], Unprotected))
+    fits = isinstance(event, (kind_named(release.kind).CHARGED_AS, Unprotected))
     if entry.charge.mechanism != release.kind or not fits:
         fault = f"its receipt is for {entry.charge.mechanism}, which does not cover {release.kind}"
         return ClaimedNoise(None, fault)
@@ -110,13 +110,12 @@ def load_release(
             f"expected a network for images {federation.shape} and width {width} of client "
             f"{client.id}, got {saved.spec.shape} and {saved.spec.width}; train the run again"
         )
-    whose = {
-        "raw_rows": (client.train, f"training samples of client {client.id}"),
-        "public_rows": (federation.public, "public samples"),
-    }
-    if release.kind in whose:
-        (samples, of), y = whose[release.kind], release.arrays["y"]
-        if not torch.equal(y, samples.y):
+    kind = kind_named(release.kind)
+    samples, of = client.train, f"training samples of client {client.id}"
+    if kind.READS == "public":
+        samples, of = federation.public, "public samples"
+    for name, spec in kind.arrays(classes, width).items():
+        if spec.labels and not torch.equal(y := release.arrays[name], samples.y):
             raise BadInput(
                 f"expected {release.kind.replace('_', ' ')} of the {len(samples)} {of}, got "
                 f"{len(y)} rows of other labels; audit with the data it trained on"

@@ -14,18 +14,19 @@ Two questions to one client's last release, both asked by someone who holds the 
 | symbol | name |
 |---|---|
 | s | claimed standard deviation of the noise on each number |
-| k | numbers of a part: A and B; S and counts |
+| k | numbers of a part: one array of the release |
 
 What it cannot show: see `attacks.epsilon.mechanism`. A release that is claimed to be unprotected
 has no claim to test.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.stats import chi2
 from torch import Tensor
 
@@ -34,7 +35,9 @@ from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of
 from panas.privacy.noise import NoiseSource, SystemNoise
-from panas.privacy.release.mechanisms import Kind, class_sums, clip_rows, moments, noise_scale
+from panas.privacy.release.estimate import Rows
+from panas.privacy.release.kind import ReleaseKind, is_noised, kind_named, noise_scale
+from panas.privacy.release.rows import clip_rows
 from panas.runtime.errors import BadInput
 
 DRAWS = 500
@@ -87,47 +90,78 @@ class ReleaseAudit:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReleaseClaim:
+    """A release, the noise that it claims, and the truth behind it.
+
+    Attributes:
+        kind: of the release; one that noise protects.
+        arrays: what left.
+        truth: the rows that it was made of, at least one.
+        classes: number of classes.
+        noise_multiplier: that was claimed, above 0.
+
+    """
+
+    kind: str
+    arrays: Mapping[str, Tensor]
+    truth: Rows
+    classes: int
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        if not is_noised(self.mechanism) or not len(self.truth.z):
+            raise BadInput(
+                f"expected a noised release of at least one sample, got {self.kind} of "
+                f"{len(self.truth.z)}"
+            )
+
+    @property
+    def mechanism(self) -> ReleaseKind:
+        """What made it."""
+        return kind_named(self.kind)
+
+    @property
+    def scale(self) -> float:
+        """s."""
+        return noise_scale(self.mechanism, self.noise_multiplier)
+
+    @property
+    def spread(self) -> dict[str, Tensor]:
+        """The noise of each number in units of s, by part."""
+        parts = self.mechanism.arrays(self.classes, self.truth.z.shape[1])
+        return {name: spec.noise for name, spec in parts.items() if spec.noise is not None}
+
+    def again(self, rows: Rows, scale: float, noise: NoiseSource) -> dict[str, Tensor]:
+        """What the mechanism makes of other rows, or of other noise."""
+        return self.mechanism.run(rows, self.classes, scale, noise)
+
+
 def audit_release(
-    kind: Kind,
-    arrays: dict[str, Tensor],
-    z: Float[Tensor, "n d"],
-    y: Int[Tensor, "n"],
+    claim: ReleaseClaim,
     *,
-    classes: int,
-    noise_multiplier: float,
     noise: NoiseSource | None = None,
     draws: int = DRAWS,
     confidence: float = CONFIDENCE,
 ) -> ReleaseAudit:
-    """Audit a release of `moments` or `class_sums`.
+    """Audit a release that noise protects.
 
     Args:
-        kind: of the release.
-        arrays: what left.
-        z: the true representations that it was made of.
-        y: their labels.
-        classes: number of classes.
-        noise_multiplier: that was claimed, above 0.
+        claim: the release.
         noise: of the draws; None: the system's, as clients use.
         draws: runs of the mechanism in each world.
         confidence: of the bound on epsilon; of the noise it is `NOISE_CONFIDENCE` at least.
 
-    Raises:
-        BadInput: for another kind, or no sample.
-
     """
-    if kind not in ("moments", "class_sums") or not len(z):
-        raise BadInput(f"expected a noised release of at least one sample, got {kind} of {len(z)}")
-    s = noise_scale(kind, noise_multiplier)
-    claim = epsilon_of((Gaussian(noise_multiplier),), Budget(1.0, DELTA))
-    parts = realised_noise(kind, arrays, z, y, classes, s, max(confidence, NOISE_CONFIDENCE))
+    parts = realised_noise(claim, max(confidence, NOISE_CONFIDENCE))
     part = min(parts, key=lambda name: parts[name][1][1])
-    source = noise or SystemNoise()
-    worlds = neighbours(z, y)
-    mechanism = _audit(kind, worlds, classes, s, source, draws, confidence)
     ratio, interval = parts[part]
     return ReleaseAudit(
-        part=part, noise=ratio, noise_interval=interval, claim=claim, mechanism=mechanism
+        part=part,
+        noise=ratio,
+        noise_interval=interval,
+        claim=epsilon_of((Gaussian(claim.noise_multiplier),), Budget(1.0, DELTA)),
+        mechanism=_audit_mechanism(claim, noise or SystemNoise(), draws, confidence),
     )
 
 
@@ -135,21 +169,14 @@ Noise = tuple[float, tuple[float, float]]
 """What was found over what was claimed, and its interval."""
 
 
-def realised_noise(
-    kind: Kind,
-    arrays: dict[str, Tensor],
-    z: Float[Tensor, "n d"],
-    y: Int[Tensor, "n"],
-    classes: int,
-    s: float,
-    confidence: float = NOISE_CONFIDENCE,
-) -> dict[str, Noise]:
+def realised_noise(claim: ReleaseClaim, confidence: float = NOISE_CONFIDENCE) -> dict[str, Noise]:
     """The noise of each part of a release over the claimed one; all hold 1 at `confidence`."""
-    exact = _run(kind, z, y, classes, 0.0, SystemNoise())
-    spread = _spread(kind, z.shape[1], classes)
-    off = {name: ((arrays[name] - exact[name]).double() / (s * spread[name])) for name in spread}
-    error = (1 - confidence) / len(off)
-    return {name: _deviation(values, error) for name, values in off.items()}
+    exact, s, spread = claim.again(claim.truth, 0.0, SystemNoise()), claim.scale, claim.spread
+    error = (1 - confidence) / len(spread)
+    return {
+        name: _deviation((claim.arrays[name] - exact[name]).double() / (s * of_each), error)
+        for name, of_each in spread.items()
+    }
 
 
 def _deviation(values: Float[Tensor, "*k"], error: float) -> Noise:
@@ -159,67 +186,31 @@ def _deviation(values: Float[Tensor, "*k"], error: float) -> Noise:
     return math.sqrt(total / k), (low, high)
 
 
-NUMBERS: dict[Kind, tuple[str, ...]] = {
-    "moments": ("A", "B"),
-    "class_sums": ("S", "counts"),
-}
-"""The parts of a release that have Gaussian noise."""
-
-World = tuple[Tensor, Tensor]
-
-
-def neighbours(z: Float[Tensor, "n d"], y: Int[Tensor, "n"]) -> tuple[World, World]:
+def neighbours(rows: Rows) -> tuple[Rows, Rows]:
     """D and D': all samples, and all but the longest."""
-    rest = torch.arange(len(z)) != int(clip_rows(z.double()).norm(dim=1).argmax())
-    return (z, y), (z[rest], y[rest])
+    rest = torch.arange(len(rows.z)) != int(clip_rows(rows.z.double()).norm(dim=1).argmax())
+    return rows, Rows(rows.z[rest], rows.y[rest])
 
 
-def _run(
-    kind: Kind, z: Tensor, y: Tensor, classes: int, s: float, noise: NoiseSource
-) -> dict[str, Tensor]:
-    """The mechanism itself."""
-    if kind == "moments":
-        return moments(z, y, classes, s, noise)
-    return class_sums(z, y, classes, s, noise)
-
-
-def _flat(kind: Kind, arrays: dict[str, Tensor]) -> Float[Tensor, "k"]:
-    """All numbers of a release, in float64."""
-    return torch.cat([arrays[name].double().flatten() for name in NUMBERS[kind]])
-
-
-def _spread(kind: Kind, d: int, classes: int) -> dict[str, Tensor]:
-    """The noise of each number in units of s, by part: 1, but for A off the diagonal."""
-    shapes = {"S": (classes, d), "counts": (classes,), "B": (classes, d)}
-    row, column = torch.triu_indices(d, d)
-    off = torch.where(row == column, 1.0, math.sqrt(0.5)).double()
-    return {
-        name: off if name == "A" else torch.ones(shapes[name]).double() for name in NUMBERS[kind]
-    }
-
-
-def _audit(
-    kind: Kind,
-    worlds: tuple[World, World],
-    classes: int,
-    s: float,
-    noise: NoiseSource,
-    draws: int,
-    confidence: float,
+def _audit_mechanism(
+    claim: ReleaseClaim, noise: NoiseSource, draws: int, confidence: float
 ) -> MechanismAudit:
     """The mechanism audit of the two worlds, by the likelihood ratio of their outputs."""
-    means = [_flat(kind, _run(kind, z, y, classes, 0.0, noise)) for z, y in worlds]
-    spread = s * _flat(kind, _spread(kind, worlds[0][0].shape[1], classes))
-    by_numbers = gaussian_score(means[0], means[1], spread)
+    parts, s, worlds = claim.spread, claim.scale, neighbours(claim.truth)
 
-    def drawn(world: World) -> Float[Tensor, "k d"]:
-        outputs = (_flat(kind, _run(kind, *world, classes, s, noise)) for _ in range(draws))
+    def flat(arrays: Mapping[str, Tensor]) -> Float[Tensor, "k"]:
+        return torch.cat([arrays[name].double().flatten() for name in parts])
+
+    means = [flat(claim.again(rows, 0.0, noise)) for rows in worlds]
+    by_numbers = gaussian_score(means[0], means[1], s * flat(parts))
+
+    def scores(rows: Rows) -> Float[Tensor, "k 1"]:
+        outputs = (flat(claim.again(rows, s, noise)) for _ in range(draws))
         return torch.stack([by_numbers(out[None]) for out in outputs])
 
-    first, second = worlds
     return audit_mechanism(
-        lambda _: drawn(first),
-        lambda _: drawn(second),
+        lambda _: scores(worlds[0]),
+        lambda _: scores(worlds[1]),
         lambda outputs: outputs[:, 0],
         draws,
         DELTA,

@@ -2,10 +2,10 @@
 
 | release | labels of rows | histogram |
 |---|---|---|
-| `raw_rows` | in the clear: released beside z | counted |
-| `class_sums` | none: no sample stands alone | the noised counts |
-| `moments` | none | length of B_c along mu_c; the trace of A gives n |
-| `public_rows` | none | no private label is read: the public histogram |
+| rows | in the clear: released beside z | counted |
+| class sums | none: no sample stands alone | the noised counts |
+| moments | none | length of B_c along mu_c; the trace of A gives n |
+| public rows | none | no private label is read: the public histogram |
 
 | symbol | name |
 |---|---|
@@ -31,7 +31,7 @@ from torch import Tensor
 from attacks.statistics import clopper_pearson
 from attacks.threats.observation import Observation
 from panas.data.samples import Samples
-from panas.privacy.release.mechanisms import unpack_symmetric
+from panas.privacy.release.estimate import Moments, Rows
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import torch_generator
 
@@ -125,21 +125,19 @@ def infer_labels(observation: Observation, *, rng: np.random.Generator) -> Infer
     """
     if observation.noised_sums:
         return _from_sums(observation, rng)
-    if observation.kind == "public_rows":
-        shares = _normalised(observation.public.histogram().float())
-        return Inference(None, shares, shares.repeat(REDRAWS, 1), float(len(observation.public)))
-    labels = observation.arrays["y"]
-    shares = _normalised(_counts(labels, observation.public.classes))
-    return Inference(labels, shares, shares.repeat(REDRAWS, 1), float(len(labels)))
+    labels = observation.estimate.y if isinstance(observation.estimate, Rows) else None
+    counted = observation.public.y if labels is None else labels
+    shares = _normalised(_counts(counted, observation.public.classes))
+    return Inference(labels, shares, shares.repeat(REDRAWS, 1), float(len(counted)))
 
 
 def _from_sums(observation: Observation, rng: np.random.Generator) -> Inference:
     counts, scale = observation.counts(), observation.noise_scale
     mu, noise = observation.known_means, torch.full_like(counts, scale)
     size = float(counts.sum())
-    if observation.kind == "moments":
+    if isinstance(observation.estimate, Moments):
         noise = scale / mu.norm(dim=1).clamp(min=1e-4)
-        A = unpack_symmetric(observation.arrays["A"], observation.arrays["B"].shape[1])
+        A = observation.estimate.A.float()
         if observation.basis is not None:
             A = observation.basis.T @ A @ observation.basis
         size = float(A.trace() / observation.known_z.square().sum(1).mean().clamp(min=1e-9))

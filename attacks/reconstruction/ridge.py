@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attacks.threats.observation import Inverter, Observation, class_means, estimate_means
+from panas.privacy.release.estimate import ClassSums
 from panas.runtime.seeds import torch_generator
 
 STRENGTHS = torch.logspace(-8, 4, 13, dtype=torch.float64)
@@ -95,7 +96,7 @@ def ridge_inverter(observation: Observation, *, rng: np.random.Generator) -> Inv
 def ridge_on_noise(
     observation: Observation, *, rng: np.random.Generator
 ) -> Float[Tensor, "classes c h w"]:
-    """Reconstruct one image a class from `moments` or `class_sums`, knowing the mechanism.
+    """Reconstruct one image a class from noised sums, knowing the mechanism.
 
     Args:
         observation: of a release that holds sums by class.
@@ -119,7 +120,7 @@ def ridge_on_noise(
 
         sums = size * share @ observation.known_z[mine]
         sums = sums + noise(*sums.shape)
-        counted = size + noise(SIMULATIONS) if observation.kind == "class_sums" else None
+        counted = size + noise(SIMULATIONS) if isinstance(observation.estimate, ClassSums) else None
         mu = observation.known_means[c].expand_as(sums)
         linear = fit(estimate_means(sums, counted, mu), share @ x[mine] - images[c])
         images[c] += linear(seen[c][None])[0].float()

@@ -7,19 +7,19 @@ are held by `attacks.audit.run` alone, to score (and given away in `LeakedPairs`
 | symbol | name |
 |---|---|
 | z | representation, shape (d,); u is z clipped to norm 1 |
-| B_c, S_c | noised sum of u over the client's samples of class c (`moments`, `class_sums`) |
+| B_c, S_c | noised sum of u over the client's samples of class c |
 | n_c | number of the client's samples of class c |
 | mu_c | mean of u over the known samples of class c |
 
-| release | what there is to invert |
+| a release gives | what there is to invert |
 |---|---|
-| `raw_rows` | each sample's z |
-| `moments`, `class_sums` | one estimate a class, of its mean u |
-| `public_rows` | no private row: at best the mean of a class's public rows |
+| rows | each sample's z |
+| sums | one estimate a class, of its mean u |
+| public rows | no private row: at best the mean of a class's public rows |
 
 Whoever reconstructs from one estimate a class gives every sample of the class the same image. Every
 attack is generously told each sample's true class, which it reads beside z, and so must beat the
-same-class mean. (A of `moments`, a mixture over all
+same-class mean. (A of moments, a mixture over all
 classes, is not used.)
 """
 
@@ -36,7 +36,9 @@ from torch import Tensor
 from attacks.threats.knowledge import K
 from panas.architecture.network import Head
 from panas.data.samples import Samples
-from panas.privacy.release.mechanisms import Kind, clip_rows, noise_scale
+from panas.privacy.release.estimate import ClassSums, Estimate, Moments, Rows
+from panas.privacy.release.kind import ReleaseKind, is_noised, kind_named, noise_scale
+from panas.privacy.release.rows import clip_rows
 from panas.runtime.errors import BadInput
 
 Inverter = Callable[[Tensor], Tensor]
@@ -54,9 +56,10 @@ class Observation(Generic[K]):
     """All that the server knows of one client."""
 
     client: int
-    kind: Kind
+    kind: str
+    """Of the release; see `panas.privacy.release.kind`."""
     arrays: Mapping[str, Tensor]
-    """The release, as `panas.privacy.release.gate` describes it."""
+    """The release, as its kind describes it."""
     noise_multiplier: float | None
     """m of the release; None where there is no noise."""
     knowledge: K
@@ -64,8 +67,6 @@ class Observation(Generic[K]):
     public: Samples
     head: Head | None = None
     """The head that the client was sent; None where the attack does not need it."""
-    up_bytes: int = 0
-    """Length of the release's message."""
     basis: Float[Tensor, "d j"] | None = None
     """Orthonormal directions along which representations are read: see `along_head`."""
 
@@ -84,17 +85,26 @@ class Observation(Generic[K]):
     @property
     def by_class(self) -> bool:
         """Whether one representation a class can be had at best, rather than one a sample."""
-        return self.kind != "raw_rows"
+        return not isinstance(self.estimate, Rows)
 
     @property
     def noised_sums(self) -> bool:
         """Whether sums by class were released, whose noise can be simulated."""
-        return self.kind in ("moments", "class_sums")
+        return self.by_class and is_noised(self._kind)
 
     @property
     def noise_scale(self) -> float:
         """Standard deviation of the noise on each number of the release."""
-        return noise_scale(self.kind, self.noise_multiplier)
+        return noise_scale(self._kind, self.noise_multiplier)
+
+    @property
+    def _kind(self) -> ReleaseKind:
+        return kind_named(self.kind)
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """What the release says, typed."""
+        return self._kind.estimate(self.arrays, self.public.classes, self.noise_scale)
 
     @cached_property
     def _pairs(self) -> tuple[Float[Tensor, "p d"], Samples]:
@@ -103,7 +113,7 @@ class Observation(Generic[K]):
 
     def read(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m j"]:
         """Representations as they are seen here: clipped as the release clips, along the basis."""
-        return self._along(z if self.kind == "raw_rows" else clip_rows(z))
+        return self._along(clip_rows(z) if self._kind.UNIT else z)
 
     def _along(self, z: Float[Tensor, "m d"]) -> Float[Tensor, "m j"]:
         return z if self.basis is None else z @ self.basis
@@ -158,30 +168,32 @@ class Observation(Generic[K]):
 
     def targets(self) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"]]:
         """What there is to invert, and of which class: a row a sample, or one a class, in order."""
-        if self.by_class:
-            return self.estimates(), torch.arange(self.public.classes)
-        return self._along(self.arrays["z"]), self.arrays["y"]
+        if isinstance(self.estimate, Rows):
+            return self._along(self.estimate.z), self.estimate.y
+        return self.estimates(), torch.arange(self.public.classes)
 
     def released(self) -> Float[Tensor, "m f"]:
         """Features of `targets`."""
         return self.features(*self.targets())
 
     def estimates(self) -> Float[Tensor, "classes d"]:
-        """The best guess of the mean of u in each class, from sums or from public rows."""
-        if self.kind == "public_rows":
-            return class_means(self.read(self.arrays["z"]), self.public)
-        sums = self._along(self.arrays["S" if self.kind == "class_sums" else "B"])
-        return estimate_means(sums, self.arrays.get("counts"), self.known_means)
+        """The best guess of the mean of u in each class, from its sum."""
+        return estimate_means(*self._sums(), self.known_means)
 
     def counts(self) -> Float[Tensor, "classes"]:
         """Estimate of n_c in [1, 1e6]: released, or from the length of B_c along mu_c."""
-        counts = self.arrays.get("counts")
+        sums, counts = self._sums()
         if counts is None:
             mu = self.known_means
-            counts = (self._along(self.arrays["B"]) * mu).sum(1) / mu.square().sum(1).clamp(
-                min=1e-9
-            )
+            counts = (sums * mu).sum(1) / mu.square().sum(1).clamp(min=1e-9)
         return counts.clamp(1.0, 1e6)
+
+    def _sums(self) -> tuple[Float[Tensor, "classes j"], Float[Tensor, "classes"] | None]:
+        """Sums by class along the basis, and counts where they are released."""
+        match self.estimate:
+            case Moments(B=sums, counts=counts) | ClassSums(S=sums, counts=counts):
+                return self._along(sums.float()), counts
+        raise BadInput(f"expected a release of sums, got {self.kind}; read its rows")
 
 
 def class_means(rows: Float[Tensor, "n ..."], samples: Samples) -> Float[Tensor, "classes ..."]:
@@ -197,7 +209,7 @@ def estimate_means(
 ) -> Float[Tensor, "m d"]:
     """A class's mean representation from its noised sum.
 
-    With counts (`class_sums`) it is S_c / n_c, clipped to norm 1. Without (`moments`) only the
+    With counts it is S_c / n_c, clipped to norm 1. Without only the
     direction of B_c is known; its length is taken from the known mu_c.
     """
     if counts is not None:

@@ -10,14 +10,15 @@ import math
 from collections.abc import Callable
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from dprbft.config.section import Flat, Section
 from panas.architecture.blocks import Shape
 from panas.architecture.space import SearchSpace
 from panas.evolution.records import EvolutionConfig
+from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.release.mechanisms import Kind
+from panas.privacy.release.kind import ReleaseKind, kind_named, kind_names
 from panas.training.sgd import SHORT, WARM, OptimizerConfig
 from panas.tuning.space import TuningSpace
 from panas.tuning.trial import TuningConfig
@@ -135,12 +136,23 @@ class Privacy(Section):
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5  # below 1/n of every client
     epsilons: tuple[Epsilon, ...] = ()  # one a client, instead of `epsilon`
     search: Literal["proxy", "data-free", "unaccounted"] = "proxy"
-    release: Literal["moments", "class_sums", "public_rows", "raw_rows", "none"] = (
-        "moments"  # what leaves in a round; see panas.privacy.release.gate
-    )
+    release: str = "moments"  # what leaves in a round: a kind of panas.privacy.release, or none
     release_share: Annotated[float, Field(gt=0, lt=1)] = 0.3  # of epsilon, sizes release noise
     histogram_share: Annotated[float, Field(gt=0, lt=1)] = 0.1  # of epsilon, for the histogram
     allow_unprotected: bool = False  # let epsilon be infinite for search or release
+
+    @field_validator("release")
+    @classmethod
+    def _known(cls, release: str) -> str:
+        choices = (*kind_names(), "none")
+        if release not in choices:
+            raise ValueError(f"to be one of {', '.join(choices)}")
+        return release
+
+    @property
+    def kind(self) -> ReleaseKind | None:
+        """What is released; None if nothing is."""
+        return None if self.release == "none" else kind_named(self.release)
 
 
 class Audit(Section):
@@ -178,7 +190,7 @@ class RunConfig(Section):
         return [Budget(e, p.delta) for e in p.epsilons or (p.epsilon,) * self.federation.clients]
 
     @property
-    def sent(self) -> Kind | None:
+    def sent(self) -> str | None:
         """What a client sends to the server in a round; None where nothing leaves it."""
         kind = self.privacy.release
         return None if kind == "none" or self.federation.method == "local" else kind
@@ -193,9 +205,10 @@ class RunConfig(Section):
 
 def _protected(config: RunConfig) -> str | None:
     p = config.privacy
-    if p.allow_unprotected or not (p.release == "raw_rows" or p.search == "unaccounted"):
+    bare = p.kind is not None and p.kind.CHARGED_AS is Unprotected
+    if p.allow_unprotected or not (bare or p.search == "unaccounted"):
         return None
-    what = "release = raw_rows" if p.release == "raw_rows" else "search = unaccounted"
+    what = f"release = {p.release}" if bare else "search = unaccounted"
     return (
         f"protected search and releases, got privacy.{what}, which has epsilon infinity; "
         "use --preset paper, or set privacy.allow_unprotected=true"
@@ -257,21 +270,22 @@ def _passes(config: RunConfig) -> str | None:
     return f"search.epochs and training.epochs of at least 1, got {s} and {t}; raise them"
 
 
-def _public_rows(config: RunConfig) -> str | None:
-    if config.privacy.release != "public_rows" or config.data.has_public:
+def _samples_to_release(config: RunConfig) -> str | None:
+    p = config.privacy
+    if p.kind is None or p.kind.READS != "public" or config.data.has_public:
         return None
     return (
-        "public samples for privacy.release = public_rows, got none; give --public-data, "
+        f"public samples for privacy.release = {p.release}, got none; give --public-data, "
         "or data.public_fraction above 0"
     )
 
 
 def _unit(config: RunConfig) -> str | None:
-    kind = config.privacy.release
-    free = config.federation.method != "dprbft" or kind in ("raw_rows", "none")
+    p = config.privacy
+    free = config.federation.method != "dprbft" or p.kind is None or not p.kind.UNIT
     if free or config.network.unit:
         return None
-    return f"network.unit = true for the release {kind}, got false; change it"
+    return f"network.unit = true for the release {p.release}, got false; change it"
 
 
 RULES: tuple[Callable[[RunConfig], str | None], ...] = (
@@ -282,7 +296,7 @@ RULES: tuple[Callable[[RunConfig], str | None], ...] = (
     _splits,
     _norm,
     _passes,
-    _public_rows,
+    _samples_to_release,
     _unit,
 )
 """What sections must not contradict each other in; a rule says what it expected instead."""

@@ -14,7 +14,7 @@ step 2, so that feature spaces agree; step 3 is a DP release; and after step 6 a
 blend of its own and the shared head that its validation split prefers. Its own head is fitted to
 its own noised release, plus the log of its noised class frequencies: both were paid for already.
 
-What step 3 releases is `privacy.release` (see `panas.privacy.release.gate`). With `none` nothing
+What step 3 releases is `privacy.release` (see `panas.privacy.release.kind`). With `none` nothing
 leaves and the first head stays: no bytes, no epsilon, the baseline that every shared head must
 beat.
 
@@ -35,10 +35,11 @@ from dprbft.site.round import accounted, after_release, keep_best, skip_round, t
 from dprbft.site.site import Client
 from dprbft.site.state import State, weights
 from panas.architecture.network import Bottom, Head
-from panas.privacy.accounting.events import PostProcessing, Unprotected
+from panas.privacy.accounting.events import Unprotected
 from panas.privacy.noise import SystemNoise
-from panas.privacy.release.gate import ReleaseEvent, release
-from panas.privacy.release.mechanisms import Kind
+from panas.privacy.release.estimate import Rows
+from panas.privacy.release.gate import ReleaseRequest, release
+from panas.privacy.release.kind import event_of, kind_named
 from panas.runtime.seeds import stream
 from panas.training.evaluate import accuracy, represent
 from panas.training.sgd import OptimizerConfig
@@ -57,11 +58,10 @@ def client_round(
     if trained is None:
         return skip_round(state), None
     state = trained
-    kind = client.config.privacy.release
-    message = None if kind == "none" else send(client, state, bottom, round, kind)
-    own = head
-    if not client.train_head and kind != "raw_rows":
-        own = own_head(client, state, message, broadcast)
+    kind = client.config.sent
+    message = send(client, state, bottom, round, kind) if kind else None
+    rows = message is not None and isinstance(message.estimate(client.spec.classes), Rows)
+    own = head if client.train_head or rows else own_head(client, state, message, broadcast)
     state = replace(
         state,
         bottom=weights(bottom),
@@ -73,20 +73,21 @@ def client_round(
     return state, message
 
 
-def send(client: Client, state: State, bottom: Bottom, round: int, kind: Kind) -> Release:
+def send(client: Client, state: State, bottom: Bottom, round: int, kind: str) -> Release:
     """Step 3: charge for the release of this round, read the samples, make the message."""
-    samples = client.public if kind == "public_rows" else client.data.train
-    event: ReleaseEvent = Unprotected()
-    if state.plan and kind != "raw_rows":
-        event = PostProcessing() if kind == "public_rows" else state.plan.release_event
-    released = release(
-        kind,
-        lambda: (represent(bottom, samples), samples.y),
-        classes=client.spec.classes,
-        event=event,
-        ledger=client.ledger,
+    what, plan = kind_named(kind), state.plan
+    samples = client.public if what.READS == "public" else client.data.train
+    request = ReleaseRequest(
+        kind=kind,
+        event=event_of(what, plan.release_noise) if plan else Unprotected(),
         client=client.id,
         round=round,
+        classes=client.spec.classes,
+    )
+    released = release(
+        request,
+        lambda: (represent(bottom, samples), samples.y),
+        ledger=client.ledger,
         noise=SystemNoise(),
     )
     return Release.of(released)

@@ -26,7 +26,7 @@ from panas.evolution.records import EvolutionConfig, EvolutionResult
 from panas.evolution.site_search import limited, search_architecture, search_without_data, size_of
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.noise import SystemNoise
-from panas.privacy.release.gate import label_histogram
+from panas.privacy.release.histogram import label_histogram
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.journal import Journal, open_journal
 from panas.runtime.seeds import stream, torch_generator

@@ -20,6 +20,7 @@ from panas.data.samples import Samples
 from panas.privacy.accounting.events import Event
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.release.kind import is_noised
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.store import read_json
 from panas.training.sgd import OptimizerConfig
@@ -58,12 +59,12 @@ class Client:
     def schedule(self) -> TrainingSchedule:
         """Everything that it will charge to its budget from now on, if it starts from the top."""
         p, rounds = self.config.privacy, len(rounds_of(self.config, self.id))
-        releases = rounds if self.releases and p.release in ("moments", "class_sums") else 0
+        noised = self.releases and p.kind is not None and is_noised(p.kind)
         return TrainingSchedule(
             samples=len(self.data.train),
             epochs=self.config.training.optimizer.epochs,
             rounds=rounds,
-            releases=releases,
+            releases=rounds if noised else 0,
             release_share=p.release_share,
             spent=self.charged(),
         )

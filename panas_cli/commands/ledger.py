@@ -21,18 +21,15 @@ from panas.privacy.accounting.events import (
 )
 from panas.privacy.ledger.account import Account, Entry, totals
 from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.release.kind import kind_named, kind_names
 from panas.runtime.errors import BadInput
 from panas_cli.output import print_json, print_text
 
 UNPROTECTED = {
-    "raw_rows": "the representation and the label of every sample leave as they are; whoever "
-    "receives them can reconstruct the sample",
     "search on private samples": "architecture and settings were chosen by looking at private "
     "samples; whoever sees them learns from those samples, without bound",
     "sgd": "the network was trained without noise; its weights can remember single samples",
     "label-histogram": "the exact label counts decided the public sample that was searched on",
-    "moments": "sums of representations leave without noise",
-    "class_sums": "sums of representations leave without noise",
 }
 
 NOT_COVERED = (
@@ -169,7 +166,10 @@ def _text(account: Account, row: dict[str, Any]) -> Iterator[str]:
 
 def _price(entries: list[Entry], facts: dict[str, Any]) -> str:
     if not facts["covered"]:
-        why = UNPROTECTED.get(entries[0].charge.mechanism, "nothing bounds what it tells")
+        name = entries[0].charge.mechanism
+        why = UNPROTECTED.get(name, "nothing bounds what it tells")
+        if name in kind_names():
+            why = kind_named(name).BARE
         return f"epsilon = infinity, NOT COVERED: {why}"
     if all(isinstance(e.event, PostProcessing) for e in entries):
         return "epsilon = 0: read public samples and what was charged already, nothing else"

@@ -35,7 +35,7 @@ from panas.data.samples import Samples
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.noise import NoiseSource
-from panas.privacy.release.mechanisms import Kind, noise_scale
+from panas.privacy.release.kind import kind_named, noise_scale
 
 Attack = Callable[[Observation[WhiteBox], np.random.Generator], Tensor]
 
@@ -76,7 +76,7 @@ def test_an_image_in_clear_leaks_and_independent_noise_does_not(attack: str) -> 
 
 @pytest.mark.parametrize("kind", ["moments", "class_sums"])
 @pytest.mark.parametrize("attack", ON_SUMS)
-def test_the_sum_of_one_image_leaks_it_and_of_noise_nothing(attack: str, kind: Kind) -> None:
+def test_the_sum_of_one_image_leaks_it_and_of_noise_nothing(attack: str, kind: str) -> None:
     """Eight clients with an image a class, since a verdict wants twenty samples and more."""
     run = ON_SUMS[attack]
     for make, expected in (
@@ -95,7 +95,7 @@ def test_the_sum_of_one_image_leaks_it_and_of_noise_nothing(attack: str, kind: K
 
 
 @pytest.mark.parametrize("kind", ["moments", "class_sums"])
-def test_a_histogram_is_told_by_a_release_and_not_by_noise(kind: Kind) -> None:
+def test_a_histogram_is_told_by_a_release_and_not_by_noise(kind: str) -> None:
     skewed = PRIVATE.take([*range(0, 60, 3), *range(1, 12, 3)])  # 20, 4 and 0 of the classes
     rng = np.random.default_rng(0)
     leak = image_in_clear(kind, skewed, PUBLIC)
@@ -119,7 +119,7 @@ def test_half_the_noise_is_caught_and_all_of_it_is_not() -> None:
             return torch.zeros(shape, dtype=torch.float64)
 
     means = [outputs(n, Silent(seeded(0)), 1)[0] for n in (1, 0)]
-    score = gaussian_score(*means, torch.full((9,), noise_scale("class_sums", m)))
+    score = gaussian_score(*means, torch.full((9,), noise_scale(kind_named("class_sums"), m)))
 
     def bound(noise: NoiseSource) -> float:
         draw = [lambda k, n=n: outputs(n, noise, k) for n in (1, 0)]

@@ -21,14 +21,9 @@ from dprbft.heads import (
 from dprbft.messages import Broadcast, Release
 from panas.architecture.network import ETF_SCALE, build_head, simplex_etf
 from panas.privacy.noise import SystemNoise
-from panas.privacy.release.mechanisms import (
-    KINDS,
-    Kind,
-    class_sums,
-    clip_rows,
-    moments,
-    noise_scale,
-)
+from panas.privacy.release.estimate import ClassSums, Moments, Rows
+from panas.privacy.release.kind import kind_named, kind_names, noise_scale
+from panas.privacy.release.rows import clip_rows
 from panas.runtime.errors import BadInput
 from panas.training.sgd import OptimizerConfig
 
@@ -42,15 +37,21 @@ def rows(n: int, seed: int) -> tuple[Tensor, Tensor]:
     return torch.rand(n, D, generator=g) + F.one_hot(y, D), y
 
 
-def release_of(kind: Kind, n: int = 40, seed: int = 0, m: float | None = None) -> Release:
+def release_of(kind: str, n: int = 40, seed: int = 0, m: float | None = None) -> Release:
     z, y = rows(n, seed)
-    scale, noise = noise_scale(kind, m), SystemNoise()
-    if kind in ("raw_rows", "public_rows"):
-        arrays = {"z": z, "y": y}
-    else:
-        mechanism = moments if kind == "moments" else class_sums
-        arrays = mechanism(z, y, CLASSES, scale, noise)
+    what = kind_named(kind)
+    arrays = what.run(Rows(z, y), CLASSES, noise_scale(what, m), SystemNoise())
     return Release(seed, 1, kind, m, "receipt", arrays)
+
+
+def moments_of(*releases: Release) -> list[Moments]:
+    found = [r.estimate(CLASSES) for r in releases]
+    return [e for e in found if isinstance(e, Moments)]
+
+
+def sums_of(*releases: Release) -> list[ClassSums]:
+    found = [r.estimate(CLASSES) for r in releases]
+    return [e for e in found if isinstance(e, ClassSums)]
 
 
 def previous(bias: float = 0.0) -> Broadcast:
@@ -77,7 +78,7 @@ def test_ridge_without_noise_is_least_squares_on_the_pooled_rows() -> None:
     u = torch.cat([clip_rows(rows(40, s)[0].double()) for s in (0, 1, 2)])
     y = torch.cat([rows(40, s)[1] for s in (0, 1, 2)])
     oracle = torch.linalg.lstsq(u, targets(CLASSES)[y]).solution.T
-    head = ridge_head(releases, previous())
+    head = ridge_head(moments_of(*releases), previous())
     torch.testing.assert_close(head.linear.weight.double(), oracle, rtol=2e-2, atol=2e-2)
     logits = head(u.float())
     assert float((logits.argmax(1) == y).double().mean()) > 0.9
@@ -105,28 +106,27 @@ def test_ridge_is_the_minimum_of_its_objective() -> None:
     X = torch.cat([u, math.sqrt(ridge) * torch.eye(D, dtype=torch.float64)])
     T = torch.cat([targets(CLASSES)[y], math.sqrt(ridge) * before.weight.double().T])
     oracle = torch.linalg.lstsq(X, T).solution.T
-    got = ridge_head(releases, before).linear.weight.double()
+    got = ridge_head(moments_of(*releases), before).linear.weight.double()
     torch.testing.assert_close(got, oracle, rtol=1e-4, atol=1e-4)
 
 
 def test_ridge_with_huge_noise_stays_near_the_previous_head() -> None:
     before = previous()
     zero = release_of("moments", 40, 0)
-    head = ridge_head([Release(0, 1, "moments", 1e6, "", zero.arrays)], before)
+    head = ridge_head(moments_of(Release(0, 1, "moments", 1e6, "", zero.arrays)), before)
     torch.testing.assert_close(head.linear.weight, before.weight, rtol=1e-3, atol=1e-3)
     drowned = [release_of("moments", 5, seed, m=300.0) for seed in range(4)]
-    weight = ridge_head(drowned, before).linear.weight.detach()
+    weight = ridge_head(moments_of(*drowned), before).linear.weight.detach()
     # Noise over ridge: the head moves by the scale of its targets, it does not explode.
     assert bool(torch.isfinite(weight).all())
     assert float((weight - before.weight).norm()) < 5 * ETF_SCALE
 
 
 def test_two_clients_are_one_client_with_both_their_rows() -> None:
-    z, y = (torch.cat(parts) for parts in zip(rows(20, 0), rows(30, 1), strict=True))
-    kinds: list[Kind] = ["moments", "class_sums"]
-    for kind in kinds:
-        mechanism = moments if kind == "moments" else class_sums
-        joint = Release(0, 1, kind, None, "", mechanism(z, y, CLASSES, 0.0, SystemNoise()))
+    both = Rows(*(torch.cat(parts) for parts in zip(rows(20, 0), rows(30, 1), strict=True)))
+    for kind in ("moments", "class_sums"):
+        arrays = kind_named(kind).run(both, CLASSES, 0.0, SystemNoise())
+        joint = Release(0, 1, kind, None, "", arrays)
         apart = [release_of(kind, 20, 0), release_of(kind, 30, 1)]
         a, b = answer([joint], previous()), answer(apart, previous())
         torch.testing.assert_close(a.weight, b.weight, rtol=1e-3, atol=1e-3)
@@ -138,7 +138,7 @@ def test_mean_head_is_the_nearest_class_mean() -> None:
     u = clip_rows(z.double())
     means = torch.stack([u[y == c].mean(0) for c in range(CLASSES)])
     nearest = torch.cdist(u, means).argmin(1)
-    head = mean_head([release_of("class_sums", 60, 0)], previous())
+    head = mean_head(sums_of(release_of("class_sums", 60, 0)), previous())
     assert torch.equal(head(u.float()).argmax(1), nearest)
     torch.testing.assert_close(head.linear.weight.double(), ETF_SCALE * means, rtol=1e-4, atol=1e-4)
     bias = -ETF_SCALE / 2 * means.square().sum(1)
@@ -153,7 +153,7 @@ def test_a_class_that_the_noise_drowns_keeps_its_old_row() -> None:
     floor = 2 * math.sqrt(2) * m
     assert counts[1] < floor < counts[0]
     release = Release(0, 1, "class_sums", m, "", {"S": S, "counts": counts})
-    head = mean_head([release], before)
+    head = mean_head(sums_of(release), before)
     torch.testing.assert_close(head.linear.weight[0], torch.full((D,), ETF_SCALE / 50))
     assert torch.equal(head.linear.weight[1:], before.weight[1:])
     assert torch.equal(head.linear.bias[1:], before.bias[1:])
@@ -179,8 +179,8 @@ def test_raw_rows_train_by_plain_sgd() -> None:
     torch.testing.assert_close(got.bias.double(), b, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_answer_is_a_broadcast_of_the_round_and_leaves_the_previous_alone(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", kind_names())
+def test_an_answer_is_a_broadcast_of_the_round_and_leaves_the_previous_alone(kind: str) -> None:
     before = previous()
     weight = before.weight.clone()
     got = answer([release_of(kind)], before)

@@ -14,24 +14,17 @@ from torch import Tensor
 
 from dprbft import messages
 from dprbft.messages import Broadcast, Release
-from panas.privacy.accounting.events import Gaussian, PostProcessing, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
-from panas.privacy.release.gate import ReleaseEvent, release
-from panas.privacy.release.mechanisms import KINDS, Kind
+from panas.privacy.release.gate import ReleaseRequest, release
+from panas.privacy.release.kind import event_of, is_noised, kind_named, kind_names
 from panas.runtime.errors import BadInput
 
 D, CLASSES = 4, 3
 
 
 ROWS = ("public_rows", "raw_rows")
-EVENTS: dict[Kind, ReleaseEvent] = {
-    "moments": Gaussian(2.0),
-    "class_sums": Gaussian(2.0),
-    "public_rows": PostProcessing(),
-    "raw_rows": Unprotected(),
-}
 
 
 def arrays_of(kind: str, n: int = 5) -> dict[str, Tensor]:
@@ -94,27 +87,22 @@ def test_a_broadcast_arrives_as_it_was_sent() -> None:
     assert got.to_bytes() == content
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_release_arrives_as_it_was_released(tmp_path: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", kind_names())
+def test_a_release_arrives_as_it_was_released(tmp_path: Path, kind: str) -> None:
     ledger = Ledger(tmp_path / "l.jsonl")
     ledger.open_account(3, Budget(8.0, 1e-5), allow_unprotected=True)
-    a, event = arrays_of("raw_rows"), EVENTS[kind]
+    a, event = arrays_of("raw_rows"), event_of(kind_named(kind), 2.0)
     released = release(
-        kind,
+        ReleaseRequest(kind=kind, event=event, client=3, round=5, classes=CLASSES),
         lambda: (a["z"], a["y"]),
-        classes=CLASSES,
-        event=event,
         ledger=ledger,
-        client=3,
-        round=5,
         noise=SystemNoise(),
     )
     sent = Release.of(released)
     content = sent.to_bytes()
     got = Release.from_bytes(content, width=D, classes=CLASSES)
     assert (got.client, got.round, got.kind) == (3, 5, kind)
-    noised = kind in ("moments", "class_sums")
-    assert got.noise_multiplier == (2.0 if noised else None)
+    assert got.noise_multiplier == (2.0 if is_noised(kind_named(kind)) else None)
     assert got.receipt == ledger.account(3).entries[0].id
     assert got.arrays.keys() == released.arrays.keys()
     assert all(torch.equal(got.arrays[k], v) for k, v in released.arrays.items())
@@ -123,7 +111,7 @@ def test_a_release_arrives_as_it_was_released(tmp_path: Path, kind: Kind) -> Non
     assert numbers < len(content) < numbers + 500
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "broadcast"])
+@pytest.mark.parametrize("kind", [*kind_names(), "broadcast"])
 def test_the_hand_made_message_is_accepted(kind: str) -> None:
     assert parse(kind, packed(arrays_of(kind), about_of(kind))) is not None
 
@@ -134,7 +122,7 @@ def test_no_rows_are_a_release_too(kind: str) -> None:
     assert len(Release.from_bytes(content, width=D, classes=CLASSES).arrays["z"]) == 0
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "broadcast"])
+@pytest.mark.parametrize("kind", [*kind_names(), "broadcast"])
 def test_wrong_arrays_are_refused(kind: str) -> None:
     about = about_of(kind)
     for name, array in arrays_of(kind).items():
@@ -160,7 +148,7 @@ def test_wrong_arrays_are_refused(kind: str) -> None:
                 parse(kind, packed(bad, about))
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "broadcast"])
+@pytest.mark.parametrize("kind", [*kind_names(), "broadcast"])
 @pytest.mark.parametrize("value", ["7", 1.5, None, True, [], {}, math.nan, 10**30])
 def test_wrong_facts_are_refused(kind: str, value: object) -> None:
     about = about_of(kind)
@@ -205,7 +193,7 @@ def test_a_message_without_a_message_is_refused() -> None:
             parse("moments", save(arrays_of("moments"), metadata))
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "broadcast"])
+@pytest.mark.parametrize("kind", [*kind_names(), "broadcast"])
 def test_a_message_cut_anywhere_is_refused(kind: str) -> None:
     content = packed(arrays_of(kind), about_of(kind))
     for length in [*range(0, 64), *range(64, len(content), 7), len(content) - 1]:

@@ -26,7 +26,9 @@ from attacks.threats.observation import Observation
 from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 from panas.privacy.noise import NoiseSource, ReproducibleNoise
-from panas.privacy.release.mechanisms import Kind, class_sums, clip_rows, moments, noise_scale
+from panas.privacy.release.estimate import Rows
+from panas.privacy.release.kind import kind_named, noise_scale
+from panas.privacy.release.rows import clip_rows
 from panas.training.evaluate import represent
 
 HARDLY = 1e-3
@@ -67,27 +69,26 @@ def _affine(values: int, weight: Tensor, bias: float) -> Bottom:
     return bottom
 
 
-def extractor(kind: Kind, public: Samples) -> Bottom:
+def extractor(kind: str, public: Samples) -> Bottom:
     return (rotation if kind == "raw_rows" else unit_image)(public.x[0].numel())
 
 
 def released(
-    kind: Kind, z: Tensor, y: Tensor, m: float | None, noise: NoiseSource
+    kind: str, z: Tensor, y: Tensor, m: float | None, noise: NoiseSource
 ) -> dict[str, Tensor]:
     """What the product's own mechanism makes of representations of three classes."""
-    if kind == "raw_rows":
-        return {"z": z, "y": y}
-    return (moments if kind == "moments" else class_sums)(z, y, 3, noise_scale(kind, m), noise)
+    what = kind_named(kind)
+    return what.run(Rows(z, y), 3, noise_scale(what, m), noise)
 
 
-def image_in_clear(kind: Kind, private: Samples, public: Samples) -> Observation[WhiteBox]:
+def image_in_clear(kind: str, private: Samples, public: Samples) -> Observation[WhiteBox]:
     """A leak of images: for sums, `private` should hold one sample a class."""
     bottom, m = extractor(kind, public), None if kind == "raw_rows" else HARDLY
     arrays = released(kind, represent(bottom, private), private.y, m, seeded(0))
     return Observation(0, kind, arrays, m, WhiteBox(bottom), public)
 
 
-def independent(kind: Kind, private: Samples, public: Samples, seed: int) -> Observation[WhiteBox]:
+def independent(kind: str, private: Samples, public: Samples, seed: int) -> Observation[WhiteBox]:
     """No leak of images: whatever z is, no private image was looked at. Classes are true."""
     bottom, m = extractor(kind, public), None if kind == "raw_rows" else 1.0
     known = represent(bottom, public)

@@ -2,7 +2,7 @@ import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,12 +24,13 @@ from dprbft.paths import release_file, rounds_file
 from dprbft.simulation.federation import load_federation
 from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom, NetworkSpec, build_bottom, build_head
-from panas.privacy.accounting.events import Gaussian, PostProcessing, Unprotected
+from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import ReproducibleNoise
-from panas.privacy.release.gate import ReleaseEvent, release
-from panas.privacy.release.mechanisms import Kind, moments, noise_scale
+from panas.privacy.release.estimate import Rows
+from panas.privacy.release.gate import ReleaseRequest, release
+from panas.privacy.release.kind import event_of, kind_named, noise_scale
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_bytes
 from panas.training.checkpoint import save_network
@@ -39,9 +40,7 @@ WIDTH = 48
 GENOME = Genome.parse("c32k3-max-c64k3")
 
 
-def _config(
-    kind: Kind | Literal["none"], method: str = "dprbft", threats: tuple[str, ...] = ()
-) -> RunConfig:
+def _config(kind: str, method: str = "dprbft", threats: tuple[str, ...] = ()) -> RunConfig:
     return build_config(
         {
             "data": {"limit": 500, "public_limit": 400},
@@ -65,10 +64,7 @@ def _fabricate(
     federation = load_federation(config)
     kind = config.privacy.release
     assert kind != "none"
-    event: ReleaseEvent = {
-        "raw_rows": Unprotected(),
-        "public_rows": PostProcessing(),
-    }.get(kind, Gaussian(2.5))
+    event = event_of(kind_named(kind), 2.5)
     event = event if noise else Unprotected()
     ledger = Ledger(run / "ledger.jsonl")
     save_config(run, config)
@@ -80,13 +76,9 @@ def _fabricate(
         ledger.open_account(id, Budget(8.0, 1e-5), allow_unprotected=True)
         samples = federation.public if kind == "public_rows" else client.train
         released = release(
-            kind,
+            ReleaseRequest(kind=kind, event=event, client=id, round=3, classes=federation.classes),
             lambda b=bottom, s=samples: (represent(b, s), s.y),
-            classes=federation.classes,
-            event=event,
             ledger=ledger,
-            client=id,
-            round=3,
             noise=ReproducibleNoise(np.random.default_rng(id)),
         )
         _write(run, id, Release.of(released).to_bytes())
@@ -166,8 +158,8 @@ def _drawn(noise_multiplier: float) -> dict[str, Tensor]:
     federation = load_federation(_config("moments"))
     bottom, samples = _bottom(federation.shape, 0), federation.clients[0].train
     source = ReproducibleNoise(np.random.default_rng(5))
-    scale = noise_scale("moments", noise_multiplier) if noise_multiplier else 0.0
-    return moments(represent(bottom, samples), samples.y, federation.classes, scale, source)
+    kind, rows = kind_named("moments"), Rows(represent(bottom, samples), samples.y)
+    return kind.run(rows, federation.classes, noise_scale(kind, noise_multiplier), source)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +201,7 @@ def test_a_release_without_a_charge_of_its_own_leaks(
 
 
 @pytest.mark.parametrize("kind", ["public_rows", "class_sums"])
-def test_a_charge_for_another_kind_covers_nothing(tmp_path: Path, kind: Kind) -> None:
+def test_a_charge_for_another_kind_covers_nothing(tmp_path: Path, kind: str) -> None:
     _fabricate(tmp_path, _config(kind), clients=(0,))
     save_config(tmp_path, _config("moments"))
     _resent(tmp_path, kind="moments", arrays=_drawn(2.5), noise_multiplier=2.5)
@@ -308,9 +300,7 @@ def test_few_samples_give_no_verdict() -> None:
 
 
 @pytest.mark.parametrize(("kind", "method"), [("moments", "local"), ("none", "dprbft")])
-def test_a_run_that_sends_nothing_released_nothing(
-    tmp_path: Path, kind: Kind | Literal["none"], method: str
-) -> None:
+def test_a_run_that_sends_nothing_released_nothing(tmp_path: Path, kind: str, method: str) -> None:
     save_config(tmp_path, _config(kind, method=method))
     record = audit_run(tmp_path)
     assert record["summary"]["verdicts"] == {"nothing left": 2}

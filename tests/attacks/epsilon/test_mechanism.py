@@ -46,9 +46,11 @@ from panas.privacy.gradients.private import PrivateGradient
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import NoiseSource, ReproducibleNoise, SystemNoise, poisson_batch
 from panas.privacy.plan import Plan
-from panas.privacy.release import mechanisms
-from panas.privacy.release.gate import ReleaseEvent, label_histogram, release
-from panas.privacy.release.mechanisms import Kind
+from panas.privacy.release import histogram as histograms
+from panas.privacy.release.gate import ReleaseRequest, release
+from panas.privacy.release.histogram import label_histogram
+from panas.privacy.release.kind import ReleaseEvent
+from panas.privacy.release.kinds import class_sums, moments
 from panas.runtime.errors import BadInput
 from panas.tuning.space import DPSGDSettings
 
@@ -327,19 +329,15 @@ def ledger(tmp_path: Path) -> Ledger:
     return ledger
 
 
-def releases(ledger: Ledger, kind: Kind, event: ReleaseEvent, *rounds: Rows) -> Mechanism:
+def releases(ledger: Ledger, kind: str, event: ReleaseEvent, *rounds: Rows) -> Mechanism:
     """What leaves a client in some rounds, by the function that lets it leave."""
 
     def mechanism(noise: Noise) -> Tensor:
         arrays: list[Mapping[str, Tensor]] = [
             release(
-                kind,
+                ReleaseRequest(kind=kind, event=event, client=0, round=i, classes=2),
                 lambda rows=rows: rows,
-                classes=2,
-                event=event,
                 ledger=ledger,
-                client=0,
-                round=i,
                 noise=noise(),
             ).arrays
             for i, rows in enumerate(rounds)
@@ -349,7 +347,7 @@ def releases(ledger: Ledger, kind: Kind, event: ReleaseEvent, *rounds: Rows) -> 
     return mechanism
 
 
-def released(ledger: Ledger, kind: Kind, event: ReleaseEvent | None = None) -> Case:
+def released(ledger: Ledger, kind: str, event: ReleaseEvent | None = None) -> Case:
     """One release, of the worst neighbours there are."""
     charged = event or Gaussian(M)
     # The number of rows is no secret.
@@ -460,7 +458,8 @@ def test_wrong_noise_is_caught(ledger: Ledger, bug: str) -> None:
 def test_rows_that_are_not_clipped_are_caught(
     ledger: Ledger, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mechanisms, "clip_rows", lambda z: z)
+    for kind in (moments, class_sums):
+        monkeypatch.setattr(kind, "clip_rows", lambda z: z)
     case = cases(ledger)[name]
     assert found(case) > case.claim
 
@@ -469,14 +468,16 @@ def test_rows_that_are_not_clipped_are_caught(
 def test_half_the_sensitivity_is_caught(
     ledger: Ledger, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for key, value in list(mechanisms._SENSITIVITY.items()):
-        monkeypatch.setitem(mechanisms._SENSITIVITY, key, value / 2)
+    for kind in (moments, class_sums):
+        monkeypatch.setattr(kind, "SENSITIVITY", kind.SENSITIVITY / 2)
+    halves = {relation: delta / 2 for relation, delta in histograms.SENSITIVITY.items()}
+    monkeypatch.setattr(histograms, "SENSITIVITY", halves)
     case = cases(ledger)[name]
     assert found(case) > case.claim
 
 
 @pytest.mark.parametrize("kind", ["moments", "class_sums", "raw_rows"])
-def test_what_is_charged_as_unprotected_is_so(ledger: Ledger, kind: Kind) -> None:
+def test_what_is_charged_as_unprotected_is_so(ledger: Ledger, kind: str) -> None:
     case = released(ledger, kind, Unprotected())
     assert case.claim == math.inf
     assert found(case) == pytest.approx(ceiling(FULL, DELTA))

@@ -4,34 +4,43 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.epsilon.release import ReleaseAudit, audit_release, neighbours, realised_noise
+from attacks.epsilon.release import (
+    ReleaseAudit,
+    ReleaseClaim,
+    audit_release,
+    neighbours,
+    realised_noise,
+)
 from panas.privacy.noise import ReproducibleNoise
-from panas.privacy.release.mechanisms import Kind, class_sums, moments, noise_scale
+from panas.privacy.release.estimate import Rows
+from panas.privacy.release.kind import kind_named, noise_scale
 from panas.runtime.errors import BadInput
 
-KINDS: tuple[Kind, ...] = ("moments", "class_sums")
+KINDS = ("moments", "class_sums")
 
 
-def _rows(n: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
+def _rows(n: int = 40) -> Rows:
     g = torch.Generator().manual_seed(0)
     z = torch.nn.functional.normalize(torch.rand(n, 8, generator=g), dim=1)
-    return z, torch.arange(n) % 3
+    return Rows(z, torch.arange(n) % 3)
 
 
-def _made(kind: Kind, m: float, seed: int = 0) -> dict[str, torch.Tensor]:
-    z, y = _rows()
-    s, noise = noise_scale(kind, m), ReproducibleNoise(np.random.default_rng(seed))
-    return (moments if kind == "moments" else class_sums)(z, y, 3, s, noise)
+def _made(kind: str, m: float, seed: int = 0) -> dict[str, torch.Tensor]:
+    what, noise = kind_named(kind), ReproducibleNoise(np.random.default_rng(seed))
+    return what.run(_rows(), 3, noise_scale(what, m), noise)
 
 
-def _audit(kind: Kind, made: dict[str, torch.Tensor], m: float) -> ReleaseAudit:
-    z, y = _rows()
+def _claim(kind: str, made: dict[str, torch.Tensor], m: float = 1.0, n: int = 40) -> ReleaseClaim:
+    return ReleaseClaim(kind=kind, arrays=made, truth=_rows(n), classes=3, noise_multiplier=m)
+
+
+def _audit(kind: str, made: dict[str, torch.Tensor], m: float) -> ReleaseAudit:
     noise = ReproducibleNoise(np.random.default_rng(9))
-    return audit_release(kind, made, z, y, classes=3, noise_multiplier=m, noise=noise, draws=400)
+    return audit_release(_claim(kind, made, m), noise=noise, draws=400)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_sound_release_is_not_refuted_and_half_the_noise_is(kind: Kind) -> None:
+def test_a_sound_release_is_not_refuted_and_half_the_noise_is(kind: str) -> None:
     sound, half = (_audit(kind, _made(kind, m), 1.0) for m in (1.0, 0.5))
     assert not sound.refuted
     assert sound.noise_interval[0] < 1 < sound.noise_interval[1]
@@ -41,43 +50,38 @@ def test_a_sound_release_is_not_refuted_and_half_the_noise_is(kind: Kind) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_mechanisms_bound_is_near_its_claim_with_little_noise(kind: Kind) -> None:
+def test_the_mechanisms_bound_is_near_its_claim_with_little_noise(kind: str) -> None:
     found = _audit(kind, _made(kind, 0.7), 0.7).mechanism
     assert found.lower_bound > 0.4
 
 
 def test_the_interval_of_the_noise_covers_the_truth_as_often_as_it_says() -> None:
-    z, y = _rows()
-    s = noise_scale("class_sums", 1.0)
     held = 0
     for seed in range(300):
-        parts = realised_noise("class_sums", _made("class_sums", 1.0, seed), z, y, 3, s)
+        parts = realised_noise(_claim("class_sums", _made("class_sums", 1.0, seed)))
         held += all(low <= 1 <= high for _, (low, high) in parts.values())
     assert held >= 297  # 299.7 expected
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.99])
 def test_all_parts_together_hold_1_as_often_as_they_say(confidence: float) -> None:
-    z, y = _rows()
-    s, held = noise_scale("moments", 1.0), 0
+    held = 0
     for seed in range(300):
-        parts = realised_noise("moments", _made("moments", 1.0, seed), z, y, 3, s, confidence)
+        parts = realised_noise(_claim("moments", _made("moments", 1.0, seed)), confidence)
         held += all(low <= 1 <= high for _, (low, high) in parts.values())
     assert set(parts) == {"A", "B"}
     expected = 300 * confidence
     assert expected - 15 <= held <= 300  # Bonferroni errs to the safe side
 
 
-def _exact(kind: Kind) -> dict[str, torch.Tensor]:
-    z, y = _rows()
-    run = {"class_sums": class_sums, "moments": moments}[kind]
-    return run(z, y, 3, 0.0, ReproducibleNoise(np.random.default_rng(0)))
+def _exact(kind: str) -> dict[str, torch.Tensor]:
+    return _made(kind, 0.0)
 
 
 @pytest.mark.parametrize(
     ("kind", "part"), [("class_sums", "counts"), ("class_sums", "S"), ("moments", "B")]
 )
-def test_one_part_without_noise_is_caught_beside_others_with_it(kind: Kind, part: str) -> None:
+def test_one_part_without_noise_is_caught_beside_others_with_it(kind: str, part: str) -> None:
     made = _made(kind, 1.0) | {part: _exact(kind)[part]}
     found = _audit(kind, made, 1.0)
     assert found.refuted
@@ -85,17 +89,15 @@ def test_one_part_without_noise_is_caught_beside_others_with_it(kind: Kind, part
 
 
 def test_neighbours_differ_in_one_sample() -> None:
-    z, y = _rows()
-    (a, _), (b, labels) = neighbours(z, y)
+    (a, _), (b, labels) = neighbours(_rows())
     assert len(b) == len(labels) == len(a) - 1
 
 
 def test_what_has_no_claim_is_refused() -> None:
-    z, y = _rows()
     with pytest.raises(BadInput, match="noised release"):
-        audit_release("raw_rows", {"z": z, "y": y}, z, y, classes=3, noise_multiplier=1.0)
+        _claim("raw_rows", dict(_rows()._asdict()))
     with pytest.raises(BadInput, match="at least one sample"):
-        audit_release("moments", {}, z[:0], y[:0], classes=3, noise_multiplier=1.0)
+        _claim("moments", {}, n=0)
 
 
 def test_the_record_is_plain() -> None:

@@ -22,7 +22,8 @@ from attacks.threats.observation import Observation
 from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 from panas.privacy.noise import ReproducibleNoise
-from panas.privacy.release.mechanisms import class_sums, moments, noise_scale
+from panas.privacy.release.estimate import Rows
+from panas.privacy.release.kind import kind_named, noise_scale
 from panas.runtime.errors import BadInput
 
 WIDTH = 4
@@ -56,9 +57,9 @@ def rows(of: Samples) -> Observation[WhiteBox]:
 
 def sums(of: Samples, kind: str, m: float, seed: int = 0) -> Observation[WhiteBox]:
     noise = ReproducibleNoise(np.random.default_rng(seed))
-    make = moments if kind == "moments" else class_sums
-    arrays = make(of.x.flatten(1), of.y, 3, noise_scale(kind, m), noise)  # type: ignore[arg-type]
-    return Observation(0, kind, arrays, m, WhiteBox(identity()), PUBLIC)  # type: ignore[arg-type]
+    what, rows = kind_named(kind), Rows(of.x.flatten(1), of.y)
+    arrays = what.run(rows, 3, noise_scale(what, m), noise)
+    return Observation(0, kind, arrays, m, WhiteBox(identity()), PUBLIC)
 
 
 def infer(seen: Observation[WhiteBox], seed: int = 0) -> Inference:

@@ -84,9 +84,9 @@ def test_sums_of_one_sample_a_class_leak_it_without_noise_and_nothing_under_nois
     gain = {}
     for m in (1e-6, 10.0):
         noise = m * torch.randn(u.shape, generator=torch.Generator().manual_seed(0))
-        arrays = (
-            {"B": u + noise} if kind == "moments" else {"S": u + noise, "counts": torch.ones(3)}
-        )
+        arrays = {"S": u + noise, "counts": torch.ones(3)}
+        if kind == "moments":
+            arrays = {"B": u + noise, "A": torch.zeros(16 * 17 // 2)}
         seen = Observation(0, kind, arrays, m, WhiteBox(bottom), public)  # type: ignore[arg-type]
         images = ridge_on_noise(seen, rng=np.random.default_rng(0))
         error = float((images - lonely.x).square().mean())

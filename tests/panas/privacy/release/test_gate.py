@@ -11,7 +11,6 @@ from torch import Tensor
 from panas.privacy.accounting.events import (
     REPLACE,
     Gaussian,
-    PostProcessing,
     SampledGaussian,
     Unprotected,
 )
@@ -20,16 +19,12 @@ from panas.privacy.calibration import epsilon_of
 from panas.privacy.ledger.account import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
-from panas.privacy.release.gate import CHARGED_AS, Released, ReleaseEvent, label_histogram, release
-from panas.privacy.release.mechanisms import KINDS, Kind, sensitivity
+from panas.privacy.release.gate import Released, ReleaseRequest, release
+from panas.privacy.release.histogram import label_histogram
+from panas.privacy.release.kind import ReleaseEvent, event_of, kind_named, kind_names
 from panas.runtime.errors import BadInput, BudgetExhausted
 
-EVENTS: Mapping[Kind, ReleaseEvent] = {
-    "moments": Gaussian(2.0),
-    "class_sums": Gaussian(2.0),
-    "public_rows": PostProcessing(),
-    "raw_rows": Unprotected(),
-}
+EVENTS: Mapping[str, ReleaseEvent] = {k: event_of(kind_named(k), 2.0) for k in kind_names()}
 
 
 class NoNoise:
@@ -68,38 +63,30 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def let_go(
     ledger: Ledger,
-    kind: Kind,
+    kind: str,
     read: Callable[[], tuple[Tensor, Tensor]],
     event: ReleaseEvent | None = None,
 ) -> Released:
     return release(
-        kind,
+        ReleaseRequest(kind=kind, event=event or EVENTS[kind], client=0, round=1, classes=3),
         read,
-        classes=3,
-        event=event or EVENTS[kind],
         ledger=ledger,
-        client=0,
-        round=1,
         noise=NoNoise(),
     )
 
 
 @pytest.mark.parametrize("kind", ["moments", "class_sums"])
 def test_the_noise_is_the_sensitivity_times_the_charged_multiplier(
-    ledger: Ledger, kind: Kind
+    ledger: Ledger, kind: str
 ) -> None:
     class Ones(NoNoise):
         def normal(self, *shape: int) -> Tensor:
             return torch.ones(shape, dtype=torch.float64)
 
     out = release(
-        kind,
+        ReleaseRequest(kind=kind, event=Gaussian(2.5), client=0, round=0, classes=3),
         lambda: (torch.zeros(1, 2), torch.tensor([1])),
-        classes=3,
-        event=Gaussian(2.5),
         ledger=ledger,
-        client=0,
-        round=0,
         noise=Ones(),
     )
     s = math.sqrt(2) * 2.5
@@ -110,11 +97,11 @@ def test_the_noise_is_the_sensitivity_times_the_charged_multiplier(
     else:
         torch.testing.assert_close(out.arrays["counts"], torch.tensor([s, s + 1, s]))
     assert ledger.account(0).events() == [Gaussian(2.5)]
-    assert ledger.account(0).entries[0].charge.sensitivity == sensitivity(kind, "add-or-remove-one")
+    assert ledger.account(0).entries[0].charge.sensitivity == kind_named(kind).SENSITIVITY
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_ledger_is_charged_before_the_rows_are_read(ledger: Ledger, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", kind_names())
+def test_the_ledger_is_charged_before_the_rows_are_read(ledger: Ledger, kind: str) -> None:
     seen = []
 
     def read() -> tuple[Tensor, Tensor]:
@@ -125,8 +112,8 @@ def test_the_ledger_is_charged_before_the_rows_are_read(ledger: Ledger, kind: Ki
     assert seen == [1]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_release_costs_its_event_and_no_more(ledger: Ledger, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", kind_names())
+def test_a_release_costs_its_event_and_no_more(ledger: Ledger, kind: str) -> None:
     for _ in range(2):
         let_go(ledger, kind, lambda: rows(5, 4, 3, seed=0))
     account = ledger.account(0)
@@ -136,16 +123,16 @@ def test_a_release_costs_its_event_and_no_more(ledger: Ledger, kind: Kind) -> No
     assert {"public_rows": expected == 0.0, "raw_rows": expected == math.inf}.get(kind, True)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_without_noise_a_kind_leaves_as_unprotected(ledger: Ledger, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", kind_names())
+def test_without_noise_a_kind_leaves_as_unprotected(ledger: Ledger, kind: str) -> None:
     let_go(ledger, kind, lambda: rows(5, 4, 3, seed=0), Unprotected())
     assert ledger.account(0).spent() == math.inf
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", kind_names())
 @pytest.mark.parametrize("event", [*EVENTS.values(), SampledGaussian(0.01, 2.0, 1)], ids=repr)
-def test_no_other_event_pays_for_a_release(ledger: Ledger, kind: Kind, event: ReleaseEvent) -> None:
-    if isinstance(event, CHARGED_AS[kind] | Unprotected):
+def test_no_other_event_pays_for_a_release(ledger: Ledger, kind: str, event: ReleaseEvent) -> None:
+    if isinstance(event, (kind_named(kind).CHARGED_AS, Unprotected)):
         return
     with pytest.raises((BadInput, TypeError)):
         let_go(ledger, kind, lambda: rows(5, 4, 3, seed=0), event)
@@ -155,13 +142,11 @@ def test_no_other_event_pays_for_a_release(ledger: Ledger, kind: Kind, event: Re
 def test_a_release_from_an_account_of_another_relation_is_refused(ledger: Ledger) -> None:
     with pytest.raises(BadInput, match="add-or-remove-one"):
         release(
-            "moments",
+            ReleaseRequest(
+                kind="moments", event=Gaussian(2.0), client=REPLACED, round=0, classes=3
+            ),
             lambda: rows(5, 4, 3, seed=0),
-            classes=3,
-            event=Gaussian(2.0),
             ledger=ledger,
-            client=REPLACED,
-            round=0,
             noise=NoNoise(),
         )
     assert not ledger.account(REPLACED).entries
@@ -193,13 +178,9 @@ def test_rows_are_never_read_where_the_charge_is_refused(ledger: Ledger) -> None
     ledger.open_account(1, Budget(1.0, 1e-5))
     with pytest.raises(BadInput, match="protected"):
         release(
-            "raw_rows",
+            ReleaseRequest(kind="raw_rows", event=Unprotected(), client=1, round=0, classes=3),
             read,
-            classes=3,
-            event=Unprotected(),
             ledger=ledger,
-            client=1,
-            round=0,
             noise=NoNoise(),
         )
     with pytest.raises(BadInput, match="protected"):
@@ -227,10 +208,10 @@ class Recording(NoNoise):
         return super().uniform(size)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", kind_names())
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_rows_that_are_no_numbers_never_reach_a_mechanism(
-    ledger: Ledger, kind: Kind, bad: float, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, kind: str, bad: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     z, y = rows(5, 4, 3, seed=0)
     z[2, 1] = bad
@@ -239,13 +220,9 @@ def test_rows_that_are_no_numbers_never_reach_a_mechanism(
     noise = Recording()
     with pytest.raises(BadInput, match="finite representations"):
         release(
-            kind,
+            ReleaseRequest(kind=kind, event=EVENTS[kind], client=0, round=0, classes=3),
             lambda: (z, y),
-            classes=3,
-            event=EVENTS[kind],
             ledger=ledger,
-            client=0,
-            round=0,
             noise=noise,
         )
     assert not built
@@ -264,7 +241,7 @@ def test_nothing_is_released_without_the_receipt_of_its_kind(ledger: Ledger) -> 
 
 
 @pytest.mark.parametrize("kind", ["raw_rows", "public_rows"])
-def test_rows_without_noise_are_exact(ledger: Ledger, kind: Kind) -> None:
+def test_rows_without_noise_are_exact(ledger: Ledger, kind: str) -> None:
     z, y = rows(5, 4, 3, seed=0)
     out = let_go(ledger, kind, lambda: (z, y))
     assert torch.equal(out.arrays["z"], z)

@@ -10,20 +10,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from panas.privacy.noise import SystemNoise
-from panas.privacy.release.mechanisms import (
-    KINDS,
-    Kind,
-    check_rows,
-    class_sums,
-    clip_rows,
-    moments,
-    noise_scale,
-    sensitivity,
-    unpack_symmetric,
-)
+from panas.privacy.release.estimate import ClassSums, Moments, Rows
+from panas.privacy.release.kind import kind_named, kind_names, noise_scale
+from panas.privacy.release.kinds import class_sums, moments
+from panas.privacy.release.kinds.moments import unpack_symmetric
+from panas.privacy.release.rows import check_rows, clip_rows
 from panas.runtime.errors import BadInput
-
-Rows = tuple[Tensor, Tensor]
 
 
 class NoNoise:
@@ -36,6 +28,13 @@ class NoNoise:
         return torch.zeros(size, dtype=torch.float64)
 
 
+class Ones(NoNoise):
+    """Ones in place of noise."""
+
+    def normal(self, *shape: int) -> Tensor:
+        return torch.ones(shape, dtype=torch.float64)
+
+
 class HalfNoise(SystemNoise):
     """The planted bug: half the standard deviation."""
 
@@ -45,7 +44,7 @@ class HalfNoise(SystemNoise):
 
 def rows(n: int, d: int, classes: int, seed: int, scale: float = 2.0) -> Rows:
     g = torch.Generator().manual_seed(seed)
-    return scale * torch.randn(n, d, generator=g), torch.randint(classes, (n,), generator=g)
+    return Rows(scale * torch.randn(n, d, generator=g), torch.randint(classes, (n,), generator=g))
 
 
 @settings(max_examples=30, deadline=None)
@@ -61,8 +60,8 @@ def test_without_noise_all_is_as_in_a_loop(n: int, d: int, classes: int, seed: i
         A += torch.outer(u[i], u[i])
         B[y[i]] += u[i]
         counts[y[i]] += 1
-    second = moments(z, y, classes, 1.0, NoNoise())
-    first = class_sums(z, y, classes, 1.0, NoNoise())
+    second = moments.run(Rows(z, y), classes, 1.0, NoNoise())
+    first = class_sums.run(Rows(z, y), classes, 1.0, NoNoise())
     assert second["A"].shape == (d * (d + 1) // 2,)
     torch.testing.assert_close(unpack_symmetric(second["A"], d).double(), A, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(second["B"].double(), B, rtol=1e-5, atol=1e-5)
@@ -96,12 +95,10 @@ def vector(kind: str, z: Tensor, y: Tensor, classes: int) -> Tensor:
 
     A symmetric A is isometric to its upper triangle with off-diagonal numbers times sqrt(2).
     """
-    if kind == "label-histogram":
-        return torch.bincount(y, minlength=classes).double()
     if kind == "class_sums":
-        out = class_sums(z, y, classes, 0.0, NoNoise())
+        out = class_sums.run(Rows(z, y), classes, 0.0, NoNoise())
         return torch.cat([out["S"].flatten(), out["counts"]]).double()
-    out = moments(z, y, classes, 0.0, NoNoise())
+    out = moments.run(Rows(z, y), classes, 0.0, NoNoise())
     full = unpack_symmetric(out["A"], z.shape[1]).double()
     return torch.cat([full.flatten(), out["B"].double().flatten()])
 
@@ -116,9 +113,9 @@ def farthest(kind: str, mechanism: Callable[..., Tensor] = vector) -> float:
     return moved
 
 
-@pytest.mark.parametrize("kind", ["moments", "class_sums", "label-histogram"])
+@pytest.mark.parametrize("kind", ["moments", "class_sums"])
 def test_one_sample_moves_a_release_by_its_sensitivity_and_no_more(kind: str) -> None:
-    bound = sensitivity(kind, "add-or-remove-one")  # type: ignore[arg-type]
+    bound = kind_named(kind).SENSITIVITY
     assert bound is not None
     assert 0.98 * bound <= farthest(kind) <= bound + 1e-5
 
@@ -131,13 +128,42 @@ def test_the_search_for_neighbours_finds_rows_that_nobody_clipped() -> None:
 
 
 def test_sensitivities_where_nothing_or_everything_is_bounded() -> None:
-    assert sensitivity("raw_rows", "add-or-remove-one") is None
-    assert sensitivity("public_rows", "add-or-remove-one") == 0.0
-    for kind in KINDS:
-        bound = sensitivity(kind, "add-or-remove-one") or 0.0
-        assert noise_scale(kind, 2.5) == pytest.approx(2.5 * bound)
+    assert kind_named("raw_rows").SENSITIVITY is None
+    assert kind_named("public_rows").SENSITIVITY == 0.0
+    for kind in map(kind_named, kind_names()):
+        assert noise_scale(kind, 2.5) == pytest.approx(2.5 * (kind.SENSITIVITY or 0.0))
         assert noise_scale(kind, None) == 0.0
-    assert noise_scale("moments", 1.5) == pytest.approx(1.5 * math.sqrt(2))
+    assert noise_scale(kind_named("moments"), 1.5) == pytest.approx(1.5 * math.sqrt(2))
+
+
+def test_an_array_says_where_its_noise_is() -> None:
+    for name in ("moments", "class_sums"):
+        kind, d, classes = kind_named(name), 3, 2
+        z, y = torch.zeros(0, d), torch.zeros(0, dtype=torch.int64)
+        out = kind.run(Rows(z, y), classes, 1.0, Ones())
+        wanted = kind.arrays(classes, d)
+        assert out.keys() == wanted.keys()
+        for part, spec in wanted.items():
+            assert spec.noise is not None
+            torch.testing.assert_close(out[part].double(), spec.noise)
+
+
+def test_estimates_are_what_was_summed() -> None:
+    z, y = rows(9, 3, 4, seed=2, scale=0.1)
+    second = moments.estimate(moments.run(Rows(z, y), 4, 0.0, NoNoise()), 4, 0.5)
+    first = class_sums.estimate(class_sums.run(Rows(z, y), 4, 0.0, NoNoise()), 4, 0.5)
+    public = kind_named("public_rows").estimate({"z": z, "y": y}, 4, 0.0)
+    raw = kind_named("raw_rows").estimate({"z": z, "y": y}, 4, 0.0)
+    assert isinstance(second, Moments)
+    assert isinstance(first, ClassSums)
+    assert isinstance(public, Moments)
+    assert isinstance(raw, Rows)
+    assert (second.variance, first.variance, public.variance) == (0.25, 0.25, 0.0)
+    torch.testing.assert_close(public.A, second.A, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(public.B, second.B, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(public.B.float(), first.S, rtol=1e-5, atol=1e-6)
+    assert public.counts is not None
+    assert torch.equal(public.counts, first.counts)
 
 
 def noise_ratios(kind: str, source: SystemNoise, scale: float = 3.0) -> dict[str, float]:
@@ -145,10 +171,10 @@ def noise_ratios(kind: str, source: SystemNoise, scale: float = 3.0) -> dict[str
     d, classes, draws = 8, 5, 400
     z, y = torch.zeros(0, d), torch.zeros(0, dtype=torch.int64)
     if kind == "class_sums":
-        outs = [class_sums(z, y, classes, scale, source) for _ in range(draws)]
+        outs = [class_sums.run(Rows(z, y), classes, scale, source) for _ in range(draws)]
         parts = {k: torch.stack([o[k] for o in outs]) for k in ("S", "counts")}
         return {k: float(v.double().std()) / scale for k, v in parts.items()}
-    outs = [moments(z, y, classes, scale, source) for _ in range(draws)]
+    outs = [moments.run(Rows(z, y), classes, scale, source) for _ in range(draws)]
     A = torch.stack([o["A"] for o in outs]).double()
     row, column = torch.triu_indices(d, d)
     return {
@@ -169,11 +195,11 @@ def test_every_number_gets_the_noise_that_is_asked_for(kind: str) -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_rows_that_are_no_numbers_are_refused(bad: float) -> None:
     z, y = rows(5, 4, 3, seed=0)
-    check_rows(z, y, 3, 0)
-    check_rows(z[:0], y[:0], 3, 0)
+    check_rows(Rows(z, y), 3, 0)
+    check_rows(Rows(z[:0], y[:0]), 3, 0)
     z[2, 1] = bad
     with pytest.raises(BadInput, match="finite representations from client 7"):
-        check_rows(z, y, 3, 7)
+        check_rows(Rows(z, y), 3, 7)
 
 
 @pytest.mark.parametrize("label", [-1, 3])
@@ -181,9 +207,4 @@ def test_labels_that_are_no_classes_are_refused(label: int) -> None:
     z, y = rows(5, 4, 3, seed=0)
     y[4] = label
     with pytest.raises(BadInput, match="labels of client 0"):
-        check_rows(z, y, 3, 0)
-
-
-def test_the_kinds_are_the_four() -> None:
-    wanted: set[Kind] = {"moments", "class_sums", "public_rows", "raw_rows"}
-    assert set(KINDS) == wanted
+        check_rows(Rows(z, y), 3, 0)

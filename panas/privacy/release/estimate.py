@@ -1,0 +1,62 @@
+"""What a release says, typed: the arrays that cross the wire, and what can be computed from them.
+
+| symbol | name |
+|---|---|
+| z, y | representations (n, d) and labels (n,) |
+| u | z clipped to norm 1 |
+| s | standard deviation of the noise on each number |
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+class Rows(NamedTuple):
+    """One row a sample: representations z and labels y."""
+
+    z: Float[Tensor, "n d"]
+    y: Int[Tensor, "n"]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Second moments of unit rows: A = sum u u^T, B = sum e_y u^T; float64."""
+
+    A: Float[Tensor, "d d"]
+    B: Float[Tensor, "classes d"]
+    variance: float
+    """s^2 of each number of B."""
+    counts: Float[Tensor, "classes"] | None = None
+    """Rows of each class, where they are known."""
+
+
+@dataclass(frozen=True)
+class ClassSums:
+    """Sums S = sum e_y u^T of unit rows and their counts, by class."""
+
+    S: Float[Tensor, "classes d"]
+    counts: Float[Tensor, "classes"]
+    variance: float
+    """s^2 of each number."""
+
+
+Estimate = Moments | ClassSums | Rows
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """One array of a release as it crosses the wire.
+
+    Attributes:
+        shape: None stands for n, the number of samples that were read.
+        noise: standard deviation of the noise on each number in units of s; None: no noise.
+        labels: whether it holds labels (int64, below the number of classes), not finite float32.
+
+    """
+
+    shape: tuple[int | None, ...]
+    noise: Float[Tensor, "..."] | None = None
+    labels: bool = False

@@ -1,0 +1,47 @@
+"""The label histogram of a client, noised: what a search on public samples is sized by."""
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from panas.privacy.accounting.events import ADD_OR_REMOVE, REPLACE, Gaussian, Relation, Unprotected
+from panas.privacy.ledger.account import Charge
+from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.noise import NoiseSource
+
+SENSITIVITY: Mapping[Relation, float] = {ADD_OR_REMOVE: 1.0, REPLACE: math.sqrt(2.0)}
+"""How far one sample moves the counts, in L2 norm."""
+
+
+def label_histogram(
+    labels: Callable[[], Int[Tensor, "n"]],
+    *,
+    classes: int,
+    event: Gaussian | Unprotected,
+    ledger: Ledger,
+    client: int,
+    noise: NoiseSource,
+) -> Float[Tensor, "classes"]:
+    """The client's label counts with Gaussian noise, charged to its ledger before they are read.
+
+    It sizes the public sample on which the client searches, and so shapes what leaves later.
+    `event` is `Gaussian(m)`, or `Unprotected()` for the exact counts.
+    """
+    sensitivity = SENSITIVITY[ledger.account(client).relation]
+    with ledger.charge(
+        client,
+        Charge(
+            event=event,
+            phase="search",
+            mechanism="label-histogram",
+            recipient="whoever sees the architecture",
+            sensitivity=sensitivity,
+        ),
+    ):
+        counts = torch.bincount(labels(), minlength=classes).double()
+        if isinstance(event, Gaussian):
+            counts = counts + sensitivity * event.noise_multiplier * noise.normal(classes)
+    return counts.float()

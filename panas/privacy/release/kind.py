@@ -1,0 +1,102 @@
+"""The kinds of a release, and where they are found.
+
+A kind says what leaves a client, what that is charged as, and what can be made of it. The folder
+`panas/privacy/release/kinds/` is the registry: a module in it that has what `ReleaseKind` asks for
+is a kind, and its name is the module's. Adding one touches that file and its test; everything else
+(gate, messages, heads, configuration, attacks) asks the kind.
+
+| kind | what leaves | charged as | what that says of a sample |
+|---|---|---|---|
+| `moments` | noised sums u u^T and e_y u^T | `Gaussian(m)` | as much as its epsilon allows |
+| `class_sums` | noised class sums and counts | `Gaussian(m)` | the same |
+| `public_rows` | rows of public samples | `PostProcessing()` | what DP-SGD's weights say |
+| `raw_rows` | a row and label of every sample | `Unprotected()` | all: it can be reconstructed |
+
+With `Unprotected()` any kind leaves without noise: what a run without a budget does. Releases are
+accounted for under add-or-remove-one.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from typing import Literal, Protocol, cast, runtime_checkable
+
+from torch import Tensor
+
+from panas.privacy.accounting.events import Gaussian, PostProcessing, Unprotected
+from panas.privacy.noise import NoiseSource
+from panas.privacy.release import kinds
+from panas.privacy.release.estimate import ArraySpec, Estimate, Rows
+from panas.runtime.errors import BadInput
+
+ReleaseEvent = Gaussian | PostProcessing | Unprotected
+
+
+@runtime_checkable
+class ReleaseKind(Protocol):
+    """What a kind of release says of itself; a module with these names is one."""
+
+    CHARGED_AS: type[ReleaseEvent]
+    """The event that says what it is; `Unprotected` says of any kind that it had no noise."""
+    SENSITIVITY: float | None
+    """How far one sample more or less moves what leaves, in L2 norm; None: nothing bounds it."""
+    READS: Literal["training", "public"]
+    """Which samples it reads: the client's training samples, or public ones."""
+    UNIT: bool
+    """Whether it needs representations of norm at most 1."""
+    BARE: str
+    """What leaves where nothing protects it, for the privacy card."""
+
+    def run(self, rows: Rows, classes: int, scale: float, noise: NoiseSource) -> dict[str, Tensor]:
+        """What leaves, computed from checked rows; `scale` is s, and 0 where there is no noise."""
+        ...
+
+    def arrays(self, classes: int, d: int) -> dict[str, ArraySpec]:
+        """What crosses the wire, by name."""
+        ...
+
+    def estimate(self, arrays: Mapping[str, Tensor], classes: int, scale: float) -> Estimate:
+        """What a receiver makes of it: unbiased sums, or the rows."""
+        ...
+
+
+def kind_names() -> tuple[str, ...]:
+    """The names of all kinds."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(kinds.__path__)))
+
+
+def kind_named(name: str) -> ReleaseKind:
+    """The kind of a name.
+
+    Raises:
+        BadInput: if there is none.
+
+    """
+    if name not in kind_names():
+        raise BadInput(f"expected a release of {', '.join(kind_names())}, got {name!r:.40}")
+    return cast(ReleaseKind, importlib.import_module(f"{kinds.__name__}.{name}"))
+
+
+def is_noised(kind: ReleaseKind) -> bool:
+    """Whether noise protects it."""
+    return kind.CHARGED_AS is Gaussian
+
+
+def noise_scale(kind: ReleaseKind, noise_multiplier: float | None) -> float:
+    """Standard deviation s of the noise on each number of a release; 0 where there is none."""
+    return (kind.SENSITIVITY or 0.0) * (noise_multiplier or 0.0)
+
+
+def event_of(kind: ReleaseKind, noise_multiplier: float | None) -> ReleaseEvent:
+    """What a release of a kind is charged as, where the weights are protected.
+
+    Args:
+        kind: what is released.
+        noise_multiplier: m, above 0; used where noise protects the kind.
+
+    """
+    if kind.CHARGED_AS is not Gaussian:
+        return kind.CHARGED_AS()  # type: ignore[call-arg]
+    if noise_multiplier is None:
+        raise BadInput("expected a plan with releases, got one without; set release_noise")
+    return Gaussian(noise_multiplier)

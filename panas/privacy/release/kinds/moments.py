@@ -1,0 +1,63 @@
+"""Noised second moments of all classes: A = sum u u^T and B = sum e_y u^T.
+
+Adding a sample adds u u^T to A and u to one row of B, each of norm at most 1: sensitivity sqrt(2).
+Of the symmetric A the upper triangle leaves. Its off-diagonal numbers get s / sqrt(2), because
+each stands for two equal entries.
+
+Source: Dwork and Roth 2014 (Gaussian mechanism); Sheffet 2017 (moments).
+"""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from panas.privacy.accounting.events import Gaussian
+from panas.privacy.noise import NoiseSource
+from panas.privacy.release.estimate import ArraySpec, Moments, Rows
+from panas.privacy.release.rows import clip_rows, sums_by_class
+
+CHARGED_AS = Gaussian
+SENSITIVITY = math.sqrt(2.0)
+READS = "training"
+UNIT = True
+BARE = "sums of representations leave without noise"
+
+
+def run(rows: Rows, classes: int, scale: float, noise: NoiseSource) -> dict[str, Tensor]:
+    """A, as its upper triangle by rows, and B; `scale` is s."""
+    u = clip_rows(rows.z.double())
+    d = u.shape[1]
+    B = sums_by_class(u, rows.y, classes) + scale * noise.normal(classes, d)
+    upper = (u.T @ u)[tuple(torch.triu_indices(d, d))]
+    A = upper + scale * _spread(d) * noise.normal(len(upper))
+    return {"A": A.float(), "B": B.float()}
+
+
+def arrays(classes: int, d: int) -> dict[str, ArraySpec]:
+    """A (d (d + 1) / 2,) and B (classes, d)."""
+    ones = torch.ones(classes, d, dtype=torch.float64)
+    spread = _spread(d)
+    return {"A": ArraySpec(tuple(spread.shape), spread), "B": ArraySpec((classes, d), ones)}
+
+
+def estimate(arrays: Mapping[str, Tensor], classes: int, scale: float) -> Moments:
+    """The noised moments as they are: their noise has mean 0."""
+    A = unpack_symmetric(arrays["A"].double(), arrays["B"].shape[1])
+    return Moments(A, arrays["B"].double(), scale**2)
+
+
+def _spread(d: int) -> Float[Tensor, "k"]:
+    row, column = torch.triu_indices(d, d)
+    return torch.where(row == column, 1.0, math.sqrt(0.5)).double()
+
+
+def unpack_symmetric(upper: Float[Tensor, "k"], d: int) -> Float[Tensor, "d d"]:
+    """The symmetric matrix whose upper triangle, by rows, is `upper` (d (d + 1) / 2 numbers)."""
+    row, column = torch.triu_indices(d, d)
+    A = torch.zeros(d, d, dtype=upper.dtype)
+    A[row, column] = upper
+    A[column, row] = upper
+    return A

@@ -1,0 +1,57 @@
+"""An extension point has one home: no module outside its folder branches on a name in it."""
+
+from pathlib import Path
+
+import pytest
+from one_home import ROOT, branches_on, names_in, sources
+
+HOMES: dict[str, tuple[Path, Path]] = {
+    "release kinds": (ROOT / "panas/privacy/release/kinds", ROOT / "panas/privacy/release"),
+    "search modes": (ROOT / "panas/search_modes", ROOT / "panas/search_modes"),
+}
+"""The folder whose modules are the names, and the folder that may branch on them."""
+
+EXISTING = [name for name, (folder, _) in HOMES.items() if folder.is_dir()]
+
+
+@pytest.mark.parametrize("name", EXISTING)
+def test_names_are_compared_at_home_alone(name: str) -> None:
+    folder, home = HOMES[name]
+    names = names_in(folder)
+    assert names
+    found = [f"{path}:{n}" for path, text in sources(home) for n in branches_on(text, names)]
+    assert not found, f"ask the {name} instead: {', '.join(found)}"
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        'if kind == "moments": pass',
+        'x = 1 if "raw_rows" != kind else 2',
+        'if kind in ("moments", "class_sums"): pass',
+        'if kind not in {"public_rows"}: pass',
+        'match kind:\n    case "moments":\n        pass',
+        'match kind:\n    case "x" | "moments":\n        pass',
+        'heads = {"moments": 1, "other": 2}',
+        'heads["moments"]',
+        'heads.get("moments", None)',
+        'if kind.startswith("raw_rows"): pass',
+    ],
+)
+def test_a_planted_branch_is_caught(planted: str) -> None:
+    names = names_in(HOMES["release kinds"][0])
+    assert branches_on(planted, names) == [2 if planted.startswith("match") else 1]
+
+
+@pytest.mark.parametrize(
+    "innocent",
+    [
+        'release: str = "moments"',
+        'replace(observation, kind="raw_rows")',
+        'raise ValueError("moments")',
+        'if kind == "none": pass',
+        "if kind == name: pass",
+    ],
+)
+def test_a_name_that_is_merely_given_is_not(innocent: str) -> None:
+    assert not branches_on(innocent, names_in(HOMES["release kinds"][0]))
