@@ -1,11 +1,10 @@
-"""Threat models: what a server sees of a client, what it knows besides, and what it may send.
+"""Threat models: what a server that keeps to the protocol knows besides what it sees.
 
 | threat model | what the server knows besides |
 |---|---|
 | `WhiteBox` | the weights of the bottom that made the release |
 | `Shadow` | the bottom's architecture; it trains its own under the head that clients were sent |
 | `LeakedPairs` | few private samples with their representations |
-| `MaliciousHead` | the architecture; it *sends* a head of its own making (elsewhere honest) |
 
 In each it sees releases, heads and the lengths of messages, and knows the public samples. Each is
 what an `attacks.threats.observation.Observation` is made with, whose type says which: an attack
@@ -65,19 +64,6 @@ class Shadow:
 
 
 @dataclass(frozen=True)
-class MaliciousHead:
-    """A head that makes clients speak the server's language: see `malicious_head`."""
-
-    name: ClassVar[str] = "malicious head"
-    pilot: Bottom
-    """The bottom that the head was made with, and that clients are drawn towards."""
-
-    def pairs(self, public: Samples) -> tuple[Float[Tensor, "p d"], Samples]:
-        """Representations (p, d) by the pilot, and what they are of."""
-        return represent(self.pilot, public), public
-
-
-@dataclass(frozen=True)
 class LeakedPairs:
     """Few private samples with their representations, from a breach elsewhere."""
 
@@ -97,8 +83,8 @@ class LeakedPairs:
         return self.z, self.samples
 
 
-Knowledge = WhiteBox | Shadow | LeakedPairs | MaliciousHead
-K = TypeVar("K", WhiteBox, Shadow, LeakedPairs, MaliciousHead, Knowledge, covariant=True)
+Knowledge = WhiteBox | Shadow | LeakedPairs
+K = TypeVar("K", WhiteBox, Shadow, LeakedPairs, Knowledge, covariant=True)
 
 
 def shadow(

@@ -122,7 +122,7 @@ class Observation(Generic[K]):
         """The same, read along the k - 1 directions that the head tells apart, and no others.
 
         Bottoms of one architecture that were trained under one head agree on these alone: what a
-        shadow or a pilot has in the others says nothing of a client's, and misleads an inverter.
+        shadow has in the others says nothing of a client's, and misleads an inverter.
         (Adding the same to all logits changes no softmax, hence k - 1.)
 
         Raises:
