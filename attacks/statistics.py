@@ -1,12 +1,26 @@
-"""The exact interval of a probability that was seen as hits of n.
+"""Intervals: exact ones of probabilities, and bootstrapped ones of means and of gains in R^2.
 
-The bounds are where the binomial's tails at the hits become (1 - confidence) / 2.
-Source: Clopper and Pearson 1934.
+| interval | of | how |
+|---|---|---|
+| `clopper_pearson` | a probability, seen as hits of n | quantiles of the Beta distribution |
+| `mean_interval` | a mean | percentiles of bootstrapped means |
+| `gain_interval` | R^2(errors) - R^2(baseline), paired | studentised bootstrap |
+
+The exact bounds are where the binomial's tails at the hits become half of the error.
+Source: Clopper and Pearson 1934; Efron 1981; Hall 1988.
 """
 
+import math
+
+import numpy as np
+from jaxtyping import Float, Int
 from scipy.stats import beta
+from torch import Tensor
 
 from panas.runtime.errors import BadInput
+
+RESAMPLES = 1000
+"""Bootstrap draws behind an interval."""
 
 
 def clopper_pearson(hits: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -28,7 +42,67 @@ def clopper_pearson(hits: int, n: int, confidence: float = 0.95) -> tuple[float,
             f"expected 0 to n hits of n >= 1 and a confidence in (0, 1), got {hits} of {n} and "
             f"{confidence}; count again"
         )
-    tail = (1 - confidence) / 2
-    low = float(beta.ppf(tail, hits, n - hits + 1)) if hits else 0.0
-    high = float(beta.isf(tail, hits + 1, n - hits)) if hits < n else 1.0
-    return low, high
+    at, error = np.array([hits]), (1 - confidence) / 2
+    return float(lower_bounds(at, n, error)[0]), float(upper_bounds(at, n, error)[0])
+
+
+def lower_bounds(hits: Int[np.ndarray, "k"], n: int, error: float) -> Float[np.ndarray, "k"]:
+    """Clopper-Pearson lower bounds for each number of hits of n, each wrong with `error`."""
+    return np.where(hits > 0, beta.ppf(error, np.maximum(hits, 1), n - hits + 1), 0.0)
+
+
+def upper_bounds(hits: Int[np.ndarray, "k"], n: int, error: float) -> Float[np.ndarray, "k"]:
+    """Clopper-Pearson upper bounds for each number of hits of n, each wrong with `error`."""
+    return np.where(hits < n, beta.isf(error, hits + 1, np.maximum(n - hits, 1)), 1.0)
+
+
+def mean_interval(
+    values: Float[Tensor, "n"], *, rng: np.random.Generator, level: float = 0.95
+) -> tuple[float, float]:
+    """Bootstrap interval of a mean."""
+    n = len(values)
+    counts = rng.multinomial(n, np.full(n, 1 / n), RESAMPLES)
+    tail = (1 - level) / 2
+    low, high = np.quantile(counts @ values.double().numpy() / n, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def gain_interval(
+    errors: Float[Tensor, "n"],
+    baseline: Float[Tensor, "n"],
+    reference: Float[Tensor, "n"],
+    *,
+    rng: np.random.Generator,
+    level: float = 0.95,
+) -> tuple[float, float]:
+    """Bootstrap interval of R^2(errors) - R^2(baseline), paired by sample.
+
+    With the reference itself as baseline it is the interval of R^2. Pairing cancels what makes a
+    sample hard for everyone. Each draw of n samples is measured in standard errors of its own, so
+    that few and skewed errors widen the side that they must (percentiles of plain draws claim too
+    much there). `RESAMPLES` draws at 95 %, more at higher levels, whose tails are thinner.
+    """
+    gain, total = (baseline - errors).double().numpy(), reference.double().numpy()
+    n, draws = len(gain), max(RESAMPLES, math.ceil(RESAMPLES * 0.05 / (1 - level)))
+    counts = rng.multinomial(n, np.full(n, 1 / n), draws) / n
+    if not (counts @ total).min() > 0:
+        return math.nan, math.nan
+    centre, spread = _ratio(np.full((1, n), 1 / n), gain, total)
+    centres, spreads = _ratio(counts, gain, total)
+    floor = max(1e-9 * float(np.abs(gain).mean() / total.mean()), 1e-300)
+    tail = (1 - level) / 2
+    low, high = np.quantile((centres - centre) / np.maximum(spreads, floor), [tail, 1 - tail])
+    return float(centre[0] - high * spread[0]), float(centre[0] - low * spread[0])
+
+
+def _ratio(
+    weights: Float[np.ndarray, "draws n"],
+    top: Float[np.ndarray, "n"],
+    bottom: Float[np.ndarray, "n"],
+) -> tuple[Float[np.ndarray, "draws"], Float[np.ndarray, "draws"]]:
+    """The ratio of two weighted means, and n^(1/2) times its standard error (delta method)."""
+    mean = weights @ bottom
+    ratio = (weights @ top) / mean
+    squares = weights @ top**2 - 2 * ratio * (weights @ (top * bottom))
+    squares += ratio**2 * (weights @ bottom**2)
+    return ratio, np.sqrt(np.maximum(squares, 0.0)) / mean

@@ -33,6 +33,7 @@ from attacks.epsilon.one_run import OneRunAudit, audit_training, mislabelled, ra
 from attacks.inference.membership import (
     GenomeTrainer,
     Query,
+    ShadowConfig,
     confidence_scores,
     lira_scores,
     logits,
@@ -337,14 +338,17 @@ def main(arguments: Sequence[str] | None = None, size: Size = Size()) -> None:
     parser.add_argument("--json", action="store_true")
     a = parser.parse_args(arguments)
     ground = Ground(pool(a.data_root), size)
-    phi = shadow_confidences(
-        ground.candidates,
-        ground.public,
-        ground.overfit,
-        rng=stream(0, "shadows"),
-        shadows=size.shadows,
+    shadows = ShadowConfig(
+        public=ground.public,
+        train=ground.overfit,
+        count=size.shadows,
         workers=a.workers,
         keep=a.work / f"shadows-{size.epochs}",
+    )
+    phi = shadow_confidences(
+        ground.candidates,
+        shadows,
+        rng=stream(0, "shadows"),
         on_shadow=lambda done: print(f"shadows: {done} of {size.shadows}", file=sys.stderr),
     )
     audits = ("gradient canaries", *KINDS)

@@ -10,6 +10,7 @@ import typer
 
 from panas.runtime.errors import PanasError
 from panas_cli.commands.audit import audit
+from panas_cli.commands.audit_model import audit_model
 from panas_cli.commands.epsilon import epsilon
 from panas_cli.commands.ledger import ledger
 from panas_cli.commands.run import run
@@ -25,7 +26,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (run, search, tune, train, audit, ledger, epsilon, report):
+for command in (run, search, tune, train, audit, audit_model, ledger, epsilon, report):
     app.command()(command)
 
 # The class of all usage errors, wherever this version of typer keeps it.
@@ -53,13 +54,18 @@ def main() -> None:
         _say(f"error: {e.strerror or e}: {e.filename or 'a file'}; check --out and the disk")
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
-        again = "goes on with --resume and the same --out"
-        if sys.argv[1:2] == ["audit"]:
-            again = "goes on with the clients of a run, and begins anew with a --model"
-        _say(f"interrupted: the same command {again}")
+        again = {"audit": "goes on with the clients that are left", "audit-model": "begins anew"}
+        command = next(iter(sys.argv[1:]), "")
+        usual = "goes on with --resume and the same --out"
+        _say(f"interrupted: the same command {again.get(command, usual)}")
         sys.exit(INTERRUPTED)
     except _Usage as e:
         message = e.format_message() if hasattr(e, "format_message") else str(e)
+        if sys.argv[1:2] == ["audit"] and any(a.split("=")[0] == "--model" for a in sys.argv):
+            message = (
+                "expected a run directory, got --model; audit a network that was trained elsewhere "
+                "with `panas audit-model FILE --data FILE`"
+            )
         _say(f"error: {message}" if message else "error: no command; see panas --help")
         sys.exit(2)
 

@@ -27,13 +27,13 @@ from attacks.audit.evidence import (
     promise,
     sent_head,
 )
-from attacks.audit.membership import audit_network
+from attacks.audit.membership import PrivacyClaim, audit_network
 from attacks.audit.pictures import draw_curves, draw_images
 from attacks.audit.resume import Audited
 from attacks.audit.verdict import judge, with_claim
 from attacks.epsilon.release import ReleaseAudit, ReleaseClaim, audit_release
 from attacks.inference.labels import infer_labels, score_histogram, score_labels
-from attacks.inference.membership import GenomeTrainer, query_of
+from attacks.inference.membership import GenomeTrainer, ShadowConfig, query_of
 from attacks.reconstruction.suite import Tell, attack_release
 from attacks.threats.knowledge import SHADOW, LeakedPairs, Shadow, WhiteBox, shadow
 from attacks.threats.observation import MIN_PUBLIC, Observation
@@ -225,20 +225,21 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[dict[str, Any] | None, d
         return None, {}
     job.tell(f"client {client.id}: membership")
     saved = load_network(path)
+    trainer = GenomeTrainer(
+        genome=saved.genome,
+        spec=spec_of(job.config, job.federation),
+        optimizer=_shadowing(job),
+    )
+    config = None
+    if shadows and len(public) >= MIN_PUBLIC:
+        config = ShadowConfig(public=public, train=trainer, count=shadows, share=0.8)
     found = audit_network(
         query_of(nn.Sequential(saved.bottom, saved.head)),
         client.train,
         client.test,
         rng=stream(job.config.seed, "audit", "network", client.id),
-        claim=job.spent,
-        delta=job.config.privacy.delta,
-        public=public if len(public) >= MIN_PUBLIC else None,
-        train=GenomeTrainer(
-            genome=saved.genome,
-            spec=spec_of(job.config, job.federation),
-            optimizer=_shadowing(job),
-        ),
-        shadows=shadows if len(public) >= MIN_PUBLIC else 0,
+        claim=PrivacyClaim(epsilon=job.spent, delta=job.config.privacy.delta),
+        shadows=config,
     )
     title = f"client {client.id}, its network: {found.verdict}"
     return found.to_json(), {"members": draw_curves(found.curves, title)}

@@ -5,33 +5,31 @@ are seen by others, as in inference by a server, reconstruction from them says w
 half of the samples that it was not trained on serve the attack, which knows the answers to them.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from attacks.audit.membership import NetworkAudit, audit_network
-from attacks.audit.network_file import load_query
+from attacks.audit.membership import NetworkAudit, PrivacyClaim, audit_network
 from attacks.audit.pictures import draw_curves, draw_images
-from attacks.audit.verdict import judge
-from attacks.inference.membership import GenomeTrainer, Query, logits
+from attacks.audit.target import ExternalModel, Target, load_target
+from attacks.audit.verdict import Verdict, judge
+from attacks.inference.membership import GenomeTrainer, ShadowConfig, logits
 from attacks.reconstruction.decoder import decoder_inverter
-from attacks.reconstruction.metrics import candidates, score
+from attacks.reconstruction.metrics import ReconstructionScore, candidates, score
 from attacks.reconstruction.ridge import ridge_inverter
 from attacks.statistics import clopper_pearson
 from attacks.threats import controls
 from attacks.threats.knowledge import SHADOW, LeakedPairs
-from attacks.threats.observation import MIN_PUBLIC, Observation
+from attacks.threats.observation import Observation
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
-from panas.data.load import load_members
-from panas.data.samples import Samples, concat
+from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 from panas.runtime.store import read_json, write_bytes, write_json
-from panas.training.evaluate import EVALUATION_BATCH
 
 SHADOW_GENOME = Genome.parse("c32k3-max-c64k3")
 """Of the shadows of a network whose architecture is unknown."""
@@ -41,56 +39,100 @@ SCORED = 500
 
 DECODER_EPOCHS = 30
 
-ACCURACY_TOLERANCE = 0.02
-"""By how much a network's accuracy on its training samples may differ from what is known of it."""
-
-Tell = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 MEMBERSHIP = "membership"
 """The first step that an audit tells of."""
 
 
-def audit_model(
-    model: Path,
-    data: str,
-    *,
-    others: str | None = None,
-    label: str | None = None,
-    mean: Sequence[float] = (0.5,),
-    std: Sequence[float] = (0.5,),
-    accuracy: float | None = None,
-    epsilon: float | None = None,
-    delta: float = 1e-5,
-    shadows: int = 0,
-    outputs: bool = False,
-    workers: int = 1,
-    seed: int = 0,
-    out: Path | None = None,
-    on_progress: Tell | None = None,
-) -> dict[str, Any]:
-    """Attack a network, and say what that shows.
+@dataclass(frozen=True, kw_only=True)
+class ModelAuditConfig:
+    """What is asked of a network.
 
-    Args:
-        model: its file. Loading a .pt2 can run code that is in it.
-        data: what it was trained on: an .npz archive, a .csv table or a folder of pictures.
-        others: like samples that it was not trained on; None: the other parts of the archive.
-        label: name of a table's label column.
-        mean: that the network's own preprocessing takes off values in [0, 1], one or one a channel.
-        std: that it divides by.
-        accuracy: that it is known to have on what it was trained on, in [0, 1]; another one found
-            here means wrong arguments. None: it is not known.
-        epsilon: that it claims; None: it claims nothing.
-        delta: of the claim.
+    Attributes:
         shadows: networks that LiRA trains, at least 2; 0 leaves it out.
         outputs: whether its answers to private images are seen by others.
         workers: processes that train shadows.
         seed: of all that is drawn.
+
+    """
+
+    shadows: int = 0
+    outputs: bool = False
+    workers: int = 1
+    seed: int = 0
+
+
+DEFAULT = ModelAuditConfig()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputsAudit:
+    """What reconstruction from a network's answers came to."""
+
+    samples: int
+    attacks: tuple[ReconstructionScore, ...]
+    controls: tuple[ReconstructionScore, ...]
+    verdict: Verdict
+    evidence: str
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-able record."""
+        return {
+            "samples": self.samples,
+            "attacks": [s.to_json() for s in self.attacks],
+            "controls": [s.to_json() for s in self.controls],
+            "verdict": self.verdict,
+            "evidence": self.evidence,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelAudit:
+    """What the audit of a network trained elsewhere came to."""
+
+    model: str
+    """Name of its file."""
+    duplicates: int
+    """Others that were among the members, and left out."""
+    network: NetworkAudit
+    outputs: OutputsAudit | None
+    """None where nobody sees its answers."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of both."""
+        seen = self.outputs and self.outputs.verdict
+        if seen and (seen == "leaks" or self.network.verdict == "no better than blind"):
+            return seen
+        return self.network.verdict
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-able record."""
+        return {
+            "model": self.model,
+            "scale": "[-1, 1]",
+            "duplicates": self.duplicates,
+            "network": self.network.to_json(),
+            "outputs": self.outputs and self.outputs.to_json(),
+            "verdict": self.verdict,
+        }
+
+
+def audit_model(
+    model: ExternalModel,
+    config: ModelAuditConfig = DEFAULT,
+    *,
+    out: Path | None = None,
+    on_progress: OnProgress = lambda _: None,
+) -> ModelAudit:
+    """Attack a network, and say what that shows.
+
+    Args:
+        model: the network, and what it was trained on.
+        config: what is asked of it.
         out: folder for `audit.json` and pictures, not that of a run; None writes nothing.
         on_progress: told of each step, a short text at a time.
-
-    Returns:
-        The record: "model", "duplicates" (others that were among the members, and left out),
-        "network" (membership), "outputs" (None without), "verdict".
 
     Raises:
         BadInput: if a file cannot be read, network and samples do not match, the accuracy is
@@ -100,55 +142,44 @@ def audit_model(
     release. With `outputs` the pictures show private images.
 
     """
-    tell = on_progress or (lambda _: None)
     if out is not None:
         _check_free(out)
-    found = load_members(data, others, label=label)
-    members, rest = found.members, found.others
-    rng = stream(seed, "audit", "model")
-    half = rng.permutation(len(rest))
-    if min(len(rest) // 2, len(members)) < MIN_PUBLIC:
-        twice = f" besides {found.duplicates} that are among these" * (found.duplicates > 0)
-        raise BadInput(
-            f"expected at least {2 * MIN_PUBLIC} samples that were not trained on, and "
-            f"{MIN_PUBLIC} that were, got {len(rest)} and {len(members)}{twice}; give more"
-        )
-    probe = concat([s.take(range(min(len(s), EVALUATION_BATCH))) for s in (members, rest)])
-    query, genome, classes = load_query(model, probe, mean, std)
-    members, rest = (_labelled(s, classes, found.names, model.name) for s in (members, rest))
-    public, apart = rest.take(half[::2]), rest.take(half[1::2])
-    if accuracy is not None:
-        _check_accuracy(query, members, accuracy)
-    tell(MEMBERSHIP)
-    spec = NetworkSpec(shape=members.shape, classes=classes, width=64)
-    network = audit_network(
-        query,
-        members,
-        apart if shadows else rest,
-        rng=rng,
-        claim=epsilon,
-        delta=delta,
-        public=public,
-        train=GenomeTrainer(genome=genome or SHADOW_GENOME, spec=spec, optimizer=SHADOW),
-        shadows=shadows,
-        workers=workers,
+    rng = stream(config.seed, "audit", "model")
+    target = load_target(model, rng)
+    on_progress(MEMBERSHIP)
+    network = _membership(target, model.claim, config, rng)
+    pictures = {"members": draw_curves(network.curves, f"{model.file.name}: {network.verdict}")}
+    outputs = None
+    if config.outputs:
+        on_progress("reconstruction from its answers")
+        outputs, pictures["images"] = _outputs(target, rng)
+    audit = ModelAudit(
+        model=model.file.name, duplicates=target.duplicates, network=network, outputs=outputs
     )
-    network = _doubted(network, members)
-    pictures = {"members": draw_curves(network.curves, f"{model.name}: {network.verdict}")}
-    record: dict[str, Any] = {"model": model.name, "scale": "[-1, 1]"}
-    record |= {"duplicates": found.duplicates}
-    record |= {"network": network.to_json(), "outputs": None, "verdict": network.verdict}
-    if outputs:
-        tell("reconstruction from its answers")
-        seen, picture = _outputs(query, members, public, rng)
-        record["outputs"], pictures["images"] = seen, picture
-        if seen["verdict"] == "leaks" or network.verdict == "no better than blind":
-            record["verdict"] = seen["verdict"]
     if out is not None:
         for name, content in pictures.items():
             write_bytes(out / f"{name}.png", content)
-        write_json(out / "audit.json", record)
-    return record
+        write_json(out / "audit.json", audit.to_json())
+    return audit
+
+
+def _membership(
+    target: Target, claim: PrivacyClaim, config: ModelAuditConfig, rng: np.random.Generator
+) -> NetworkAudit:
+    """Who was in its training."""
+    members, shadows = target.members, None
+    if config.shadows:
+        spec = NetworkSpec(shape=members.shape, classes=members.classes, width=64)
+        shadows = ShadowConfig(
+            public=target.public,
+            train=GenomeTrainer(genome=target.genome or SHADOW_GENOME, spec=spec, optimizer=SHADOW),
+            count=config.shadows,
+            share=0.8,
+            workers=config.workers,
+        )
+    others = target.apart if shadows else target.others
+    found = audit_network(target.query, members, others, rng=rng, claim=claim, shadows=shadows)
+    return _doubted(found, members)
 
 
 def _check_free(out: Path) -> None:
@@ -169,33 +200,6 @@ def _check_free(out: Path) -> None:
         )
 
 
-def _labelled(samples: Samples, outputs: int, names: tuple[str, ...], model: str) -> Samples:
-    """The samples, their labels being indices of a network's outputs."""
-    if names and len(names) != outputs:
-        raise BadInput(
-            f"expected as many classes by name as {model} has outputs, {outputs}, got {len(names)} "
-            f"({', '.join(names)[:100]}); give labels as numbers, the indices of its outputs"
-        )
-    wrong = samples.y[(samples.y < 0) | (samples.y >= outputs)]
-    if len(wrong):
-        raise BadInput(
-            f"expected labels from 0 to {outputs - 1}, the indices of the {outputs} outputs of "
-            f"{model}, got {int(wrong[0])}; number them as in its training"
-        )
-    return replace(samples, classes=outputs)
-
-
-def _check_accuracy(query: Query, members: Samples, known: float) -> None:
-    """Refuse a network that is not what is known of it."""
-    right = logits(query, members).argmax(1) == members.y
-    measured = float(right.double().mean())
-    if not abs(measured - known) <= ACCURACY_TOLERANCE + 1e-9:
-        raise BadInput(
-            f"expected accuracy {known:g} on what it was trained on, got {measured:.3g}; check "
-            "--mean, --std and the labels"
-        )
-
-
 def _doubted(network: NetworkAudit, members: Samples) -> NetworkAudit:
     """No silence from a network that knows nothing: it may have been asked wrongly."""
     n = len(members)
@@ -210,10 +214,9 @@ def _doubted(network: NetworkAudit, members: Samples) -> NetworkAudit:
     )
 
 
-def _outputs(
-    query: Query, members: Samples, public: Samples, rng: np.random.Generator
-) -> tuple[dict[str, Any], bytes]:
-    """Reconstruction of members from the network's answers to them."""
+def _outputs(target: Target, rng: np.random.Generator) -> tuple[OutputsAudit, bytes]:
+    """Reconstruction of members from the network's answers to them, and a picture."""
+    query, members, public = target.query, target.members, target.public
     chosen = members.take(np.sort(rng.permutation(len(members))[:SCORED]))
     arrays = {"z": logits(query, chosen).float(), "y": chosen.y}
     knowledge = LeakedPairs(logits(query, public).float(), public)
@@ -229,15 +232,11 @@ def _outputs(
         "same-class mean": controls.same_class_mean(public, chosen.y),
     }
     attacks, beside = (
-        [score(k, truth, x, mean, rng=rng, among=among) for k, x in named.items()]
+        tuple(score(k, truth, x, mean, rng=rng, among=among) for k, x in named.items())
         for named in (images, blind)
     )
     verdict, evidence = judge(attacks, beside, rng=rng)
-    record = {
-        "samples": len(chosen),
-        "attacks": [s.to_json() for s in attacks],
-        "controls": [s.to_json() for s in beside],
-        "verdict": verdict,
-        "evidence": evidence,
-    }
-    return record, draw_images(truth, chosen.y, images | blind, f"from its answers: {verdict}")
+    found = OutputsAudit(
+        samples=len(chosen), attacks=attacks, controls=beside, verdict=verdict, evidence=evidence
+    )
+    return found, draw_images(truth, chosen.y, images | blind, f"from its answers: {verdict}")

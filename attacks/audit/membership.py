@@ -35,11 +35,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attacks.audit.verdict import Verdict
-from attacks.inference.membership import Query, Train, lira, logits, loss_scores
+from attacks.inference.membership import Query, ShadowConfig, lira, logits, loss_scores
 from attacks.inference.roc import Roc, roc
 from attacks.statistics import clopper_pearson
 from panas.data.samples import Samples, concat
-from panas.runtime.errors import BadInput
 
 MARGIN = 0.1
 """Of the area under the curve that is let pass: 0.6 is a coin that is right six times of ten."""
@@ -56,7 +55,20 @@ CRITERIA = 2
 MIN_SAMPLES = 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class PrivacyClaim:
+    """What is said of a network's training."""
+
+    epsilon: float | None = None
+    """None, or infinity: nothing is claimed."""
+    delta: float = 1e-5
+    """In (0, 1); also of the estimate of epsilon."""
+
+
+NO_CLAIM = PrivacyClaim()
+
+
+@dataclass(frozen=True, kw_only=True)
 class NetworkAudit:
     """What membership attacks on one network came to."""
 
@@ -80,6 +92,18 @@ class NetworkAudit:
             "attacks": [{"name": k, **v.to_json()} for k, v in self.curves.items()],
         }
 
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "NetworkAudit":
+        """What `to_json` gave; its curves have their figures alone."""
+        return cls(
+            verdict=record["verdict"],
+            evidence=record["evidence"],
+            members=record["members"],
+            others=record["others"],
+            accuracy=(record["accuracy"]["members"], record["accuracy"]["others"]),
+            curves={a["name"]: Roc.from_json(a) for a in record["attacks"]},
+        )
+
 
 def audit_network(
     query: Query,
@@ -87,12 +111,8 @@ def audit_network(
     others: Samples,
     *,
     rng: np.random.Generator,
-    claim: float | None = None,
-    delta: float = 1e-5,
-    public: Samples | None = None,
-    train: Train | None = None,
-    shadows: int = 0,
-    workers: int = 1,
+    claim: PrivacyClaim = NO_CLAIM,
+    shadows: ShadowConfig | None = None,
 ) -> NetworkAudit:
     """Attack a network, and score the attacks.
 
@@ -101,48 +121,44 @@ def audit_network(
         members: it was trained on them.
         others: it was not; as many as members at best, and from where they are.
         rng: of shadows and bootstrap.
-        claim: epsilon that it was trained with; None: no claim.
-        delta: of the claim.
-        public: samples for the shadows, neither members nor others.
-        train: trains a shadow.
-        shadows: number of them, at least 2; 0 leaves LiRA out.
-        workers: processes.
+        claim: of its training.
+        shadows: of LiRA, on samples that are neither members nor others; None leaves it out.
 
     Raises:
-        BadInput: for answers that are no logits, or shadows without samples or training.
+        BadInput: for answers that are no logits.
 
     """
-    if shadows and (public is None or train is None):
-        raise BadInput("expected public samples and a training for shadows, got none; give both")
     pool = concat([members, others])
     truth = torch.arange(len(pool)) < len(members)
     scores = {"loss threshold": loss_scores(query, pool)}
-    if shadows and public is not None and train is not None:
-        scores["LiRA"] = lira(
-            query, pool, public, train, rng=rng, shadows=shadows, share=0.8, workers=workers
-        )
+    if shadows is not None:
+        scores["LiRA"] = lira(query, pool, shadows, rng=rng)
     right = (logits(query, pool).argmax(1) == pool.y).double()
-    accuracy = float(right[truth].mean()), float(right[~truth].mean())
-    curves, verdict, evidence = judge_scores(scores, truth, rng=rng, claim=claim, delta=delta)
-    return NetworkAudit(verdict, evidence, len(members), len(others), accuracy, curves)
+    curves, verdict, evidence = judge_scores(scores, truth, claim, rng=rng)
+    return NetworkAudit(
+        verdict=verdict,
+        evidence=evidence,
+        members=len(members),
+        others=len(others),
+        accuracy=(float(right[truth].mean()), float(right[~truth].mean())),
+        curves=curves,
+    )
 
 
 def judge_scores(
     scores: Mapping[str, Float[Tensor, "n"]],
     members: Bool[Tensor, "n"],
+    claim: PrivacyClaim,
     *,
     rng: np.random.Generator,
-    claim: float | None = None,
-    delta: float = 1e-5,
 ) -> tuple[dict[str, Roc], Verdict, str]:
     """What the scores of one or more attacks on one network show.
 
     Args:
         scores: by attack, of the same candidates.
         members: the truth.
+        claim: of the network's training.
         rng: of the bootstrap.
-        claim: epsilon that the network was trained with; None: no claim.
-        delta: of the claim.
 
     Returns:
         The curves, with intervals at the corrected confidence; the verdict; its evidence.
@@ -153,13 +169,13 @@ def judge_scores(
     """
     confidence = 1 - ERROR / (CRITERIA * len(scores))
     curves = {
-        k: roc(v, members, rng=rng, delta=delta, confidence=confidence) for k, v in scores.items()
+        k: roc(v, members, rng=rng, delta=claim.delta, confidence=confidence)
+        for k, v in scores.items()
     }
     n, m = int(members.sum()), int((~members).sum())
-    fired = [f"{name} {what}" for name, c in curves.items() for what in _fired(c)]
     estimate = max(c.epsilon_if_independent for c in curves.values())
-    private = claim is not None and math.isfinite(claim)
-    above = private and estimate > (claim or 0.0)
+    above = claim.epsilon is not None and estimate > claim.epsilon
+    fired = [f"{name} {what}" for name, c in curves.items() for what in _fired(c)]
     verdict: Verdict = "inconclusive"
     if min(n, m) >= MIN_SAMPLES:
         if fired:
@@ -169,16 +185,20 @@ def judge_scores(
     told = "no attack surely tells members"
     if fired:
         told = f"members are surely told: {', '.join(fired)}"
-    evidence = (
-        f"{told}; "
-        + "; ".join(_told(name, c, n, m) for name, c in curves.items())
-        + f"; at confidence {confidence:.4g}; an area of {0.5 + MARGIN} and {LOUD:.0%} found are "
-        "let pass; "
-        + (f"claimed epsilon {claim:.3g}" if private else "no epsilon claimed")
-        + f", an estimate of about {estimate:.2f}, were scores independent"
-        + ", which is above the claim but no proof" * above
+    figures = "; ".join(_told(name, c, n, m) for name, c in curves.items())
+    return curves, verdict, f"{told}; {figures}; {_terms(claim, confidence, estimate)}"
+
+
+def _terms(claim: PrivacyClaim, confidence: float, estimate: float) -> str:
+    """The terms on which the figures hold, in words."""
+    claimed, above = "no epsilon claimed", ""
+    if claim.epsilon is not None and math.isfinite(claim.epsilon):
+        claimed = f"claimed epsilon {claim.epsilon:.3g}"
+        above = ", which is above the claim but no proof" * (estimate > claim.epsilon)
+    return (
+        f"at confidence {confidence:.4g}; an area of {0.5 + MARGIN} and {LOUD:.0%} found are let "
+        f"pass; {claimed}, an estimate of about {estimate:.2f}, were scores independent{above}"
     )
-    return curves, verdict, evidence
 
 
 def _fired(curve: Roc) -> list[str]:

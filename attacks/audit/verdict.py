@@ -24,7 +24,8 @@ from typing import Literal
 import numpy as np
 
 from attacks.epsilon.release import ReleaseAudit
-from attacks.reconstruction.metrics import ReconstructionScore, gain_interval
+from attacks.reconstruction.metrics import ReconstructionScore
+from attacks.statistics import gain_interval
 from attacks.threats import controls
 
 Verdict = Literal["leaks", "no better than blind", "inconclusive", "nothing left"]

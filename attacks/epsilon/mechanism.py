@@ -30,9 +30,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.stats import beta
 from torch import Tensor
 
+from attacks.statistics import lower_bounds, upper_bounds
 from panas.runtime.errors import BadInput
 
 Outputs = Float[Tensor, "k d"]
@@ -184,8 +184,7 @@ def _bound(
     n, m = len(likely), len(unlikely)
     hits = n - np.searchsorted(np.sort(sign * likely), thresholds)
     misses = m - np.searchsorted(np.sort(sign * unlikely), thresholds)
-    low = np.where(hits > 0, beta.ppf(error, np.maximum(hits, 1), n - hits + 1), 0.0)
-    high = np.where(misses < m, beta.isf(error, misses + 1, np.maximum(m - misses, 1)), 1.0)
+    low, high = lower_bounds(hits, n, error), upper_bounds(misses, m, error)
     with np.errstate(divide="ignore"):
         return np.log(np.maximum(low - delta, 0.0) / high)
 

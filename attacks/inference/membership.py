@@ -145,58 +145,61 @@ def confidence_scores(
     return answers.gather(1, own)[:, 0] - others
 
 
-def lira(
-    query: Query,
-    candidates: Samples,
-    public: Samples,
-    train: Train,
-    *,
-    rng: np.random.Generator,
-    shadows: int = 16,
-    share: float = 0.5,
-    views: tuple[View, ...] = ("plain",),
-    workers: int = 1,
-    keep: Path | None = None,
-    on_shadow: Callable[[int], None] | None = None,
-) -> Float[Tensor, "n"]:
-    """The offline likelihood-ratio attack.
+@dataclass(frozen=True, kw_only=True)
+class ShadowConfig:
+    """How LiRA's shadow networks are trained and asked.
 
-    Args:
-        query: the network that is attacked.
-        candidates: n of them.
+    Attributes:
         public: samples that are surely no members, at least 2.
         train: trains a shadow network, best as the attacked one was trained.
-        rng: of the shadows' samples and trainings.
-        shadows: k, at least 2. From `OWN_SPREAD` on each candidate has its own s, below they
-            share one.
+        count: k, at least 2. From `OWN_SPREAD` on each candidate has its own s, below they share
+            one.
         share: of the public samples that each shadow draws, without replacement, in (0, 1]; best
             so that they are as many as the attacked network was trained on.
         views: of each image; its score is the mean z of them.
         workers: processes.
         keep: a folder for finished shadow networks' answers: who calls again with the same
             arguments goes on from there. A change of `train` wants another folder.
-        on_shadow: told how many shadows are done, after each.
-
-    Returns:
-        z of each candidate.
-
-    Raises:
-        BadInput: for too few shadows or public samples, no view, or a share out of range.
 
     """
-    phi = shadow_confidences(
-        candidates,
-        public,
-        train,
-        rng=rng,
-        shadows=shadows,
-        share=share,
-        views=views,
-        workers=workers,
-        keep=keep,
-        on_shadow=on_shadow,
-    )
-    return lira_scores(query, candidates, phi, views)
+
+    public: Samples
+    train: Train
+    count: int = 16
+    share: float = 0.5
+    views: tuple[View, ...] = ("plain",)
+    workers: int = 1
+    keep: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse too few shadows, samples or views."""
+        if self.count < 2 or not 0 < self.share <= 1 or self.drawn < 1 or not self.views:
+            raise BadInput(
+                "expected 2 or more shadows, each on at least 1 public sample, and a view, got "
+                f"{self.count} shadows on {self.drawn} of {len(self.public)} samples and "
+                f"{len(self.views)} views; give more public samples"
+            )
+
+    @property
+    def drawn(self) -> int:
+        """How many public samples each shadow is trained on."""
+        return round(self.share * len(self.public))
+
+
+def lira(
+    query: Query, candidates: Samples, shadows: ShadowConfig, *, rng: np.random.Generator
+) -> Float[Tensor, "n"]:
+    """The offline likelihood-ratio attack: z of each candidate.
+
+    Args:
+        query: the network that is attacked.
+        candidates: n of them.
+        shadows: the networks to compare with.
+        rng: of the shadows' samples and trainings.
+
+    """
+    phi = shadow_confidences(candidates, shadows, rng=rng)
+    return lira_scores(query, candidates, phi, shadows.views)
 
 
 def lira_scores(
@@ -213,66 +216,48 @@ def lira_scores(
     return ((asked - mean) / spread.clamp(min=1e-12)).mean(0)
 
 
-@dataclass(frozen=True)
-class _Shadows:
-    """What each shadow's worker needs."""
-
-    candidates: Samples
-    public: Samples
-    train: Train
-    drawn: int
-    views: tuple[View, ...]
-
-
 def shadow_confidences(
     candidates: Samples,
-    public: Samples,
-    train: Train,
+    shadows: ShadowConfig,
     *,
     rng: np.random.Generator,
-    shadows: int = 16,
-    share: float = 0.5,
-    views: tuple[View, ...] = ("plain",),
-    workers: int = 1,
-    keep: Path | None = None,
     on_shadow: Callable[[int], None] | None = None,
 ) -> Float[Tensor, "k v n"]:
-    """The first half of `lira`: phi of every candidate and view by every shadow network."""
-    drawn = round(share * len(public))
-    if shadows < 2 or not 0 < share <= 1 or drawn < 1 or not views:
-        raise BadInput(
-            "expected 2 or more shadows, each on at least 1 public sample, and a view, got "
-            f"{shadows} shadows on {drawn} of {len(public)} samples and {len(views)} views; "
-            "give more public samples"
-        )
-    seeds = [int(s) for s in rng.integers(2**62, size=shadows)]
-    context = _Shadows(candidates, public, train, drawn, views)
-    name = _name(context) if keep else ""
-    paths = [keep / f"shadow-{name}-{seed}.safetensors" if keep else None for seed in seeds]
+    """The first half of `lira`: phi of every candidate and view by every shadow network.
+
+    `on_shadow` is told after each shadow how many are done.
+    """
+    seeds = [int(s) for s in rng.integers(2**62, size=shadows.count)]
+    paths = _paths(candidates, shadows, seeds)
     found = {i: read_tensors(p)[0]["phi"] for i, p in enumerate(paths) if p and p.exists()}
-    missing = [i for i in range(shadows) if i not in found]
-    with Pool(workers, context, preload=("attacks.inference.membership",)) as pool:
+    missing = [i for i in range(shadows.count) if i not in found]
+    context = (candidates, shadows)
+    with Pool(shadows.workers, context, preload=("attacks.inference.membership",)) as pool:
         for at, phi in pool.map(_shadow, [seeds[i] for i in missing]):
             found[missing[at]] = phi
             if path := paths[missing[at]]:
                 write_tensors(path, {"phi": phi}, {})
             if on_shadow:
                 on_shadow(len(found))
-    return torch.stack([found[i] for i in range(shadows)])
+    return torch.stack([found[i] for i in range(shadows.count)])
 
 
-def _name(context: _Shadows) -> str:
-    """All that decides a shadow's answers but its seed and the training."""
-    digest = hashlib.sha256(repr((context.drawn, context.views)).encode())
-    for samples in (context.candidates, context.public):
+def _paths(candidates: Samples, shadows: ShadowConfig, seeds: list[int]) -> list[Path | None]:
+    """Files of kept answers, named by all that decides them but the training."""
+    if shadows.keep is None:
+        return [None] * len(seeds)
+    digest = hashlib.sha256(repr((shadows.drawn, shadows.views)).encode())
+    for samples in (candidates, shadows.public):
         digest.update(samples.x.contiguous().numpy().tobytes())
         digest.update(samples.y.contiguous().numpy().tobytes())
-    return digest.hexdigest()[:16]
+    name = digest.hexdigest()[:16]
+    return [shadows.keep / f"shadow-{name}-{seed}.safetensors" for seed in seeds]
 
 
-def _shadow(context: _Shadows, seed: int) -> Float[Tensor, "v n"]:
+def _shadow(context: tuple[Samples, ShadowConfig], seed: int) -> Float[Tensor, "v n"]:
+    candidates, shadows = context
     rng = np.random.default_rng(seed)
-    chosen = rng.choice(len(context.public), context.drawn, replace=False)
+    chosen = rng.choice(len(shadows.public), shadows.drawn, replace=False)
     with one_thread():
-        query = context.train(context.public.take(chosen), rng)
-        return torch.stack([confidence_scores(query, context.candidates, v) for v in context.views])
+        query = shadows.train(shadows.public.take(chosen), rng)
+        return torch.stack([confidence_scores(query, candidates, v) for v in shadows.views])

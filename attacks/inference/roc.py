@@ -23,7 +23,7 @@ Source: Carlini et al. 2022 (arXiv 2112.03570), section III.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -32,14 +32,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attacks.epsilon.mechanism import lower_bound
-from attacks.statistics import clopper_pearson
+from attacks.statistics import RESAMPLES, clopper_pearson
 from panas.runtime.errors import BadInput
 
 RATES = (0.01, 0.001)
 """False-positive rates at which true positives are reported."""
-
-RESAMPLES = 1000
-"""Bootstrap draws behind the interval of the AUC."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +57,22 @@ class Point:
     interval: tuple[float, float]
     fpr_bound: float
 
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-able record."""
+        return asdict(self) | {"interval": list(self.interval)}
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "Point":
+        """What `to_json` gave."""
+        return cls(**record | {"interval": tuple(record["interval"])})
+
 
 @dataclass(frozen=True, kw_only=True)
 class Roc:
     """How well scores tell members from others.
 
     Attributes:
-        fpr: false-positive rates, from 0 to 1, one a threshold.
+        fpr: false-positive rates, from 0 to 1, one a threshold; none where it was read from JSON.
         tpr: true-positive rates at the same thresholds.
         auc: in [0, 1]; 0.5 is as good as a coin.
         auc_interval: by bootstrap over members and over others; no wider than a point where the
@@ -93,19 +99,25 @@ class Roc:
         return {
             "auc": self.auc,
             "auc_interval": list(self.auc_interval),
-            "points": [
-                {
-                    "fpr": p.fpr,
-                    "tpr": p.tpr,
-                    "interval": list(p.interval),
-                    "fpr_bound": p.fpr_bound,
-                }
-                for p in self.points
-            ],
+            "points": [p.to_json() for p in self.points],
             "epsilon_if_independent": self.epsilon_if_independent,
             "delta": self.delta,
             "confidence": self.confidence,
         }
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "Roc":
+        """The figures that `to_json` gave, without a curve."""
+        return cls(
+            fpr=np.empty(0),
+            tpr=np.empty(0),
+            auc=record["auc"],
+            auc_interval=tuple(record["auc_interval"]),
+            points=tuple(Point.from_json(p) for p in record["points"]),
+            epsilon_if_independent=record["epsilon_if_independent"],
+            delta=record["delta"],
+            confidence=record["confidence"],
+        )
 
 
 def roc(

@@ -27,14 +27,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from attacks.statistics import clopper_pearson
+from attacks.statistics import clopper_pearson, gain_interval, mean_interval
 
 RANGE = 2.0
 """Largest minus smallest value of an image."""
-
-RESAMPLES = 1000
-"""Bootstrap draws behind an interval."""
-
 
 CANDIDATES = 10
 """k of the re-identification rate."""
@@ -138,17 +134,6 @@ def reidentified(
     return nearest[:, 0].double() / nearest.sum(1).clamp(min=1)  # no number is near to nobody
 
 
-def mean_interval(
-    values: Float[Tensor, "n"], *, rng: np.random.Generator, level: float = 0.95
-) -> tuple[float, float]:
-    """Bootstrap interval of a mean."""
-    n = len(values)
-    counts = rng.multinomial(n, np.full(n, 1 / n), RESAMPLES)
-    tail = (1 - level) / 2
-    low, high = np.quantile(counts @ values.double().numpy() / n, [tail, 1 - tail])
-    return float(low), float(high)
-
-
 def squared_errors(
     truth: Float[Tensor, "n c h w"], images: Float[Tensor, "n c h w"]
 ) -> Float[Tensor, "n"]:
@@ -160,50 +145,6 @@ def r2(errors: Float[Tensor, "n"], reference: Float[Tensor, "n"]) -> float:
     """R^2 from errors e_i and reference errors r_i; NaN if the reference is perfect."""
     total = float(reference.sum())
     return 1 - float(errors.sum()) / total if total > 0 else math.nan
-
-
-def gain_interval(
-    errors: Float[Tensor, "n"],
-    baseline: Float[Tensor, "n"],
-    reference: Float[Tensor, "n"],
-    *,
-    rng: np.random.Generator,
-    level: float = 0.95,
-) -> tuple[float, float]:
-    """Bootstrap interval of R^2(errors) - R^2(baseline), paired by sample.
-
-    With the reference itself as baseline it is the interval of R^2. Pairing cancels what makes a
-    sample hard for everyone. The bootstrap is studentised: each draw of n samples is measured in
-    standard errors of its own, so that few and skewed errors widen the side that they must
-    (percentiles of plain draws claim too much there). `RESAMPLES` draws at 95 %, more at higher
-    levels, whose tails are thinner.
-
-    Source: Efron 1981; Hall 1988.
-    """
-    gain, total = (baseline - errors).double().numpy(), reference.double().numpy()
-    n, draws = len(gain), max(RESAMPLES, math.ceil(RESAMPLES * 0.05 / (1 - level)))
-    counts = rng.multinomial(n, np.full(n, 1 / n), draws) / n
-    if not (counts @ total).min() > 0:
-        return math.nan, math.nan
-    centre, spread = _ratio(np.full((1, n), 1 / n), gain, total)
-    centres, spreads = _ratio(counts, gain, total)
-    floor = max(1e-9 * float(np.abs(gain).mean() / total.mean()), 1e-300)
-    tail = (1 - level) / 2
-    low, high = np.quantile((centres - centre) / np.maximum(spreads, floor), [tail, 1 - tail])
-    return float(centre[0] - high * spread[0]), float(centre[0] - low * spread[0])
-
-
-def _ratio(
-    weights: Float[np.ndarray, "draws n"],
-    top: Float[np.ndarray, "n"],
-    bottom: Float[np.ndarray, "n"],
-) -> tuple[Float[np.ndarray, "draws"], Float[np.ndarray, "draws"]]:
-    """The ratio of two weighted means, and n^(1/2) times its standard error (delta method)."""
-    mean = weights @ bottom
-    ratio = (weights @ top) / mean
-    squares = weights @ top**2 - 2 * ratio * (weights @ (top * bottom))
-    squares += ratio**2 * (weights @ bottom**2)
-    return ratio, np.sqrt(np.maximum(squares, 0.0)) / mean
 
 
 def psnr(errors: Float[Tensor, "n"]) -> Float[Tensor, "n"]:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from dprbft.engines.inprocess import InProcess
 from panas_cli.options import Job, Request, start
-from panas_cli.output import print_text
+from panas_cli.printing import print_text
 from panas_cli.progress import Display
 
 Clients = Annotated[

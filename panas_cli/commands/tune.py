@@ -5,7 +5,7 @@ from dprbft.run.stages import tune_stage
 from panas.runtime.store import read_json
 from panas_cli.commands.of_clients import Clients, of_clients, print_files
 from panas_cli.options import Request, with_common
-from panas_cli.output import print_json, print_text
+from panas_cli.printing import print_json, print_text
 
 
 @with_common

@@ -1,9 +1,11 @@
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
-from attacks.statistics import clopper_pearson
+from attacks.statistics import clopper_pearson, gain_interval, mean_interval
 from panas.runtime.errors import BadInput
 
 
@@ -30,3 +32,32 @@ def test_it_is_what_scipy_says_at_95_percent() -> None:
 def test_numbers_out_of_range_are_refused(wrong: tuple[int, int, float]) -> None:
     with pytest.raises(BadInput, match="hits of n"):
         clopper_pearson(*wrong)
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_claims() -> None:
+    # R^2 of errors uniform on [0, 1] against a reference of 1 is 1/2.
+    rng, hits = np.random.default_rng(0), 0
+    for _ in range(200):
+        errors = torch.from_numpy(rng.random(100))
+        ones = torch.ones(100, dtype=torch.float64)
+        low, high = gain_interval(errors, ones, ones, rng=rng)
+        hits += low <= 0.5 <= high
+    assert 180 <= hits <= 199  # 190 expected
+
+
+def test_pairing_narrows_a_difference_and_a_shift_of_it_is_caught() -> None:
+    rng = np.random.default_rng(0)
+    baseline = torch.from_numpy(rng.random(200))
+    ones = torch.ones(200, dtype=torch.float64)
+    low, high = gain_interval(baseline - 0.1, baseline, ones, rng=rng)
+    assert (low, high) == (pytest.approx(0.1), pytest.approx(0.1))
+    alone = gain_interval(baseline - 0.1, ones, ones, rng=rng)
+    assert alone[1] - alone[0] > 0.05
+
+
+def test_the_interval_of_a_mean_covers_it_as_often_as_it_claims() -> None:
+    rng, hits = np.random.default_rng(1), 0
+    for _ in range(200):
+        low, high = mean_interval(torch.from_numpy(rng.random(100)), rng=rng)
+        hits += low <= 0.5 <= high
+    assert 180 <= hits <= 199

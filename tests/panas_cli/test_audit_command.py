@@ -81,7 +81,7 @@ def test_a_network_from_elsewhere_says_what_was_left_out_and_where_it_wrote(
     example, shapes = (torch.zeros(4, 1, 6, 6),), ({0: batch},)
     program = torch.export.export(Bright().eval(), example, dynamic_shapes=shapes)
     torch.export.save(program, tmp_path / "m.pt2")
-    arguments = ("audit", "--model", tmp_path / "m.pt2", "--data", tmp_path / "d.npz")
+    arguments = ("audit-model", tmp_path / "m.pt2", "--data", tmp_path / "d.npz")
     silent = cli(*arguments)
     assert silent.code == 0, silent.err
     assert "2 of the others are among what it was trained on" in silent.out
@@ -96,24 +96,26 @@ def test_a_network_from_elsewhere_says_what_was_left_out_and_where_it_wrote(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "--model"),
-        (["{run}", "--model", "m.pt2"], "both or neither"),
-        (["--model", "{here}/m.pt2"], "--data"),
-        (["--model", "{here}/m.pt2", "--data", "{here}/d.npz"], "m.pt2"),
-        (["--model", "{here}/m.pt2", "--data", "{here}/none.npz"], "none.npz"),
-        (["--model", "m.pt2", "--data", "d.npz", "--mean", "half"], "--mean"),
-        (["--model", "m.pt2", "--data", "d.npz", "--mean", "nan"], "--mean"),
-        (["--model", "m.pt2", "--data", "d.npz", "--std", "0.5,inf"], "--std"),
-        (["--model", "m.pt2", "--data", "d.npz", "--std", "-1"], "--std"),
-        (["--model", "m.pt2", "--data", "d.npz", "--accuracy", "98"], "--accuracy"),
-        (["--model", "m.pt2", "--data", "d.npz", "--delta", "1"], "--delta"),
-        (["--model", "m.pt2", "--data", "d.npz", "--out", "{run}"], "holds a run"),
-        (["--model", "m.pt2", "--data", "d.npz", "--out", "{here}/d.npz"], "is a file"),
-        (["{run}", "--accuracy", "0.9"], "--model only"),
-        (["{run}", "--data", "d.npz"], "--model only"),
-        (["{run}", "--shadows", "1"], "--shadows"),
-        (["{run}", "--workers", "0"], "--workers"),
-        (["{run}", "--fail-on", "fire"], "fail-on"),
+        (["audit"], "run"),
+        (["audit", "--model", "m.pt2", "--data", "d.npz"], "panas audit-model FILE"),
+        (["audit", "{run}", "--data", "d.npz", "--model=m.pt2"], "panas audit-model FILE"),
+        (["audit-model", "{here}/m.pt2"], "--data"),
+        (["audit-model", "{here}/m.pt2", "--data", "{here}/d.npz"], "m.pt2"),
+        (["audit-model", "{here}/m.pt2", "--data", "{here}/none.npz"], "none.npz"),
+        (["audit-model", "m.pt2", "--data", "d.npz", "--mean", "half"], "--mean"),
+        (["audit-model", "m.pt2", "--data", "d.npz", "--mean", "nan"], "--mean"),
+        (["audit-model", "m.pt2", "--data", "d.npz", "--std", "0.5,inf"], "--std"),
+        (["audit-model", "m.pt2", "--data", "d.npz", "--std", "-1"], "--std"),
+        (["audit-model", "m.pt2", "--data", "d.npz", "--accuracy", "98"], "--accuracy"),
+        (["audit-model", "m.pt2", "--data", "d.npz", "--delta", "1"], "--delta"),
+        (["audit-model", "m.pt2", "--data", "d.npz", "--shadows", "1"], "--shadows"),
+        (["audit-model", "m.pt2", "--data", "d.npz", "--out", "{run}"], "holds a run"),
+        (["audit-model", "m.pt2", "--data", "d.npz", "--out", "{here}/d.npz"], "is a file"),
+        (["audit", "{run}", "--accuracy", "0.9"], "--accuracy"),
+        (["audit", "{run}", "--data", "d.npz"], "--data"),
+        (["audit", "{run}", "--shadows", "1"], "--shadows"),
+        (["audit", "{run}", "--workers", "0"], "--workers"),
+        (["audit", "{run}", "--fail-on", "fire"], "fail-on"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(
@@ -121,7 +123,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(
 ):
     _archive(tmp_path / "d.npz")
     before = (run / "audit.json").read_bytes()
-    outcome = cli("audit", *(a.format(run=run, here=tmp_path) for a in arguments))
+    outcome = cli(*(a.format(run=run, here=tmp_path) for a in arguments))
     assert (outcome.code, outcome.out) == (2, "")
     (line,) = outcome.err.splitlines()
     assert says in line

@@ -338,7 +338,7 @@ def test_without_privacy_if_that_is_said(
 def test_help_names_every_command(cli: Callable):
     outcome = cli("--help")
     assert outcome.code == 0
-    for command in ("run", "search", "tune", "train", "audit", "ledger", "report"):
+    for command in ("run", "search", "tune", "train", "audit", "audit-model", "ledger", "report"):
         assert command in outcome.out
         assert cli(command, "--help").code == 0
 

@@ -53,7 +53,7 @@ DEATHS = {
     # All of round 2 is charged and computed; its checkpoint is half written.
     "train, after the release": ("dprbft.server.rounds", "write_bytes", 9, "after"),
     "train, before the checkpoint": ("dprbft.server.rounds", "_save", 3, "before"),
-    "audit": ("attacks.audit.run", "attack_release", 2, "before"),
+    "audit": ("attacks.audit.run", "audit_client", 2, "before"),
 }
 
 
@@ -204,7 +204,7 @@ def test_noise_grows_after_a_death_between_release_and_checkpoint(
         ("dprbft.site.search", "search_architecture"),
         pytest.param("dprbft.site.search", "_tune", marks=pytest.mark.slow),
         ("dprbft.site.round", "fit_private"),
-        pytest.param("attacks.audit.run", "attack_release", marks=pytest.mark.slow),
+        pytest.param("attacks.audit.run", "audit_client", marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupt_says_how_to_go_on(

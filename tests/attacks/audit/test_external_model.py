@@ -2,6 +2,7 @@ import logging
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from attacks.audit.external_model import audit_model
+from attacks.audit.external_model import ModelAuditConfig, audit_model
+from attacks.audit.membership import PrivacyClaim
+from attacks.audit.target import ExternalModel
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.load import load_members
@@ -62,6 +65,23 @@ class Answering(nn.Module):
         return self.answer(4 * x[:, 0, :3].mean(dim=2))
 
 
+def record_of(
+    file: Path,
+    data: str,
+    *,
+    shadows: int = 0,
+    outputs: bool = False,
+    epsilon: float | None = None,
+    out: Path | None = None,
+    on_progress: Callable[[str], None] = lambda _: None,
+    **named: Any,
+) -> dict[str, Any]:
+    """The record of an audit."""
+    model = ExternalModel(file=file, data=data, claim=PrivacyClaim(epsilon=epsilon), **named)
+    config = ModelAuditConfig(shadows=shadows, outputs=outputs)
+    return audit_model(model, config, out=out, on_progress=on_progress).to_json()
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     return _program(tmp_path / "m.pt2", Constant().eval())
@@ -71,9 +91,9 @@ def model(tmp_path: Path) -> Path:
 def refused(tmp_path: Path) -> Callable[..., None]:
     """See that arguments are refused, in one line, and that nothing is written."""
 
-    def call(match: str, *arguments: object, **named: object) -> None:
+    def call(match: str, *arguments: Any, **named: Any) -> None:
         with pytest.raises(BadInput, match=match) as error:
-            audit_model(*arguments, **({"out": tmp_path / "a"} | named))  # type: ignore[arg-type]
+            record_of(*arguments, **({"out": tmp_path / "a"} | named))
         assert "\n" not in str(error.value)
         assert not (tmp_path / "a").exists()
 
@@ -84,7 +104,7 @@ def test_a_program_that_remembers_nobody_is_no_leak(tmp_path: Path) -> None:
     model = _program(tmp_path / "m.pt2", Constant().eval())
     data = _archive(tmp_path / "d.npz", 400, 400)
     told: list[str] = []
-    record = audit_model(model, str(data), epsilon=1.0, out=tmp_path / "a", on_progress=told.append)
+    record = record_of(model, str(data), epsilon=1.0, out=tmp_path / "a", on_progress=told.append)
     assert record["verdict"] == "no better than blind", record["network"]["evidence"]
     assert record["network"]["accuracy"]["others"] == 1.0
     assert read_json(tmp_path / "a" / "audit.json")["model"] == "m.pt2"
@@ -98,7 +118,7 @@ def test_what_its_answers_give_away_is_asked_on_request(tmp_path: Path) -> None:
             return x[:, 0, 5, :3] * 1.0
 
     model = _program(tmp_path / "m.pt2", Telling().eval())
-    record = audit_model(model, str(_archive(tmp_path / "d.npz")), outputs=True)
+    record = record_of(model, str(_archive(tmp_path / "d.npz")), outputs=True)
     seen = record["outputs"]
     assert {a["name"] for a in seen["attacks"]} == {"ridge", "decoder"}
     best = max(a["r2"] for a in seen["attacks"])
@@ -113,7 +133,7 @@ def test_a_network_of_panas_is_read_and_may_have_shadows(tmp_path: Path) -> None
     bottom, head = spec.bottom(genome, g), spec.head(g)
     path = tmp_path / "n.safetensors"
     save_network(path, bottom, head, genome=genome, spec=spec, notes={})
-    record = audit_model(path, str(_archive(tmp_path / "d.npz")), shadows=2)
+    record = record_of(path, str(_archive(tmp_path / "d.npz")), shadows=2)
     assert [a["name"] for a in record["network"]["attacks"]] == ["loss threshold", "LiRA"]
     assert record["network"]["verdict"] != "leaks"
 
@@ -175,7 +195,7 @@ def test_a_network_is_tried_with_one_image_and_with_a_full_batch(
 def test_labels_are_indices_of_outputs(model: Path, refused: Callable, tmp_path: Path) -> None:
     # A client of a federation may have some of the classes only.
     some = str(_archive(tmp_path / "some.npz", 100, 60, classes=(0, 2)))
-    found = audit_model(model, some)
+    found = record_of(model, some)
     assert found["network"]["accuracy"] == {"members": 1.0, "others": 1.0}
     above = tmp_path / "above.npz"
     with np.load(some) as arrays:
@@ -202,7 +222,7 @@ def test_labels_of_tables_are_numbers_as_they_are_or_names_in_sorted_order(
     found = load_members(one, names, label=None)
     assert (found.names, set(found.members.y.tolist())) == (("a", "b", "c"), {1})
     assert found.others.y.tolist() == [2, 0, 1] * 20
-    audit_model(model, one, others=names)
+    record_of(model, one, others=names)
     refused("labels of one kind", model, names, others=numbers)
     two = _table(tmp_path / "two.csv", ["a", "c"], 3)
     refused(
@@ -221,9 +241,9 @@ def test_others_that_are_members_are_left_out_and_counted(
     mixed, mine, rest = (tmp_path / f"{name}.npz" for name in ("mixed", "mine", "rest"))
     np.savez(mine, train_images=x, train_labels=y)
     np.savez(rest, images=np.concatenate([x[:30], b]), labels=np.concatenate([y[:30], c]))
-    found = audit_model(model, str(mine), others=str(rest))
+    found = record_of(model, str(mine), others=str(rest))
     assert (found["duplicates"], found["network"]["others"]) == (30, 80)
-    assert audit_model(model, str(tmp_path / "d.npz"))["duplicates"] == 0
+    assert record_of(model, str(tmp_path / "d.npz"))["duplicates"] == 0
     np.savez(mixed, train_images=x, train_labels=y, test_images=x, test_labels=y)
     refused("besides 120 that are among these", model, str(mixed))
     # An archive of both parts has its test part among the others, not among the members.
@@ -234,7 +254,7 @@ def test_a_wrong_preprocessing_gives_no_clean_verdict(
     model: Path, refused: Callable, tmp_path: Path
 ) -> None:
     data = str(_archive(tmp_path / "d.npz", 400, 400))
-    right = audit_model(model, data, accuracy=0.99)
+    right = record_of(model, data, accuracy=0.99)
     assert right["verdict"] == "no better than blind"
 
     class Dark(nn.Module):
@@ -244,8 +264,8 @@ def test_a_wrong_preprocessing_gives_no_clean_verdict(
             return x[:, 0, :3].clamp(min=0).mean(dim=2)
 
     dark = _program(tmp_path / "dark.pt2", Dark().eval())
-    assert audit_model(dark, data, mean=(0.2,))["verdict"] == "no better than blind"
-    found = audit_model(dark, data, mean=(2.0,))
+    assert record_of(dark, data, mean=(0.2,))["verdict"] == "no better than blind"
+    found = record_of(dark, data, mean=(2.0,))
     assert found["verdict"] == "inconclusive"
     assert "commonest class: check --mean, --std and the labels" in found["network"]["evidence"]
     refused(
@@ -267,9 +287,9 @@ def test_a_folder_that_holds_something_else_is_left_alone(model: Path, tmp_path:
     told: list[str] = []
     for out in (run, audited, edited, file, file / "below"):
         with pytest.raises(BadInput, match=r"folder.* for --out"):
-            audit_model(model, data, out=out, on_progress=told.append)
+            record_of(model, data, out=out, on_progress=told.append)
     assert not told  # before anything is computed
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == kept
     # Its own record may be made anew.
-    audit_model(model, data, out=tmp_path / "a")
-    audit_model(model, data, out=tmp_path / "a")
+    record_of(model, data, out=tmp_path / "a")
+    record_of(model, data, out=tmp_path / "a")

@@ -8,13 +8,14 @@ import torch
 from scipy.stats import binom, norm
 from torch import Tensor
 
-from attacks.audit.membership import LOUD, audit_network, judge_scores
+from attacks.audit.membership import LOUD, PrivacyClaim, audit_network, judge_scores
 from attacks.audit.verdict import Verdict
 from attacks.inference import roc as roc_module
 from attacks.inference.roc import Roc, roc
 from panas.data.samples import Samples
-from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
+
+CLAIM = PrivacyClaim(epsilon=1.0)
 
 
 def _samples(n: int, seed: int) -> Samples:
@@ -40,7 +41,7 @@ def _remembering(members: Samples, sure: float):
 def test_a_network_that_remembers_leaks() -> None:
     members, others = _samples(60, 0), _samples(60, 1)
     rng = np.random.default_rng(0)
-    found = audit_network(_remembering(members, 5.0), members, others, rng=rng, claim=1.0)
+    found = audit_network(_remembering(members, 5.0), members, others, rng=rng, claim=CLAIM)
     assert found.verdict == "leaks", found.evidence
     assert found.accuracy[0] == 1.0
     record = found.to_json()
@@ -51,7 +52,7 @@ def test_a_network_that_remembers_leaks() -> None:
 def test_a_network_that_never_saw_anyone_does_not() -> None:
     members, others = _samples(400, 0), _samples(400, 1)
     query = _remembering(_samples(400, 2), 5.0)
-    found = audit_network(query, members, others, rng=np.random.default_rng(0), claim=1.0)
+    found = audit_network(query, members, others, rng=np.random.default_rng(0), claim=CLAIM)
     assert found.verdict == "no better than blind", found.evidence
 
 
@@ -62,19 +63,12 @@ def test_few_samples_give_no_verdict() -> None:
     assert found.verdict == "inconclusive"
 
 
-def test_shadows_without_samples_are_refused() -> None:
-    members, others = _samples(30, 0), _samples(30, 1)
-    query = _remembering(members, 5.0)
-    with pytest.raises(BadInput, match="public samples and a training"):
-        audit_network(query, members, others, rng=np.random.default_rng(0), shadows=4)
-
-
 def _judged(
     scores: dict[str, Tensor], members: int, *, claim: float | None = None, seed: int = 0
 ) -> tuple[dict[str, Roc], Verdict, str]:
     n = len(next(iter(scores.values())))
     rng = stream(seed, "judge")
-    return judge_scores(scores, torch.arange(n) < members, rng=rng, claim=claim)
+    return judge_scores(scores, torch.arange(n) < members, PrivacyClaim(epsilon=claim), rng=rng)
 
 
 @pytest.mark.parametrize(("members", "others"), [(200, 20), (1000, 30), (400, 400)])

@@ -16,6 +16,7 @@ from attacks.inference.membership import (
     VIEWS,
     GenomeTrainer,
     Query,
+    ShadowConfig,
     confidence_scores,
     lira,
     lira_scores,
@@ -131,7 +132,12 @@ def test_lira_finds_what_a_loss_threshold_cannot_and_neither_finds_what_is_not_t
         train = Memory(gain)
         query = train(candidates.take(range(400)), stream(0, "target"))
         scores = {
-            "lira": lira(query, candidates, public, train, rng=stream(0, "shadows")),
+            "lira": lira(
+                query,
+                candidates,
+                ShadowConfig(public=public, train=train),
+                rng=stream(0, "shadows"),
+            ),
             "loss": loss_scores(query, candidates),
         }
         for name, found in scores.items():
@@ -181,16 +187,16 @@ def test_shadows_are_kept_and_an_interrupted_attack_goes_on(tmp_path: Path):
     candidates, public, told = kinds(10, 0), kinds(20, 1), []
 
     def run(calls: list[int], fails_at: int = -1, keep: Path | None = tmp_path) -> Tensor:
-        return shadow_confidences(
-            candidates,
-            public,
-            Counting(calls, fails_at),
-            rng=stream(0, "shadows"),
-            shadows=4,
+        shadows = ShadowConfig(
+            public=public,
+            train=Counting(calls, fails_at),
+            count=4,
             share=0.25,
             views=("plain", "flipped"),
             keep=keep,
-            on_shadow=told.append,
+        )
+        return shadow_confidences(
+            candidates, shadows, rng=stream(0, "shadows"), on_shadow=told.append
         )
 
     with pytest.raises(Interrupted):
@@ -214,7 +220,9 @@ def test_workers_change_nothing():
     candidates, public = images(20), images(60, 1)
     one, two = (
         shadow_confidences(
-            candidates, public, TRAINER, rng=stream(0, "s"), shadows=3, workers=workers
+            candidates,
+            ShadowConfig(public=public, train=TRAINER, count=3, workers=workers),
+            rng=stream(0, "s"),
         )
         for workers in (1, 2)
     )
@@ -228,9 +236,9 @@ def test_bad_input_gets_one_clear_line():
         loss_scores(query_of(net), samples)
     with pytest.raises(BadInput, match="finite"):
         loss_scores(lambda x: torch.full((len(x), 2), math.nan), samples)
-    for wrong in ({"shadows": 1}, {"share": 0.0}, {"share": 1.5}, {"views": ()}):
+    for wrong in ({"count": 1}, {"share": 0.0}, {"share": 1.5}, {"views": ()}):
         with pytest.raises(BadInput, match="more public samples"):
-            lira(query_of(net), samples, samples, TRAINER, rng=stream(0, "s"), **wrong)
+            ShadowConfig(public=samples, train=TRAINER, **wrong)
     empty = samples.take([])
     with pytest.raises(BadInput, match="more public samples"):
-        lira(query_of(net), samples, empty, TRAINER, rng=stream(0, "s"))
+        ShadowConfig(public=empty, train=TRAINER)

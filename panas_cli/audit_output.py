@@ -1,0 +1,84 @@
+"""What audits found, as text."""
+
+import math
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from attacks.audit.external_model import ModelAudit
+from panas_cli.printing import console, print_text
+
+HEADERS = {
+    "same-class mean": "class\nmean",
+    "shuffled": "shuffled",
+    "random extractor": "untrained",
+    "ceiling": "ceiling",
+}
+"""Controls in the audit's table, and their columns."""
+
+
+def show_audit(audit: dict[str, Any]) -> None:
+    """The best attack beside its controls, one row a client, and the verdicts with evidence."""
+    screen = console()
+    rows = [c for c in audit["clients"] if c["attacks"]]
+    if rows:
+        screen.print(_attacked(rows))
+    for c in audit["clients"]:
+        screen.print(f"client {c['id']}: {c['verdict']}: {c['evidence']}", soft_wrap=True)
+        if n := c.get("network"):
+            screen.print(f"  its network: {n['verdict']}: {n['evidence']}", soft_wrap=True)
+        else:
+            screen.print("  its network: not audited: none is kept, or too few samples or classes")
+
+
+def show_model_audit(audit: ModelAudit) -> None:
+    """The verdicts on a network trained elsewhere."""
+    screen, n, seen = console(), audit.network, audit.outputs
+    members, others = n.accuracy
+    screen.print(
+        f"{audit.model}: accuracy {members:.3f} on what it was trained on, {others:.3f} on others"
+    )
+    screen.print(f"membership: {n.verdict}: {n.evidence}", soft_wrap=True)
+    if seen:
+        screen.print(f"its answers: {seen.verdict}: {seen.evidence}", soft_wrap=True)
+    if audit.duplicates:
+        print_text(
+            f"{audit.duplicates} of the others are among what it was trained on, and were left out"
+        )
+
+
+def _attacked(rows: list[dict[str, Any]]) -> Table:
+    """R^2 of the best attack and of its controls, and what each release claims."""
+    table = Table(
+        title="audit: R^2 of reconstructed training images (1: perfect, 0: the mean public image)",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    for name in ("client", "release", "best attack", "R^2", *HEADERS.values()):
+        table.add_column(name, justify="left" if name in ("release", "best attack") else "right")
+    for name in ("found\nof 10", "epsilon\nshown", "claimed", "noise\nof claim"):
+        table.add_column(name, justify="right")
+    table.add_column("verdict", min_width=10)
+    for c in rows:
+        best = max(c["attacks"], key=lambda x: -math.inf if x["r2"] is None else x["r2"])
+        controls = {x["name"]: x["r2"] for x in c["controls"]}
+        claim = c.get("claim") or {}
+        table.add_row(
+            str(c["id"]),
+            c["release"],
+            best["name"],
+            _r2(best["r2"]),
+            *(_r2(controls.get(name)) for name in HEADERS),
+            _r2(best.get("reidentified")),
+            _r2(claim.get("epsilon_lower_bound")),
+            _r2(claim.get("claimed_epsilon")),
+            _r2(claim.get("noise_over_claim")),
+            c["verdict"],
+        )
+    return table
+
+
+def _r2(x: float | None) -> str:
+    return "-" if x is None else f"{x:.2f}"
