@@ -38,7 +38,7 @@ from panas.architecture.space import SearchSpace
 from panas.evolution.halving import Outcome, TrainingJob
 from panas.runtime.errors import BadInput
 
-TABLES = Path(__file__).parent / "tables"
+TABLES = Path(__file__).parents[1] / "tables"
 PATIENCE = 3
 """Proposals, known or new, that an algorithm with a cache may make, in trainings of its budget."""
 

@@ -22,7 +22,7 @@ from panas.runtime.journal import read_journal
 from panas.runtime.seeds import stream
 from panas.tuning.space import FIXED_CONFIGURATIONS, DPSGDSettings
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 EPSILONS = Table.read().epsilons
 
 

@@ -165,8 +165,9 @@ def test_random_genomes_of_the_table_are_in_it():
 
 
 def test_the_cifar10_experiment_is_the_papers():
-    config = build_config(read_toml(Path(benchmarks.__file__).parent / "search_cifar10.toml"))
-    assert (config.search.evolution.population, config.search.evolution.generations) == (10, 20)
+    folder = Path(benchmarks.__file__).parent / "search"
+    config = build_config(read_toml(folder / "search_cifar10.toml"))
     e = config.search.evolution
+    assert (e.population, e.generations) == (10, 20)
     assert (e.rungs, e.screening, e.cache) == ((), 1, False)
     assert config.data.limit * config.data.search_fraction == 700

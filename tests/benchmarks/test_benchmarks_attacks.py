@@ -51,9 +51,9 @@ def test_a_missing_data_set_is_named_and_left_out(tmp_path: Path, capsys: pytest
 
 
 def test_a_plan_covers_weights_and_release_unless_rows_are_raw():
-    assert attack_table.planned("raw_rows", float("inf"), 10, 800) is None
-    paper = attack_table.planned("raw_rows", 5.0, 10, 800)
-    sound = attack_table.planned("moments", 5.0, 10, 800)
+    assert attack_table.planned("raw_rows", float("inf"), 800) is None
+    paper = attack_table.planned("raw_rows", 5.0, 800)
+    sound = attack_table.planned("moments", 5.0, 800)
     assert paper is not None
     assert sound is not None
     assert (paper.releases, sound.releases) == (0, 1)

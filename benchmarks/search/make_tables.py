@@ -40,7 +40,7 @@ from panas.runtime.seeds import stream, torch_generator
 from panas.training.evaluate import accuracy
 from panas.training.sgd import OptimizerConfig, Trainer
 
-TABLES = Path(__file__).parent / "tables"
+TABLES = Path(__file__).parents[1] / "tables"
 DATASETS = ("digits", "fashion-mnist")
 HOW = OptimizerConfig(
     optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=8

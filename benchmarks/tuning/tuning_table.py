@@ -25,7 +25,7 @@ from panas.privacy.plan import Plan
 from panas.runtime.seeds import stream
 from panas.tuning.space import FIXED_CONFIGURATIONS, DPSGDSettings, TuningSpace
 
-TABLE = Path(__file__).parent / "tables" / "tuning-digits.npz"
+TABLE = Path(__file__).parents[1] / "tables" / "tuning-digits.npz"
 
 
 @dataclass(frozen=True)
