@@ -18,6 +18,8 @@ from torch import nn
 from panas.architecture.blocks import BlockType
 from panas.architecture.cost import Cost, cost
 from panas.architecture.genome import Genome
+from panas.architecture.latency import limited
+from panas.architecture.limits import Constraints
 from panas.architecture.network import Bottom, Head, NetworkSpec
 from panas.architecture.space import SearchSpace
 from panas.data.arrays import as_samples
@@ -27,7 +29,7 @@ from panas.evolution.fitness import TrainingFitness
 from panas.evolution.genetic import evolve
 from panas.evolution.halving import Fitness
 from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord
-from panas.evolution.site_search import Size, limited, prior_of, size_of
+from panas.evolution.site_search import Size, prior_of, size_of
 from panas.plots.network import drawing
 from panas.plots.search import history
 from panas.runtime.errors import BadInput
@@ -132,10 +134,12 @@ def search(
     space = limited(
         replace(space, blocks=(*space.blocks, *blocks)),
         spec,
-        parameters=max_parameters,
-        macs=max_macs,
-        bytes=max_bytes,
-        latency_ms=max_latency_ms,
+        Constraints(
+            parameters=max_parameters,
+            macs=max_macs,
+            bytes=max_bytes,
+            latency_ms=max_latency_ms,
+        ),
         table=folder / "latency.json" if folder else None,
     )
     config = config or EvolutionConfig()

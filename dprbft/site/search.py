@@ -19,11 +19,13 @@ from dprbft.site.site import LEAST_NOISE, Client, spec_of
 from dprbft.site.task import Task
 from panas.architecture.cost import cost, cost_table
 from panas.architecture.genome import Genome
+from panas.architecture.latency import limited
+from panas.architecture.limits import Constraints
 from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace, random_genome
 from panas.data.search_split import SearchData, private_data, proxy_data
 from panas.evolution.records import EvolutionConfig, EvolutionResult
-from panas.evolution.site_search import limited, search_architecture, search_without_data, size_of
+from panas.evolution.site_search import search_architecture, search_without_data, size_of
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.noise import SystemNoise
 from panas.privacy.release.histogram import label_histogram
@@ -131,10 +133,12 @@ def _space(config: RunConfig, spec: NetworkSpec, run: Path | None) -> SearchSpac
     return limited(
         s.space(spec.shape),
         spec,
-        parameters=s.max_parameters,
-        macs=s.max_macs,
-        bytes=s.max_bytes,
-        latency_ms=s.max_latency_ms if run else None,
+        Constraints(
+            parameters=s.max_parameters,
+            macs=s.max_macs,
+            bytes=s.max_bytes,
+            latency_ms=s.max_latency_ms if run else None,
+        ),
         table=latency_file(run) if run else None,
     )
 

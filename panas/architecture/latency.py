@@ -8,17 +8,20 @@ it has.
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from statistics import median_low
 
 import torch
 from torch import Tensor, nn
 
 from panas.architecture.blocks import Block, Shape
-from panas.architecture.limits import LatencyTable
-from panas.architecture.network import Bottom, Head, Norm, build_block
+from panas.architecture.limits import Constraints, LatencyTable
+from panas.architecture.network import Bottom, Head, NetworkSpec, Norm, build_block
 from panas.architecture.space import SearchSpace
 from panas.runtime.errors import BadInput
+from panas.runtime.store import exclusive, read_json, write_json
 
 Clock = Callable[[], int]
 
@@ -68,6 +71,28 @@ def measure(
     finally:
         torch.set_num_threads(threads)
     return LatencyTable(width=width, classes=classes, norm=norm, blocks=blocks, ends=ends)
+
+
+def limited(
+    space: SearchSpace, spec: NetworkSpec, constraints: Constraints, table: Path | None = None
+) -> SearchSpace:
+    """The space within the constraints.
+
+    Latencies are measured once and kept at `table`, so that every search there has the same.
+    """
+    if constraints == Constraints():
+        return space
+    latency = None if constraints.latency_ms is None else _measured(space, spec, table)
+    return replace(space, limits=constraints.limits(spec, latency))
+
+
+def _measured(space: SearchSpace, spec: NetworkSpec, path: Path | None) -> LatencyTable:
+    if path is None:
+        return measure(space, width=spec.width, classes=spec.classes, norm=spec.norm)
+    with exclusive(path):
+        if not path.exists():
+            write_json(path, _measured(space, spec, None).to_json())
+    return LatencyTable.from_json(read_json(path))
 
 
 def steps(space: SearchSpace) -> list[tuple[Block, Shape]]:

@@ -13,7 +13,7 @@ from typing import Any
 from panas.architecture.blocks import Block, Shape, shape_after
 from panas.architecture.cost import Cost, block_cost, linear_cost
 from panas.architecture.genome import Genome
-from panas.architecture.network import Norm
+from panas.architecture.network import NetworkSpec, Norm
 from panas.runtime.errors import BadInput
 
 Vector = tuple[int, ...]
@@ -164,6 +164,33 @@ class Limits:
         return tuple(
             nanoseconds if name == "latency_ms" else sum(getattr(part, name) for part in parts)
             for name in self.names
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constraints:
+    """What a user lets a network cost at most, whatever its `NetworkSpec`; None for no limit."""
+
+    parameters: int | None = None
+    """Trainable parameters, at least 1."""
+    macs: int | None = None
+    """Multiply-accumulates of one image, at least 1."""
+    bytes: int | None = None
+    """Size of the float32 state, at least 1."""
+    latency_ms: float | None = None
+    """Milliseconds of one image on one thread, above 0."""
+
+    def limits(self, spec: NetworkSpec, latency: LatencyTable | None = None) -> Limits:
+        """The limits of networks of `spec`; `latency` is needed for `latency_ms`."""
+        return Limits(
+            width=spec.width,
+            classes=spec.classes,
+            norm=spec.norm,
+            parameters=self.parameters,
+            macs=self.macs,
+            bytes=self.bytes,
+            latency_ms=self.latency_ms,
+            latency=latency,
         )
 
 

@@ -6,16 +6,13 @@ looks at noise only and costs nothing.
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 import torch
 
-from panas.architecture import latency
 from panas.architecture.blocks import Shape
 from panas.architecture.cost import cost
 from panas.architecture.genome import Genome
-from panas.architecture.limits import LatencyTable, Limits
 from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
 from panas.data.samples import concat
@@ -33,7 +30,6 @@ from panas.evolution.surrogate import capacity
 from panas.runtime.errors import BadInput
 from panas.runtime.journal import Journal
 from panas.runtime.seeds import stream
-from panas.runtime.store import exclusive, read_json, write_json
 from panas.training.sgd import OptimizerConfig
 
 Algorithm = Literal["genetic", "random"]
@@ -101,48 +97,6 @@ def search_without_data(
         size=size,
         journal=journal,
     )
-
-
-def limited(
-    space: SearchSpace,
-    spec: NetworkSpec,
-    *,
-    parameters: int | None,
-    macs: int | None,
-    bytes: int | None,
-    latency_ms: float | None,
-    table: Path | None = None,
-) -> SearchSpace:
-    """The space with hard limits put in; None for no limit.
-
-    Latencies are measured once and kept at `table`, so that whoever searches there, now or later,
-    has the same.
-    """
-    b = spec
-    if (parameters, macs, bytes, latency_ms) == (None, None, None, None):
-        return space
-    limits = Limits(
-        width=b.width,
-        classes=b.classes,
-        norm=b.norm,
-        parameters=parameters,
-        macs=macs,
-        bytes=bytes,
-        latency_ms=latency_ms,
-        latency=None if latency_ms is None else _latencies(space, b, table),
-    )
-    return replace(space, limits=limits)
-
-
-def _latencies(space: SearchSpace, spec: NetworkSpec, path: Path | None) -> LatencyTable:
-    b = spec
-    if path is None:
-        return latency.measure(space, width=b.width, classes=b.classes, norm=b.norm)
-    with exclusive(path):
-        if not path.exists():
-            measured = latency.measure(space, width=b.width, classes=b.classes, norm=b.norm)
-            write_json(path, measured.to_json())
-    return LatencyTable.from_json(read_json(path))
 
 
 def prior_of(shape: Shape) -> ZeroCostScore:
