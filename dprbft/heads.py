@@ -26,7 +26,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dprbft.messages import Broadcast, Release
-from panas.architecture.network import ETF_SCALE, Head
+from panas.architecture.head import ETF_SCALE, Head
 from panas.privacy.release.estimate import ClassSums, Moments, Rows
 from panas.runtime.errors import BadInput
 from panas.training.sgd import OptimizerConfig

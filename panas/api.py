@@ -18,9 +18,10 @@ from torch import nn
 from panas.architecture.blocks import BlockType
 from panas.architecture.cost import Cost, cost
 from panas.architecture.genome import Genome
+from panas.architecture.head import Head
 from panas.architecture.latency import limited
 from panas.architecture.limits import Constraints
-from panas.architecture.network import Bottom, Head, NetworkSpec
+from panas.architecture.network import Bottom, NetworkSpec
 from panas.architecture.space import SearchSpace
 from panas.data.arrays import as_samples
 from panas.data.samples import Samples

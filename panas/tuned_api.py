@@ -18,7 +18,8 @@ from torch import nn
 from panas.api import digest
 from panas.architecture.blocks import BlockType
 from panas.architecture.genome import Genome
-from panas.architecture.network import Bottom, Head, NetworkSpec
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.arrays import as_samples, in_unit_range
 from panas.data.samples import Samples
 from panas.data.search_split import proxy_data

@@ -16,7 +16,8 @@ from dprbft.paths import last_model_file, ledger_file, release_file, rounds_file
 from dprbft.simulation.federation import ClientData, Federation
 from dprbft.site.site import spec_of
 from panas.architecture.genome import Genome
-from panas.architecture.network import Bottom, Head
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.ledger.account import Entry
 from panas.privacy.ledger.ledger import Ledger

@@ -26,7 +26,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from panas.architecture.genome import Genome
-from panas.architecture.network import Bottom, Head, NetworkSpec
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import torch_generator

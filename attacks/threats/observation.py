@@ -34,7 +34,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attacks.threats.knowledge import K
-from panas.architecture.network import Head
+from panas.architecture.head import Head
 from panas.data.samples import Samples
 from panas.privacy.release.estimate import ClassSums, Estimate, Moments, Rows
 from panas.privacy.release.kind import ReleaseKind, is_noised, kind_named, noise_scale

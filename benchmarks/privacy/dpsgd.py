@@ -36,7 +36,8 @@ from torch.nn import functional as F
 
 from panas.architecture.blocks import ConvBlock
 from panas.architecture.genome import Genome
-from panas.architecture.network import build_bottom, build_head
+from panas.architecture.head import build_head
+from panas.architecture.network import build_bottom
 from panas.architecture.space import SearchSpace
 from panas.privacy.gradients.private import ClipAndNoise, PrivateGradient
 from panas.privacy.noise import SystemNoise

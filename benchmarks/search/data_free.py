@@ -19,7 +19,8 @@ from scipy.stats import spearmanr
 from panas.architecture.cost import cost
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
-from panas.architecture.space import SearchSpace, random_genome
+from panas.architecture.operators import random_genome
+from panas.architecture.space import SearchSpace
 from panas.data.load import load
 from panas.data.samples import Samples
 from panas.data.splits import split, stratified

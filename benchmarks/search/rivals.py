@@ -22,7 +22,8 @@ import optuna
 from benchmarks.tabular import Meter, MeteredFitness
 from panas.architecture.blocks import Block, PoolBlock
 from panas.architecture.genome import Genome
-from panas.architecture.space import SearchSpace, mutate, random_genome
+from panas.architecture.operators import mutate, random_genome
+from panas.architecture.space import SearchSpace
 from panas.evolution.genetic import evolve
 from panas.evolution.records import EvolutionConfig
 from panas.evolution.site_search import prior_of

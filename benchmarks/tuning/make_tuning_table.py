@@ -38,7 +38,8 @@ import torch
 
 from benchmarks.affordable_steps import affordable_steps
 from panas.architecture.genome import Genome
-from panas.architecture.network import Bottom, Head, NetworkSpec
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.load import load
 from panas.data.samples import Samples
 from panas.privacy.budget import Budget

@@ -34,7 +34,8 @@ from dprbft.messages import Broadcast, Release
 from dprbft.site.round import accounted, after_release, keep_best, skip_round, train_locally
 from dprbft.site.site import Client
 from dprbft.site.state import State, weights
-from panas.architecture.network import Bottom, Head
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.noise import SystemNoise
 from panas.privacy.release.estimate import Rows

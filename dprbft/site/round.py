@@ -12,7 +12,8 @@ import torch
 from dprbft.site.plan import current_plan
 from dprbft.site.site import Client
 from dprbft.site.state import Kept, State, weights
-from panas.architecture.network import Bottom, Head
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.ledger.account import Charge
 from panas.privacy.noise import SystemNoise

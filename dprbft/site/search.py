@@ -22,7 +22,8 @@ from panas.architecture.genome import Genome
 from panas.architecture.latency import limited
 from panas.architecture.limits import Constraints
 from panas.architecture.network import NetworkSpec
-from panas.architecture.space import SearchSpace, random_genome
+from panas.architecture.operators import random_genome
+from panas.architecture.space import SearchSpace
 from panas.data.search_split import SearchData, private_data, proxy_data
 from panas.evolution.records import EvolutionConfig, EvolutionResult
 from panas.evolution.site_search import search_architecture, search_without_data, size_of

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from dprbft.site.site import Client
 from panas.architecture.genome import Genome
-from panas.architecture.network import Bottom, Head
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom
 from panas.privacy.plan import Plan
 from panas.runtime.store import pack_tensors, unpack_tensors
 from panas.tuning.space import DPSGDSettings

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from panas.architecture.blocks import Block, Shape
+from panas.architecture.head import Head
 from panas.architecture.limits import Constraints, LatencyTable
-from panas.architecture.network import Bottom, Head, NetworkSpec, Norm, build_block
+from panas.architecture.network import Bottom, NetworkSpec, Norm, build_block
 from panas.architecture.space import SearchSpace
 from panas.runtime.errors import BadInput
 from panas.runtime.store import exclusive, read_json, write_json

@@ -1,4 +1,4 @@
-"""From a genome to a network: bottom (blocks and adaptation layer) and head.
+"""From a genome to a network: its bottom, which is blocks and adaptation layer.
 
 Source: DPFNAS, section III-A1. A convolutional block is a depthwise separable convolution
 (depthwise k x k, then pointwise 1 x 1), a norm and a ReLU, with a shortcut around all of it; where
@@ -28,6 +28,7 @@ from torch.nn import functional as F
 
 from panas.architecture.blocks import Block, ConvBlock, PoolBlock, shape_after
 from panas.architecture.genome import Genome
+from panas.architecture.head import Head, HeadInit, build_head
 from panas.runtime.errors import BadInput
 
 Norm = Literal["group", "batch"]
@@ -73,18 +74,6 @@ class Bottom(nn.Module):
         """Representations of a batch of images."""
         z = F.relu(self.adapt(self.blocks(x).mean(dim=(2, 3))))
         return F.normalize(z, dim=1) if self.unit else z
-
-
-class Head(nn.Module):
-    """The shared top model: `Linear(d, classes)`."""
-
-    def __init__(self, width: int, classes: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(width, classes)
-
-    def forward(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n classes"]:
-        """Logits of a batch of representations."""
-        return self.linear(z)
 
 
 def build_bottom(
@@ -147,19 +136,6 @@ def build_block(
         return block.build(in_channels)
 
 
-def build_head(
-    width: int, classes: int, *, init: Literal["etf", "random"], generator: torch.Generator
-) -> Head:
-    """Build a head: "random" (torch's default distribution) or the public simplex ETF."""
-    head = Head(width, classes)
-    initialise(head, generator)
-    if init == "etf":
-        with torch.no_grad():
-            head.linear.weight.copy_(simplex_etf(width, classes))
-            head.linear.bias.zero_()
-    return head
-
-
 @dataclass(frozen=True, kw_only=True)
 class NetworkSpec:
     """What the networks of all clients share, whatever their genomes.
@@ -180,7 +156,7 @@ class NetworkSpec:
     width: int
     norm: Norm = "group"
     unit: bool = True
-    head_init: Literal["etf", "random"] = "etf"
+    head_init: HeadInit = "etf"
     train_head: bool = False
 
     @property
@@ -206,37 +182,6 @@ class NetworkSpec:
     def head(self, generator: torch.Generator) -> Head:
         """The head that everyone starts from."""
         return build_head(self.width, self.classes, init=self.head_init, generator=generator)
-
-
-ETF_SCALE = 10.0
-"""Norm scale of the simplex head's logits on unit representations (an inverse temperature)."""
-
-
-def simplex_etf(width: int, classes: int) -> Float[Tensor, "classes d"]:
-    """Weights of a fixed simplex equiangular tight frame, the same for everyone, at no cost.
-
-    Class c owns its own block of floor(d / classes) coordinates, so that the ideal representation
-    of each class is non-negative and can leave a ReLU. All pairs of rows have the same angle.
-
-    Raises:
-        BadInput: if the representation is narrower than the number of classes.
-
-    Source: Papyan, Han and Donoho 2020 (neural collapse).
-
-    """
-    if width < classes:
-        raise BadInput(
-            f"expected a representation at least as wide as the {classes} classes, got {width}; "
-            "raise network.width or use --head-init random"
-        )
-    share = width // classes
-    U = torch.zeros(width, classes)
-    for c in range(classes):
-        U[c * share : (c + 1) * share, c] = share**-0.5
-    if classes == 1:
-        return ETF_SCALE * U.T
-    centre = torch.eye(classes) - 1 / classes
-    return ETF_SCALE * math.sqrt(classes / (classes - 1)) * (U @ centre).T
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:

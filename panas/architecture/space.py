@@ -1,26 +1,21 @@
-"""Which architectures a search may visit, and how it moves among them.
+"""Which architectures a search may visit.
 
 A space bounds the number of blocks, lists the menu of each and may limit what a genome costs.
-Variation is by pure functions of (space, genome, rng): the four mutations `add`, `remove`,
-`alter`, `exchange`, and the cut-point `crossover`. Each enumerates its valid outcomes and draws
-one uniformly, so that offspring are valid, limits included, by construction; no outcome is a copy
-of its parent, except where a docstring says so.
+How a search moves in it: `panas.architecture.operators`.
 
 A block that shrinks the map (a pool, or one of the user's own) is allowed while the smaller side
 of the map is at least 4. Convolutions keep the map's size, so among built-in blocks this only
 bounds the number of pools, wherever they stand.
 
-Source: DPFNAS, sections III-A1 and III-A2. The menus and bounds are ours: the paper states none
+Source: DPFNAS, section III-A1. The menus and bounds are ours: the paper states none
 but the kernels 3 and 5 and the two pools.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import combinations, product
-from typing import Any, TypeVar, get_args
-
-import numpy as np
+from itertools import product
+from typing import Any, get_args
 
 from panas.architecture.blocks import (
     Block,
@@ -37,8 +32,6 @@ from panas.architecture.feasibility import Blocks, FeasibilityTable
 from panas.architecture.genome import Genome
 from panas.architecture.limits import Limits
 from panas.runtime.errors import BadInput
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +75,7 @@ class SearchSpace:
         by_text(self.blocks)
         for block, channels in product(self.blocks, (self.shape[0], *self.widths)):
             block_cost(block, (channels, *self.shape[1:]), "group")  # refuses what cannot be built
-        if self._pricing is not None and not self._lengths:
+        if self._pricing is not None and not self.lengths:
             raise self._pricing.nothing_fits(range(self.min_blocks, self.max_blocks + 1))
 
     @property
@@ -106,11 +99,11 @@ class SearchSpace:
 
     def allows(self, genome: Genome) -> bool:
         """Whether the genome lies in this space."""
-        return self._fault(genome.blocks) is None
+        return self.fault(genome.blocks) is None
 
     def check(self, genome: Genome) -> None:
         """Raise BadInput, with the reason, unless the genome lies in this space."""
-        if fault := self._fault(genome.blocks):
+        if fault := self.fault(genome.blocks):
             raise BadInput(f"expected a genome of this search space, got {genome}: {fault}")
 
     def menu(self, before: Sequence[Block]) -> tuple[Block, ...]:
@@ -145,18 +138,19 @@ class SearchSpace:
         return FeasibilityTable(self.limits, self.shape, self.choices, self.after)
 
     @cached_property
-    def _lengths(self) -> list[int]:
-        """Numbers of blocks that a genome may have."""
+    def lengths(self) -> list[int]:
+        """Numbers of blocks that a genome of this space may have, limits included."""
         lengths = range(self.min_blocks, self.max_blocks + 1)
-        return [n for n in lengths if self._completable((), n)]
+        return [n for n in lengths if self.completable((), n)]
 
-    def _completable(self, blocks: Blocks, left: int) -> bool:
+    def completable(self, blocks: Blocks, left: int) -> bool:
         """Whether `left` blocks more can make a genome of what stands there validly."""
         if self._pricing is not None:
             return self._pricing.completable(blocks, left)
         return left > 0 or _pools(blocks) < len(blocks)
 
-    def _fault(self, blocks: Blocks) -> str | None:
+    def fault(self, blocks: Blocks) -> str | None:
+        """Why blocks are no genome of this space, in words; None if they are."""
         if not self.min_blocks <= len(blocks) <= self.max_blocks:
             return f"{len(blocks)} blocks, outside {self.min_blocks} to {self.max_blocks}"
         if not self._set.issuperset(blocks):
@@ -175,128 +169,5 @@ class SearchSpace:
         return self._pricing.excess(blocks) if self._pricing is not None else None
 
 
-def random_genome(space: SearchSpace, rng: np.random.Generator) -> Genome:
-    """Draw a genome: a uniform length, then each block uniformly from those that may stand there.
-
-    A block may stand where the rest can still be completed within the limits, and to a genome that
-    is not of pools alone.
-    """
-    length = _draw(space._lengths, rng)
-    blocks: Blocks = ()
-    while len(blocks) < length:
-        left = length - len(blocks) - 1
-        menu = [b for b in space.menu(blocks) if space._completable((*blocks, b), left)]
-        blocks += (_draw(menu, rng),)
-    return Genome(blocks)
-
-
-def add(space: SearchSpace, genome: Genome, rng: np.random.Generator) -> Genome:
-    """Insert a random block at a random position; raises BadInput if none fits.
-
-    Both draws are uniform: over the gaps, and over the blocks that keep the genome valid there.
-    """
-    return _outcome(space, genome, _added, rng)
-
-
-def remove(space: SearchSpace, genome: Genome, rng: np.random.Generator) -> Genome:
-    """Delete a random block; raises BadInput if none can go (as the last convolution cannot)."""
-    return _outcome(space, genome, _removed, rng)
-
-
-def alter(space: SearchSpace, genome: Genome, rng: np.random.Generator) -> Genome:
-    """Give a random block another configuration: another width or kernel, or the other pooling.
-
-    A block of one's own becomes another of its class. Raises BadInput if no block can change.
-    """
-    return _outcome(space, genome, _altered, rng)
-
-
-def exchange(space: SearchSpace, genome: Genome, rng: np.random.Generator) -> Genome:
-    """Swap two random blocks that differ; raises BadInput if there are none that may."""
-    return _outcome(space, genome, _exchanged, rng)
-
-
-def mutate(space: SearchSpace, genome: Genome, rng: np.random.Generator) -> Genome:
-    """Apply one of the four mutations, drawn uniformly among those with a valid outcome.
-
-    Returns the genome itself if there is none (a space of one genome).
-    """
-    space.check(genome)
-    mutations = (_added, _removed, _altered, _exchanged)
-    applicable = [m for m in mutations if any(_open(space, m(space, genome.blocks)))]
-    return _outcome(space, genome, _draw(applicable, rng), rng) if applicable else genome
-
-
-def crossover(
-    space: SearchSpace, a: Genome, b: Genome, rng: np.random.Generator
-) -> tuple[Genome, Genome]:
-    """Exchange the tails of two genomes, each cut at its own point.
-
-    Cut points are inside the parents. One pair of them is drawn uniformly among those that make
-    both children valid; if there is none, the parents come back unchanged. Together the children
-    have exactly the parents' blocks.
-    """
-    space.check(a)
-    space.check(b)
-    pairs = [
-        (a.blocks[:i] + b.blocks[j:], b.blocks[:j] + a.blocks[i:])
-        for i, j in product(range(1, len(a.blocks)), range(1, len(b.blocks)))
-    ]
-    valid = [pair for pair in pairs if all(space._fault(child) is None for child in pair)]
-    if not valid:
-        return a, b
-    left, right = _draw(valid, rng)
-    return Genome(left), Genome(right)
-
-
-Groups = Iterator[list[Blocks]]
-"""Outcomes of a mutation, valid or not, grouped by where it acts."""
-
-
-def _added(space: SearchSpace, blocks: Blocks) -> Groups:
-    for i in range(len(blocks) + 1):
-        yield [(*blocks[:i], block, *blocks[i:]) for block in space.choices]
-
-
-def _removed(space: SearchSpace, blocks: Blocks) -> Groups:
-    for i in range(len(blocks)):
-        yield [blocks[:i] + blocks[i + 1 :]]
-
-
-def _altered(space: SearchSpace, blocks: Blocks) -> Groups:
-    for i, old in enumerate(blocks):
-        others = [b for b in space.choices if type(b) is type(old) and b != old]
-        yield [(*blocks[:i], block, *blocks[i + 1 :]) for block in others]
-
-
-def _exchanged(space: SearchSpace, blocks: Blocks) -> Groups:
-    for i, j in combinations(range(len(blocks)), 2):
-        if blocks[i] != blocks[j]:
-            yield [(*blocks[:i], blocks[j], *blocks[i + 1 : j], blocks[i], *blocks[j + 1 :])]
-
-
-def _open(space: SearchSpace, groups: Groups) -> Groups:
-    """The groups with a valid outcome."""
-    return (group for group in groups if any(space._fault(child) is None for child in group))
-
-
-def _outcome(
-    space: SearchSpace,
-    genome: Genome,
-    mutation: Callable[[SearchSpace, Blocks], Groups],
-    rng: np.random.Generator,
-) -> Genome:
-    """Draw a place, then one of the valid outcomes there, each uniformly."""
-    space.check(genome)
-    groups = list(_open(space, mutation(space, genome.blocks)))
-    if not groups:
-        raise BadInput(f"expected a genome that this mutation can act on, got {genome}; use mutate")
-    return Genome(_draw([c for c in _draw(groups, rng) if space._fault(c) is None], rng))
-
-
 def _pools(blocks: Sequence[Block]) -> int:
     return sum(isinstance(block, PoolBlock) for block in blocks)
-
-
-def _draw(choices: Sequence[T], rng: np.random.Generator) -> T:
-    return choices[int(rng.integers(len(choices)))]

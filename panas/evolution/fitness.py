@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from panas.architecture.genome import Genome
-from panas.architecture.network import Bottom, Head, NetworkSpec
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.samples import Samples
 from panas.evolution.halving import Outcome, TrainingJob
 from panas.evolution.zero_cost import score

@@ -14,7 +14,8 @@ import numpy as np
 from jaxtyping import Float
 
 from panas.architecture.genome import Genome
-from panas.architecture.space import SearchSpace, crossover, mutate, random_genome
+from panas.architecture.operators import crossover, mutate, random_genome
+from panas.architecture.space import SearchSpace
 from panas.evolution.halving import Evaluation
 from panas.evolution.records import EvolutionConfig, GenomeScore, ZeroCostScore
 from panas.evolution.surrogate import Predictor, features

@@ -8,7 +8,8 @@ from typing import Any
 
 from panas.architecture.blocks import BlockType
 from panas.architecture.genome import Genome
-from panas.architecture.network import Bottom, Head, NetworkSpec
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom, NetworkSpec
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, write_tensors
 

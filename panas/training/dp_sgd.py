@@ -1,6 +1,7 @@
 """Fit one network by DP-SGD, under a calibrated plan."""
 
-from panas.architecture.network import Bottom, Head
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 from panas.privacy.gradients.private import PrivateGradient
 from panas.privacy.noise import NoiseSource

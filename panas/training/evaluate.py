@@ -5,7 +5,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from panas.architecture.network import Bottom, Head
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 
 EVALUATION_BATCH = 512

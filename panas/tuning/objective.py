@@ -15,7 +15,8 @@ from functools import cache
 import torch
 
 from panas.architecture.genome import Genome
-from panas.architecture.network import Bottom, Head, NetworkSpec
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.samples import Samples
 from panas.data.search_split import SearchData
 from panas.privacy.budget import Budget

@@ -12,7 +12,8 @@ from benchmarks.search import cost_ratio, holm, interval, worse_than
 from benchmarks.tabular import Meter, MeteredFitness, Problem, Spent, at
 from dprbft.config.files import build_config, read_toml
 from panas.architecture.genome import Genome
-from panas.architecture.space import SearchSpace, random_genome
+from panas.architecture.operators import random_genome
+from panas.architecture.space import SearchSpace
 from panas.evolution.halving import ResumableFitness, TrainingJob
 from panas.runtime.seeds import stream
 

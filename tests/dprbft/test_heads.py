@@ -19,7 +19,7 @@ from dprbft.heads import (
     with_prior,
 )
 from dprbft.messages import Broadcast, Release
-from panas.architecture.network import ETF_SCALE, build_head, simplex_etf
+from panas.architecture.head import ETF_SCALE, build_head, simplex_etf
 from panas.privacy.noise import SystemNoise
 from panas.privacy.release.estimate import ClassSums, Moments, Rows
 from panas.privacy.release.kind import kind_named, kind_names, noise_scale

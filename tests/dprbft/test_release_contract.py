@@ -19,7 +19,8 @@ from dprbft.config.files import build_config
 from dprbft.heads import aggregate, to_broadcast
 from dprbft.messages import Broadcast, Release
 from panas.architecture.genome import Genome
-from panas.architecture.network import NetworkSpec, build_head
+from panas.architecture.head import build_head
+from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.budget import Budget

@@ -23,7 +23,8 @@ from dprbft.messages import Release
 from dprbft.paths import release_file, rounds_file
 from dprbft.simulation.federation import load_federation
 from panas.architecture.genome import Genome
-from panas.architecture.network import Bottom, NetworkSpec, build_bottom, build_head
+from panas.architecture.head import build_head
+from panas.architecture.network import Bottom, NetworkSpec, build_bottom
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger

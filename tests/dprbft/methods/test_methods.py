@@ -17,7 +17,7 @@ from dprbft.site.round import keep_best
 from dprbft.site.site import Client, build_client
 from dprbft.site.state import State, weights
 from panas.architecture.genome import Genome
-from panas.architecture.network import Head
+from panas.architecture.head import Head
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.noise import SystemNoise

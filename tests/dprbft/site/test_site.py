@@ -15,7 +15,7 @@ from dprbft.site.round import check_finite, train_locally
 from dprbft.site.site import Client, build_client, settings_of
 from dprbft.site.state import Kept, RoundScores, State, weights
 from panas.architecture.genome import Genome
-from panas.architecture.network import Head
+from panas.architecture.head import Head
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.calibration import epsilon_of, release_multiplier
 from panas.privacy.ledger.account import Charge

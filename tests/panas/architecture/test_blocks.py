@@ -26,7 +26,8 @@ from panas.architecture.blocks import (
 )
 from panas.architecture.cost import block_cost, cost
 from panas.architecture.genome import Genome
-from panas.architecture.network import Head, NetworkSpec, build_bottom, initialise
+from panas.architecture.head import Head
+from panas.architecture.network import NetworkSpec, build_bottom, initialise
 from panas.architecture.space import SearchSpace
 from panas.evolution.zero_cost import PROXIES
 from panas.privacy.gradients.private import PrivateGradient

@@ -12,8 +12,10 @@ from torch import nn
 
 from panas.architecture.cost import cost, cost_table
 from panas.architecture.genome import Genome
-from panas.architecture.network import Head, Norm, build_bottom
-from panas.architecture.space import SearchSpace, random_genome
+from panas.architecture.head import Head
+from panas.architecture.network import Norm, build_bottom
+from panas.architecture.operators import random_genome
+from panas.architecture.space import SearchSpace
 from panas.runtime.errors import BadInput
 
 

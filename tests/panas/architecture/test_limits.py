@@ -23,7 +23,8 @@ from panas.architecture.genome import Genome
 from panas.architecture.latency import measure, steps
 from panas.architecture.limits import LatencyTable, Limits
 from panas.architecture.network import NetworkSpec
-from panas.architecture.space import SearchSpace, random_genome
+from panas.architecture.operators import random_genome
+from panas.architecture.space import SearchSpace
 from panas.runtime.errors import BadInput
 
 SIZES: dict[str, Any] = {"width": 6, "classes": 3}

@@ -10,16 +10,10 @@ from torch.nn import functional as F
 
 from panas.architecture.blocks import ConvBlock
 from panas.architecture.genome import Genome
-from panas.architecture.network import (
-    ETF_SCALE,
-    Norm,
-    SeparableBlock,
-    build_bottom,
-    build_head,
-    initialise,
-    simplex_etf,
-)
-from panas.architecture.space import SearchSpace, random_genome
+from panas.architecture.head import ETF_SCALE, build_head, simplex_etf
+from panas.architecture.network import Norm, SeparableBlock, build_bottom, initialise
+from panas.architecture.operators import random_genome
+from panas.architecture.space import SearchSpace
 from panas.runtime.errors import BadInput
 
 GENOME = Genome.parse("c8k3-max-c16k5-avg")

@@ -24,8 +24,7 @@ from panas.architecture.genome import Genome
 from panas.architecture.latency import steps
 from panas.architecture.limits import LatencyTable, Limits
 from panas.architecture.network import build_bottom
-from panas.architecture.space import (
-    SearchSpace,
+from panas.architecture.operators import (
     add,
     alter,
     crossover,
@@ -34,6 +33,7 @@ from panas.architecture.space import (
     random_genome,
     remove,
 )
+from panas.architecture.space import SearchSpace
 from panas.runtime.errors import BadInput
 
 MUTATIONS = (add, remove, alter, exchange)

@@ -21,7 +21,8 @@ from toy_fitness import RUNGS, Curves, plain, unit
 
 from panas.architecture.blocks import ConvBlock
 from panas.architecture.genome import Genome
-from panas.architecture.space import SearchSpace, random_genome
+from panas.architecture.operators import random_genome
+from panas.architecture.space import SearchSpace
 from panas.evolution.genetic import Individual, _accuracies, evolve, roulette, survivors
 from panas.evolution.halving import Evaluation, Outcome, TrainingJob
 from panas.evolution.records import (

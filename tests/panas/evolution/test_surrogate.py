@@ -12,7 +12,8 @@ from own_blocks import OWN
 from scipy.stats import norm, spearmanr
 
 from panas.architecture.genome import Genome
-from panas.architecture.space import SearchSpace, random_genome
+from panas.architecture.operators import random_genome
+from panas.architecture.space import SearchSpace
 from panas.evolution.surrogate import LINEAR, NOISES, SCALES, Predictor, _kernel, features
 
 N, D = 25, 6

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from panas.architecture.genome import Genome
-from panas.architecture.network import NetworkSpec, Norm, build_bottom, build_head
+from panas.architecture.head import build_head
+from panas.architecture.network import NetworkSpec, Norm, build_bottom
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, write_tensors
 from panas.training.checkpoint import load_network, save_network

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from panas.architecture.genome import Genome
-from panas.architecture.network import Bottom, Head, Norm, build_bottom, build_head
+from panas.architecture.head import Head, build_head
+from panas.architecture.network import Bottom, Norm, build_bottom
 from panas.data.samples import Samples
 from panas.privacy.noise import ReproducibleNoise, SystemNoise
 from panas.privacy.plan import Plan

@@ -12,8 +12,10 @@ from torch.nn import functional as F
 
 from panas.architecture.blocks import ConvBlock, PoolBlock
 from panas.architecture.genome import Genome
-from panas.architecture.network import build_bottom, build_head
-from panas.architecture.space import SearchSpace, random_genome
+from panas.architecture.head import build_head
+from panas.architecture.network import build_bottom
+from panas.architecture.operators import random_genome
+from panas.architecture.space import SearchSpace
 from panas.privacy.gradients.layer_rules import Dense, Outer, rule_for
 from panas.privacy.gradients.per_sample import PerSample, functional_gradients
 from panas.privacy.gradients.private import PrivateGradient, cross_entropy

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from panas.architecture.genome import Genome
-from panas.architecture.network import build_bottom, build_head
+from panas.architecture.head import build_head
+from panas.architecture.network import build_bottom
 from panas.privacy.gradients.private import STEP, PrivateGradient
 from panas.privacy.noise import NoiseSource, ReproducibleNoise, SystemNoise, poisson_batch
 from panas.privacy.plan import Plan

@@ -1,0 +1,72 @@
+"""The head: the shared top model, and the public simplex that it may start from.
+
+| symbol | name |
+|---|---|
+| d | `width`, the width of a representation |
+"""
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from panas.runtime.errors import BadInput
+
+HeadInit = Literal["etf", "random"]
+
+ETF_SCALE = 10.0
+"""Norm scale of the simplex head's logits on unit representations (an inverse temperature)."""
+
+
+class Head(nn.Module):
+    """The shared top model: `Linear(d, classes)`."""
+
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, classes)
+
+    def forward(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n classes"]:
+        """Logits of a batch of representations."""
+        return self.linear(z)
+
+
+def build_head(width: int, classes: int, *, init: HeadInit, generator: torch.Generator) -> Head:
+    """Build a head: "random" (torch's default distribution) or the public simplex ETF."""
+    head = Head(width, classes)
+    bound = 1 / math.sqrt(width)
+    with torch.no_grad():
+        for p in head.parameters():
+            p.uniform_(-bound, bound, generator=generator)
+        if init == "etf":
+            head.linear.weight.copy_(simplex_etf(width, classes))
+            head.linear.bias.zero_()
+    return head
+
+
+def simplex_etf(width: int, classes: int) -> Float[Tensor, "classes d"]:
+    """Weights of a fixed simplex equiangular tight frame, the same for everyone, at no cost.
+
+    Class c owns its own block of floor(d / classes) coordinates, so that the ideal representation
+    of each class is non-negative and can leave a ReLU. All pairs of rows have the same angle.
+
+    Raises:
+        BadInput: if the representation is narrower than the number of classes.
+
+    Source: Papyan, Han and Donoho 2020 (neural collapse).
+
+    """
+    if width < classes:
+        raise BadInput(
+            f"expected a representation at least as wide as the {classes} classes, got {width}; "
+            "raise network.width or use --head-init random"
+        )
+    share = width // classes
+    U = torch.zeros(width, classes)
+    for c in range(classes):
+        U[c * share : (c + 1) * share, c] = share**-0.5
+    if classes == 1:
+        return ETF_SCALE * U.T
+    centre = torch.eye(classes) - 1 / classes
+    return ETF_SCALE * math.sqrt(classes / (classes - 1)) * (U @ centre).T
