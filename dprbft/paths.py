@@ -44,7 +44,7 @@ def network_picture(run: Path, client: int) -> Path:
 
 
 def trials_picture(run: Path, client: int) -> Path:
-    """How a client's tuning went (`panas.plots.search.trials`)."""
+    """How a client's tuning went (`panas.plots.tuning.trials`)."""
     return tune_file(run, client).with_name("trials.png")
 
 

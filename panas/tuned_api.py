@@ -24,14 +24,15 @@ from panas.data.arrays import as_samples, in_unit_range
 from panas.data.samples import Samples
 from panas.data.search_split import proxy_data
 from panas.data.splits import split
-from panas.plots.search import trials
+from panas.plots.tuning import trials
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate
-from panas.privacy.ledger.charge import Charge
+from panas.privacy.ledger.account import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BadInput
+from panas.runtime.execution import Execution
 from panas.runtime.journal import open_journal
 from panas.runtime.seeds import stream
 from panas.runtime.store import read_json, write_bytes, write_json
@@ -39,7 +40,10 @@ from panas.training.checkpoint import load_network, save_network
 from panas.training.dp_sgd import fit_private
 from panas.training.evaluate import accuracy
 from panas.training.sgd import WARM, OptimizerConfig
-from panas.tuning.objective import tune_settings, warm_started
+from panas.training.warm_start import WarmStart, warm_started
+from panas.tuning.bayesian import tune as tune_settings
+from panas.tuning.budgeted import BudgetedSpace, ScheduleConstraint
+from panas.tuning.objective import training_objective
 from panas.tuning.space import DPSGDSettings, TuningSpace
 from panas.tuning.trial import TrialRecord, TuningConfig, TuningResult
 
@@ -166,36 +170,17 @@ def tune(
         if (folder / "best.json").exists():
             return _read(folder, test, blocks)
         alike = torch.ones(classes)
+        data = proxy_data(open_samples, alike, samples=len(train), rng=stream(seed, "proxy"))
+        start = WarmStart(genome=genome, spec=spec, optimizer=warm, device=torch.device(device))
         result = tune_settings(
-            proxy_data(open_samples, alike, samples=len(train), rng=stream(seed, "proxy")),
-            genome,
-            spec=spec,
-            space=space,
-            config=config,
-            budget=budget,
-            schedule=schedule,
-            warm=warm,
-            momentum=0.0,
-            train_head=spec.head_moves,
-            seed=seed,
-            client=0,
-            device=torch.device(device),
-            on_trial=progress,
-            journal=journal,
-            workers=workers,
+            training_objective(data, start, schedule, momentum=0.0, seed=seed, client=0),
+            BudgetedSpace(space, ScheduleConstraint(budget, schedule)),
+            config,
+            rng=stream(seed, "client", 0, "tune"),
+            execution=Execution(workers=workers, journal=journal, on_progress=progress),
         )
-        picture = trials([t.as_dict() for t in result.trials], result.best.as_dict())
-        write_bytes(folder / "trials.png", picture)
-        bottom, head = warm_started(
-            genome,
-            spec=spec,
-            public=open_samples,
-            warm=warm,
-            train_head=spec.head_moves,
-            seed=seed,
-            client=0,
-            device=torch.device(device),
-        )
+        write_bytes(folder / "trials.png", trials(result.trials, result.best))
+        bottom, head = warm_started(start, open_samples, seed=seed, client=0)
         plan = calibrate(
             budget,
             schedule,
@@ -241,7 +226,7 @@ def _save(folder: Path, found: TuneResult, genome: Genome, spec: NetworkSpec) ->
         spec=spec,
         notes={"epsilon": found.epsilon},
     )
-    record = {"setting": found.setting.as_dict(), "epsilon": found.epsilon}
+    record = {"setting": found.setting.to_json(), "epsilon": found.epsilon}
     write_json(folder / "best.json", record)
 
 

@@ -51,7 +51,7 @@ from panas.privacy.release.kind import ReleaseEvent, event_of, is_noised, kind_n
 from panas.runtime.seeds import stream
 from panas.training.evaluate import represent
 from panas.training.sgd import OptimizerConfig, fit
-from panas.tuning.objective import warm_started
+from panas.training.warm_start import WarmStart, warm_started
 
 DELTA = 1e-5
 EPSILONS = (1.0, 3.0, 8.0)
@@ -97,16 +97,13 @@ def bottoms(config: RunConfig) -> tuple[list[Trained], Broadcast]:
     found = []
     for client in federation.clients:
         rng = stream(seed, "client", client.id, "benchmark")
-        bottom, head = warm_started(
-            Genome.parse(GENOMES[client.id % len(GENOMES)]),
+        start = WarmStart(
+            genome=Genome.parse(GENOMES[client.id % len(GENOMES)]),
             spec=spec,
-            public=public,
-            warm=warm,
-            train_head=spec.head_moves,
-            seed=seed,
-            client=client.id,
+            optimizer=warm,
             device=torch.device("cpu"),
         )
+        bottom, head = warm_started(start, public, seed=seed, client=client.id)
         train = shrink(client.train)
         fit(bottom, head, train, config=longer, rng=rng)
         parts = (train, shrink(client.test), public)

@@ -37,6 +37,7 @@ import numpy as np
 import torch
 
 from benchmarks.affordable_steps import affordable_steps
+from benchmarks.fixed_configurations import FIXED_CONFIGURATIONS
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
@@ -50,7 +51,6 @@ from panas.privacy.plan import Plan
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.evaluate import accuracy
-from panas.tuning.space import FIXED_CONFIGURATIONS
 
 GENOME = "c16k3-max-c32k3"
 WIDTH = 64

@@ -6,11 +6,13 @@ Ours chooses by posterior mean, the others their best observed value, as people 
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from panas.tuning.bayesian import tune
+from panas.tuning.budgeted import BudgetedSpace
 from panas.tuning.space import DPSGDSettings, Menu, TuningSpace
 from panas.tuning.trial import TuningConfig
 
@@ -34,32 +36,45 @@ class Found(NamedTuple):
     """Of proposing each trial, training apart."""
 
 
+@dataclass(frozen=True)
+class _Constraint:
+    """What a task's budget affords."""
+
+    task: Task
+
+    def least_noise(self, batch_size: int, epochs: int | None) -> float | None:
+        return self.task.least(batch_size, epochs)
+
+    def allows(self, settings: DPSGDSettings) -> bool:
+        return self.task.affordable(settings)
+
+
+class _Timed:
+    """A task's objective that notes what it is asked, and the time that passed before."""
+
+    def __init__(self, task: Task) -> None:
+        self._task, self.validation_samples = task, task.validation
+        self.settings: list[DPSGDSettings] = []
+        self.seconds: list[float] = []
+        self._began = time.process_time()
+
+    def __call__(self, settings: DPSGDSettings) -> float:
+        self.seconds.append(time.process_time() - self._began)
+        self.settings.append(settings)
+        value = self._task.objective(settings)
+        self._began = time.process_time()
+        return value
+
+
 def ours(task: Task, trials: int, seed: int) -> Found:
     """`panas.tuning.bayesian`, as it is."""
     import botorch  # noqa: F401 (its import is no part of a proposal)
 
-    settings: list[DPSGDSettings] = []
-    seconds: list[float] = []
-    began = time.process_time()
-
-    def objective(setting: DPSGDSettings) -> float:
-        nonlocal began
-        seconds.append(time.process_time() - began)
-        settings.append(setting)
-        value = task.objective(setting)
-        began = time.process_time()
-        return value
-
-    result = tune(
-        objective,
-        space=task.space,
-        config=TuningConfig(trials=trials),
-        minimum_noise=task.least,
-        is_affordable=task.affordable,
-        rng=np.random.default_rng(seed),
-        validation_samples=task.validation,
-    )
-    return Found(result.best, settings, seconds)
+    objective = _Timed(task)
+    space = BudgetedSpace(task.space, _Constraint(task))
+    rng = np.random.default_rng(seed)
+    result = tune(objective, space, TuningConfig(trials=trials), rng=rng)
+    return Found(result.best, objective.settings, objective.seconds)
 
 
 def optuna(name: str) -> Callable[[Task, int, int], Found]:

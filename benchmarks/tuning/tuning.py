@@ -30,11 +30,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.fixed_configurations import FIXED_CONFIGURATIONS
 from benchmarks.kept import kept
 from benchmarks.tuners import PROPOSERS
 from benchmarks.tuning_live import FIXED, LIVE_EPSILON, decided, live, with_regret
 from benchmarks.tuning_table import TABLE, Table, fixed_rows, replay
-from panas.tuning.space import FIXED_CONFIGURATIONS
 
 
 def replayed(

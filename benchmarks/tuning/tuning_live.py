@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from benchmarks.affordable_steps import affordable_steps
+from benchmarks.fixed_configurations import FIXED_CONFIGURATIONS
 from benchmarks.make_tuning_table import DELTA, count, trained
 from benchmarks.tuners import PROPOSERS, Task
 from panas.architecture.genome import Genome
@@ -28,7 +29,7 @@ from panas.privacy.plan import Plan
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import stream
-from panas.tuning.space import FIXED_CONFIGURATIONS, DPSGDSettings, TuningSpace
+from panas.tuning.space import DPSGDSettings, TuningSpace
 
 LIVE_EPSILON = 3.0
 LIVE_GENOME = "c16k3-max-c32k3-max-c32k3"
@@ -166,7 +167,7 @@ def live(work: tuple[str, int], task: tuple[int, str]) -> dict[str, Any]:
     return {
         "proposer": name,
         "seed": seed,
-        "best": found.best.as_dict(),
+        "best": found.best.to_json(),
         "accuracy": statistics.fmean(again),
         "over": sum(not ground.affordable(s) for s in found.settings),
         "seconds": found.seconds,

@@ -18,12 +18,13 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int16, Int32
 
+from benchmarks.fixed_configurations import FIXED_CONFIGURATIONS
 from benchmarks.tuners import PROPOSERS, Task
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of
 from panas.privacy.plan import Plan
 from panas.runtime.seeds import stream
-from panas.tuning.space import FIXED_CONFIGURATIONS, DPSGDSettings, TuningSpace
+from panas.tuning.space import DPSGDSettings, TuningSpace
 
 TABLE = Path(__file__).parents[1] / "tables" / "tuning-digits.npz"
 

@@ -15,23 +15,15 @@ from dprbft.site.site import Client, settings_of
 from dprbft.site.state import State, weights
 from dprbft.site.task import Task
 from panas.runtime.seeds import stream, torch_generator
-from panas.tuning.objective import warm_started
+from panas.training.warm_start import WarmStart, warm_started
 
 
 def start(task: Task) -> bytes:
     """A client's state before round 1: warm-started on public samples, plan calibrated."""
     client = task.load()
     genome, settings, found = settings_of(task.run, client)
-    bottom, head = warm_started(
-        genome,
-        spec=client.spec,
-        public=client.public,
-        warm=client.warm,
-        train_head=client.train_head,
-        seed=client.config.seed,
-        client=client.id,
-        device=client.device,
-    )
+    begin = WarmStart(genome=genome, spec=client.spec, optimizer=client.warm, device=client.device)
+    bottom, head = warm_started(begin, client.public, seed=client.config.seed, client=client.id)
     b, h = weights(bottom), weights(head)
     state = State(
         bottom=b,

@@ -37,10 +37,12 @@ from dprbft.site.site import build_client, spec_of
 from dprbft.site.task import Task
 from panas.architecture.genome import Genome
 from panas.plots.network import drawing
-from panas.plots.search import history, trials
+from panas.plots.search import history
+from panas.plots.tuning import trials
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput
 from panas.runtime.store import exclusive, read_json, write_bytes, write_json
+from panas.tuning.trial import TuningResult
 
 Report = Callable[[str], None]
 
@@ -255,8 +257,8 @@ def tune_stage(
         for k, found in engine.map(search_work.tune, tasks):
             catch_up()
             if found["trials"]:
-                picture = trials(found["trials"], found["setting"])
-                write_bytes(trials_picture(run, todo[k]), picture)
+                result = TuningResult.from_json(found)
+                write_bytes(trials_picture(run, todo[k]), trials(result.trials, result.best))
             write_json(tune_file(run, todo[k]), found)
             s = found["setting"]
             sigma = f"sigma {s['noise_multiplier']:.3g}" if s["noise_multiplier"] else "least sigma"

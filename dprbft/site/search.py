@@ -31,10 +31,14 @@ from panas.privacy.accounting.events import Unprotected
 from panas.privacy.noise import SystemNoise
 from panas.privacy.release.histogram import label_histogram
 from panas.runtime.errors import BadInput, BudgetExhausted
+from panas.runtime.execution import Execution
 from panas.runtime.journal import Journal, open_journal
 from panas.runtime.seeds import stream, torch_generator
 from panas.runtime.store import read_json, write_json
-from panas.tuning.objective import tune_settings
+from panas.training.warm_start import WarmStart
+from panas.tuning.bayesian import tune as tune_settings
+from panas.tuning.budgeted import BudgetedSpace, ScheduleConstraint
+from panas.tuning.objective import training_objective
 from panas.tuning.space import DPSGDSettings
 from panas.tuning.trial import TuningResult
 
@@ -202,7 +206,7 @@ def tune(task: Task) -> dict[str, Any]:
     )
     kept: dict[str, Any] = {
         "client": client.id,
-        "setting": fixed.as_dict() | {"noise_multiplier": c.training.noise_multiplier},
+        "setting": fixed.to_json() | {"noise_multiplier": c.training.noise_multiplier},
         "predicted": None,
         "trials": [],
     }
@@ -215,30 +219,30 @@ def tune(task: Task) -> dict[str, Any]:
         except BudgetExhausted as e:
             # Training says so again and stops there, with the warm-started network kept.
             return kept | {"refused": str(e)}
-    return {
-        "client": client.id,
-        "setting": result.best.as_dict(),
-        "predicted": result.predicted,
-        "trials": [trial.as_dict() for trial in result.trials],
-    }
+    return {"client": client.id, **result.to_json()}
 
 
 def _tune(task: Task, client: Client, found: dict[str, Any], journal: Journal) -> TuningResult:
     c = client.config
-    return tune_settings(
-        _search_data(client, found["histogram"]),
-        Genome.parse(found["genome"]),
+    start = WarmStart(
+        genome=Genome.parse(found["genome"]),
         spec=client.spec,
-        space=c.tuning.space,
-        config=c.tuning.config,
-        budget=client.budget,
-        schedule=client.schedule(),
-        warm=client.warm,
+        optimizer=client.warm,
+        device=client.device,
+    )
+    schedule = client.schedule()
+    objective = training_objective(
+        _search_data(client, found["histogram"]),
+        start,
+        schedule,
         momentum=c.training.optimizer.momentum,
-        train_head=client.train_head,
         seed=c.seed,
         client=client.id,
-        device=client.device,
-        journal=journal,
-        workers=task.workers,
+    )
+    return tune_settings(
+        objective,
+        BudgetedSpace(c.tuning.space, ScheduleConstraint(client.budget, schedule)),
+        c.tuning.config,
+        rng=stream(c.seed, "client", client.id, "tune"),
+        execution=Execution(workers=task.workers, journal=journal),
     )

@@ -1,8 +1,8 @@
-"""Pictures of a search, as PNG bytes: how fitness rose, and how tuning went.
+"""Pictures of a search, as PNG bytes: how fitness rose.
 
 Each function takes plain JSON records, as a log or `best.json` holds them, and returns the bytes
 of one PNG: the same for the same records, on the same machine. The network is
-`panas.plots.network`.
+`panas.plots.network`, the trials of a tuning `panas.plots.tuning`.
 
 | word | meaning |
 |---|---|
@@ -42,13 +42,6 @@ STATUSES = {
     "failed": ("failed", RED, "x"),
 }
 """How a candidate came to its fitness -> words, colour and marker."""
-NAMES = {
-    "learning_rate": "learning rate",
-    "noise_multiplier": "noise multiplier",
-    "clip": "clipping norm",
-    "batch_size": "batch size",
-}
-"""A setting's field -> its axis; other fields keep their name."""
 
 
 def history(
@@ -90,40 +83,6 @@ def history(
             )
 
     return png(draw, (4.7 * panels, 4.2))
-
-
-def trials(records: Sequence[Record], chosen: Record | None = None) -> bytes:
-    """Draw the value of each trial with the best so far, and the value against each field.
-
-    Args:
-        records: one a trial: number, setting (field -> number), value (None where the budget
-            refused), status ("done", "failed", "over budget"), proposed_by.
-        chosen: the setting that tuning chose, which need not have the highest value; None takes
-            the one that has.
-
-    Returns:
-        A PNG.
-
-    """
-    done = [r for r in records if r["status"] == "done"]
-    fields = [f for f in (done[0]["setting"] if done else ()) if len(_values(done, f)) > 1]
-    ringed = next((r for r in done if r["setting"] == chosen), None)
-    if done and ringed is None:
-        ringed = max(done, key=lambda r: r["value"])
-
-    def draw(figure: "Figure") -> None:
-        grid = figure.add_gridspec(2 if fields else 1, max(1, len(fields)))
-        top = figure.add_subplot(grid[0, :])
-        _progress(top, records, done)
-        for column, field in enumerate(fields):
-            _field(figure.add_subplot(grid[1, column], sharey=top), done, ringed, field, column)
-        if ringed:
-            known = {k: v for k, v in ringed["setting"].items() if v is not None}
-            text = ", ".join(f"{_name(k)} {v:.3g}" for k, v in known.items())
-            number = ringed["number"] + 1
-            headline(figure, f"chosen, with {ringed['value']:.3f} in trial {number}: {text}")
-
-    return png(draw, (max(6.5, 2.6 * len(fields)), 6.2 if fields else 3.6))
 
 
 def _spent(records: Sequence[Record], counted: bool) -> str:
@@ -234,77 +193,6 @@ def _pareto(
     legend(axes)
 
 
-def _progress(axes: "Axes", records: Sequence[Record], done: Sequence[Record]) -> None:
-    """Value by trial, with the best so far."""
-    from matplotlib.ticker import MaxNLocator
-
-    for guided, marker, words in ((False, "s", "without a model"), (True, "o", "by the model")):
-        part = [r for r in done if (r["proposed_by"] != "random") is guided]
-        if part:
-            axes.scatter(
-                [r["number"] + 1 for r in part],
-                [r["value"] for r in part],
-                s=22,
-                marker=marker,
-                facecolors=BLUE if guided else "none",
-                edgecolors=BLUE,
-                label=f"{words} ({len(part)})",
-            )
-    for status, marker, colour in (("failed", "x", RED), ("over budget", "+", GREY)):
-        x = [r["number"] + 1 for r in records if r["status"] == status]
-        if x:
-            below(axes, x, f"{status} ({len(x)})", marker, colour)
-    if done:
-        best = [max(r["value"] for r in done[: k + 1]) for k in range(len(done))]
-        x = [*(r["number"] + 1 for r in done), max(r["number"] for r in records) + 1.5]
-        axes.step(x, [*best, best[-1]], where="post", color="black", lw=1.5, label="best so far")
-    room(axes, [r["value"] for r in done])
-    axes.set(xlabel="trial", ylabel="validation accuracy", title="Trials, in order")
-    axes.set_xlim(0.5, max((r["number"] for r in records), default=0) + 1.5)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    legend(axes, beside=True)
-
-
-def _field(
-    axes: "Axes", done: Sequence[Record], ringed: Record | None, field: str, column: int
-) -> None:
-    """Value against one field of the setting, later trials darker."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
-
-    x = [r["setting"][field] for r in done]
-    y = [r["value"] for r in done]
-    axes.set_xscale("log")
-    axes.scatter(
-        x,
-        y,
-        s=20,
-        c=[r["number"] for r in done],
-        cmap="Blues",
-        vmin=-len(done) / 2,
-        lw=0.3,
-        ec=BLUE,
-    )
-    if ringed:
-        at = ringed["setting"][field], ringed["value"]
-        axes.scatter(*at, s=70, facecolors="none", edgecolors="black", linewidths=1.3)
-    menu = _values(done, field)
-    if len(menu) <= 5 and all(isinstance(v, int) for v in menu):
-        axes.xaxis.set_major_locator(FixedLocator(menu))
-    else:
-        few = max(menu) > 200 * min(menu)  # labels of more would touch
-        subs = (1.0,) if few else (1.0, 2.0, 5.0)
-        axes.xaxis.set_major_locator(LogLocator(10, subs=subs, numticks=4 if few else 12))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}".replace("e-0", "e-")))
-    axes.xaxis.set_minor_locator(NullLocator())
-    aside = 1.1 * (max(menu) / min(menu)) ** 0.06
-    axes.set_xlim(min(menu) / aside, max(menu) * aside)
-    axes.set(xlabel=_name(field))
-    if column:
-        axes.tick_params(labelleft=False)
-    else:
-        axes.set(ylabel="validation accuracy", title="Later trials darker, the chosen one ringed")
-
-
 def _status(evaluation: Record) -> str:
     return "failed" if evaluation["failed"] else "dropped" if evaluation["dropped"] else "full"
 
@@ -317,11 +205,3 @@ def _found(record: Record) -> bool:
 def _lines(records: Sequence[Record]) -> list[float]:
     """Every value of the lines best and mean."""
     return [r[key] for r in records for key in ("best", "mean")]
-
-
-def _values(done: Sequence[Record], field: str) -> list[int | float]:
-    return sorted({r["setting"][field] for r in done} - {None})
-
-
-def _name(field: str) -> str:
-    return NAMES.get(field, field.replace("_", " "))

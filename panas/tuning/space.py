@@ -6,18 +6,14 @@
 | (not tuned) | `DPSGDSettings.epochs`, passes over the data a round |
 | u in [0, 1]^5 | a point of the cube, one coordinate an axis of `TuningSpace` |
 
-Sigma is looked for as a factor over the least that the whole plan affords at that batch size and
-those passes, so that every point of the cube respects the budget.
-
-Source: DPFNAS, section III-A3 and Table VI.
+Source: DPFNAS, section III-A3.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -53,35 +49,14 @@ class DPSGDSettings:
             if value is not None and (value < 1 or value != int(value)):
                 raise BadInput(f"expected {name} as an integer >= 1, got {value}; fix it")
 
-    def as_dict(self) -> dict[str, float | int | None]:
-        """The setting as plain JSON."""
+    def to_json(self) -> dict[str, float | int | None]:
+        """The settings as plain JSON."""
         return asdict(self)
 
-
-class FixedConfiguration(NamedTuple):
-    """One row of Table VI."""
-
-    learning_rate: float
-    noise_multiplier: float
-    clip: float
-    rate: float
-    """B / n, in (0, 1]."""
-
-
-FIXED_CONFIGURATIONS: Mapping[str, FixedConfiguration] = MappingProxyType(
-    {
-        "A": FixedConfiguration(0.01, 1.0, 10.0, 0.2),
-        "B": FixedConfiguration(0.01, 1.0, 1.0, 0.2),
-        "C": FixedConfiguration(0.01, 2.0, 10.0, 0.2),
-        "D": FixedConfiguration(0.01, 1.0, 10.0, 0.02),
-        "E": FixedConfiguration(0.0001, 1.0, 10.0, 0.2),
-        "DPFNAS": FixedConfiguration(0.001, 1.92, 0.5, 1.0),
-    }
-)
-"""Table VI of DPFNAS: the configurations set by hand, and the one that its search found.
-
-Sigma is fixed in them, so a cumulative budget affords only `panas.privacy.plan.affordable_steps`.
-"""
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> "DPSGDSettings":
+        """Read back what `to_json` made."""
+        return DPSGDSettings(**record)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,12 +104,12 @@ class Range:
     high: float
 
     def value(self, u: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """What coordinates in [0, 1] stand for, not a rounding error outside the range."""
+        """Values of coordinates in [0, 1], kept in the range against rounding."""
         logs = math.log(self.low) + u * math.log(self.high / self.low)
         return np.clip(np.exp(logs), self.low, self.high)
 
     def place(self, value: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """The coordinates of values; 1/2 if there is but one."""
+        """Coordinates of values; 1/2 if there is but one."""
         if self.high == self.low:
             return np.full(len(value), 0.5)
         return np.log(value / self.low) / math.log(self.high / self.low)
@@ -158,11 +133,11 @@ class Choice:
         return float(self.values[-1])
 
     def value(self, u: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """What coordinates in [0, 1] stand for."""
+        """Values of coordinates in [0, 1]."""
         return self.values[np.searchsorted(self.edges[1:-1], u, side="right")]
 
     def place(self, value: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """The coordinates of values: the middle of what each owns."""
+        """Coordinates of values: the middle of what each owns."""
         middle = (self.edges[1:] + self.edges[:-1]) / 2
         return middle[np.searchsorted(self.values, value)]
 
@@ -177,69 +152,3 @@ def choice(menu: Menu) -> Choice:
         logs = np.log(np.append(values, values[-1] + abs(menu.step)))
         return Choice(values, (logs - logs[0]) / (logs[-1] - logs[0]))
     return Choice(values, np.linspace(0.0, 1.0, len(values) + 1))
-
-
-@dataclass(frozen=True)
-class BudgetedSpace:
-    """A space with what its budget affords, and how accuracies are counted."""
-
-    space: TuningSpace
-    minimum_noise: Callable[[int, int | None], float | None]
-    validation_samples: int | None
-
-    def setting(self, u: Float[np.ndarray, " 5"]) -> DPSGDSettings | None:
-        """The setting of a point; None where no noise is enough."""
-        values = (axis.value(u[i : i + 1]).item() for i, axis in enumerate(self.space.axes))
-        rate, clip, factor, batch, epochs = values
-        passes = int(epochs) or None
-        least = self.minimum_noise(int(batch), passes)
-        if least is None:
-            return None
-        if not 0 < least < math.inf:
-            raise BadInput(f"expected a least noise above 0, got {least}; set a finite epsilon")
-        return DPSGDSettings(
-            learning_rate=rate,
-            noise_multiplier=factor * least,
-            clip=clip,
-            batch_size=int(batch),
-            epochs=passes,
-        )
-
-    def points(self, settings: Sequence[DPSGDSettings]) -> Float[np.ndarray, "n 5"]:
-        """Where in the cube settings lie."""
-        rows = []
-        for s in settings:
-            least = self.minimum_noise(s.batch_size, s.epochs)
-            assert least is not None
-            factor = s.noise_multiplier / least
-            rows.append((s.learning_rate, s.clip, factor, s.batch_size, s.epochs or 0))
-        columns = np.array(rows, dtype=np.float64).T
-        places = zip(self.space.axes, columns, strict=True)
-        return np.clip(np.stack([axis.place(c) for axis, c in places], axis=1), 0, 1)
-
-    @cached_property
-    def free(self) -> list[int]:
-        """The axes along which there is anything to choose."""
-        return [i for i, axis in enumerate(self.space.axes) if axis.high > axis.low]
-
-    @cached_property
-    def spans(self) -> list[float]:
-        """How far `inputs` reach along each axis, as a natural logarithm; 0 where fixed."""
-        spans = [0.0 if a.high == a.low else math.log(a.high / a.low) for a in self.space.axes]
-        path = spans[0] + spans[1] + spans[3] + spans[4]
-        return [path if spans[0] else 0.0, *spans[1:]]
-
-    def inputs(self, u: Float[np.ndarray, "n 5"]) -> Float[np.ndarray, "n d"]:
-        """What a surrogate sees of points: logarithms, in [0, 1], of the free axes.
-
-        The learning rate's place is taken by the length of the whole path, eta C epochs / B, if all
-        gradients are clipped. At the least noise that a budget affords, the noise along the path
-        grows with that length alone; accuracy changes along it, and less across it.
-        """
-        logs = [
-            np.log(a.value(u[:, i]) / a.low) if a.high > a.low else np.zeros(len(u))
-            for i, a in enumerate(self.space.axes)
-        ]
-        if self.spans[0]:
-            logs[0] = logs[0] + logs[1] + logs[4] + (self.spans[3] - logs[3])
-        return np.stack([logs[i] / self.spans[i] for i in self.free], axis=1)

@@ -14,13 +14,14 @@ import pytest
 from scipy import stats
 
 from benchmarks import tuning
+from benchmarks.fixed_configurations import FIXED_CONFIGURATIONS
 from benchmarks.kept import kept
 from benchmarks.tuners import PROPOSERS, Found, Task
 from benchmarks.tuning import draw, interval, main, regrets, report, summary, table_six
 from benchmarks.tuning_table import Table, fixed_rows
 from panas.runtime.journal import read_journal
 from panas.runtime.seeds import stream
-from panas.tuning.space import FIXED_CONFIGURATIONS, DPSGDSettings
+from panas.tuning.space import DPSGDSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 EPSILONS = Table.read().epsilons
@@ -105,6 +106,18 @@ def test_the_interval_of_the_median_against_its_exact_distribution():
     assert abs(high - exact(101, 0.975)) <= 1
     assert exact(101, 0.05) - exact(101, 0.025) > 1  # a 90 % interval would fail
     assert interval([0.25]) == (0.25, 0.25)
+
+
+def test_table_six_is_the_papers() -> None:
+    table = {name: tuple(f) for name, f in FIXED_CONFIGURATIONS.items()}
+    assert table == {
+        "A": (0.01, 1.0, 10.0, 0.2),
+        "B": (0.01, 1.0, 1.0, 0.2),
+        "C": (0.01, 2.0, 10.0, 0.2),
+        "D": (0.01, 1.0, 10.0, 0.02),
+        "E": (0.0001, 1.0, 10.0, 0.2),
+        "DPFNAS": (0.001, 1.92, 0.5, 1.0),
+    }
 
 
 def test_table_six_has_the_papers_columns_and_a_row_each():

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from benchmarks import tuning_live
+from benchmarks.fixed_configurations import FIXED_CONFIGURATIONS
 from benchmarks.make_tuning_table import count, trained
 from benchmarks.tuners import PROPOSERS, Found, Task
 from benchmarks.tuning import lived, main
@@ -25,7 +26,7 @@ from panas.privacy.calibration import epsilon_of
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import stream
-from panas.tuning.space import FIXED_CONFIGURATIONS, DPSGDSettings, TuningSpace
+from panas.tuning.space import DPSGDSettings, TuningSpace
 
 BUDGET = Budget(LIVE_EPSILON, 1e-5)
 SPACE = TuningSpace(
@@ -106,7 +107,7 @@ def test_a_choice_is_judged_by_new_trainings_on_the_test_samples(monkeypatch: py
     assert row == {
         "proposer": "planted",
         "seed": 1,
-        "best": s.as_dict(),
+        "best": s.to_json(),
         "accuracy": pytest.approx(statistics.fmean(judged)),
         "over": 0,
         "seconds": [0.5, 0.5],

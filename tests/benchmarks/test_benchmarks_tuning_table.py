@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.fixed_configurations import FIXED_CONFIGURATIONS
 from benchmarks.tuners import PROPOSERS, Found, Task
 from benchmarks.tuning_table import TABLE, Table, fixed_rows, replay
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of
 from panas.privacy.plan import Plan
 from panas.runtime.seeds import stream
-from panas.tuning.space import FIXED_CONFIGURATIONS, DPSGDSettings
+from panas.tuning.space import DPSGDSettings
 
 TABLE_READ = Table.read()
 AXES = TABLE_READ.about["axes"]
@@ -205,7 +206,7 @@ def test_the_best_setting_has_no_regret(
 def test_a_setting_over_the_budget_is_counted(monkeypatch: pytest.MonkeyPatch):
     fair = [at(TABLE_READ, 1, cell) for cell in GRID[::60]]
     cheats = [
-        DPSGDSettings(**{**s.as_dict(), "noise_multiplier": share * TABLE_READ.least(1, *where)})
+        DPSGDSettings(**{**s.to_json(), "noise_multiplier": share * TABLE_READ.least(1, *where)})
         for s, share in zip(fair, (0.99, 0.7, 0.1), strict=False)
         if (where := (s.batch_size, s.epochs))
     ]

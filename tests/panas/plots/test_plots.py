@@ -17,7 +17,10 @@ from torch import nn
 from panas.architecture.cost import cost_table
 from panas.architecture.genome import Genome
 from panas.plots.network import drawing, short
-from panas.plots.search import history, trials
+from panas.plots.search import history
+from panas.plots.tuning import trials
+from panas.tuning.space import DPSGDSettings
+from panas.tuning.trial import Status, TrialRecord
 
 
 def generation(number: int, best: float, **more: Any) -> dict[str, Any]:
@@ -42,21 +45,17 @@ def candidate(number: int, fitness: float, **more: Any) -> dict[str, Any]:
     return plain | {"genome": "c16k3", "passes": 9, "size": 500.0 + number} | more
 
 
-def trial(number: int, value: float | None, status: str = "done", **setting: float):
-    plain = {
+def trial(
+    number: int, value: float | None, status: Status = "done", **settings: Any
+) -> TrialRecord:
+    plain: dict[str, Any] = {
         "learning_rate": 0.1 * (number + 1),
+        "noise_multiplier": 1.0,
         "clip": 1.0,
         "batch_size": 32 << number % 3,
-        "epochs": None,
     }
-    by = "random" if number < 2 else "ei"
-    return {
-        "number": number,
-        "setting": plain | setting,
-        "value": value,
-        "status": status,
-        "proposed_by": by,
-    }
+    made = DPSGDSettings(**(plain | settings))
+    return TrialRecord(number, made, value, status, "random" if number < 2 else "ei")
 
 
 @pytest.fixture
@@ -221,7 +220,7 @@ def test_a_front_has_its_panel(figures: list[Figure]):
 
 
 def test_trials_show_the_best_so_far_and_ring_the_chosen(figures: list[Figure]):
-    trials(TRIALS["some"], chosen=TRIALS["some"][1]["setting"])
+    trials(TRIALS["some"], chosen=TRIALS["some"][1].setting)
     top, rate, batch = figures[0].axes
     assert lines(top)["best so far"] == [0.5, 0.5, 0.7, 0.7]
     assert "failed (1)" in legend(top)

@@ -16,8 +16,15 @@ from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate, epsilon_of
 from panas.privacy.plan import Plan
 from panas.privacy.schedule import TrainingSchedule
+from panas.runtime.errors import BudgetExhausted
+from panas.runtime.execution import Execution
+from panas.runtime.seeds import stream
+from panas.training.sgd import OptimizerConfig
+from panas.training.warm_start import WarmStart
 from panas.tuning import objective as rehearsal
-from panas.tuning.objective import TrainingObjective, tune_settings
+from panas.tuning.bayesian import tune
+from panas.tuning.budgeted import BudgetedSpace, ScheduleConstraint
+from panas.tuning.objective import TrainingObjective, training_objective
 from panas.tuning.space import DPSGDSettings, TuningSpace
 from panas.tuning.trial import TuningConfig, TuningResult
 
@@ -28,6 +35,7 @@ SCHEDULE = TrainingSchedule(samples=80, epochs=2, rounds=2, releases=0, release_
 SPACE = TuningSpace(
     learning_rate=(0.1, 1.0), clip=(0.5, 2.0), batch_sizes=range(10, 41), epochs=(1, 3, 5)
 )
+CONFIG = TuningConfig(initial=3, trials=6)
 SETTING = DPSGDSettings(learning_rate=0.3, noise_multiplier=2.0, clip=1.0, batch_size=20)
 
 
@@ -44,31 +52,34 @@ DATA = SearchData(samples(20, 0), samples(40, 1), samples(50, 2))
 def of(schedule: TrainingSchedule = SCHEDULE, **changes: int) -> TrainingObjective:
     generator = torch.Generator().manual_seed(0)
     bottom, head = BLUEPRINT.bottom(GENOME, generator), BLUEPRINT.head(generator)
-    made = TrainingObjective(DATA, bottom, head, schedule, 0.0, False, seed=0, client=0)
+    made = TrainingObjective(
+        data=DATA,
+        bottom=bottom,
+        head=head,
+        schedule=schedule,
+        optimizer=OptimizerConfig(train_head=False),
+        seed=0,
+        client=0,
+    )
     return replace(made, **changes)
 
 
 def tuned(
     schedule: TrainingSchedule = SCHEDULE,
     space: TuningSpace = SPACE,
+    *,
+    budget: Budget = BUDGET,
+    config: TuningConfig = CONFIG,
+    client: int = 0,
     workers: int = 1,
-    parallel: int = 1,
 ) -> TuningResult:
-    return tune_settings(
-        DATA,
-        GENOME,
-        spec=BLUEPRINT,
-        space=space,
-        config=TuningConfig(initial=3, trials=6, parallel=parallel),
-        budget=BUDGET,
-        schedule=schedule,
-        warm=None,
-        momentum=0.0,
-        train_head=False,
-        seed=0,
-        client=0,
-        device=torch.device("cpu"),
-        workers=workers,
+    start = WarmStart(genome=GENOME, spec=BLUEPRINT, optimizer=None, device=torch.device("cpu"))
+    return tune(
+        training_objective(DATA, start, schedule, momentum=0.0, seed=0, client=client),
+        BudgetedSpace(space, ScheduleConstraint(budget, schedule)),
+        config,
+        rng=stream(0, "client", client, "tune"),
+        execution=Execution(workers=workers),
     )
 
 
@@ -136,6 +147,19 @@ def test_no_setting_that_is_tried_is_over_budget_and_longer_ones_need_more_noise
     assert spend(replace(s, noise_multiplier=noise), schedule, spent) > BUDGET.epsilon
 
 
+def test_a_budget_that_fits_nothing_says_what_to_do() -> None:
+    with pytest.raises(BudgetExhausted, match="raise --epsilon"):
+        tuned(space=replace(SPACE, batch_sizes=(20,), epochs=()), budget=Budget(1e-4, 1e-6))
+
+
+@pytest.mark.slow
+def test_tuning_repeats_although_it_rehearses_with_noise() -> None:
+    short = TuningConfig(initial=2, trials=2)
+    assert tuned(config=short).trials == tuned(config=short).trials
+    assert tuned(config=short).trials != tuned(config=short, client=1).trials
+
+
 @pytest.mark.slow
 def test_workers_change_nothing() -> None:
-    assert tuned(parallel=2, workers=2) == tuned(parallel=2)
+    pairs = replace(CONFIG, parallel=2)
+    assert tuned(config=pairs, workers=2) == tuned(config=pairs)

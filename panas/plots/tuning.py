@@ -1,0 +1,147 @@
+"""The picture of a hyperparameter search: value by trial, and against each hyperparameter."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from panas.plots.style import BLUE, GREY, RED, below, headline, legend, png, room
+from panas.tuning.space import DPSGDSettings
+from panas.tuning.trial import TrialRecord
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+NAMES = {
+    "learning_rate": "learning rate",
+    "noise_multiplier": "noise multiplier",
+    "clip": "clipping norm",
+    "batch_size": "batch size",
+}
+"""A hyperparameter -> its axis; others keep their name."""
+
+
+def trials(records: Sequence[TrialRecord], chosen: DPSGDSettings | None = None) -> bytes:
+    """Draw the value of each trial with the best so far, and the value against each hyperparameter.
+
+    Args:
+        records: the trials, in order.
+        chosen: the settings that tuning chose, which need not have the highest value; None takes
+            those that have.
+
+    Returns:
+        A PNG.
+
+    """
+    done = [r for r in records if r.status == "done"]
+    varied = [f.name for f in fields(DPSGDSettings) if len(_menu(done, f.name)) > 1]
+    ringed = next((r for r in done if r.setting == chosen), None)
+    if done and ringed is None:
+        ringed = max(done, key=_value)
+
+    def draw(figure: "Figure") -> None:
+        grid = figure.add_gridspec(2 if varied else 1, max(1, len(varied)))
+        top = figure.add_subplot(grid[0, :])
+        _progress(top, records, done)
+        for column, name in enumerate(varied):
+            panel = figure.add_subplot(grid[1, column], sharey=top)
+            _against(panel, name, done, ringed)
+            if column:
+                panel.tick_params(labelleft=False)
+            else:
+                title = "Later trials darker, the chosen one ringed"
+                panel.set(ylabel="validation accuracy", title=title)
+        if ringed:
+            known = {k: v for k, v in ringed.setting.to_json().items() if v is not None}
+            text = ", ".join(f"{_name(k)} {v:.3g}" for k, v in known.items())
+            reached = f"{_value(ringed):.3f} in trial {ringed.number + 1}"
+            headline(figure, f"chosen, with {reached}: {text}")
+
+    return png(draw, (max(6.5, 2.6 * len(varied)), 6.2 if varied else 3.6))
+
+
+def _progress(axes: "Axes", records: Sequence[TrialRecord], done: Sequence[TrialRecord]) -> None:
+    """Value by trial, with the best so far."""
+    from matplotlib.ticker import MaxNLocator
+
+    for guided, marker, words in ((False, "s", "without a model"), (True, "o", "by the model")):
+        part = [r for r in done if (r.proposed_by != "random") is guided]
+        if part:
+            axes.scatter(
+                [r.number + 1 for r in part],
+                [_value(r) for r in part],
+                s=22,
+                marker=marker,
+                facecolors=BLUE if guided else "none",
+                edgecolors=BLUE,
+                label=f"{words} ({len(part)})",
+            )
+    for status, marker, colour in (("failed", "x", RED), ("over budget", "+", GREY)):
+        x = [r.number + 1 for r in records if r.status == status]
+        if x:
+            below(axes, x, f"{status} ({len(x)})", marker, colour)
+    last = max((r.number for r in records), default=0) + 1.5
+    if done:
+        best = [max(map(_value, done[: k + 1])) for k in range(len(done))]
+        steps = [*(r.number + 1 for r in done), last]
+        axes.step(
+            steps, [*best, best[-1]], where="post", color="black", lw=1.5, label="best so far"
+        )
+    room(axes, [_value(r) for r in done])
+    axes.set(xlabel="trial", ylabel="validation accuracy", title="Trials, in order")
+    axes.set_xlim(0.5, last)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    legend(axes, beside=True)
+
+
+def _against(
+    axes: "Axes", name: str, done: Sequence[TrialRecord], ringed: TrialRecord | None
+) -> None:
+    """Value against one hyperparameter, later trials darker."""
+    axes.set_xscale("log")
+    axes.scatter(
+        [getattr(r.setting, name) for r in done],
+        [_value(r) for r in done],
+        s=20,
+        c=[r.number for r in done],
+        cmap="Blues",
+        vmin=-len(done) / 2,
+        lw=0.3,
+        ec=BLUE,
+    )
+    if ringed:
+        at = getattr(ringed.setting, name), _value(ringed)
+        axes.scatter(*at, s=70, facecolors="none", edgecolors="black", linewidths=1.3)
+    menu = _menu(done, name)
+    _ticks(axes, menu)
+    aside = 1.1 * (max(menu) / min(menu)) ** 0.06
+    axes.set_xlim(min(menu) / aside, max(menu) * aside)
+    axes.set(xlabel=_name(name))
+
+
+def _ticks(axes: "Axes", menu: Sequence[int | float]) -> None:
+    """Few enough along the x axis that their labels do not touch."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+    if len(menu) <= 5 and all(isinstance(v, int) for v in menu):
+        axes.xaxis.set_major_locator(FixedLocator(menu))
+    else:
+        few = max(menu) > 200 * min(menu)
+        subs = (1.0,) if few else (1.0, 2.0, 5.0)
+        axes.xaxis.set_major_locator(LogLocator(10, subs=subs, numticks=4 if few else 12))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}".replace("e-0", "e-")))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _value(record: TrialRecord) -> float:
+    assert record.value is not None
+    return record.value
+
+
+def _menu(done: Sequence[TrialRecord], name: str) -> list[int | float]:
+    """All values of a hyperparameter, in ascending order."""
+    return sorted({getattr(r.setting, name) for r in done} - {None})
+
+
+def _name(field: str) -> str:
+    return NAMES.get(field, field.replace("_", " "))

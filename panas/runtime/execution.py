@@ -1,0 +1,28 @@
+"""How a search runs, apart from what it looks for: processes, log, and who is told."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from panas.runtime.journal import Journal
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution(Generic[T]):
+    """How a search of steps `T` runs; its outcome depends on none of this."""
+
+    workers: int = 1
+    """Processes, at least 1; with more, all that they are given must be picklable."""
+    journal: Journal | None = None
+    """Where steps are stored before the next begins; those that it holds are not run again."""
+    on_progress: Callable[[T], None] | None = None
+    """Called after each new step."""
+
+    def finished(self, step: T, line: Mapping[str, Any]) -> None:
+        """Store a step as a line of the journal, then tell of it."""
+        if self.journal is not None:
+            self.journal.append(line)
+        if self.on_progress is not None:
+            self.on_progress(step)

@@ -1,0 +1,53 @@
+"""The network that private training starts from: drawn anew, then warmed up on public samples."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from panas.architecture.genome import Genome
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom, NetworkSpec
+from panas.data.samples import Samples
+from panas.runtime.seeds import stream, torch_generator
+from panas.training.sgd import OptimizerConfig, fit
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmStart:
+    """Where private training starts.
+
+    Attributes:
+        genome: the architecture.
+        spec: what all networks share.
+        optimizer: training on public samples; None for none.
+        device: where to compute.
+
+    """
+
+    genome: Genome
+    spec: NetworkSpec
+    optimizer: OptimizerConfig | None
+    device: torch.device
+
+    def fit(self, bottom: Bottom, head: Head, public: Samples, rng: np.random.Generator) -> None:
+        """Train in place on public samples, if there are any and `optimizer` says how."""
+        if self.optimizer and len(public):
+            config = replace(self.optimizer, train_head=self.spec.head_moves)
+            fit(bottom, head, public, config=config, rng=rng)
+
+
+def warm_started(
+    start: WarmStart, public: Samples, *, seed: int, client: int
+) -> tuple[Bottom, Head]:
+    """The network with which a client enters the federation, warm-started on public samples.
+
+    The head's draw is the same for all clients (it is the server's first broadcast).
+
+    Privacy: no private sample is read.
+    """
+    rng = stream(seed, "client", client, "deploy")
+    bottom = start.spec.bottom(start.genome, torch_generator(rng)).to(start.device)
+    head = start.spec.head(torch_generator(stream(seed, "head"))).to(start.device)
+    start.fit(bottom, head, public, rng)
+    return bottom, head

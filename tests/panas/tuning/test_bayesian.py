@@ -1,0 +1,236 @@
+"""The hyperparameter search: bounds, budget, order of the questions, and that it searches."""
+
+import json
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+from toy_accuracy import LEAST, SPACE, search, smooth
+
+from panas.runtime.errors import BadInput, BudgetExhausted
+from panas.tuning import surrogate as surrogates
+from panas.tuning.propose import design
+from panas.tuning.space import DPSGDSettings, Range, TuningSpace
+from panas.tuning.trial import TrialRecord
+
+
+def assert_inside(setting: DPSGDSettings, space: TuningSpace, noise: float) -> None:
+    assert space.learning_rate[0] <= setting.learning_rate <= space.learning_rate[1]
+    assert space.clip[0] <= setting.clip <= space.clip[1]
+    assert setting.batch_size in space.batch_sizes
+    low, high = (noise * factor for factor in space.noise_factor)
+    assert low <= setting.noise_multiplier <= high
+
+
+def test_every_proposal_is_inside_its_bounds_and_affordable() -> None:
+    result = search(trials=12)
+    assert [t.number for t in result.trials] == list(range(12))
+    assert [t.proposed_by for t in result.trials] == ["random"] * 4 + ["ei"] * 8
+    for trial in result.trials:
+        assert_inside(trial.setting, SPACE, LEAST[trial.setting.batch_size])
+        assert trial.status == "done"
+        assert trial.value == smooth(trial.setting)
+
+
+def test_fixed_values_stay_fixed_to_the_last_bit() -> None:
+    # The budget binds exactly: noise at its least, where one rounding error would overspend.
+    space = TuningSpace(clip=(0.3, 0.3), noise_factor=(1.0, 1.0), batch_sizes=(7,))
+    result = search(space=space, minimum_noise=lambda batch, epochs: 0.7123456789)
+    for trial in result.trials:
+        assert trial.setting.clip == 0.3
+        assert trial.setting.noise_multiplier == 0.7123456789
+        assert trial.setting.batch_size == 7
+    assert len({trial.setting.learning_rate for trial in result.trials}) > 5
+
+
+def test_a_space_of_one_setting_is_tuned_to_it() -> None:
+    space = TuningSpace(
+        learning_rate=(0.1, 0.1), clip=(1.0, 1.0), noise_factor=(1.0, 1.0), batch_sizes=(16,)
+    )
+    values = iter([0.5, 0.6, 0.4, 0.5, 0.7])
+    result = search(lambda _: next(values), space=space, trials=5, initial=3)
+    assert {trial.setting for trial in result.trials} == {result.best}
+
+
+def test_the_accountant_is_asked_before_each_trial_trains() -> None:
+    log: list[tuple[str, DPSGDSettings]] = []
+
+    def affordable(setting: DPSGDSettings) -> bool:
+        log.append(("asked", setting))
+        return setting.learning_rate < 0.3
+
+    def objective(setting: DPSGDSettings) -> float:
+        log.append(("trained", setting))
+        return smooth(setting)
+
+    result = search(objective, is_affordable=affordable, trials=12, seed=3)
+    refused = [t for t in result.trials if t.status == "over budget"]
+    assert refused
+    expected: list[tuple[str, DPSGDSettings]] = []
+    for trial in result.trials:
+        expected.append(("asked", trial.setting))
+        if trial.status != "over budget":
+            expected.append(("trained", trial.setting))
+    assert log == expected
+    assert len(result.trials) == 12  # a refused one counts as a trial
+    assert all(t.value is None and t.setting.learning_rate >= 0.3 for t in refused)
+    assert result.best.learning_rate < 0.3
+    for before, after in zip(result.trials, result.trials[1:], strict=False):
+        if before.status == "over budget":
+            assert after.proposed_by == "random"  # or the same refused maximiser came for ever
+
+
+def test_an_accountant_that_refuses_all_exhausts_the_budget() -> None:
+    def objective(_: DPSGDSettings) -> float:
+        raise AssertionError("trained without the accountant's leave")
+
+    with pytest.raises(BudgetExhausted, match="refused every trial"):
+        search(objective, is_affordable=lambda _: False, trials=7)
+
+
+def test_batch_sizes_that_do_not_fit_are_left_out() -> None:
+    result = search(minimum_noise=lambda size, _: 2.0 if size == 32 else None)
+    assert {trial.setting.batch_size for trial in result.trials} == {32}
+    with pytest.raises(BudgetExhausted, match="fits a batch size"):
+        search(minimum_noise=lambda size, _: None)
+    with pytest.raises(BadInput, match="least noise"):
+        search(minimum_noise=lambda size, _: 0.0)
+
+
+def test_the_result_is_a_function_of_the_rng_and_global_states_are_left_alone() -> None:
+    torch.manual_seed(1)
+    state, numpy_state = torch.random.get_rng_state(), np.random.get_state()[1]
+    first = search(seed=5, trials=6)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert np.array_equal(np.random.get_state()[1], numpy_state)
+    torch.manual_seed(2)
+    random.seed(2)
+    assert search(seed=5, trials=6) == first
+    assert search(seed=6, trials=6) != first
+
+
+def test_it_beats_random_search() -> None:
+    guided, blind = [], []
+    space = TuningSpace(batch_sizes=(64,))
+    for seed in range(3):
+        guided.append(smooth(search(seed=seed, trials=18, space=space).best))
+        # As many initial trials as trials is random search, its best as observed.
+        trials = search(seed=100 + seed, trials=18, initial=18, space=space).trials
+        blind.append(max(t.value for t in trials if t.value is not None))
+    assert np.median(guided) > np.median(blind)
+    assert min(guided) > 0.85
+
+
+def test_a_constant_objective_survives() -> None:
+    result = search(lambda _: 0.25)
+    assert result.predicted == 0.25
+    assert result.best == result.trials[0].setting
+    assert {t.proposed_by for t in result.trials} == {"random"}  # no surrogate to improve upon
+
+
+def test_a_surrogate_that_cannot_be_fitted_falls_back_to_the_best_observed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise torch.linalg.LinAlgError("not positive definite")
+
+    monkeypatch.setattr(surrogates, "_evidence", fail)
+    result = search()
+    assert {t.proposed_by for t in result.trials} == {"random"}
+    assert result.predicted == max(t.value for t in result.trials if t.value is not None)
+    assert smooth(result.best) == result.predicted
+
+
+def test_one_trial_is_enough() -> None:
+    result = search(trials=1, initial=1)
+    assert result.best == result.trials[0].setting
+    assert result.predicted == result.trials[0].value
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_failures_are_recorded_as_zero_and_never_win(bad: float) -> None:
+    def objective(setting: DPSGDSettings) -> float:
+        return bad if setting.learning_rate > 0.05 else -0.1  # below a failure's 0
+
+    result = search(objective, seed=2, trials=8)
+    failed = [t for t in result.trials if t.status == "failed"]
+    assert failed
+    assert all(t.value == 0 and t.setting.learning_rate > 0.05 for t in failed)
+    assert result.best.learning_rate <= 0.05
+
+
+def test_a_search_where_all_fail_is_refused() -> None:
+    with pytest.raises(BadInput, match="every trial failed"):
+        search(lambda _: math.nan, trials=6)
+
+
+def test_what_a_trial_died_of_is_recorded_and_the_search_goes_on() -> None:
+    def objective(setting: DPSGDSettings) -> float:
+        if setting.clip > 3:
+            raise ZeroDivisionError("by\nnothing")
+        return smooth(setting)
+
+    result = search(objective, seed=2, trials=12)
+    failed = [t for t in result.trials if t.status == "failed"]
+    assert failed
+    assert {t.error for t in failed} == {"ZeroDivisionError: by nothing"}
+    assert all(t.error is None for t in result.trials if t.status == "done")
+    assert result.best.clip <= 3
+
+
+def test_an_interrupt_is_no_failure() -> None:
+    def objective(_: DPSGDSettings) -> float:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search(objective)
+
+
+def test_passes_are_tuned_where_the_space_has_them() -> None:
+    def objective(setting: DPSGDSettings) -> float:
+        assert setting.epochs is not None
+        return math.exp(-(math.log2(setting.epochs / 6) ** 2)) * smooth(setting)
+
+    asked = set[tuple[int, int | None]]()
+
+    def noise(batch_size: int, epochs: int | None) -> float:
+        asked.add((batch_size, epochs))
+        return 0.1 * batch_size**0.5 * (epochs or 0) ** 0.5
+
+    space = TuningSpace(epochs=range(1, 25), noise_factor=(1.0, 1.0))
+    result = search(objective, space=space, minimum_noise=noise, trials=16)
+    for trial in result.trials:
+        s = trial.setting
+        assert s.epochs in range(1, 25)
+        assert s.noise_multiplier == noise(s.batch_size, s.epochs)  # derived from the budget
+    assert asked == {(t.setting.batch_size, t.setting.epochs) for t in result.trials}
+    assert all(t.setting.epochs is None for t in search(trials=4).trials)
+
+
+def test_the_first_trials_cover_every_axis_evenly() -> None:
+    u = design(8, stream=3)
+    assert sorted((8 * u[:, 0]).astype(int)) == list(range(8))
+    rates = sorted(t.setting.learning_rate for t in search(trials=8, initial=8).trials)
+    for k, rate in enumerate(rates):
+        assert k <= 8 * Range(*SPACE.learning_rate).place(np.array([rate]))[0] <= k + 1
+
+
+def test_errors_of_the_objective_propagate() -> None:
+    def objective(_: DPSGDSettings) -> float:
+        raise BudgetExhausted("the ledger is full")
+
+    with pytest.raises(BudgetExhausted, match="ledger"):
+        search(objective)
+
+
+def test_trials_are_reported_as_they_end() -> None:
+    seen: list[TrialRecord] = []
+    result = search(on_trial=seen.append, is_affordable=lambda s: s.clip < 5)
+    assert tuple(seen) == result.trials
+
+
+def test_a_setting_is_json() -> None:
+    setting = search(trials=6).best
+    assert DPSGDSettings(**json.loads(json.dumps(setting.to_json()))) == setting
