@@ -27,7 +27,7 @@ from panas.data.splits import split
 from panas.plots.tuning import trials
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate
-from panas.privacy.ledger.account import Charge
+from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
 from panas.privacy.schedule import TrainingSchedule

@@ -19,7 +19,7 @@ from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom
 from panas.privacy.accounting.events import Unprotected
-from panas.privacy.ledger.account import Entry
+from panas.privacy.ledger.charge import Entry
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.kind import kind_named
 from panas.runtime.errors import BadInput

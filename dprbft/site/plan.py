@@ -11,7 +11,7 @@ from panas.privacy.calibration import (
     rescale_noise,
     tighten_release_noise,
 )
-from panas.privacy.ledger.account import Entry
+from panas.privacy.ledger.charge import Entry
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BudgetExhausted
 

@@ -15,7 +15,7 @@ from dprbft.site.state import Kept, State, weights
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom
 from panas.privacy.accounting.events import Unprotected
-from panas.privacy.ledger.account import Charge
+from panas.privacy.ledger.charge import Charge
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BadInput

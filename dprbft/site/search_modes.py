@@ -19,7 +19,7 @@ from dprbft.config.participation import rounds_of
 from dprbft.site.site import Client
 from panas.privacy.accounting.events import Event, Gaussian
 from panas.privacy.calibration import epsilon_of, release_multiplier
-from panas.privacy.ledger.account import Charge
+from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.receipt import Receipt
 from panas.runtime.errors import BudgetExhausted
 

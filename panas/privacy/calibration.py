@@ -122,6 +122,8 @@ def calibrate(
 ) -> Plan:
     """The plan with the least training noise whose total, with what is spent, fits the budget.
 
+    It lands within 1 % under the budget, never over it.
+
     Args:
         budget: finite; see `Budget`.
         schedule: who trains how long, and what is spent.
@@ -129,9 +131,6 @@ def calibrate(
         clip: C, above 0.
         epochs: passes a round in the place of the schedule's, at least 1.
         release_noise: m, if it is decided already.
-
-    Returns:
-        A plan that lands within 1 % under the budget, never over it.
 
     Raises:
         BudgetExhausted: if no noise is large enough.

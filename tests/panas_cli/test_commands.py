@@ -11,7 +11,7 @@ import pytest
 
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.ledger.account import Charge
+from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.store import read_json, read_lines
 from panas.training.checkpoint import load_network

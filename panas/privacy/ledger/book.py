@@ -8,8 +8,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from panas.privacy.ledger.account import UNIT, Account, Charge, Entry
+from panas.privacy.ledger.account import UNIT, Account
 from panas.privacy.ledger.chain import VERSION, Chain
+from panas.privacy.ledger.charge import Charge, Entry
 from panas.runtime.errors import BadInput
 
 

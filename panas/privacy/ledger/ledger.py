@@ -24,8 +24,9 @@ from pathlib import Path
 from panas.privacy.accounting.epsilon import ACCOUNTANT
 from panas.privacy.accounting.events import ADD_OR_REMOVE, Relation, Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.ledger.account import Account, Charge, within
+from panas.privacy.ledger.account import Account, within
 from panas.privacy.ledger.book import Book, book_of
+from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.receipt import ISSUER, Receipt
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.store import exclusive

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from types import TracebackType
 
-from panas.privacy.ledger.account import Charge
+from panas.privacy.ledger.charge import Charge
 from panas.runtime.errors import BadInput
 
 ISSUER = object()

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from panas.privacy.accounting.events import ADD_OR_REMOVE, Gaussian, PostProcessing, Unprotected
-from panas.privacy.ledger.account import Account, Charge
+from panas.privacy.ledger.account import Account
+from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.receipt import Receipt
 from panas.privacy.noise import NoiseSource

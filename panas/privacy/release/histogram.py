@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from panas.privacy.accounting.events import ADD_OR_REMOVE, REPLACE, Gaussian, Relation, Unprotected
-from panas.privacy.ledger.account import Charge
+from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import NoiseSource
 

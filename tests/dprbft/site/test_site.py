@@ -18,7 +18,7 @@ from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.calibration import epsilon_of, release_multiplier
-from panas.privacy.ledger.account import Charge
+from panas.privacy.ledger.charge import Charge
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.seeds import stream, torch_generator
 from panas.tuning.space import DPSGDSettings

@@ -22,7 +22,7 @@ from panas.privacy.calibration import (
     rescale_noise,
     tighten_release_noise,
 )
-from panas.privacy.ledger.account import Charge
+from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.plan import Plan
 from panas.privacy.schedule import TrainingSchedule

@@ -19,8 +19,8 @@ import pytest
 
 from panas.privacy.accounting.events import Gaussian, SampledGaussian
 from panas.privacy.budget import Budget
-from panas.privacy.ledger.account import Charge
 from panas.privacy.ledger.chain import Chain
+from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BudgetExhausted
 

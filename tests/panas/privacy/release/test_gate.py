@@ -16,7 +16,7 @@ from panas.privacy.accounting.events import (
 )
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of
-from panas.privacy.ledger.account import Charge
+from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
 from panas.privacy.release.gate import Released, ReleaseRequest, release
