@@ -39,14 +39,12 @@ class NoiseSource(Protocol):
 class SystemNoise:
     """Noise from `os.urandom`, eight bytes a uniform number, by the Box-Muller transform.
 
-    It has no state, no seed and no buffer: all randomness is asked of the kernel at the moment of
-    the draw. So it can be made anew anywhere, threads, forked processes and clients share no draw,
-    and nothing in a process's memory foretells the next one. If the kernel has no entropy yet, it
-    waits.
+    It has no state, no seed and no buffer, so that threads, forked processes and clients share no
+    draw, and nothing in a process's memory foretells the next one. It waits for a kernel that has
+    no entropy yet.
 
-    Two limits, both far below any delta in use: numbers end at 8.57 standard deviations, beyond
-    which a Gaussian has 1e-17 of its mass, and just before that end they lie on a coarse grid,
-    because a radius comes of 53 bits.
+    Numbers end at 8.57 standard deviations, beyond which a Gaussian has 1e-17 of its mass, and lie
+    on a coarse grid just before: a radius comes of 53 bits. Both are far below any delta in use.
     """
 
     def uniform(self, size: int) -> Tensor:

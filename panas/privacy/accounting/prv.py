@@ -81,7 +81,7 @@ def discrete_loss(steps: Sequence[tuple[float, float, int]], delta: float) -> Di
     while error <= 1.0:
         try:
             with np.errstate(all="ignore"), warnings.catch_warnings():
-                # Opacus's first guess at the grid grumbles about its Renyi orders.
+                # Opacus warns of the Renyi orders of its first grid.
                 warnings.simplefilter("ignore")
                 reach = float(compute_safe_domain_size(losses, counts, error, delta_error))
                 mesh = error / math.sqrt(sum(counts) * math.log(12 / delta_error) / 2)

@@ -203,7 +203,7 @@ def mixes_samples(
 
     Args:
         gradients: of the network.
-        x: three samples, best of noise; zeros and ones if they are no floats.
+        x: three samples of noise; zeros and ones if they are no floats.
         y: their targets.
 
     Returns:

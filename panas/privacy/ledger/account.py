@@ -1,7 +1,7 @@
 """A client's account: its terms, its charges, and what they come to on each subset.
 
-The ledger (`panas.privacy.ledger.ledger`) writes it down; here are only facts and sums. Subsets of
-a client's samples are disjoint, and "train/2" is a part of "train": a charge on "train" concerns
+Subsets of a client's samples are declared beforehand and disjoint; which sample is in which may
+not depend on what the samples are. "train/2" is a part of "train": a charge on "train" concerns
 every part. Parts compose in parallel, so that the total is that of the worst.
 """
 

@@ -1,20 +1,13 @@
 """The ledger: what every client has spent, written down before its data is touched.
 
-One append-only file a run, in which no line can be changed or lost unnoticed
-(`panas.privacy.ledger.chain` says what that detects, and what nothing can). `open_account` notes a
-client's budget, relation and subsets; `charge` appends a *reservation*, forces it to disk and only
-then returns the receipt without which nothing can be released (`panas.privacy.release.gate`). Used
-as a context manager, a receipt notes that what it paid for came to its end. Nothing is ever given
-back: a reservation counts as spent whether or not its end was noted, so that a process that dies
-has spent what it charged.
+One append-only file a run (`panas.privacy.ledger.chain` says which changes it detects). `charge`
+forces a *reservation* to disk before it returns the receipt without which nothing is released
+(`panas.privacy.release.gate`). A reservation is never given back, whether or not its end is noted,
+so that a process that dies has spent what it charged.
 
-Subsets of a client's samples are declared beforehand and disjoint; which sample is in which may
-not depend on what the samples are. "train/2" is a part of "train": an event on "train" counts for
-every part. Parts compose in parallel: each is bounded by itself, and the total is the worst part.
-
-A client's total is the composition of all its events. An event without protection (the paper's
-raw representations, a search that looks at private data) makes the total infinite; it is refused
-unless the account says that it may happen, and the protected part is bounded all the same.
+A client's total is the composition of all its events (`panas.privacy.ledger.account`). An event
+without protection makes the total infinite; it is refused unless the account says that it may
+happen, and the protected part is bounded all the same.
 """
 
 import time
@@ -54,7 +47,7 @@ class Ledger:
             budget: what it may spend on each subset.
             allow_unprotected: whether events without protection may happen.
             relation: which datasets are neighbours, for everything on this account.
-            subsets: names of disjoint subsets of its samples; see the module's text.
+            subsets: names of disjoint subsets of its samples; see `panas.privacy.ledger.account`.
 
         Raises:
             BadInput: if the client has an account on other terms.

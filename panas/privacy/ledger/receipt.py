@@ -13,8 +13,8 @@ ISSUER = object()
 class Receipt:
     """Proof that the ledger was charged; only `Ledger.charge` makes one.
 
-    As a context manager it notes in the ledger, where the block ends well, that what it paid for
-    was done. After an exception it notes nothing, and the charge stays spent all the same.
+    As a context manager it notes in the ledger that the block ended well. After an exception it
+    notes nothing, and the charge stays spent all the same.
     """
 
     __slots__ = ("_commit", "_done", "_used", "charge", "client", "id")
