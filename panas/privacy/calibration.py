@@ -155,11 +155,9 @@ def calibrate(
         releases=releases,
         release_noise=release_noise if releases else None,
     )
-
-    def events(sigma: float) -> Sequence[Event]:
-        return (*schedule.spent, *replace(draft, noise_multiplier=sigma).events())
-
-    sigma = _solve(events, budget)
+    sigma = _solve(
+        lambda s: (*schedule.spent, *replace(draft, noise_multiplier=s).events()), budget
+    )
     if sigma is None:
         raise _too_small(budget, f"{rounds} rounds of {draft.steps} steps at q = {draft.rate:.3g}")
     return replace(draft, noise_multiplier=sigma)
