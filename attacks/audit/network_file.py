@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from attacks.inference.membership import Query
 from panas.architecture.genome import Genome
-from panas.data.files import one_line
+from panas.data.files.raw import one_line
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 from panas.runtime.store import CHECKSUM, parse_tensors

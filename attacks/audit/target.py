@@ -11,7 +11,7 @@ from attacks.audit.network_file import load_query
 from attacks.inference.membership import Query, logits
 from attacks.threats.observation import MIN_PUBLIC
 from panas.architecture.genome import Genome
-from panas.data.load import load_members
+from panas.data.members import load_members
 from panas.data.samples import Samples, concat
 from panas.runtime.errors import BadInput
 from panas.training.evaluate import EVALUATION_BATCH

@@ -21,7 +21,7 @@ import torch
 
 from attacks.hijacking.fsha import FSHAConfig
 from attacks.hijacking.simulation import Hijacked, Progress, attack
-from panas.data.load import load
+from panas.data.load import DataSettings, load
 from panas.data.samples import Source
 from panas.runtime.errors import PanasError
 from panas.runtime.seeds import stream
@@ -33,14 +33,10 @@ PUBLIC = 10_000
 def fashion(root: Path, seed: int) -> Source:
     """The client's samples and the hijacker's, disjoint."""
     return load(
-        "fashion-mnist",
-        data_root=root,
-        public_fraction=0.5,
-        public_limit=PUBLIC,
-        public_data=None,
-        limit=None,
-        label=None,
-        rng=stream(seed, "fsha data"),
+        DataSettings(
+            dataset="fashion-mnist", data_root=str(root), public_fraction=0.5, public_limit=PUBLIC
+        ),
+        stream(seed, "fsha data"),
     )
 
 

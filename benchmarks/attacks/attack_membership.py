@@ -45,7 +45,7 @@ from attacks.inference.roc import Roc, roc
 from benchmarks.kept import kept
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
-from panas.data.load import load
+from panas.data.load import DataSettings, load
 from panas.data.samples import Samples, concat
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate
@@ -127,14 +127,13 @@ class Ground:
 def pool(root: str | None) -> Samples:
     """1,760 samples or more."""
     found = load(
-        "fashion-mnist" if root else "digits",
-        data_root=Path(root) if root else None,
-        public_fraction=0.0,
-        public_limit=0,
-        public_data=None,
-        limit=1797,
-        label=None,
-        rng=stream(0, "membership data"),
+        DataSettings(
+            dataset="fashion-mnist" if root else "digits",
+            data_root=root,
+            public_fraction=0.0,
+            limit=1797,
+        ),
+        stream(0, "membership data"),
     ).private
     n, c, h, w = found.x.shape
     if h < 28:

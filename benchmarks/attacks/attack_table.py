@@ -34,7 +34,7 @@ from attacks.threats.observation import Observation
 from dprbft.messages import Release
 from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom, NetworkSpec
-from panas.data.load import load
+from panas.data.load import DataSettings, load
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
@@ -74,14 +74,10 @@ SHOWN = 8
 def samples_of(dataset: str, root: str) -> tuple[Samples, Samples]:
     """Private and public samples."""
     source = load(
-        dataset,
-        data_root=Path(root) if root else None,
-        public_fraction=0.3,
-        public_limit=PUBLIC,
-        public_data=None,
-        limit=PRIVATE,
-        label=None,
-        rng=stream(0, "attack table"),
+        DataSettings(
+            dataset=dataset, data_root=root, public_fraction=0.3, public_limit=PUBLIC, limit=PRIVATE
+        ),
+        stream(0, "attack table"),
     )
     return source.private, source.public
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from panas import search
 from panas.architecture.space import SearchSpace
-from panas.data.load import load
+from panas.data.load import DataSettings, load
 from panas.evolution.records import EvolutionConfig
 from panas.runtime.seeds import stream
 from panas.training.sgd import OptimizerConfig
@@ -36,14 +36,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     a = parser.parse_args()
     data = load(
-        "digits",
-        data_root=None,
-        public_fraction=0.5,
-        public_limit=1,
-        public_data=None,
-        limit=None,
-        label=None,
-        rng=stream(0, "data"),
+        DataSettings(dataset="digits", public_fraction=0.5, public_limit=1), stream(0, "data")
     ).private
     space = SearchSpace(shape=data.shape, max_blocks=6, widths=(16, 32, 64))
 

@@ -11,7 +11,6 @@ either: the number of parameters and of multiply-adds.
 import argparse
 import json
 import statistics
-from pathlib import Path
 
 import torch
 from scipy.stats import spearmanr
@@ -21,7 +20,7 @@ from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
-from panas.data.load import load
+from panas.data.load import DataSettings, load
 from panas.data.samples import Samples
 from panas.data.splits import split, stratified
 from panas.evolution.fitness import TrainingFitness
@@ -38,14 +37,14 @@ CPU = torch.device("cpu")
 def public_parts(dataset: str, root: str | None, samples: int) -> tuple[Samples, Samples]:
     """Samples to train on, so many, and others to score on."""
     source = load(
-        dataset,
-        data_root=Path(root) if root else None,
-        public_fraction=0.5,
-        public_limit=3 * samples,
-        public_data=None,
-        limit=100,
-        label=None,
-        rng=stream(0, "data"),
+        DataSettings(
+            dataset=dataset,
+            data_root=root,
+            public_fraction=0.5,
+            public_limit=3 * samples,
+            limit=100,
+        ),
+        stream(0, "data"),
     )
     public = source.public
     s = split(public.y, search=0.0, validation=0.4, test=0.0, rng=stream(0, "split"))

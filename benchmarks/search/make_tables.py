@@ -32,7 +32,7 @@ from panas.architecture.cost import cost
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
-from panas.data.load import load
+from panas.data.load import DataSettings, load
 from panas.data.samples import Samples
 from panas.data.splits import stratified
 from panas.evolution.zero_cost import PROXIES
@@ -97,14 +97,8 @@ def all_genomes(space: SearchSpace) -> list[Genome]:
 def parts(dataset: str, root: str | None, seed: int) -> Parts:
     """Draw one seed's samples, by class; of digits the 797 that are left are for the test."""
     pool = load(
-        dataset,
-        data_root=Path(root) if root else None,
-        public_fraction=0.0,
-        public_limit=0,
-        public_data=None,
-        limit=None,
-        label=None,
-        rng=stream(seed, "table", "load"),
+        DataSettings(dataset=dataset, data_root=root, public_fraction=0.0),
+        stream(seed, "table", "load"),
     ).private
     rng, left, drawn = stream(seed, "table", "split"), np.arange(len(pool)), []
     for size in (TRAIN, VALIDATION, TEST):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
-from panas.data.load import load
+from panas.data.load import DataSettings, load
 from panas.evolution.fitness import TrainingFitness
 from panas.evolution.genetic import evolve
 from panas.evolution.records import EvolutionConfig, GenerationRecord
@@ -44,14 +44,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     a = parser.parse_args()
     source = load(
-        "cifar10",
-        data_root=a.data_root,
-        public_fraction=0.1,
-        public_limit=100,
-        public_data=None,
-        limit=TRAIN + VALIDATION + TEST,
-        label=None,
-        rng=stream(a.seed, "data"),
+        DataSettings(
+            dataset="cifar10",
+            data_root=str(a.data_root),
+            public_fraction=0.1,
+            public_limit=100,
+            limit=TRAIN + VALIDATION + TEST,
+        ),
+        stream(a.seed, "data"),
     )
     order = stream(a.seed, "split").permutation(len(source.private))
     train, validation, test = (

@@ -41,7 +41,7 @@ from benchmarks.fixed_configurations import FIXED_CONFIGURATIONS
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
-from panas.data.load import load
+from panas.data.load import DataSettings, load
 from panas.data.samples import Samples
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate
@@ -69,14 +69,7 @@ AXES: dict[str, tuple[float, ...]] = {
 def digits() -> tuple[Samples, Samples, Samples]:
     """Training, validation and test samples, the same for everybody."""
     pool = load(
-        "digits",
-        data_root=None,
-        public_fraction=0.0,
-        public_limit=0,
-        public_data=None,
-        limit=None,
-        label=None,
-        rng=stream(0, "tuning table"),
+        DataSettings(dataset="digits", public_fraction=0.0), stream(0, "tuning table")
     ).private
     order = stream(0, "tuning table", "split").permutation(len(pool))
     ends = (TRAIN, TRAIN + VALIDATION)

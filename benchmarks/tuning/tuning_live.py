@@ -10,7 +10,6 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from benchmarks.make_tuning_table import DELTA, count, trained
 from benchmarks.tuners import PROPOSERS, Task
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
-from panas.data.load import load
+from panas.data.load import DataSettings, load
 from panas.data.samples import Samples
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate, epsilon_of
@@ -61,14 +60,8 @@ def decided() -> dict[str, Any]:
 def fashion(root: str, seed: int) -> tuple[Samples, Samples, Samples]:
     """Training, validation and test samples of one seed, 14 x 14."""
     pool = load(
-        "fashion-mnist",
-        data_root=Path(root),
-        public_fraction=0.0,
-        public_limit=0,
-        public_data=None,
-        limit=3500,
-        label=None,
-        rng=stream(seed, "live data"),
+        DataSettings(dataset="fashion-mnist", data_root=root, public_fraction=0.0, limit=3500),
+        stream(seed, "live data"),
     ).private
     n, c, h, w = pool.x.shape
     means = pool.x.reshape(n, c, h // 2, 2, w // 2, 2).float().mean(dim=(3, 5))

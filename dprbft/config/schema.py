@@ -15,6 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from dprbft.config.section import Flat, Section
 from panas.architecture.blocks import Shape
 from panas.architecture.space import SearchSpace
+from panas.data.load import DataSettings
 from panas.evolution.records import EvolutionConfig
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
@@ -30,6 +31,10 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Epsilon = Annotated[float, Field(gt=0)]
 Preset = Literal["sound", "demo", "paper"]
 
+SOURCE = (
+    *("dataset", "data_root", "label", "limit"),
+    *("public_data", "public_fraction", "public_limit"),
+)
 SIZES = ("epochs", "learning_rate", "batch_size")
 WITHOUT_MOMENTUM = (*SIZES, "optimiser", "decay")
 
@@ -37,21 +42,10 @@ WITHOUT_MOMENTUM = (*SIZES, "optimiser", "decay")
 class Data(Section):
     """Where the samples come from and how a client divides its own."""
 
-    dataset: str = "digits"  # a name, or the path of an .npz, a .csv or a folder of images
-    data_root: str | None = None  # folder of torchvision's data sets
-    label: str | None = None  # label column of a .csv
-    public_data: str | None = None  # a second data set that is public; else a share of this one
-    public_fraction: Share = 0.25  # share of the data set that is set aside as public
-    public_limit: Count = 2000  # at most so many public samples
-    limit: Count | None = None  # at most so many private samples, all clients together
+    source: Annotated[DataSettings, Flat(only=SOURCE)] = DataSettings()
     search_fraction: Share = 0.2  # share of a client's samples; used by privacy.search=unaccounted
     validation_fraction: Share = 0.15
     test_fraction: Share = 0.2
-
-    @property
-    def has_public(self) -> bool:
-        """Whether there are public samples."""
-        return self.public_data is not None or self.public_fraction > 0
 
 
 class Network(Section):
@@ -234,7 +228,7 @@ def _a_budget_each(config: RunConfig) -> str | None:
 
 def _searchable(config: RunConfig) -> str | None:
     mode = config.privacy.search
-    if mode == "proxy" and not config.data.has_public:
+    if mode == "proxy" and not config.data.source.has_public:
         return (
             "public data for privacy.search = proxy, got none; give --public-data, or "
             "data.public_fraction above 0, or use privacy.search=data-free"
@@ -272,7 +266,7 @@ def _passes(config: RunConfig) -> str | None:
 
 def _samples_to_release(config: RunConfig) -> str | None:
     p = config.privacy
-    if p.kind is None or p.kind.READS != "public" or config.data.has_public:
+    if p.kind is None or p.kind.READS != "public" or config.data.source.has_public:
         return None
     return (
         f"public samples for privacy.release = {p.release}, got none; give --public-data, "

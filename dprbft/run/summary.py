@@ -66,7 +66,7 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
     selected = [c["accuracy"]["selected"] for c in clients]
     summary = {
         "preset": config.preset,
-        "dataset": config.data.dataset,
+        "dataset": config.data.source.dataset,
         "method": config.federation.method,
         "seed": config.seed,
         "view": "simulator: accuracies are measured on test splits that no client would share",

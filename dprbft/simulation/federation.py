@@ -7,7 +7,6 @@ afterwards, sees the same clients without passing data around.
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 from dprbft.config.schema import RunConfig
 from dprbft.simulation.partition import partition
@@ -67,16 +66,7 @@ def load_federation(config: RunConfig) -> Federation:
 def _load(text: str) -> Federation:
     config = RunConfig.model_validate_json(text)
     data, f = config.data, config.federation
-    source = load(
-        data.dataset,
-        data_root=Path(data.data_root) if data.data_root else None,
-        public_fraction=data.public_fraction,
-        public_limit=data.public_limit,
-        public_data=data.public_data,
-        limit=data.limit,
-        label=data.label,
-        rng=stream(config.seed, "data"),
-    )
+    source = load(data.source, stream(config.seed, "data"))
     pool = source.private
     shares = partition(
         pool.y.numpy(),

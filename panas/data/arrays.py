@@ -31,20 +31,7 @@ def as_samples(data: Any, *, classes: int | None = None, unit: bool | None = Non
     """
     if isinstance(data, Samples):
         return data
-    if isinstance(data, tuple) and len(data) == 2 and hasattr(data[0], "shape"):
-        # Tensors, since those have their channels first.
-        stacked = data[0] if isinstance(data[0], Tensor) else torch.from_numpy(np.array(data[0]))
-        images, labels = list(stacked), list(data[1])
-    elif hasattr(data, "__len__") and hasattr(data, "__getitem__"):
-        pairs = [data[i] for i in range(len(data))]
-        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
-            raise BadInput("expected a data set of (image, label) pairs, got other items")
-        images, labels = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    else:
-        raise BadInput(
-            f"expected a torch data set or a pair of arrays, got {type(data).__name__}; wrap it in "
-            "torch.utils.data.TensorDataset"
-        )
+    images, labels = _images_and_labels(data)
     if not images or len(images) != len(labels):
         raise BadInput(
             f"expected as many labels as images, at least one, got {len(images)} images and "
@@ -68,6 +55,23 @@ def as_samples(data: Any, *, classes: int | None = None, unit: bool | None = Non
     if int(y.min()) < 0 or int(y.max()) >= most:
         raise BadInput(f"expected labels of 0 to {most - 1}, got {int(y.min())} to {int(y.max())}")
     return Samples(x, y, most)
+
+
+def _images_and_labels(data: Any) -> tuple[list[Any], list[Any]]:
+    """The images and the labels of a pair of arrays or of a torch data set."""
+    if isinstance(data, tuple) and len(data) == 2 and hasattr(data[0], "shape"):
+        # Tensors, since those have their channels first.
+        stacked = data[0] if isinstance(data[0], Tensor) else torch.from_numpy(np.array(data[0]))
+        return list(stacked), list(data[1])
+    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+        raise BadInput(
+            f"expected a torch data set or a pair of arrays, got {type(data).__name__}; wrap it in "
+            "torch.utils.data.TensorDataset"
+        )
+    pairs = [data[i] for i in range(len(data))]
+    if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+        raise BadInput("expected a data set of (image, label) pairs, got other items")
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
 
 def in_unit_range(x: Tensor) -> bool:

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from panas.data.files import Raw, one_line, pixels
+from panas.data.files.pictures import pixels
+from panas.data.files.raw import Raw, one_line
 from panas.runtime.errors import BadInput
 
 

@@ -171,4 +171,4 @@ def test_the_cifar10_experiment_is_the_papers():
     e = config.search.evolution
     assert (e.population, e.generations) == (10, 20)
     assert (e.rungs, e.screening, e.cache) == ((), 1, False)
-    assert config.data.limit * config.data.search_fraction == 700
+    assert config.data.source.limit * config.data.search_fraction == 700

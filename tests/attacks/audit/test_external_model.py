@@ -15,7 +15,7 @@ from attacks.audit.membership import PrivacyClaim
 from attacks.audit.target import ExternalModel
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
-from panas.data.load import load_members
+from panas.data.members import load_members
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_json
 from panas.training.checkpoint import save_network

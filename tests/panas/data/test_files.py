@@ -8,7 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from panas.data.files import read_csv, read_folder, read_npz
+from panas.data.files.archives import read_npz
+from panas.data.files.pictures import read_folder
+from panas.data.files.tables import read_csv
 from panas.runtime.errors import BadInput
 
 GREY = np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5)

@@ -6,22 +6,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panas.data.load import load, squares
+from panas.data.files.tables import squares
+from panas.data.load import DataSettings, load
 from panas.data.samples import Source
 from panas.runtime.errors import BadInput
 
 
 def source(dataset: str | Path, seed: int = 0, **changes: object) -> Source:
-    settings = {
-        "data_root": None,
-        "public_fraction": 0.2,
-        "public_limit": 10_000,
-        "public_data": None,
-        "limit": None,
-        "label": None,
-    }
-    rng = np.random.default_rng(seed)
-    return load(str(dataset), rng=rng, **{**settings, **changes})
+    given = {"public_fraction": 0.2, "public_limit": 10_000, **changes}
+    return load(DataSettings(dataset=str(dataset), **given), np.random.default_rng(seed))
 
 
 def numbered(folder: Path, n: int, classes: int = 2, name: str = "set.npz") -> Path:
@@ -171,7 +164,7 @@ def test_constant_and_huge_columns_stay_finite(public) -> None:
 
 
 def test_fashion_mnist(shared_data) -> None:
-    s = source("fashion-mnist", data_root=shared_data, public_limit=2000, limit=5000)
+    s = source("fashion-mnist", data_root=str(shared_data), public_limit=2000, limit=5000)
     assert (len(s.private), len(s.public), s.private.shape) == (5000, 2000, (1, 28, 28))
     assert s.public.histogram().tolist() == [200] * 10
     assert s.class_names[0] == "T-shirt/top"

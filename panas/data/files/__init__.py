@@ -1,0 +1,1 @@
+"""Readers of data files: archives, folders of pictures, tables."""

@@ -1,0 +1,134 @@
+"""Reading `.npz` archives of images, also in parts as MedMNIST's (`train_images`, `val_images`)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from panas.data.files.raw import Raw, check_class_count, one_line
+from panas.runtime.errors import BadInput
+
+
+def read_npz(path: Path) -> Raw:
+    """Read images (n, h, w) or (n, h, w, c), uint8 or floats in [0, 1], and labels (n,) or (n, 1).
+
+    The parts of a MedMNIST archive are pooled; otherwise the keys are `images`, `labels` or `x`,
+    `y`.
+
+    Raises:
+        BadInput: if the archive is damaged, a key is missing, or its arrays are no labelled images.
+
+    """
+    parts = list(_parts(path).values())
+    x, y = (np.concatenate(arrays) for arrays in zip(*((p.x, p.y) for p in parts), strict=True))
+    return Raw(x, y, parts[0].class_names)
+
+
+def read_split_npz(path: Path) -> tuple[Raw, Raw]:
+    """Read the training part of a MedMNIST archive, and the rest of it: `val_*` and `test_*`.
+
+    Raises:
+        BadInput: as `read_npz`, or if one of the two is missing.
+
+    """
+    parts = _parts(path)
+    train = parts.pop("train_images", None)
+    if train is None or not parts:
+        raise BadInput(
+            f"expected train_images and test_images, with their labels, in {path}, to tell what "
+            "was trained on from what was not; give the others as a file of their own"
+        )
+    x, y = (np.concatenate([getattr(p, name) for p in parts.values()]) for name in ("x", "y"))
+    return train, Raw(x, y, train.class_names)
+
+
+def read_one_part_npz(path: Path) -> Raw:
+    """Read an archive that holds one part, such as `train_*` alone, or `images` and `labels`.
+
+    Raises:
+        BadInput: as `read_npz`, or if there are several parts: which was trained on?
+
+    """
+    parts = _parts(path)
+    if len(parts) > 1:
+        raise BadInput(
+            f"expected --others with a file of training samples only, got train and test parts "
+            f"({', '.join(parts)}) in {path}; leave --others out"
+        )
+    return next(iter(parts.values()))
+
+
+def _parts(path: Path) -> dict[str, Raw]:
+    """The parts of an archive by the keys of their images, with one numbering of classes."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {key: archive[key] for key in archive.files}
+    except Exception as error:  # zipfile, zlib, header parser and memory: each has its own types
+        raise BadInput(
+            f"expected a readable .npz archive without pickled objects at {path}, got: "
+            f"{one_line(error)}; save it again with numpy.savez"
+        ) from error
+    pairs = _pairs(path, arrays)
+    images = [_pictures(path, key, arrays[key]) for key, _ in pairs]
+    labels = [_classes(path, key, arrays[key]) for _, key in pairs]
+    for (key, _), x, y in zip(pairs, images, labels, strict=True):
+        if len(x) != len(y):
+            raise BadInput(f"expected a label for each of {len(x)} {key} in {path}, got {len(y)}")
+    if len({(x.shape[1:], x.dtype) for x in images}) > 1:
+        raise BadInput(f"expected parts of one shape and type in {path}, got several")
+    values = np.unique(np.concatenate(labels))
+    check_class_count(path, len(values))
+    names = tuple(str(v) for v in values)
+    numbered = [np.searchsorted(values, y).astype(np.int64) for y in labels]
+    return {key: Raw(x, y, names) for (key, _), x, y in zip(pairs, images, numbered, strict=True)}
+
+
+def _pairs(path: Path, arrays: Mapping[str, np.ndarray]) -> list[tuple[str, str]]:
+    """The keys of images and labels that an archive holds."""
+    medmnist = [(f"{part}_images", f"{part}_labels") for part in ("train", "val", "test")]
+    pairs = [p for p in medmnist if p[0] in arrays] or [
+        p for p in (("images", "labels"), ("x", "y")) if p[0] in arrays
+    ][:1]
+    if not pairs or any(key not in arrays for _, key in pairs):
+        raise BadInput(
+            "expected the keys train_images and train_labels (with val_*, test_*), images and "
+            f"labels, or x and y in {path}, got {', '.join(sorted(arrays))[:200] or 'none'}"
+        )
+    return pairs
+
+
+def _pictures(path: Path, key: str, x: np.ndarray) -> np.ndarray:
+    """Images as (n, c, h, w), uint8 or float32 in [-1, 1]."""
+    if x.ndim == 3:
+        x = x[..., None]
+    if x.ndim != 4 or x.shape[3] > 4 or 0 in x.shape[1:]:
+        raise BadInput(
+            f"expected {key} of shape (n, h, w) or (n, h, w, c), c at most 4, in {path}, "
+            f"got {x.shape}; volumes and channels-first images are not read"
+        )
+    if x.dtype.kind == "f" and (x.size == 0 or (x.min() >= 0 and x.max() <= 1)):  # NaN: neither
+        x = (2 * x - 1).astype(np.float32)
+    elif x.dtype != np.uint8:
+        if x.dtype.kind == "f" and not bool(np.isfinite(x).all()):
+            raise BadInput(
+                f"expected {key} as uint8, or floats in [0, 1], in {path}, got NaN or infinity; "
+                "repair or drop those images"
+            )
+        raise BadInput(
+            f"expected {key} as uint8, or floats in [0, 1], in {path}, got {x.dtype}"
+            f"{' outside that range' * (x.dtype.kind == 'f')}; rescale them"
+        )
+    return np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+
+
+def _classes(path: Path, key: str, y: np.ndarray) -> np.ndarray:
+    """Labels as a flat integer array."""
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    whole = y.dtype.kind in "iu" or (y.dtype.kind == "f" and bool(np.all(y == np.floor(y))))
+    if y.ndim != 1 or not whole or (y.size > 0 and not 0 <= y.min() <= y.max() < 2**53):
+        raise BadInput(
+            f"expected {key} of shape (n,) or (n, 1) with whole numbers from 0 up in {path}, got "
+            f"{y.dtype} of shape {y.shape}; multi-label and regression targets are not classes"
+        )
+    return y.astype(np.int64)

@@ -1,0 +1,43 @@
+"""What a file or named set holds before it is divided, and what all readers share.
+
+Nothing is unpickled. What cannot be used is refused as a whole, with the place named: a silently
+dropped row would be a silently different experiment.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from panas.runtime.errors import BadInput
+
+MOST_CLASSES = 1000
+
+
+@dataclass(frozen=True)
+class Raw:
+    """What one file or named set holds."""
+
+    x: np.ndarray
+    """Images (n, c, h, w), uint8 0..255 or float32 in [-1, 1]; or table rows (n, f), float64."""
+    y: np.ndarray
+    """(n,) classes 0..C-1, int64."""
+    class_names: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    """Names of a table's f features; empty for images."""
+    from_file: bool = True
+    """Whether classes are known by what the file calls them, not by a set's own numbering."""
+
+
+def one_line(error: Exception) -> str:
+    """The text of a foreign error, short and without line breaks."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def check_class_count(path: Path, count: int) -> None:
+    """Refuse more than `MOST_CLASSES` different labels."""
+    if count > MOST_CLASSES:
+        raise BadInput(
+            f"expected at most {MOST_CLASSES} classes in {path}, got {count} different labels; "
+            "regression targets and identifiers are not classes"
+        )

@@ -1,0 +1,112 @@
+"""The data of a membership audit: what a network was trained on, and like samples beside it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from panas.data.files.archives import read_one_part_npz, read_split_npz
+from panas.data.files.raw import Raw
+from panas.data.files.tables import squares
+from panas.data.samples import Samples
+from panas.data.sources import check_alike, path_of, read_source
+from panas.data.torchvision_sets import NAMES
+from panas.runtime.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What a network was trained on, and like samples that it was not trained on."""
+
+    members: Samples
+    others: Samples
+    """None of its images is among the members'."""
+    names: tuple[str, ...]
+    """Classes by number, where labels are texts; empty where they are numbers, taken as they are.
+    """
+    duplicates: int
+    """Images of the others that were among the members, and were taken out."""
+
+
+def load_members(
+    data: str, others: str | None, *, label: str | None, image_size: int = 32
+) -> Membership:
+    """Load what a network was trained on, and like samples that it was not trained on.
+
+    Labels are to be indices of a network's outputs: whole numbers are taken as they are, though
+    some classes may be absent. Texts (of a table, or names of folders) are numbered in sorted
+    order, over both sets.
+
+    Args:
+        data: an .npz archive, a .csv table or a folder of pictures, see `panas.data.load`.
+        others: the same; None takes the rest of an archive with `train_images` and `test_images`.
+        label: name of a table's label column.
+        image_size: side of images read from picture files, in pixels, >= 1.
+
+    Raises:
+        BadInput: if one cannot be read, or they do not match, or `data` holds others itself while
+            `others` are given.
+
+    """
+    mine, rest = _read_both(data, others, label, image_size)
+    names, (y, z) = _labels([(mine, data), (rest, others or data)])
+    known = {image.tobytes() for image in mine.x}
+    fresh = np.array([i for i, image in enumerate(rest.x) if image.tobytes() not in known], int)
+    scale, classes = rest.x[fresh], max(int(labels.max(initial=0)) for labels in (y, z)) + 1
+
+    def samples(x: np.ndarray, labels: np.ndarray) -> Samples:
+        images = squares(x, scale) if x.ndim == 2 else x
+        return Samples(torch.from_numpy(images), torch.from_numpy(labels), classes)
+
+    return Membership(
+        members=samples(mine.x, y),
+        others=samples(scale, z[fresh]),
+        names=names,
+        duplicates=len(rest.x) - len(fresh),
+    )
+
+
+def _read_both(
+    data: str, others: str | None, label: str | None, image_size: int
+) -> tuple[Raw, Raw]:
+    """Members and others, of one kind."""
+    path = path_of(data)
+    archive = data not in NAMES and path.suffix.lower() == ".npz" and path.is_file()
+    if others is None:
+        if not archive:
+            raise BadInput(
+                f"expected an .npz archive with a training and a test part at {data}, got another "
+                "file or none; check the path, or give the samples not trained on with --others"
+            )
+        return read_split_npz(path)
+    mine = read_one_part_npz(path) if archive else read_source(data, None, label, image_size)
+    rest = read_source(others, None, label, image_size)
+    check_alike(mine, rest, "others", "what was trained on")
+    return mine, rest
+
+
+def _labels(sets: list[tuple[Raw, str]]) -> tuple[tuple[str, ...], list[np.ndarray]]:
+    """Names of classes (none where labels are numbers), and the labels of each set by them."""
+    numbers = [_numbers(raw, path_of(name).is_dir()) for raw, name in sets]
+    given = [own for own in numbers if own is not None]
+    if len(given) == len(sets):
+        return (), given
+    if given:
+        raise BadInput(
+            "expected labels of one kind, got numbers and texts in "
+            f"{' and '.join(name for _, name in sets)}; label them alike"
+        )
+    names = tuple(sorted({name for raw, _ in sets for name in raw.class_names}))
+    return names, [np.searchsorted(names, raw.class_names)[raw.y] for raw, _ in sets]
+
+
+def _numbers(raw: Raw, folder: bool) -> np.ndarray | None:
+    """Labels as the set itself numbers them, int64; None if they are texts."""
+    if not raw.from_file:
+        return raw.y
+    try:
+        values = [int(name) for name in raw.class_names]
+    except ValueError:
+        return None
+    # The names of folders are texts even where they look like numbers: "10" comes before "2".
+    return None if folder else np.array(values, dtype=np.int64)[raw.y]

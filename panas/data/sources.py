@@ -1,0 +1,67 @@
+"""A data set by what the user calls it: a name of torchvision's, a file or a folder."""
+
+import difflib
+from pathlib import Path
+
+from panas.data.files.archives import read_npz
+from panas.data.files.pictures import read_folder
+from panas.data.files.raw import Raw
+from panas.data.files.tables import read_csv
+from panas.data.torchvision_sets import NAMES, read_named
+from panas.runtime.errors import BadInput
+
+
+def path_of(dataset: str) -> Path:
+    """The path that a text names; ~/ is the home folder."""
+    return Path(dataset).expanduser() if dataset.startswith("~/") else Path(dataset)
+
+
+def identity(dataset: str) -> str | Path:
+    """What tells two data sets apart: a known name or a resolved path."""
+    return dataset if dataset in NAMES else path_of(dataset).resolve()
+
+
+def title(dataset: str) -> str:
+    """A name for reports, without the folders of this machine."""
+    return dataset if dataset in NAMES else path_of(dataset).resolve().name
+
+
+def read_source(dataset: str, data_root: Path | None, label: str | None, image_size: int) -> Raw:
+    """Read a data set by name or by what its path ends in."""
+    path = path_of(dataset)
+    if dataset in NAMES:
+        raw = read_named(dataset, data_root, image_size)
+    elif path.is_dir():
+        raw = read_folder(path, image_size)
+    elif path.suffix.lower() in (".npz", ".csv"):
+        if not path.is_file():
+            raise BadInput(f"expected a file at {path}, got none; check the path")
+        raw = read_npz(path) if path.suffix.lower() == ".npz" else read_csv(path, label)
+    else:
+        close = difflib.get_close_matches(dataset.lower().replace("_", "-"), NAMES, n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]}?" if close else "check the name or the path"
+        raise BadInput(
+            f"expected a data set ({', '.join(NAMES)}), an .npz or .csv file or a folder of "
+            f"pictures, got {dataset!r}; {hint}"
+        )
+    if not len(raw.y):
+        raise BadInput(f"expected samples in {dataset}, got none")
+    return raw
+
+
+def check_alike(raw: Raw, second: Raw, called: str, like: str) -> None:
+    """Refuse a second set, `called` so, of another type, shape or columns than the first."""
+    for what, mine, other in (
+        ("samples of type", str(raw.x.dtype), str(second.x.dtype)),
+        ("samples of shape", raw.x.shape[1:], second.x.shape[1:]),
+        ("columns", raw.columns, second.columns),
+    ):
+        if mine != other:
+            raise BadInput(
+                f"expected {called} with {what} {shown(mine)} as in {like}, got {shown(other)}"
+            )
+
+
+def shown(value: object) -> str:
+    """A value in at most 200 characters."""
+    return str(value)[:200]
