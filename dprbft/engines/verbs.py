@@ -10,6 +10,7 @@ from dprbft.heads import to_broadcast
 from dprbft.messages import Broadcast
 from dprbft.methods import method_named
 from dprbft.paths import checkpoint_folder
+from dprbft.site.plan import refusal
 from dprbft.site.round import keep_best
 from dprbft.site.site import Client, settings_of
 from dprbft.site.state import State, weights
@@ -52,6 +53,12 @@ class RoundTask:
         state = State.from_bytes(self.state, checkpoint_folder(self.task.run))
         b = client.spec
         return client, state, Broadcast.from_bytes(self.broadcast, width=b.width, classes=b.classes)
+
+
+def check_budget(work: RoundTask) -> str | None:
+    """Why a participant cannot pay for the round and all that it plans after it, if so."""
+    client, state, _ = work.load()
+    return refusal(client, state, work.round)
 
 
 def local_round(work: RoundTask) -> tuple[bytes, bytes | None]:

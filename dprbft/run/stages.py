@@ -29,7 +29,8 @@ from dprbft.paths import (
     tune_log,
 )
 from dprbft.run.progress import Progress, watch_logs
-from dprbft.server.rounds import check_since_round, train_federation
+from dprbft.server.checkpoint import check_since_round
+from dprbft.server.rounds import train_federation
 from dprbft.simulation.federation import load_federation
 from dprbft.site import search as search_work
 from dprbft.site.search_modes import search_price

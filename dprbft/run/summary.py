@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from dprbft.config.schema import RunConfig
-from dprbft.paths import ledger_file, rounds_file, search_file, summary_file
+from dprbft.paths import ledger_file, search_file, summary_file
 from dprbft.run.stages import check_ledger, is_done, seconds
-from dprbft.server.rounds import load_states
+from dprbft.server.checkpoint import load_states
+from dprbft.server.records import read_rounds
 from dprbft.simulation.federation import load_federation
 from dprbft.site.state import State
 from panas.privacy.ledger.account import UNIT, totals
 from panas.privacy.ledger.ledger import Ledger
-from panas.runtime.store import read_json, read_lines, write_json
+from panas.runtime.store import read_json, write_json
 
 LIBRARIES = ("panas", "torch", "deap", "botorch", "gpytorch", "opacus", "dp-accounting", "numpy")
 
@@ -62,7 +63,7 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
                 "relation": row["relation"],
             }
         )
-    rounds = read_lines(rounds_file(run))
+    rounds = read_rounds(run)
     selected = [c["accuracy"]["selected"] for c in clients]
     summary = {
         "preset": config.preset,
@@ -80,8 +81,8 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
             "global_last": _mean([c["accuracy"]["global_last"] for c in clients]),
         },
         "communication": {
-            "up_bytes": sum(r["up_bytes"] for r in rounds),
-            "down_bytes": sum(r["down_bytes"] for r in rounds),
+            "up_bytes": sum(r.up_bytes for r in rounds),
+            "down_bytes": sum(r.down_bytes for r in rounds),
             "search_bytes": 0,
         },
         # To be noted elsewhere: it tells this ledger from one that was put in its place.

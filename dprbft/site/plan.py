@@ -14,16 +14,16 @@ from panas.privacy.calibration import (
 from panas.privacy.ledger.charge import Entry
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BudgetExhausted
+from panas.tuning.space import DPSGDSettings
 
 
 def current_plan(client: Client, state: State) -> Plan | None:
     """The plan of a client's remaining rounds, from what its budget has left.
 
-    Before its first round that is the calibrated plan with the tuned noise, or more where the
-    budget needs more, and what that leaves goes to sharper releases; a noise multiplier that the
-    user fixed is taken as it is, and the ledger stops the run when it is spent. Later it is the
-    plan of the round before, unless the ledger holds charges that no finished round accounts for:
-    then a process died, what it charged counts as spent, and all remaining noise is raised.
+    Before its first round that is a new plan. Later it is the plan of the round before, unless the
+    ledger holds charges that no finished round accounts for: then a process died, what it charged
+    counts as spent, and all remaining noise is raised. Noise that the user fixed stays as it is,
+    and the ledger stops the run when it is spent.
 
     Returns:
         The plan; None if what died has spent so much that its round cannot be repeated.
@@ -32,42 +32,75 @@ def current_plan(client: Client, state: State) -> Plan | None:
         BudgetExhausted: if the budget cannot pay for the remaining rounds with any noise.
 
     """
-    schedule, setting = client.schedule(), state.settings
     fixed = client.config.training.noise_multiplier
-    plan = state.plan
-    accounted = state.charges
-    if plan is None and fixed is None:
-        before = searched(client)
-        plan = calibrate(
-            client.budget,
-            replace(schedule, spent=before),
-            batch_size=setting.batch_size,
-            clip=setting.clip,
-            epochs=setting.epochs,
-        )
-        noise = max(plan.noise_multiplier, setting.noise_multiplier)
-        plan = tighten_release_noise(replace(plan, noise_multiplier=noise), client.budget, before)
-        accounted = sum(e.charge.phase == "search" for e in _protected(client))
+    if fixed is not None:
+        return state.plan or _fixed_plan(client, state.settings, fixed)
+    plan, accounted = state.plan, state.charges
     if plan is None:
-        m = None
-        if schedule.releases:
-            m = release_multiplier(client.budget, schedule.releases, schedule.release_share)
-        return Plan(
-            samples=schedule.samples,
-            batch_size=setting.batch_size,
-            clip=setting.clip,
-            noise_multiplier=fixed or 0.0,
-            epochs=setting.epochs or schedule.epochs,
-            rounds=schedule.rounds,
-            releases=schedule.releases,
-            release_noise=m,
-        )
-    if fixed is not None or len(_protected(client)) <= accounted:
+        plan = _first_plan(client, state.settings)
+        accounted = sum(e.charge.phase == "search" for e in _protected(client))
+    if len(_protected(client)) <= accounted:
         return plan
     try:
         return rescale_noise(plan, client.budget, client.charged())
     except BudgetExhausted:
         return None
+
+
+def _first_plan(client: Client, settings: DPSGDSettings) -> Plan:
+    """The calibrated plan with the tuned noise, or more; what that leaves sharpens releases."""
+    before = searched(client)
+    plan = calibrate(
+        client.budget,
+        replace(client.schedule(), spent=before),
+        batch_size=settings.batch_size,
+        clip=settings.clip,
+        epochs=settings.epochs,
+    )
+    noise = max(plan.noise_multiplier, settings.noise_multiplier)
+    return tighten_release_noise(replace(plan, noise_multiplier=noise), client.budget, before)
+
+
+def _fixed_plan(client: Client, settings: DPSGDSettings, noise_multiplier: float) -> Plan:
+    """The plan with the noise that the user fixed, whatever it costs."""
+    s, m = client.schedule(), None
+    if s.releases:
+        m = release_multiplier(client.budget, s.releases, s.release_share)
+    return Plan(
+        samples=s.samples,
+        batch_size=settings.batch_size,
+        clip=settings.clip,
+        noise_multiplier=noise_multiplier,
+        epochs=settings.epochs or s.epochs,
+        rounds=s.rounds,
+        releases=s.releases,
+        release_noise=m,
+    )
+
+
+def refusal(client: Client, state: State, round: int) -> str | None:
+    """Why a client cannot pay for a round and all that it plans after it; None if it can."""
+    if not client.budget.private:
+        return None
+    try:
+        plan = current_plan(client, state)
+    except BudgetExhausted as e:
+        return str(e)
+    if plan is None or client.config.training.noise_multiplier is None:
+        return None
+    # Noise that the user fixed is planned for no budget; what is asked is whether this round fits.
+    account = client.ledger.account(client.id)
+    events: list[Event] = [plan.training_event]
+    if plan.releases:
+        events.append(plan.release_event)
+    total = account.price([*account.events_on("train"), *events])
+    if total <= client.budget.epsilon:
+        return None
+    return (
+        f"expected to stay within epsilon {client.budget.epsilon:g}, got {total:.3f} with round "
+        f"{round}; stopped before it, the last valid model is kept; raise --epsilon or plan "
+        "fewer rounds"
+    )
 
 
 def _protected(client: Client) -> list[Entry]:

@@ -183,13 +183,15 @@ def test_a_damaged_file_is_named_and_stops_the_run(
 
 def stop_in_round_two(monkeypatch: pytest.MonkeyPatch) -> None:
     from dprbft.server import rounds
+    from dprbft.server.checkpoint import Checkpoint
+    from dprbft.server.rounds import Training
 
     real = rounds._round
 
-    def stopping(*args: object) -> None:
-        if args[4] == 2:
+    def stopping(training: Training, last: Checkpoint, chosen: list[int]) -> Checkpoint:
+        if last.round == 1:
             raise KeyboardInterrupt
-        real(*args)
+        return real(training, last, chosen)
 
     monkeypatch.setattr(rounds, "_round", stopping)
 

@@ -51,8 +51,8 @@ DEATHS = {
     # DP-SGD is charged, and not a step of it taken.
     "train, after the charge": ("dprbft.site.round", "fit_private", 2, "before"),
     # All of round 2 is charged and computed; its checkpoint is half written.
-    "train, after the release": ("dprbft.server.rounds", "write_bytes", 9, "after"),
-    "train, before the checkpoint": ("dprbft.server.rounds", "_save", 3, "before"),
+    "train, after the release": ("dprbft.server.checkpoint", "write_bytes", 7, "after"),
+    "train, before the checkpoint": ("dprbft.server.rounds", "write_checkpoint", 3, "before"),
     "audit": ("attacks.audit.run", "audit_client", 2, "before"),
 }
 

@@ -13,8 +13,8 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines import verbs as work
 from dprbft.messages import Broadcast, Release
 from dprbft.paths import last_model_file, model_file, release_file, rounds_file
-from dprbft.server import rounds
-from dprbft.server.rounds import load_states
+from dprbft.server import checkpoint, rounds
+from dprbft.server.checkpoint import load_states
 from dprbft.simulation.federation import load_federation
 from dprbft.site.task import Task
 from panas.privacy.accounting.events import Event, PostProcessing, SampledGaussian, Unprotected
@@ -202,12 +202,12 @@ def interrupt(
     ("owner", "name", "call", "after"),
     [
         (work, "local_round", 1, True),
-        (rounds, "_save", 3, False),
+        (rounds, "write_checkpoint", 3, False),
         pytest.param(work, "start", 2, False, marks=pytest.mark.slow),
         pytest.param(work, "finish_round", 3, False, marks=pytest.mark.slow),
-        pytest.param(rounds, "_save", 2, False, marks=pytest.mark.slow),
-        pytest.param(rounds, "write_json", 4, False, marks=pytest.mark.slow),
-        pytest.param(rounds, "write_json", 3, True, marks=pytest.mark.slow),
+        pytest.param(rounds, "write_checkpoint", 2, False, marks=pytest.mark.slow),
+        pytest.param(checkpoint, "write_json", 4, False, marks=pytest.mark.slow),
+        pytest.param(checkpoint, "write_json", 3, True, marks=pytest.mark.slow),
     ],
 )
 def test_a_death_anywhere_is_resumed_and_stays_paid_for(
@@ -224,7 +224,7 @@ def test_a_death_anywhere_is_resumed_and_stays_paid_for(
     with monkeypatch.context() as m:
         interrupt(m, owner, name, call, after=after)
         # Models are written in a `finally`, which a real death would not reach.
-        m.setattr(rounds, "_write_models", lambda *args: None)
+        m.setattr(rounds, "write_models", lambda *args: None)
         with pytest.raises(Stop):
             carry(run, config)
     before, spent = (run / "ledger.jsonl").read_bytes(), [a.spent() for a in accounts(run)]
@@ -244,7 +244,7 @@ def test_noise_grows_after_charges_without_a_round(
 ):
     run, config = tmp_path / "r", tiny(federation__rounds=3)
     with monkeypatch.context() as m:
-        interrupt(m, rounds, "_save", 3)  # in round 2, when everything of it is charged
+        interrupt(m, rounds, "write_checkpoint", 3)  # in round 2, when everything of it is charged
         with pytest.raises(Stop):
             carry(run, config)
     carry(run, config)

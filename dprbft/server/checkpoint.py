@@ -1,0 +1,140 @@
+"""What it takes to go on after a round: `checkpoint/round-NNN/`, one whole round at a time.
+
+`checkpoint/latest.json` is moved to a round once all of it is written, so that a killed run resumes
+from the last whole one. `rounds.jsonl` is rewritten from the checkpoint, and always agrees with it.
+A checkpoint notes the ledger's head: a ledger that lacks what it had then was deleted or put back.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dprbft.paths import checkpoint_folder, ledger_file
+from dprbft.server.records import RoundRecord, write_rounds
+from dprbft.site.state import State
+from panas.privacy.ledger.ledger import Ledger
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_bytes, read_json, write_bytes, write_json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """Where all clients and the server stand after a round.
+
+    Attributes:
+        round: its number; 0 before the first.
+        states: each client's `State`, as bytes.
+        broadcast: the server's answer, as it crossed the wire.
+        releases: each client's last release, as it crossed the wire.
+        records: of all rounds so far.
+
+    """
+
+    round: int
+    states: tuple[bytes, ...]
+    broadcast: bytes
+    releases: Mapping[int, bytes]
+    records: tuple[RoundRecord, ...]
+
+
+def is_trained(run: Path) -> bool:
+    """Whether the run has a checkpoint."""
+    return _latest_file(run).exists()
+
+
+def write_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
+    """Write a round, move `latest.json` to it, and remove the one before.
+
+    Raises:
+        BadInput: if the ledger is not the one that the last whole round has seen.
+
+    """
+    check_since_round(run)  # before this round's note of the ledger replaces the last one's
+    folder = _folder(run, checkpoint.round)
+    for i, state in enumerate(checkpoint.states):
+        write_bytes(_state_file(folder, i), state)
+    write_bytes(_broadcast_file(folder), checkpoint.broadcast)
+    count, seen = Ledger(ledger_file(run)).head()
+    write_json(
+        folder / "rounds.json",
+        {
+            "rounds": [r.to_json() for r in checkpoint.records],
+            "broadcast": hashlib.sha256(checkpoint.broadcast).hexdigest(),
+            "ledger": {"count": count, "hash": seen},
+        },
+    )
+    for i, release in checkpoint.releases.items():
+        write_bytes(_release_file(folder, i), release)
+    write_json(_latest_file(run), {"round": checkpoint.round})
+    write_rounds(run, checkpoint.records)
+    shutil.rmtree(_folder(run, checkpoint.round - 1), ignore_errors=True)
+
+
+def read_checkpoint(run: Path, clients: int) -> Checkpoint:
+    """The last whole round.
+
+    Raises:
+        BadInput: if there is none, or a file of it is damaged.
+
+    """
+    round = _latest(run)
+    folder = _folder(run, round)
+    known, path = read_json(folder / "rounds.json"), _broadcast_file(folder)
+    broadcast = read_bytes(path)
+    if hashlib.sha256(broadcast).hexdigest() != known["broadcast"]:
+        raise BadInput(f"expected {path} as it was written, got a damaged file; start a new run")
+    releases = {i: _release_file(folder, i) for i in range(clients)}
+    return Checkpoint(
+        round=round,
+        states=tuple(read_bytes(_state_file(folder, i)) for i in range(clients)),
+        broadcast=broadcast,
+        releases={i: read_bytes(path) for i, path in releases.items() if path.exists()},
+        records=tuple(RoundRecord.from_json(r) for r in known["rounds"]),
+    )
+
+
+def load_states(run: Path, clients: int) -> list[State]:
+    """All clients' states after the last whole round."""
+    folder = _folder(run, _latest(run))
+    paths = [_state_file(folder, i) for i in range(clients)]
+    return [State.from_bytes(read_bytes(path), path) for path in paths]
+
+
+def check_since_round(run: Path) -> None:
+    """Refuse a ledger that was deleted or put back since the last whole round.
+
+    Raises:
+        BadInput: naming the line that is not there.
+
+    """
+    if is_trained(run):
+        known = read_json(_folder(run, _latest(run)) / "rounds.json")["ledger"]
+        Ledger(ledger_file(run)).check_holds(known["count"], known["hash"])
+
+
+def _latest(run: Path) -> int:
+    if not is_trained(run):
+        raise BadInput(f"expected a trained run at {run}, got one without training; train it first")
+    return int(read_json(_latest_file(run))["round"])
+
+
+def _latest_file(run: Path) -> Path:
+    return checkpoint_folder(run) / "latest.json"
+
+
+def _folder(run: Path, round: int) -> Path:
+    return checkpoint_folder(run) / f"round-{round:03d}"
+
+
+def _state_file(folder: Path, client: int) -> Path:
+    return folder / f"client-{client:03d}.safetensors"
+
+
+def _release_file(folder: Path, client: int) -> Path:
+    return folder / f"release-{client:03d}.safetensors"
+
+
+def _broadcast_file(folder: Path) -> Path:
+    return folder / "broadcast.safetensors"
