@@ -26,7 +26,7 @@ WINGS = {
         ("training",),
         ("evolution", "tuning"),
         ("search_modes", "plots"),
-        ("api", "tuned_api"),
+        ("api",),
     ),
     "dprbft": (
         ("config",),

@@ -7,16 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from panas.api import search
-    from panas.tuned_api import tune
+    from panas.api import load, search, tune
 
-_HOMES = {
-    "search": "panas.api",
-    "tune": "panas.tuned_api",
-}
+_HOMES = dict.fromkeys(("load", "search", "tune"), "panas.api")
 """Where each public name is defined."""
 
-__all__ = ["search", "tune"]
+__all__ = ["load", "search", "tune"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,74 +1,47 @@
-"""`panas.search`: one data set in, its own architecture and trained network out.
+"""`panas.search`, `panas.tune` and `panas.load`: one data set in, its own network out.
 
-It runs in the calling process and tells its progress to a callback. With `out` it can be
-interrupted or killed at any moment: the same call again goes on where it was. A federation's
-clients search by `panas.evolution.site_search`; DP-SGD settings are `panas.tuned_api`.
+Search and tuning run in the calling process and tell their progress to a callback. With `out` they
+can be interrupted or killed at any moment: the same call again goes on where it was. Only a private
+training that was killed in its middle has spent its budget.
 
-Source: DPFNAS, algorithm 1, first half.
+Source: DPFNAS, algorithm 1.
 """
 
-import hashlib
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
 
 from panas.architecture.blocks import BlockType
-from panas.architecture.cost import Cost, cost
 from panas.architecture.genome import Genome
-from panas.architecture.head import Head
 from panas.architecture.latency import limited
 from panas.architecture.limits import Constraints
-from panas.architecture.network import Bottom, NetworkSpec
+from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
-from panas.data.arrays import as_samples
+from panas.data.arrays import as_samples, in_unit_range
 from panas.data.samples import Samples
-from panas.data.splits import split
-from panas.evolution.fitness import TrainingFitness
-from panas.evolution.genetic import evolve
 from panas.evolution.halving import Fitness
-from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord
-from panas.evolution.site_search import Size, prior_of, size_of
+from panas.evolution.network_search import NetworkSearch, SearchResult
+from panas.evolution.records import EvolutionConfig, GenerationRecord
+from panas.evolution.site_search import Size
 from panas.plots.network import drawing
 from panas.plots.search import history
+from panas.plots.tuning import trials
+from panas.privacy.budget import Budget
 from panas.runtime.errors import BadInput
+from panas.runtime.execution import Execution
 from panas.runtime.journal import open_journal
-from panas.runtime.seeds import one_thread, stream
-from panas.runtime.store import write_bytes, write_json
-from panas.training.checkpoint import save_network
-from panas.training.evaluate import accuracy
-from panas.training.sgd import SHORT, OptimizerConfig
+from panas.runtime.store import write_bytes
+from panas.training.checkpoint import SavedNetwork, load_network
+from panas.training.sgd import SHORT, WARM, OptimizerConfig
+from panas.tuning.network_tuning import NetworkTuning, TuneResult
+from panas.tuning.space import TuningSpace
+from panas.tuning.trial import TrialRecord, TuningConfig
 
-
-@dataclass(frozen=True)
-class SearchResult:
-    """What a search found.
-
-    Attributes:
-        genome: the best.
-        bottom: its trained bottom.
-        head: its head.
-        fitness: its validation accuracy, by which it was chosen.
-        accuracy: its accuracy on test samples that chose nothing.
-        cost: of the network.
-        result: the whole search: every generation, every candidate, the Pareto front.
-
-    """
-
-    genome: Genome
-    bottom: Bottom
-    head: Head
-    fitness: float
-    accuracy: float
-    cost: Cost
-    result: EvolutionResult
-
-    @property
-    def network(self) -> nn.Sequential:
-        """Bottom and head as one module: images in [-1, 1] to logits."""
-        return nn.Sequential(self.bottom, self.head)
+TUNING_SPACE = TuningSpace(learning_rate=(0.02, 2.0), clip=(0.1, 4.0), noise_factor=(1.0, 1.0))
+"""Where `tune` looks by default: sigma is the least that the budget affords."""
 
 
 def search(
@@ -100,13 +73,12 @@ def search(
         out: folder for the log, the winner and its pictures; a search that is there is gone on
             with, and one on other data or settings is refused. None keeps nothing.
         space: where to search; None: up to 6 blocks of up to 64 channels.
-        blocks: blocks of one's own that may be used besides; see
-            `panas.architecture.blocks.BlockType`.
+        blocks: custom blocks, used besides; see `panas.architecture.blocks.BlockType`.
         max_parameters: hard limit on the network, as the next three.
         max_macs: multiply-accumulates of one image.
         max_bytes: of the weights.
         max_latency_ms: of one image on one thread, by a table that is measured first.
-        size: makes small a second objective; `Found.result.front` then holds the trade-off.
+        size: makes small a second objective; `SearchResult.result.front` then holds the trade-off.
         fitness: scores a genome in place of validation accuracy, in [0, 1].
         config: of the genetic search; None: population 10, 20 generations.
         optimizer: the training that gives a genome its fitness, and the winner its weights.
@@ -124,104 +96,172 @@ def search(
     public ones, or keep all of it where the data are.
 
     """
-    samples = as_samples(dataset)
-    folder = None if out is None else Path(out)
+    samples, folder = as_samples(dataset), None if out is None else Path(out)
     spec = NetworkSpec(shape=samples.shape, classes=samples.classes, width=width)
-    space = space or SearchSpace(shape=samples.shape, max_blocks=6, widths=(16, 32, 64))
+    limits = Constraints(
+        parameters=max_parameters, macs=max_macs, bytes=max_bytes, latency_ms=max_latency_ms
+    )
+    space = space or SearchSpace(shape=spec.shape, max_blocks=6, widths=(16, 32, 64))
     if space.shape != spec.shape:
         raise BadInput(
             f"expected a space for images of {spec.shape} as the data's, got {space.shape}"
         )
-    space = limited(
-        replace(space, blocks=(*space.blocks, *blocks)),
-        spec,
-        Constraints(
-            parameters=max_parameters,
-            macs=max_macs,
-            bytes=max_bytes,
-            latency_ms=max_latency_ms,
-        ),
-        table=folder / "latency.json" if folder else None,
+    space = replace(space, blocks=(*space.blocks, *blocks))
+    task = NetworkSearch(
+        samples=samples,
+        spec=spec,
+        space=limited(space, spec, limits, table=folder / "latency.json" if folder else None),
+        config=config or EvolutionConfig(),
+        optimizer=optimizer,
+        fitness=fitness,
+        size=size,
+        seed=seed,
+        device=device,
     )
-    config = config or EvolutionConfig()
-    s = split(samples.y, search=0.0, validation=1 / 7, test=1 / 7, rng=stream(seed, "split"))
-    train, validation, test = (samples.take(part) for part in (s.train, s.validation, s.test))
-    training = TrainingFitness(train, validation, spec, optimizer, seed, 0, device)
-    header = {
-        "search": "architecture",
-        "data": digest(samples),
-        "seed": seed,
-        "width": width,
-        "space": repr(space),
-        "config": repr(config),
-        "training": repr(optimizer),
-        "fitness": "accuracy" if fitness is None else repr(getattr(fitness, "__name__", fitness)),
-        "size": size,
-    }
-    with open_journal(folder / "log.jsonl" if folder else None, header) as journal:
-        result = evolve(
-            space,
-            fitness or training,
-            config=config,
-            rng=stream(seed, "client", 0, "search"),
-            on_generation=progress,
-            workers=workers,
-            size=size_of(spec, size),
-            prior=prior_of(spec.shape),
-            journal=journal,
-        )
-        with one_thread():  # as when it was scored
-            bottom, head = training.trained(result.best)
-        price = cost(result.best, shape=samples.shape, width=width, classes=samples.classes)
-        right = accuracy(bottom, head, test)
-        found = SearchResult(result.best, bottom, head, result.fitness, right, price, result)
+    with open_journal(folder / "log.jsonl" if folder else None, task.header()) as journal:
+        found = task.run(Execution(workers=workers, journal=journal, on_progress=progress))
         if folder:
-            _save(folder, found, spec, size)
+            _draw(folder, found, size)
+            found.save(folder)
     return found
 
 
-def _save(folder: Path, found: SearchResult, spec: NetworkSpec, size: Size | None) -> None:
-    b, result = spec, found.result
-    pictures = {
-        "history.png": history(
-            result.logbook,
-            [asdict(e) for e in result.history],
-            [(str(g), *rest) for g, *rest in result.front] if size else None,
-            size=size or "parameters",
-        ),
-        "network.png": drawing(
-            found.genome,
-            shape=b.shape,
-            width=b.width,
-            classes=b.classes,
-            norm=b.norm,
-            fitness=found.fitness,
-        ),
-    }
-    for name, picture in pictures.items():
-        write_bytes(folder / name, picture)
-    save_network(
-        folder / "network.safetensors",
-        found.bottom,
-        found.head,
-        genome=found.genome,
-        spec=spec,
-        notes={"fitness": found.fitness, "accuracy": found.accuracy},
+def tune(
+    dataset: Any,
+    genome: Genome | str,
+    *,
+    public: Any,
+    out: str | Path,
+    epsilon: float = 8.0,
+    delta: float = 1e-5,
+    epochs: int = 10,
+    space: TuningSpace | None = None,
+    config: TuningConfig | None = None,
+    warm: OptimizerConfig | None = WARM,
+    width: int = 64,
+    blocks: tuple[BlockType, ...] = (),
+    seed: int = 0,
+    workers: int = 1,
+    device: str = "cpu",
+    progress: Callable[[TrialRecord], None] | None = None,
+) -> TuneResult:
+    """Tune DP-SGD for an architecture and a budget, and train it so.
+
+    Trials rehearse on public samples, so that they cost nothing; then four fifths of the data set
+    train once, by DP-SGD from the network that public samples have warmed up, and a fifth tests.
+
+    Args:
+        dataset: the private samples, as for `search`.
+        genome: the architecture, or its text.
+        public: samples of the same kind that anybody may see.
+        out: folder for the trials, the ledger and the network; one that holds a tuning that was
+            interrupted is gone on with.
+        epsilon: the budget, above 0.
+        delta: of the budget, in (0, 1), below 1/n.
+        epochs: passes of the private training, at least 1, unless `space` searches them.
+        space: of the settings.
+        config: number of trials.
+        warm: training on public samples before the private one; None for none.
+        width: d, width of the representation.
+        blocks: custom blocks that the genome's text may name.
+        seed: of public split, rehearsals and weights; never of private noise.
+        workers: processes for trials that are proposed at once (`TuningConfig.parallel`).
+        device: "cpu" or "cuda".
+        progress: called with every trial.
+
+    Raises:
+        BadInput: for data, settings or a folder that do not fit.
+        BudgetExhausted: if the budget affords no training, or an earlier call that was killed
+            while it trained has spent it.
+
+    Privacy: the network is (epsilon, delta)-differentially private for one training sample added
+    or removed; the ledger in `out` is charged before the first private sample is read for
+    training. Nothing else in `out` depends on private samples but their number, which counts as
+    public, like the number of classes. `accuracy` is exact and of private test samples, and not
+    in `out`: keep it where the data are.
+
+    """
+    private, open_samples = _alike(dataset, public)
+    task = NetworkTuning(
+        private=private,
+        public=open_samples,
+        genome=Genome.parse(genome, blocks) if isinstance(genome, str) else genome,
+        spec=NetworkSpec(shape=private.shape, classes=private.classes, width=width),
+        space=space or TUNING_SPACE,
+        config=config or TuningConfig(),
+        budget=Budget(epsilon, delta),
+        epochs=epochs,
+        warm=warm,
+        seed=seed,
+        device=device,
     )
-    record = {
-        "genome": str(found.genome),
-        "fitness": found.fitness,
-        "accuracy": found.accuracy,
-        "cost": asdict(found.cost),
-        "evaluations": result.evaluations,
-        "passes": result.passes,
-        "front": [[str(genome), *rest] for genome, *rest in result.front],
-    }
-    write_json(folder / "best.json", record)
+    folder = Path(out)
+    with open_journal(folder / "log.jsonl", task.header()) as journal:
+        if (folder / "best.json").exists():
+            return task.read(folder, blocks)
+        how = Execution(workers=workers, journal=journal, on_progress=progress)
+        result = task.search(how)
+        write_bytes(folder / "trials.png", trials(result.trials, result.best))
+        return task.train(result, folder)
 
 
-def digest(samples: Samples) -> str:
-    """A fingerprint of samples, by which a log knows whose it is."""
-    content = hashlib.sha256(samples.x.contiguous().numpy().tobytes())
-    content.update(samples.y.numpy().tobytes())
-    return content.hexdigest()
+def load(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork:
+    """Read a network that a search, a tuning or a federation's run has saved.
+
+    Args:
+        path: the folder of a search or a tuning, or any network's file, as a run has them in
+            `models/`.
+        blocks: custom blocks that its genome may name.
+
+    Raises:
+        BadInput: if there is none, or it is damaged.
+
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = file / "network.safetensors"
+        if not file.exists():
+            raise BadInput(
+                f"expected a network in {path}, got a folder without {file.name}; give the folder "
+                "of a search or a tuning, or a file of a run's models/"
+            )
+    return load_network(file, blocks)
+
+
+def _draw(folder: Path, found: SearchResult, size: Size | None) -> None:
+    """How the search went, and its network."""
+    spec, result = found.spec, found.result
+    picture = history(
+        result.logbook,
+        [asdict(e) for e in result.history],
+        [(str(g), *rest) for g, *rest in result.front] if size else None,
+        size=size or "parameters",
+    )
+    write_bytes(folder / "history.png", picture)
+    picture = drawing(
+        found.genome,
+        shape=spec.shape,
+        width=spec.width,
+        classes=spec.classes,
+        norm=spec.norm,
+        fitness=found.fitness,
+    )
+    write_bytes(folder / "network.png", picture)
+
+
+def _alike(dataset: Any, public: Any) -> tuple[Samples, Samples]:
+    """Private and public samples, as images of one shape and range with as many classes.
+
+    Public floats decide for the private ones whether they go from 0 to 1: their own look is
+    private.
+    """
+    raw = as_samples(public, unit=False)
+    unit = raw.x.dtype == torch.uint8 or in_unit_range(raw.x)
+    private, open_samples = as_samples(dataset, unit=unit), as_samples(public, unit=unit)
+    if private.shape != open_samples.shape:
+        raise BadInput(
+            f"expected public samples of shape {private.shape} as the private ones, got "
+            f"{open_samples.shape}; bring them to one shape"
+        )
+    classes = max(private.classes, open_samples.classes)
+    return replace(private, classes=classes), replace(open_samples, classes=classes)

@@ -57,7 +57,7 @@ def test_what_searching_shows_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr("torchvision.datasets.FashionMNIST", Pictures)
     few = EvolutionConfig(population=3, generations=1, seeding=2)
     monkeypatch.setattr("panas.api.EvolutionConfig", lambda: few)
-    monkeypatch.setattr("panas.tuned_api.TuningConfig", lambda: TuningConfig(initial=1, trials=2))
+    monkeypatch.setattr("panas.api.TuningConfig", lambda: TuningConfig(initial=1, trials=2))
     session: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks:
         small = block.replace("range(2000, 6000)", "range(100, 220)")

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from panas.architecture.blocks import BlockType
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
@@ -48,6 +50,21 @@ class SavedNetwork:
     genome: Genome
     spec: NetworkSpec
     notes: Mapping[str, Any]
+
+    @property
+    def network(self) -> nn.Sequential:
+        """Bottom and head as one module: images in [-1, 1] to logits."""
+        return nn.Sequential(self.bottom, self.head)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of an image."""
+        return self.spec.shape
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return self.spec.classes
 
 
 def load_network(path: Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork:

@@ -1,4 +1,4 @@
-"""`panas.search` and `panas.tune`: one data set in, its own network out."""
+"""`panas.search`, `panas.tune` and `panas.load`: one data set in, its own network out."""
 
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 import panas
-from panas import tuned_api as tuned
 from panas.architecture.space import SearchSpace
 from panas.evolution.records import EvolutionConfig
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.training.sgd import OptimizerConfig
+from panas.tuning import network_tuning
 from panas.tuning.trial import TuningConfig
 
 SPACE = SearchSpace(shape=(1, 8, 8), min_blocks=1, max_blocks=2, widths=(4, 8))
@@ -99,7 +99,7 @@ def test_a_training_that_died_has_spent_its_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as m:
-        m.setattr(tuned, "fit_private", lambda *a, **k: 1 / 0)
+        m.setattr(network_tuning, "fit_private", lambda *a, **k: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             tune(images(1), tmp_path)
     with pytest.raises(BudgetExhausted):
@@ -119,3 +119,19 @@ def test_a_finished_tuning_is_read_again(tmp_path: Path) -> None:
     with torch.no_grad():
         np.testing.assert_array_equal(first.network(x), again.network(x))
     assert (again.setting, again.accuracy) == (first.setting, first.accuracy)
+
+
+def test_what_was_saved_is_loaded_from_its_folder_or_file(tmp_path: Path) -> None:
+    found, tuned = search(images(0), tmp_path / "found"), tune(images(1), tmp_path / "tuned")
+    x = torch.rand(3, 1, 8, 8)
+    for name, result in (("found", found), ("tuned", tuned)):
+        for path in (str(tmp_path / name), tmp_path / name / "network.safetensors"):
+            saved = panas.load(path)
+            with torch.no_grad():
+                assert torch.equal(saved.network(x), result.network.eval()(x))
+            assert (saved.shape, saved.classes) == ((1, 8, 8), 4)
+    saved = panas.load(tmp_path / "found")
+    assert saved.genome == found.genome
+    assert saved.notes == {"fitness": found.fitness, "accuracy": found.accuracy}
+    with pytest.raises(BadInput, match="a folder without network"):
+        panas.load(tmp_path)

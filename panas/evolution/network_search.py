@@ -1,0 +1,158 @@
+"""One data set in, its own architecture and trained network out: what `panas.search` does.
+
+Source: DPFNAS, algorithm 1, first half.
+"""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from panas.architecture.cost import Cost, cost
+from panas.architecture.genome import Genome
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom, NetworkSpec
+from panas.architecture.space import SearchSpace
+from panas.data.samples import Samples, digest
+from panas.data.splits import split
+from panas.evolution.fitness import TrainingFitness
+from panas.evolution.genetic import evolve
+from panas.evolution.halving import Fitness
+from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord
+from panas.evolution.site_search import Size, prior_of, size_of
+from panas.runtime.execution import Execution
+from panas.runtime.seeds import one_thread, stream
+from panas.runtime.store import write_json
+from panas.training.checkpoint import save_network
+from panas.training.evaluate import accuracy
+from panas.training.sgd import OptimizerConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchResult:
+    """What a search found.
+
+    Attributes:
+        genome: the best.
+        bottom: its trained bottom.
+        head: its head.
+        spec: what it is besides its genome.
+        fitness: its validation accuracy, by which it was chosen.
+        accuracy: its accuracy on test samples that chose nothing.
+        cost: of the network.
+        result: the whole search: every generation, every candidate, the Pareto front.
+
+    """
+
+    genome: Genome
+    bottom: Bottom
+    head: Head
+    spec: NetworkSpec
+    fitness: float
+    accuracy: float
+    cost: Cost
+    result: EvolutionResult
+
+    @property
+    def network(self) -> nn.Sequential:
+        """Bottom and head as one module: images in [-1, 1] to logits."""
+        return nn.Sequential(self.bottom, self.head)
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain JSON, without weights."""
+        return {
+            "genome": str(self.genome),
+            "fitness": self.fitness,
+            "accuracy": self.accuracy,
+            "cost": asdict(self.cost),
+            "evaluations": self.result.evaluations,
+            "passes": self.result.passes,
+            "front": [[str(genome), *rest] for genome, *rest in self.result.front],
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write the network and the result; the result comes last and says that all is there."""
+        save_network(
+            folder / "network.safetensors",
+            self.bottom,
+            self.head,
+            genome=self.genome,
+            spec=self.spec,
+            notes={"fitness": self.fitness, "accuracy": self.accuracy},
+        )
+        write_json(folder / "best.json", self.to_json())
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkSearch:
+    """A search on one data set: five sevenths train, one seventh validates, one seventh tests.
+
+    Attributes:
+        samples: the data set.
+        spec: what all networks share.
+        space: where to search.
+        config: of the genetic search.
+        optimizer: the training that gives a genome its fitness, and the winner its weights.
+        fitness: scores a genome in place of validation accuracy.
+        size: makes small a second objective.
+        seed: of data split, search and weights.
+        device: where to train.
+
+    """
+
+    samples: Samples
+    spec: NetworkSpec
+    space: SearchSpace
+    config: EvolutionConfig
+    optimizer: OptimizerConfig
+    fitness: Fitness | None
+    size: Size | None
+    seed: int
+    device: str
+
+    def header(self) -> dict[str, Any]:
+        """What decides the search, as a log notes it."""
+        own = self.fitness
+        return {
+            "search": "architecture",
+            "data": digest(self.samples),
+            "seed": self.seed,
+            "width": self.spec.width,
+            "space": repr(self.space),
+            "config": repr(self.config),
+            "training": repr(self.optimizer),
+            "fitness": "accuracy" if own is None else repr(getattr(own, "__name__", own)),
+            "size": self.size,
+        }
+
+    def run(self, execution: Execution[GenerationRecord]) -> SearchResult:
+        """Search, and train the best."""
+        rng, y = stream(self.seed, "split"), self.samples.y
+        s = split(y, search=0.0, validation=1 / 7, test=1 / 7, rng=rng)
+        train, validation, test = (self.samples.take(p) for p in (s.train, s.validation, s.test))
+        spec, seed = self.spec, self.seed
+        training = TrainingFitness(train, validation, spec, self.optimizer, seed, 0, self.device)
+        result = evolve(
+            self.space,
+            self.fitness or training,
+            config=self.config,
+            rng=stream(seed, "client", 0, "search"),
+            on_generation=execution.on_progress,
+            workers=execution.workers,
+            size=size_of(spec, self.size),
+            prior=prior_of(spec.shape),
+            journal=execution.journal,
+        )
+        with one_thread():  # as when it was scored
+            bottom, head = training.trained(result.best)
+        return SearchResult(
+            genome=result.best,
+            bottom=bottom,
+            head=head,
+            spec=spec,
+            fitness=result.fitness,
+            accuracy=accuracy(bottom, head, test),
+            cost=cost(result.best, shape=spec.shape, width=spec.width, classes=spec.classes),
+            result=result,
+        )

@@ -1,0 +1,223 @@
+"""DP-SGD settings for an architecture and a budget, and the network trained so: `panas.tune`.
+
+Only the private training is paid for: killed in its middle, it has spent the budget.
+
+Source: DPFNAS, algorithm 1, second half.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from panas.architecture.blocks import BlockType
+from panas.architecture.genome import Genome
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom, NetworkSpec
+from panas.data.samples import Samples, digest
+from panas.data.search_split import proxy_data
+from panas.data.splits import split
+from panas.privacy.budget import Budget
+from panas.privacy.calibration import calibrate
+from panas.privacy.ledger.charge import Charge
+from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.noise import SystemNoise
+from panas.privacy.plan import Plan
+from panas.privacy.schedule import TrainingSchedule
+from panas.runtime.execution import Execution
+from panas.runtime.seeds import stream
+from panas.runtime.store import read_json, write_json
+from panas.training.checkpoint import load_network, save_network
+from panas.training.dp_sgd import fit_private
+from panas.training.evaluate import accuracy
+from panas.training.sgd import OptimizerConfig
+from panas.training.warm_start import WarmStart, warm_started
+from panas.tuning.bayesian import tune
+from panas.tuning.budgeted import BudgetedSpace, ScheduleConstraint
+from panas.tuning.objective import training_objective
+from panas.tuning.space import DPSGDSettings, TuningSpace
+from panas.tuning.trial import TrialRecord, TuningConfig, TuningResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneResult:
+    """What tuning found, and the network that was trained with it under the budget.
+
+    Attributes:
+        setting: the hyperparameters.
+        bottom: the bottom, trained by DP-SGD.
+        head: its head.
+        accuracy: on test samples that nothing else saw.
+        epsilon: what the ledger has for the training samples, at the budget's delta.
+        result: every trial; None where a finished directory was read again.
+
+    """
+
+    setting: DPSGDSettings
+    bottom: Bottom
+    head: Head
+    accuracy: float
+    epsilon: float
+    result: TuningResult | None
+
+    @property
+    def network(self) -> nn.Sequential:
+        """Bottom and head as one module: images in [-1, 1] to logits."""
+        return nn.Sequential(self.bottom, self.head)
+
+    def to_json(self) -> dict[str, Any]:
+        """What may be kept beside the network: its accuracy is of private samples, and is not."""
+        return {"setting": self.setting.to_json(), "epsilon": self.epsilon}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkTuning:
+    """A tuning on public samples, and one private training on four fifths of a data set.
+
+    Attributes:
+        private: the data set, of which a fifth tests.
+        public: samples of the same kind.
+        genome: the architecture.
+        spec: what its network is besides.
+        space: of the settings.
+        config: number of trials.
+        budget: of the private training.
+        epochs: passes of the private training, unless `space` searches them.
+        warm: training on public samples before the private one; None for none.
+        seed: of splits, rehearsals and weights; never of private noise.
+        device: where to train.
+
+    """
+
+    private: Samples
+    public: Samples
+    genome: Genome
+    spec: NetworkSpec
+    space: TuningSpace
+    config: TuningConfig
+    budget: Budget
+    epochs: int
+    warm: OptimizerConfig | None
+    seed: int
+    device: str
+
+    def __post_init__(self) -> None:
+        self.budget.check(self._schedule.samples, 0)
+
+    def header(self) -> dict[str, Any]:
+        """What decides the tuning, as a log notes it.
+
+        No digest of private samples: it would tell whether a guess of them all is right.
+        """
+        return {
+            "search": "settings",
+            "data": [len(self.private), digest(self.public)],
+            "genome": str(self.genome),
+            "budget": [self.budget.epsilon, self.budget.delta],
+            "epochs": self.epochs,
+            "space": repr(self.space),
+            "config": repr(self.config),
+            "warm": repr(self.warm),
+            "seed": self.seed,
+            "width": self.spec.width,
+        }
+
+    def search(self, execution: Execution[TrialRecord]) -> TuningResult:
+        """Tune by rehearsals on public samples, all classes alike."""
+        data = proxy_data(
+            self.public,
+            torch.ones(self.spec.classes),
+            samples=self._schedule.samples,
+            rng=stream(self.seed, "proxy"),
+        )
+        return tune(
+            training_objective(
+                data, self._start, self._schedule, momentum=0.0, seed=self.seed, client=0
+            ),
+            BudgetedSpace(self.space, ScheduleConstraint(self.budget, self._schedule)),
+            self.config,
+            rng=stream(self.seed, "client", 0, "tune"),
+            execution=execution,
+        )
+
+    def train(self, result: TuningResult, folder: Path) -> TuneResult:
+        """Train once with the best settings, charged to the ledger in `folder`, and save there."""
+        bottom, head = warm_started(self._start, self.public, seed=self.seed, client=0)
+        best, plan = result.best, self._plan(result.best)
+        ledger = Ledger(folder / "ledger.jsonl")
+        ledger.open_account(0, self.budget)
+        charge = Charge(
+            event=plan.training_event,
+            phase="training",
+            mechanism="dp-sgd",
+            recipient="whoever sees the network",
+            sensitivity=plan.clip,
+        )
+        config = OptimizerConfig(learning_rate=best.learning_rate, train_head=self.spec.head_moves)
+        with ledger.charge(0, charge):
+            train = self._parts[0]
+            fit_private(bottom, head, train, plan=plan, config=config, noise=SystemNoise())
+        epsilon = ledger.account(0).spent()
+        found = self._result(best, bottom, head, epsilon, result)
+        network, notes = folder / "network.safetensors", {"epsilon": epsilon}
+        save_network(network, bottom, head, genome=self.genome, spec=self.spec, notes=notes)
+        write_json(folder / "best.json", found.to_json())
+        return found
+
+    def read(self, folder: Path, blocks: Sequence[BlockType] = ()) -> TuneResult:
+        """A tuning that has finished in `folder`; custom blocks are those that its genome names."""
+        record = read_json(folder / "best.json")
+        saved = load_network(folder / "network.safetensors", blocks)
+        setting = DPSGDSettings.from_json(record["setting"])
+        return self._result(setting, saved.bottom, saved.head, record["epsilon"], None)
+
+    def _result(
+        self,
+        setting: DPSGDSettings,
+        bottom: Bottom,
+        head: Head,
+        epsilon: float,
+        result: TuningResult | None,
+    ) -> TuneResult:
+        return TuneResult(
+            setting=setting,
+            bottom=bottom,
+            head=head,
+            accuracy=accuracy(bottom, head, self._parts[1]),
+            epsilon=epsilon,
+            result=result,
+        )
+
+    def _plan(self, settings: DPSGDSettings) -> Plan:
+        plan = calibrate(
+            self.budget,
+            self._schedule,
+            batch_size=settings.batch_size,
+            clip=settings.clip,
+            epochs=settings.epochs,
+        )
+        return replace(plan, noise_multiplier=settings.noise_multiplier)
+
+    @cached_property
+    def _parts(self) -> tuple[Samples, Samples]:
+        """Private samples that train, and those that test."""
+        rng = stream(self.seed, "split")
+        s = split(self.private.y, search=0.0, validation=0.0, test=0.2, rng=rng)
+        return self.private.take(s.train), self.private.take(s.test)
+
+    @property
+    def _schedule(self) -> TrainingSchedule:
+        return TrainingSchedule(samples=len(self._parts[0]), epochs=self.epochs)
+
+    @property
+    def _start(self) -> WarmStart:
+        return WarmStart(
+            genome=self.genome,
+            spec=self.spec,
+            optimizer=self.warm,
+            device=torch.device(self.device),
+        )
