@@ -86,20 +86,7 @@ class SearchResult:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkSearch:
-    """A search on one data set: five sevenths train, one seventh validates, one seventh tests.
-
-    Attributes:
-        samples: the data set.
-        spec: what all networks share.
-        space: where to search.
-        config: of the genetic search.
-        optimizer: the training that gives a genome its fitness, and the winner its weights.
-        fitness: scores a genome in place of validation accuracy.
-        size: makes small a second objective.
-        seed: of data split, search and weights.
-        device: where to train.
-
-    """
+    """A search on one data set; the fields are the parameters of `panas.api.search`."""
 
     samples: Samples
     spec: NetworkSpec

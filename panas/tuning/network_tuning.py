@@ -76,22 +76,7 @@ class TuneResult:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkTuning:
-    """A tuning on public samples, and one private training on four fifths of a data set.
-
-    Attributes:
-        private: the data set, of which a fifth tests.
-        public: samples of the same kind.
-        genome: the architecture.
-        spec: what its network is besides.
-        space: of the settings.
-        config: number of trials.
-        budget: of the private training.
-        epochs: passes of the private training, unless `space` searches them.
-        warm: training on public samples before the private one; None for none.
-        seed: of splits, rehearsals and weights; never of private noise.
-        device: where to train.
-
-    """
+    """A tuning and one private training; the fields are the parameters of `panas.api.tune`."""
 
     private: Samples
     public: Samples
@@ -161,9 +146,15 @@ class NetworkTuning:
         with ledger.charge(0, charge):
             train = self._parts[0]
             fit_private(bottom, head, train, plan=plan, config=config, noise=SystemNoise())
-        epsilon = ledger.account(0).spent()
-        found = self._result(best, bottom, head, epsilon, result)
-        network, notes = folder / "network.safetensors", {"epsilon": epsilon}
+        found = TuneResult(
+            setting=best,
+            bottom=bottom,
+            head=head,
+            accuracy=accuracy(bottom, head, self._parts[1]),
+            epsilon=ledger.account(0).spent(),
+            result=result,
+        )
+        network, notes = folder / "network.safetensors", {"epsilon": found.epsilon}
         save_network(network, bottom, head, genome=self.genome, spec=self.spec, notes=notes)
         write_json(folder / "best.json", found.to_json())
         return found
@@ -172,24 +163,13 @@ class NetworkTuning:
         """A tuning that has finished in `folder`; custom blocks are those that its genome names."""
         record = read_json(folder / "best.json")
         saved = load_network(folder / "network.safetensors", blocks)
-        setting = DPSGDSettings.from_json(record["setting"])
-        return self._result(setting, saved.bottom, saved.head, record["epsilon"], None)
-
-    def _result(
-        self,
-        setting: DPSGDSettings,
-        bottom: Bottom,
-        head: Head,
-        epsilon: float,
-        result: TuningResult | None,
-    ) -> TuneResult:
         return TuneResult(
-            setting=setting,
-            bottom=bottom,
-            head=head,
-            accuracy=accuracy(bottom, head, self._parts[1]),
-            epsilon=epsilon,
-            result=result,
+            setting=DPSGDSettings.from_json(record["setting"]),
+            bottom=saved.bottom,
+            head=saved.head,
+            accuracy=accuracy(saved.bottom, saved.head, self._parts[1]),
+            epsilon=record["epsilon"],
+            result=None,
         )
 
     def _plan(self, settings: DPSGDSettings) -> Plan:
