@@ -8,7 +8,7 @@ Source: DPFNAS, algorithm 1.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -232,9 +232,9 @@ def _draw(folder: Path, found: SearchResult, size: Size | None) -> None:
     """How the search went, and its network."""
     spec, result = found.spec, found.result
     picture = history(
-        result.logbook,
-        [asdict(e) for e in result.history],
-        [(str(g), *rest) for g, *rest in result.front] if size else None,
+        result.records,
+        result.history,
+        result.front if size else None,
         size=size or "parameters",
     )
     write_bytes(folder / "history.png", picture)

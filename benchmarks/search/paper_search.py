@@ -24,6 +24,8 @@ from panas.evolution.fitness import TrainingFitness
 from panas.evolution.genetic import evolve
 from panas.evolution.records import EvolutionConfig, GenerationRecord
 from panas.evolution.site_search import prior_of
+from panas.evolution.toolbox import SearchProblem
+from panas.runtime.execution import Execution
 from panas.runtime.journal import open_journal
 from panas.runtime.seeds import stream
 from panas.training.evaluate import accuracy
@@ -75,20 +77,18 @@ def main() -> None:
 
     def progress(record: GenerationRecord) -> None:
         seconds = time.perf_counter() - began
-        text = {k: record[k] for k in ("generation", "best", "passes", "dropped", "cached")}
+        text = {
+            k: getattr(record, k) for k in ("generation", "best", "passes", "dropped", "cached")
+        }
         sys.stderr.write(f"[{seconds:7.0f} s, {peak.gibibytes:.2f} GiB] {text}\n")
 
     header = {"search": a.search, "training": repr(optimizer), "seed": a.seed}
     with peak, open_journal(a.out / "log.jsonl", header) as journal:
         result = evolve(
-            SearchSpace(shape=train.shape),
-            fitness,
+            SearchProblem(SearchSpace(shape=train.shape), fitness, prior=prior_of(spec.shape)),
             config=config,
             rng=stream(a.seed, "search"),
-            workers=a.workers,
-            prior=prior_of(spec.shape),
-            journal=journal,
-            on_generation=progress,
+            execution=Execution(workers=a.workers, journal=journal, on_progress=progress),
         )
     seconds = time.perf_counter() - began
     found = {

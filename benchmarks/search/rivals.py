@@ -27,6 +27,7 @@ from panas.architecture.space import SearchSpace
 from panas.evolution.genetic import evolve
 from panas.evolution.records import EvolutionConfig
 from panas.evolution.site_search import prior_of
+from panas.evolution.toolbox import SearchProblem
 from panas.runtime.seeds import stream
 
 Rival = Callable[[Meter, int], None]
@@ -98,14 +99,16 @@ def _genome(space: SearchSpace, trial: optuna.Trial) -> Genome:
 def plain_ga(meter: Meter, seed: int) -> None:
     """The paper's genetic search: 10 individuals, 20 generations, and no more after them."""
     rng = stream(seed, "plain GA")
-    evolve(meter.problem.space, MeteredFitness(meter), config=PLAIN_GA, rng=rng)
+    problem = SearchProblem(meter.problem.space, MeteredFitness(meter))
+    evolve(problem, config=PLAIN_GA, rng=rng)
 
 
 def ours(meter: Meter, seed: int) -> None:
     """The project's search as it comes, for as many candidates as the plain GA has at most."""
     rng = stream(seed, "ours")
-    prior = prior_of(meter.problem.space.shape)
-    evolve(meter.problem.space, MeteredFitness(meter), config=OUR_GA, rng=rng, prior=prior)
+    space = meter.problem.space
+    problem = SearchProblem(space, MeteredFitness(meter), prior=prior_of(space.shape))
+    evolve(problem, config=OUR_GA, rng=rng)
 
 
 OURS, PLAIN = "ours", "plain GA"

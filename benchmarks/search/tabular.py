@@ -13,7 +13,7 @@ are free, for everyone alike. Only a candidate that was trained to the end may b
 
     from benchmarks.tabular import read_table, tabular_fitness
     fitness = tabular_fitness(read_table("digits"), seed=0)   # seeds 0, 1, 2
-    evolve(fitness.problem.space, fitness, config=..., rng=...)
+    evolve(SearchProblem(fitness.problem.space, fitness), config=..., rng=...)
 
 What the tables say about cheap predictors of a training's end:
 

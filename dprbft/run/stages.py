@@ -37,6 +37,8 @@ from dprbft.site.search_modes import search_price
 from dprbft.site.site import build_client, spec_of
 from dprbft.site.task import Task
 from panas.architecture.genome import Genome
+from panas.evolution.halving import Evaluation
+from panas.evolution.records import GenerationRecord
 from panas.plots.network import drawing
 from panas.plots.search import history
 from panas.plots.tuning import trials
@@ -224,8 +226,8 @@ def _pictures(run: Path, config: RunConfig, found: dict[str, Any]) -> dict[Path,
     if found["logbook"]:
         size = config.search.size
         pictures[history_picture(run, found["client"])] = history(
-            found["logbook"],
-            found["history"],
+            [GenerationRecord.from_json(r) for r in found["logbook"]],
+            [Evaluation.from_json(e) for e in found["history"]],
             found["front"] if size else None,
             size=size or "parameters",
         )

@@ -90,8 +90,8 @@ def search(task: Task) -> dict[str, Any]:
         "privacy": c.privacy.search,
         "histogram": histogram,
         "front": [[str(g), *rest] for g, *rest in record.front],
-        "logbook": record.logbook,
-        "history": [asdict(e) for e in record.history],
+        "logbook": [r.to_json() for r in record.records],
+        "history": [e.to_json() for e in record.history],
     }
 
 

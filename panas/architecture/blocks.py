@@ -1,15 +1,15 @@
-"""The blocks of an architecture, and what a user's own block must be.
+"""The blocks of an architecture, and what a custom block must be.
 
 | text | block |
 |---|---|
 | `c16k3` | depthwise separable residual convolution to 16 channels, kernel 3 x 3 |
 | `avg`, `max` | 2 x 2 average or max pooling |
-| anything else | a block of the user's own: `BlockType` |
+| anything else | a block of a custom one: `BlockType` |
 
 A block is a frozen value; its text is what stands for it in a genome. `shape_after` is what it
 does to the shape of a map, `panas.architecture.network.build_block` its module.
 
-Source: DPFNAS, section III-A1. Blocks of one's own are ours.
+Source: DPFNAS, section III-A1. Custom blocks are ours.
 """
 
 import re
@@ -75,7 +75,7 @@ class PoolBlock:
 
 @runtime_checkable
 class BlockType(Protocol):
-    """A block of one's own: a frozen value whose `str` is its text in a genome, here `se4`.
+    """A custom block: a frozen value whose `str` is its text in a genome, here `se4`.
 
     It must be hashable and equal to its copies (a frozen dataclass is), and at the top level of a
     module if searches run in several processes. Under DP its module must not mix samples.
@@ -135,7 +135,7 @@ def shape_after(block: Block, shape: Shape) -> Shape:
     """The shape of what comes out of `block` for a map of `shape`.
 
     Raises:
-        BadInput: if nothing is left of the map, or a block of one's own says what it must not.
+        BadInput: if nothing is left of the map, or a custom block says what it must not.
 
     """
     c, h, w = shape
@@ -163,7 +163,7 @@ def shape_after(block: Block, shape: Shape) -> Shape:
 
 
 def check_block(block: object) -> None:
-    """Raise BadInput, with the reason, unless `block` can be a block of one's own in a genome."""
+    """Raise BadInput, with the reason, unless `block` can be a custom block in a genome."""
     try:
         settled = hash(copy(block)) == hash(block) and copy(block) == block
     except TypeError:
@@ -192,7 +192,7 @@ def check_block(block: object) -> None:
 
 
 def by_text(blocks: Sequence[BlockType]) -> dict[str, BlockType]:
-    """Blocks of one's own by their texts; raises BadInput if two share one, or one is invalid."""
+    """Custom blocks by their texts; raises BadInput if two share one, or one is invalid."""
     for block in blocks:
         check_block(block)
     own = {str(block): block for block in blocks}

@@ -11,7 +11,7 @@ A convolution from c to k channels with kernel s on an h x w map, by parts (bias
 
 Then come the adaptation layer `Linear(C_last, d)` and the head `Linear(d, classes)`, with biases.
 Norms, activations and pools are not counted as multiply-accumulates, as is the custom.
-A block of one's own is built on torch's meta device, which computes nothing, and counted there.
+A custom block is built on torch's meta device, which computes nothing, and counted there.
 """
 
 from dataclasses import dataclass
@@ -123,7 +123,7 @@ def block_cost(block: Block, shape: Shape, norm: Norm) -> Cost:
 
 
 def _counted(block: BlockType, shape: Shape, after: tuple[int, ...]) -> Cost:
-    """Count a block of one's own: its weights, its state, its convolutions and matrix products."""
+    """Count a custom block: its weights, its state, its convolutions and matrix products."""
     from torch.utils.flop_counter import FlopCounterMode  # here: it loads a compiler
 
     try:

@@ -67,7 +67,7 @@ class Genome:
 
         Args:
             text: the blocks' texts, joined by "-".
-            blocks: the blocks of one's own that it may name.
+            blocks: the custom blocks that it may name.
 
         Raises:
             BadInput: if it writes no genome.

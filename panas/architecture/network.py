@@ -98,7 +98,7 @@ def build_bottom(
     Raises:
         BadInput: if the map shrinks to nothing.
 
-    Weights are drawn from `generator` block by block; blocks of one's own draw theirs first.
+    Weights are drawn from `generator` block by block; custom blocks draw theirs first.
 
     """
     blocks: list[nn.Module] = []
@@ -123,7 +123,7 @@ def build_block(
 ) -> nn.Module:
     """Build the module of one block.
 
-    A block of one's own keeps the weights that its `build` gives it, drawn by a seed from
+    A custom block keeps the weights that its `build` gives it, drawn by a seed from
     `generator` if there is one. It is not told the norm.
     """
     if isinstance(block, ConvBlock):
@@ -187,7 +187,7 @@ class NetworkSpec:
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
     """Draw all weights anew from `generator`, with torch's default distributions.
 
-    Layers of other kinds (in a user's own block) do it by their `reset_parameters`; BadInput if
+    Layers of other kinds (in a custom block) do it by their `reset_parameters`; BadInput if
     one has none.
     """
     for m in module.modules():

@@ -52,7 +52,7 @@ def remove(space: SearchSpace, genome: Genome, rng: np.random.Generator) -> Geno
 def alter(space: SearchSpace, genome: Genome, rng: np.random.Generator) -> Genome:
     """Give a random block another configuration: another width or kernel, or the other pooling.
 
-    A block of one's own becomes another of its class. Raises BadInput if no block can change.
+    A custom block becomes another of its class. Raises BadInput if no block can change.
     """
     return _outcome(space, genome, _altered, rng)
 

@@ -3,7 +3,7 @@
 A space bounds the number of blocks, lists the menu of each and may limit what a genome costs.
 How a search moves in it: `panas.architecture.operators`.
 
-A block that shrinks the map (a pool, or one of the user's own) is allowed while the smaller side
+A block that shrinks the map (a pool, or a custom one) is allowed while the smaller side
 of the map is at least 4. Convolutions keep the map's size, so among built-in blocks this only
 bounds the number of pools, wherever they stand.
 
@@ -51,7 +51,7 @@ class SearchSpace:
     pools: tuple[PoolKind, ...] = ("avg", "max")
     """Pools that may be used; () for none."""
     blocks: tuple[BlockType, ...] = ()
-    """Blocks of one's own that may be used besides."""
+    """Custom blocks that may be used besides."""
     limits: Limits | None = None
     """The most that a genome may cost."""
 
@@ -85,7 +85,7 @@ class SearchSpace:
 
     @cached_property
     def choices(self) -> tuple[Block, ...]:
-        """Every block that a genome may have: convolutions, pools, blocks of one's own."""
+        """Every block that a genome may have: convolutions, pools, custom blocks."""
         pools = tuple(PoolBlock(kind) for kind in self.pools)
         return (*self.convs, *pools, *self.blocks)
 

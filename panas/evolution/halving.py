@@ -1,4 +1,4 @@
-"""How the candidates of one generation get their fitness: once each, in rungs, come what may.
+"""How the candidates of one generation get their fitness: once each, by successive halving.
 
 | term | meaning |
 |---|---|
@@ -23,12 +23,13 @@ Source: DecNAS, section 4.3; Li et al. 2020 (ASHA).
 import math
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+from panas.architecture.blocks import BlockType
 from panas.architecture.genome import Genome
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.pool import WorkerDied
@@ -79,6 +80,8 @@ class ResumableFitness(Protocol):
 
 
 Fitness = Callable[[Genome], float] | ResumableFitness
+Task = tuple[TrainingJob, float | None]
+"""A job, and the seconds that it may take (None for no limit)."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class Evaluation:
     """What became of one candidate.
 
     Attributes:
-        genome: its text.
+        genome: its architecture.
         fitness: validation accuracy in [0, 1]; 0 for a failure.
         generation: in which it was evaluated.
         failed: whether it has no accuracy.
@@ -98,7 +101,7 @@ class Evaluation:
 
     """
 
-    genome: str
+    genome: Genome
     fitness: float
     generation: int
     failed: bool
@@ -112,6 +115,16 @@ class Evaluation:
     def trained(self) -> bool:
         """Whether its training went to the end."""
         return not self.failed and not self.dropped
+
+    def to_json(self) -> dict[str, Any]:
+        """The evaluation as plain JSON, its genome as text."""
+        return vars(self) | {"genome": str(self.genome), "scores": list(self.scores)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], blocks: Sequence[BlockType] = ()) -> "Evaluation":
+        """The evaluation that `to_json` wrote, of genomes that may have the custom `blocks`."""
+        genome = Genome.parse(data["genome"], blocks)
+        return cls(**{**data, "genome": genome, "scores": tuple(data["scores"])})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +147,7 @@ class Evaluator:
     """Evaluates candidates, and remembers what it needs for the next ones.
 
     Args:
-        map: does the jobs, in order, in this process or in others: `Pool.survive`.
+        advance: does jobs (`bounded`), and returns their outcomes in order.
         rules: how to evaluate.
         size: of a genome's network, where small is an objective too; dropping then compares a
             candidate with those that are no larger.
@@ -143,11 +156,11 @@ class Evaluator:
 
     def __init__(
         self,
-        map: Callable[..., Sequence[Outcome | WorkerDied]],
+        advance: Callable[[list[Task]], Iterable[Outcome | WorkerDied]],
         rules: HalvingConfig,
         size: Callable[[Genome], float] | None = None,
     ) -> None:
-        self._map, self._rules, self._size = map, rules, size
+        self._do, self._rules, self._size = advance, rules, size
         self._reached: list[list[tuple[float, float]]] = [[] for _ in rules.rungs]
 
     def evaluate(self, generation: int, genomes: Sequence[Genome]) -> list[Evaluation]:
@@ -185,7 +198,7 @@ class Evaluator:
     def _advance(self, runs: "list[_Run]", share: float) -> list[Outcome]:
         seconds = self._rules.seconds
         tasks = [(TrainingJob(run.genome, share, run.state), seconds) for run in runs]
-        results = self._map(bounded, tasks)
+        results = self._do(tasks)
         return [
             Outcome(math.nan, error=result.error) if isinstance(result, WorkerDied) else result
             for result in results
@@ -229,7 +242,7 @@ class _Run:
     def close(self, generation: int) -> Evaluation:
         """The record of the candidate."""
         return Evaluation(
-            genome=str(self.genome),
+            genome=self.genome,
             fitness=0.0 if self.error is not None else self.scores[-1],
             generation=generation,
             failed=self.error is not None,
@@ -241,7 +254,7 @@ class _Run:
         )
 
 
-def bounded(fitness: Fitness, task: tuple[TrainingJob, float | None]) -> Outcome:
+def bounded(fitness: Fitness, task: Task) -> Outcome:
     """Do a job on one thread and within its time; what goes wrong becomes its outcome."""
     job, seconds = task
     try:

@@ -21,6 +21,7 @@ from panas.evolution.genetic import evolve
 from panas.evolution.halving import Fitness
 from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord
 from panas.evolution.site_search import Size, prior_of, size_of
+from panas.evolution.toolbox import SearchProblem
 from panas.runtime.execution import Execution
 from panas.runtime.seeds import one_thread, stream
 from panas.runtime.store import write_json
@@ -121,15 +122,15 @@ class NetworkSearch:
         spec, seed = self.spec, self.seed
         training = TrainingFitness(train, validation, spec, self.optimizer, seed, 0, self.device)
         result = evolve(
-            self.space,
-            self.fitness or training,
+            SearchProblem(
+                self.space,
+                self.fitness or training,
+                size=size_of(spec, self.size),
+                prior=prior_of(spec.shape),
+            ),
             config=self.config,
             rng=stream(seed, "client", 0, "search"),
-            on_generation=execution.on_progress,
-            workers=execution.workers,
-            size=size_of(spec, self.size),
-            prior=prior_of(spec.shape),
-            journal=execution.journal,
+            execution=execution,
         )
         with one_thread():  # as when it was scored
             bottom, head = training.trained(result.best)

@@ -1,10 +1,13 @@
-"""The plan and the record of a genetic search: what it is asked to do, and what it tells."""
+"""The plan and the records of a genetic search: what it is asked to do, and what it tells."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
+from deap import tools
+
+from panas.architecture.blocks import BlockType
 from panas.architecture.genome import Genome
 from panas.evolution.halving import Evaluation
 from panas.runtime.errors import BadInput
@@ -117,8 +120,9 @@ class ZeroCostScore:
     passes: int = 0
 
 
-class GenerationRecord(TypedDict):
-    """The population after one generation, as plain JSON; generation 0 is the first one."""
+@dataclass(frozen=True, kw_only=True)
+class GenerationRecord:
+    """The population after one generation; generation 0 is the first one."""
 
     generation: int
     evaluations: int
@@ -134,7 +138,19 @@ class GenerationRecord(TypedDict):
     mean: float
     std: float
     min: float
-    best_genome: str
+    best_genome: Genome
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as plain JSON, its genome as text."""
+        return vars(self) | {"best_genome": str(self.best_genome)}
+
+    @classmethod
+    def from_json(
+        cls, data: Mapping[str, Any], blocks: Sequence[BlockType] = ()
+    ) -> "GenerationRecord":
+        """The record that `to_json` wrote, whatever else `data` holds; `blocks` are custom ones."""
+        held = {field.name: data[field.name] for field in fields(cls)}
+        return cls(**held | {"best_genome": Genome.parse(held["best_genome"], blocks)})
 
 
 @dataclass(frozen=True)
@@ -144,9 +160,8 @@ class EvolutionResult:
     Attributes:
         best: the most accurate genome that was trained to the end.
         fitness: its accuracy, in [0, 1].
-        logbook: one record a generation.
-        evaluations: number of candidates whose training began.
-        history: what became of each of them, in order.
+        records: one a generation.
+        history: what became of each candidate, in order.
         passes: sample-passes of all of them.
         front: with size as second objective, (genome, accuracy, size) of all that no other one
             beats in both, smallest first; else the best alone.
@@ -155,8 +170,20 @@ class EvolutionResult:
 
     best: Genome
     fitness: float
-    logbook: list[GenerationRecord]
-    evaluations: int
+    records: list[GenerationRecord]
     history: list[Evaluation]
     passes: int
     front: list[tuple[Genome, float, float]]
+
+    @property
+    def evaluations(self) -> int:
+        """Number of candidates whose training began."""
+        return len(self.history)
+
+    @property
+    def logbook(self) -> tools.Logbook:
+        """The records as plain JSON in DEAP's logbook: `logbook.select("generation", "best")`."""
+        logbook = tools.Logbook()
+        for record in self.records:
+            logbook.record(**record.to_json())
+        return logbook

@@ -27,7 +27,9 @@ from panas.evolution.records import (
     ZeroCostScore,
 )
 from panas.evolution.surrogate import capacity
+from panas.evolution.toolbox import SearchProblem
 from panas.runtime.errors import BadInput
+from panas.runtime.execution import Execution
 from panas.runtime.journal import Journal
 from panas.runtime.seeds import stream
 from panas.training.sgd import OptimizerConfig
@@ -57,15 +59,10 @@ def search_architecture(
     train = concat([data.warm, data.train]) if len(data.warm) else data.train
     fitness = TrainingFitness(train, data.validation, spec, optimizer, seed, client, str(device))
     return evolve(
-        space,
-        fitness,
+        SearchProblem(space, fitness, size, prior_of(spec.shape)),
         config=_of(algorithm, config),
         rng=stream(seed, "client", client, "search"),
-        on_generation=on_generation,
-        workers=workers,
-        size=size,
-        prior=prior_of(spec.shape),
-        journal=journal,
+        execution=Execution(workers=workers, journal=journal, on_progress=on_generation),
     )
 
 
@@ -88,14 +85,10 @@ def search_without_data(
     """
     fitness = DataFreeFitness(spec, seed)
     return evolve(
-        space,
-        fitness,
+        SearchProblem(space, fitness, size),
         config=_of(algorithm, config),
         rng=stream(seed, "client", client, "search"),
-        on_generation=on_generation,
-        workers=workers,
-        size=size,
-        journal=journal,
+        execution=Execution(workers=workers, journal=journal, on_progress=on_generation),
     )
 
 

@@ -52,7 +52,7 @@ def features(genome: Genome, shape: Shape) -> Float[np.ndarray, " f"]:
     """What a genome is like: depth, widths, kernels, pools, weights, work, view; capacity last.
 
     Args:
-        genome: the architecture; a user's own blocks count as convolutions of kernel 1.
+        genome: the architecture; custom blocks count as convolutions of kernel 1.
         shape: (channels, height, width) of an image.
 
     """

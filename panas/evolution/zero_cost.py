@@ -83,7 +83,7 @@ def _losses(genome: Genome, spec: NetworkSpec, generator: torch.Generator) -> li
 def synaptic_flow(genome: Genome, spec: NetworkSpec, rng: np.random.Generator) -> float:
     """Log of the synaptic flow: products of absolute weights along all paths, without norms.
 
-    A block of one's own runs as it is, norms included; -inf if there is no positive flow then.
+    A custom block runs as it is, norms included; -inf if there is no positive flow then.
     """
     bottom = spec.bottom(genome, torch_generator(rng)).eval()
     with torch.no_grad():
@@ -104,7 +104,7 @@ def synaptic_flow(genome: Genome, spec: NetworkSpec, rng: np.random.Generator) -
 def activation_agreement(genome: Genome, spec: NetworkSpec, rng: np.random.Generator) -> float:
     """Log determinant of K, where K_ij counts the ReLUs on which noise images i and j agree.
 
-    ReLUs within a block of one's own do not count, so that genomes with it compare badly.
+    ReLUs within a custom block do not count, so that genomes with it compare badly.
     """
     generator = torch_generator(rng)
     bottom = spec.bottom(genome, generator).eval()

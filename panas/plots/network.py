@@ -1,6 +1,6 @@
 """A network as a picture: its blocks from left to right, with what each gives out and costs.
 
-Built-in blocks and users' own are drawn alike, from the cost table: a box is the higher, the larger
+Built-in and custom blocks are drawn alike, from the cost table: a box is the higher, the larger
 the map that it gives out, and coloured by its block's type. Long networks go on in a new row.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OWN = ("#cc79a7", "#56b4e9", "#f0e442", "#d55e00")
-"""Colours of users' own block types, in the order in which they appear."""
+"""Colours of custom block types, in the order in which they appear."""
 IN_A_ROW, LETTERS = 7, 13
 """Boxes in a row at most, and letters that fit into one."""
 CELL, HALF, ROW, BOX, LOWEST, LEFT = 1.3, 0.47, 2.05, 1.1, 0.45, 0.85

@@ -1,8 +1,6 @@
-"""Pictures of a search, as PNG bytes: how fitness rose.
+"""The picture of a search: how fitness rose, and what it cost.
 
-Each function takes plain JSON records, as a log or `best.json` holds them, and returns the bytes
-of one PNG: the same for the same records, on the same machine. The network is
-`panas.plots.network`, the trials of a tuning `panas.plots.tuning`.
+The same records give the same bytes on the same machine.
 
 | word | meaning |
 |---|---|
@@ -12,10 +10,12 @@ of one PNG: the same for the same records, on the same machine. The network is
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from panas.evolution.halving import Evaluation
+from panas.evolution.records import GenerationRecord
 from panas.plots.style import (
     BLUE,
     GREEN,
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Record = Mapping[str, Any]
-
 STATUSES = {
     "full": ("trained in full", BLUE, "o"),
     "dropped": ("dropped early", ORANGE, "v"),
@@ -45,18 +43,17 @@ STATUSES = {
 
 
 def history(
-    records: Sequence[Record],
-    evaluations: Sequence[Record],
-    front: Sequence[Sequence[Any]] | None = None,
+    records: Sequence[GenerationRecord],
+    evaluations: Sequence[Evaluation],
+    front: Sequence[tuple[Any, float, float]] | None = None,
     *,
     size: str = "parameters",
 ) -> bytes:
     """Draw how fitness rose over the generations, and against what the search had spent.
 
     Args:
-        records: one a generation: generation, best, mean, best_genome, passes (of the search so
-            far), and evaluations, cached and dropped (of this generation alone).
-        evaluations: one a candidate: generation, fitness, failed, dropped, passes, size.
+        records: one a generation.
+        evaluations: one a candidate.
         front: genome, fitness and size of those that no other beats in both; None for a search by
             fitness alone.
         size: what the second objective measures.
@@ -66,7 +63,7 @@ def history(
 
     """
     found = [r for r in records if _found(r)]
-    counted = any(e["passes"] for e in evaluations)  # a fitness of one's own need not
+    counted = any(e.passes for e in evaluations)  # a custom fitness need not
     panels = (2 if len(found) > 1 else 1) + bool(front)
 
     def draw(figure: "Figure") -> None:
@@ -78,17 +75,15 @@ def history(
             _pareto(axes.pop(0), evaluations, front, size)
         if found:
             last = found[-1]
-            headline(
-                figure, f"best {last['best']:.3f}: {last['best_genome']}", _spent(records, counted)
-            )
+            headline(figure, f"best {last.best:.3f}: {last.best_genome}", _spent(records, counted))
 
     return png(draw, (4.7 * panels, 4.2))
 
 
-def _spent(records: Sequence[Record], counted: bool) -> str:
+def _spent(records: Sequence[GenerationRecord], counted: bool) -> str:
     """What the search came to, in words."""
-    total = {k: sum(r[k] for r in records) for k in ("evaluations", "cached", "dropped")}
-    passes = records[-1]["passes"] if counted else 0
+    total = {k: sum(getattr(r, k) for r in records) for k in ("evaluations", "cached", "dropped")}
+    passes = records[-1].passes if counted else 0
     words = [f"{total['evaluations']:,} candidates"]
     words += [f"{passes:,} sample-passes"] if passes else []
     words += [f"{total['dropped']:,} dropped early"] if total["dropped"] else []
@@ -96,18 +91,38 @@ def _spent(records: Sequence[Record], counted: bool) -> str:
     return ", ".join(words)
 
 
-def _generations(axes: "Axes", records: Sequence[Record], evaluations: Sequence[Record]) -> None:
+def _generations(
+    axes: "Axes", records: Sequence[GenerationRecord], evaluations: Sequence[Evaluation]
+) -> None:
     """Best and mean of each generation, over the candidates that were looked at for it."""
     from matplotlib.ticker import MaxNLocator
 
-    everyone = Counter(e["generation"] for e in evaluations)
+    _candidates(axes, evaluations)
+    found = [r for r in records if _found(r)]
+    for key, colour, style in (("mean", GREEN, "--"), ("best", "black", "-")):
+        if found:
+            x, y = [float(r.generation) for r in found], [getattr(r, key) for r in found]
+            if len(x) == 1:
+                x, y = [x[0] - 0.4, x[0] + 0.4], 2 * y
+            axes.plot(x, y, style, color=colour, label=key, lw=1.5)
+    room(axes, [*(e.fitness for e in evaluations if not e.failed), *_lines(found)])
+    axes.set(xlabel="generation", ylabel="fitness", title="Candidates, by generation")
+    if records:
+        axes.set_xlim(records[0].generation - 0.6, records[-1].generation + 0.6)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    legend(axes)
+
+
+def _candidates(axes: "Axes", evaluations: Sequence[Evaluation]) -> None:
+    """A mark a candidate, those of one generation side by side."""
+    everyone = Counter(e.generation for e in evaluations)
     seen: Counter[int] = Counter()
     points: dict[str, list[tuple[float, float]]] = {status: [] for status in STATUSES}
     for e in evaluations:
-        g = e["generation"]
+        g = e.generation
         seen[g] += 1
         aside = (seen[g] - 0.5) / everyone[g] - 0.5  # side by side, so that equals stay apart
-        points[_status(e)].append((g + 0.6 * aside, e["fitness"]))
+        points[_status(e)].append((g + 0.6 * aside, e.fitness))
     for status, (words, colour, marker) in STATUSES.items():
         x, y = [x for x, _ in points[status]], [y for _, y in points[status]]
         if not x:
@@ -128,29 +143,16 @@ def _generations(axes: "Axes", records: Sequence[Record], evaluations: Sequence[
             alpha=0.8,
             label=label,
         )
-    found = [r for r in records if _found(r)]
-    for key, colour, style in (("mean", GREEN, "--"), ("best", "black", "-")):
-        if found:
-            x, y = [r["generation"] for r in found], [r[key] for r in found]
-            if len(x) == 1:
-                x, y = [x[0] - 0.4, x[0] + 0.4], 2 * y
-            axes.plot(x, y, style, color=colour, label=key, lw=1.5)
-    room(axes, [*(e["fitness"] for e in evaluations if not e["failed"]), *_lines(found)])
-    axes.set(xlabel="generation", ylabel="fitness", title="Candidates, by generation")
-    if records:
-        axes.set_xlim(records[0]["generation"] - 0.6, records[-1]["generation"] + 0.6)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    legend(axes)
 
 
-def _spending(axes: "Axes", records: Sequence[Record], counted: bool) -> None:
+def _spending(axes: "Axes", records: Sequence[GenerationRecord], counted: bool) -> None:
     """Best and mean against sample-passes so far, or evaluations where nobody counted passes."""
-    evaluations = list(accumulate(r["evaluations"] for r in records))
-    spent = [r["passes"] for r in records] if counted else evaluations
+    evaluations = list(accumulate(r.evaluations for r in records))
+    spent = [r.passes for r in records] if counted else evaluations
     both = [(x, r) for x, r in zip(spent, records, strict=True) if _found(r)]
     for key, colour, style in (("mean", GREEN, "--"), ("best", "black", "-")):
         if both:
-            y = [r[key] for _, r in both]
+            y = [getattr(r, key) for _, r in both]
             axes.plot([x for x, _ in both], y, style, color=colour, label=key, lw=1.5)
     room(axes, _lines([r for _, r in both]))
     axes.set(
@@ -165,15 +167,15 @@ def _spending(axes: "Axes", records: Sequence[Record], counted: bool) -> None:
 
 def _pareto(
     axes: "Axes",
-    evaluations: Sequence[Record],
-    front: Sequence[Sequence[Any]],
+    evaluations: Sequence[Evaluation],
+    front: Sequence[tuple[Any, float, float]],
     size: str,
 ) -> None:
     """The front among the candidates that were trained in full."""
     others = [e for e in evaluations if _status(e) == "full"]
     axes.scatter(
-        [e["size"] for e in others],
-        [e["fitness"] for e in others],
+        [e.size for e in others],
+        [e.fitness for e in others],
         s=14,
         color=GREY,
         alpha=0.7,
@@ -183,25 +185,25 @@ def _pareto(
     x, y = [size for _, _, size in edge], [fitness for _, fitness, _ in edge]
     axes.step(x, y, where="post", color=BLUE, lw=1.2)
     axes.scatter(x, y, s=30, color=BLUE, label=f"Pareto front ({len(edge)})", zorder=3)
-    everyone = [*x, *(e["size"] for e in others)]
+    everyone = [*x, *(e.size for e in others)]
     if max(everyone) > 8 * max(1, min(everyone)):
         axes.set_xscale("log")
     else:
         thousands(axes)
     axes.set(xlabel=size, ylabel="fitness", title=f"Fitness against {size}")
-    room(axes, [*y, *(e["fitness"] for e in others)])
+    room(axes, [*y, *(e.fitness for e in others)])
     legend(axes)
 
 
-def _status(evaluation: Record) -> str:
-    return "failed" if evaluation["failed"] else "dropped" if evaluation["dropped"] else "full"
+def _status(evaluation: Evaluation) -> str:
+    return "failed" if evaluation.failed else "dropped" if evaluation.dropped else "full"
 
 
-def _found(record: Record) -> bool:
+def _found(record: GenerationRecord) -> bool:
     """Whether anybody in the generation has a fitness: a failure counts as 0."""
-    return record["best"] > 0
+    return record.best > 0
 
 
-def _lines(records: Sequence[Record]) -> list[float]:
+def _lines(records: Sequence[GenerationRecord]) -> list[float]:
     """Every value of the lines best and mean."""
-    return [r[key] for r in records for key in ("best", "mean")]
+    return [getattr(r, key) for r in records for key in ("best", "mean")]

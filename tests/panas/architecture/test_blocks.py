@@ -1,4 +1,4 @@
-"""Blocks of a user's own, from text to DP-SGD: one small protocol, and clear words if it fails."""
+"""Custom blocks, from text to DP-SGD: one small protocol, and clear words if it fails."""
 
 import copy
 import doctest
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from own_blocks import OWN, Dilated, Double, Squeeze
+from custom_blocks import OWN, Dilated, Double, Squeeze
 from torch import nn
 from torch.nn import functional as F
 
@@ -68,7 +68,7 @@ def test_a_genome_needs_the_blocks_that_it_names() -> None:
             attempt()
 
 
-def test_a_genome_of_own_blocks_alone_is_one_but_pools_alone_are_not() -> None:
+def test_a_genome_of_custom_blocks_alone_is_one_but_pools_alone_are_not() -> None:
     assert Genome((Squeeze(2),)).blocks == (Squeeze(2),)
     with pytest.raises(BadInput, match="convolution"):
         Genome((PoolBlock("max"),))

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from custom_blocks import OWN
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from own_blocks import OWN
 from torch import nn
 
 from panas.architecture.cost import cost, cost_table

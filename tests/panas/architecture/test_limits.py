@@ -11,9 +11,9 @@ from zlib import crc32
 import numpy as np
 import pytest
 import torch
+from custom_blocks import Dilated, Double, Squeeze
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from own_blocks import Dilated, Double, Squeeze
 from scipy.stats import spearmanr
 from torch import nn
 

@@ -1,6 +1,6 @@
 """The search space: offspring are valid by construction, fair, and pure functions of the rng.
 
-Every property is tried on spaces with blocks of a user's own, and with limits, too.
+Every property is tried on spaces with custom blocks, and with limits, too.
 """
 
 import hashlib
@@ -13,9 +13,9 @@ from zlib import crc32
 
 import numpy as np
 import pytest
+from custom_blocks import OWN
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from own_blocks import OWN
 from scipy.stats import chisquare
 
 from panas.architecture.blocks import Block, ConvBlock, PoolBlock, shape_after

@@ -23,7 +23,7 @@ from panas.architecture.blocks import ConvBlock
 from panas.architecture.genome import Genome
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
-from panas.evolution.genetic import Individual, _accuracies, evolve, roulette, survivors
+from panas.evolution.genetic import evolve
 from panas.evolution.halving import Evaluation, Outcome, TrainingJob
 from panas.evolution.records import (
     EvolutionConfig,
@@ -31,14 +31,16 @@ from panas.evolution.records import (
     GenerationRecord,
     ZeroCostScore,
 )
+from panas.evolution.selection import Individual, accuracies, roulette, survivors, tournament, worth
 from panas.evolution.surrogate import Predictor
-from panas.evolution.variation import tournament
+from panas.evolution.toolbox import SearchProblem
 from panas.runtime.errors import BadInput
+from panas.runtime.execution import Execution
 from panas.runtime.journal import Journal
 
 SPACE = SearchSpace(shape=(3, 16, 16))
 TARGET = Genome.parse("c16k3-max-c32k5-c64k3-avg-c128k5").blocks
-accuracies = st.lists(
+values_drawn = st.lists(
     st.floats(0, 1, allow_subnormal=False) | st.just(0.0), min_size=2, max_size=12
 ).map(np.array)
 
@@ -50,9 +52,8 @@ def likeness(genome: Genome) -> float:
 
 
 def search(seed: int = 0, **sizes: float) -> EvolutionResult:
-    return evolve(
-        SPACE, likeness, config=EvolutionConfig.paper(**sizes), rng=np.random.default_rng(seed)
-    )
+    problem = SearchProblem(SPACE, likeness)
+    return evolve(problem, config=EvolutionConfig.paper(**sizes), rng=np.random.default_rng(seed))
 
 
 def test_a_tournament_is_between_two_different_individuals() -> None:
@@ -90,7 +91,7 @@ def test_the_wheel_is_proportional_to_accuracy() -> None:
     assert roulette_pvalue(second, weights[:3]) > 1e-4
 
 
-@given(accuracies, st.integers(0, 2**32), st.data())
+@given(values_drawn, st.integers(0, 2**32), st.data())
 def test_survivors_are_distinct_and_hold_the_elite(
     values: np.ndarray, seed: int, data: st.DataObject
 ) -> None:
@@ -141,10 +142,10 @@ def test_only_the_changed_are_evaluated() -> None:
         return 0.5
 
     config = EvolutionConfig.paper(population=5, generations=7, crossover=0.0, mutation=0.0)
-    result = evolve(SPACE, fitness, config=config, rng=np.random.default_rng(0))
+    result = evolve(SearchProblem(SPACE, fitness), config=config, rng=np.random.default_rng(0))
     assert calls == result.evaluations == 5
     config = EvolutionConfig.paper(population=5, generations=7, crossover=0.0, mutation=1.0)
-    result = evolve(SPACE, fitness, config=config, rng=np.random.default_rng(0))
+    result = evolve(SearchProblem(SPACE, fitness), config=config, rng=np.random.default_rng(0))
     assert calls - 5 == result.evaluations == 5 * 8  # a mutant always differs from its parent
 
 
@@ -152,22 +153,23 @@ def test_only_the_changed_are_evaluated() -> None:
 def test_counts_and_records(population: int, generations: int) -> None:
     seen: list[GenerationRecord] = []
     result = evolve(
-        SPACE,
-        likeness,
+        SearchProblem(SPACE, likeness),
         config=EvolutionConfig.paper(population=population, generations=generations),
         rng=np.random.default_rng(5),
-        on_generation=seen.append,
+        execution=Execution(on_progress=seen.append),
     )
-    assert seen == result.logbook
-    assert [record["generation"] for record in seen] == list(range(generations + 1))
-    assert sum(record["evaluations"] for record in seen) == result.evaluations
+    assert seen == result.records
+    assert [record.to_json() for record in seen] == result.logbook
+    assert [GenerationRecord.from_json(r) for r in result.logbook] == seen
+    assert [record.generation for record in seen] == list(range(generations + 1))
+    assert sum(record.evaluations for record in seen) == result.evaluations
     assert len(result.history) == result.evaluations
-    assert seen[0]["evaluations"] == population
-    assert all(record["evaluations"] <= population for record in seen)
+    assert seen[0].evaluations == population
+    assert all(record.evaluations <= population for record in seen)
     assert json.loads(json.dumps(result.logbook)) == result.logbook
     first = [e.fitness for e in result.history if e.generation == 0]
-    assert seen[0]["mean"] == pytest.approx(np.mean(first))
-    assert seen[0]["min"] == min(first)
+    assert seen[0].mean == pytest.approx(np.mean(first))
+    assert seen[0].min == min(first)
     if generations == 0:
         assert result.fitness == max(first)
 
@@ -192,10 +194,10 @@ def test_a_failure_counts_as_zero_and_says_so() -> None:
         return math.nan if len(genome.blocks) > 6 else 0.5
 
     config = EvolutionConfig.paper(population=8, generations=2)
-    result = evolve(SPACE, fitness, config=config, rng=np.random.default_rng(8))
+    result = evolve(SearchProblem(SPACE, fitness), config=config, rng=np.random.default_rng(8))
     failed = [e for e in result.history if e.failed]
     assert failed
-    assert all(e.fitness == 0 and len(Genome.parse(e.genome).blocks) > 6 for e in failed)
+    assert all(e.fitness == 0 and len(e.genome.blocks) > 6 for e in failed)
     assert sum(record["failed"] for record in result.logbook) == len(failed)
     assert result.fitness == 0.5
 
@@ -203,7 +205,9 @@ def test_a_failure_counts_as_zero_and_says_so() -> None:
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
 def test_a_search_where_all_fail_still_ends(bad: float) -> None:
     config = EvolutionConfig.paper(population=3, generations=2)
-    result = evolve(SPACE, lambda _: bad, config=config, rng=np.random.default_rng(9))
+    result = evolve(
+        SearchProblem(SPACE, lambda _: bad), config=config, rng=np.random.default_rng(9)
+    )
     assert result.fitness == 0
     assert all(e.failed for e in result.history)
 
@@ -211,7 +215,11 @@ def test_a_search_where_all_fail_still_ends(bad: float) -> None:
 @pytest.mark.parametrize("bad", [-0.1, 1.1, 55.0])
 def test_a_fitness_that_is_no_accuracy_is_refused(bad: float) -> None:
     with pytest.raises(BadInput, match=r"\[0, 1\]"):
-        evolve(SPACE, lambda _: bad, config=EvolutionConfig(), rng=np.random.default_rng(0))
+        evolve(
+            SearchProblem(SPACE, lambda _: bad),
+            config=EvolutionConfig(),
+            rng=np.random.default_rng(0),
+        )
 
 
 def test_an_error_of_the_fitness_is_recorded_and_survived() -> None:
@@ -221,7 +229,7 @@ def test_an_error_of_the_fitness_is_recorded_and_survived() -> None:
         return 0.5
 
     config = EvolutionConfig(population=8, generations=2)
-    result = evolve(SPACE, fitness, config=config, rng=np.random.default_rng(8))
+    result = evolve(SearchProblem(SPACE, fitness), config=config, rng=np.random.default_rng(8))
     failed = [e for e in result.history if e.failed]
     assert failed
     assert {e.error for e in failed} == {'KeyError: "the caller\'s own"'}
@@ -233,7 +241,9 @@ def test_what_the_user_has_to_mend_is_not_survived() -> None:
         raise BadInput("expected data, got none")
 
     with pytest.raises(BadInput, match="expected data"):
-        evolve(SPACE, fitness, config=EvolutionConfig(), rng=np.random.default_rng(0))
+        evolve(
+            SearchProblem(SPACE, fitness), config=EvolutionConfig(), rng=np.random.default_rng(0)
+        )
 
 
 GOLDEN = {
@@ -249,7 +259,7 @@ def test_with_everything_switched_off_it_is_the_plain_search(seed: int) -> None:
     result = search(seed, population=8, generations=6)
     keys = ("generation", "best", "mean", "std", "min", "best_genome")
     logs = json.dumps([[record[key] for key in keys] for record in result.logbook])
-    genomes = "|".join(e.genome for e in result.history)
+    genomes = "|".join(str(e.genome) for e in result.history)
     digests = (hashlib.sha256(text.encode()).hexdigest()[:16] for text in (logs, genomes))
     assert (result.evaluations, *digests) == GOLDEN[seed]
 
@@ -259,11 +269,13 @@ import random
 import numpy as np
 from panas.evolution.genetic import evolve
 from panas.evolution.records import EvolutionConfig
+from panas.evolution.toolbox import SearchProblem
 from panas.architecture.space import SearchSpace
 
 before, numpy_before = random.getstate(), np.random.get_state()[1].tolist()
 config = EvolutionConfig.paper(population=4, generations=3)
-evolve(SearchSpace(shape=(1, 8, 8)), lambda g: 0.5, config=config, rng=np.random.default_rng(0))
+problem = SearchProblem(SearchSpace(shape=(1, 8, 8)), lambda g: 0.5)
+evolve(problem, config=config, rng=np.random.default_rng(0))
 assert random.getstate() == before
 assert np.random.get_state()[1].tolist() == numpy_before
 from deap import creator
@@ -310,9 +322,8 @@ def test_bad_configs_are_refused(fields: dict[str, Any]) -> None:
 def test_every_genome_evaluated_is_valid() -> None:
     result = search(3, population=6, generations=6)
     for evaluation in result.history:
-        genome = Genome.parse(evaluation.genome)
-        assert SPACE.allows(genome)
-        assert any(isinstance(block, ConvBlock) for block in genome.blocks)
+        assert SPACE.allows(evaluation.genome)
+        assert any(isinstance(block, ConvBlock) for block in evaluation.genome.blocks)
 
 
 # What a search saves.
@@ -342,13 +353,10 @@ def run(
     prior: ZeroCostScore | None = None,
 ) -> EvolutionResult:
     return evolve(
-        space,
-        fitness or Curves(),
+        SearchProblem(space, fitness or Curves(), size, prior),
         config=config,
         rng=np.random.default_rng(seed),
-        journal=journal,
-        size=size,
-        prior=prior,
+        execution=Execution(journal=journal),
     )
 
 
@@ -370,7 +378,7 @@ def test_records_add_up_to_the_history(
     passes = 0
     for record, line in zip(result.logbook, journal.lines, strict=True):
         new = [e for e in result.history if e.generation == record["generation"]]
-        assert [e.genome for e in new] == [e["genome"] for e in line["history"]]
+        assert [str(e.genome) for e in new] == [e["genome"] for e in line["history"]]
         assert record["evaluations"] == len(new) <= config.population
         assert record["failed"] == sum(e.failed for e in new)
         assert record["dropped"] == sum(e.dropped for e in new)
@@ -388,7 +396,7 @@ def test_records_add_up_to_the_history(
     # No job is done twice, so none is trained twice; a job that was done is in the history.
     done = [(job.genome, job.share) for job in fitness.calls]
     assert len(set(done)) == len(done)
-    assert {str(job.genome) for job in fitness.calls} == {e.genome for e in result.history}
+    assert {job.genome for job in fitness.calls} == {e.genome for e in result.history}
     if not any(e.failed for e in result.history):
         assert sum(e.passes for e in result.history) == 100 * result.evaluations
 
@@ -479,20 +487,20 @@ def test_the_first_population_is_the_most_promising(seeding: int) -> None:
     drawn = drawn_at_first(0, 6 * seeding)
     if seeding > 1:
         best = sorted(drawn, key=prior_score, reverse=True)[:6]
-        assert [e.genome for e in result.history] == [str(g) for g in best]
+        assert [e.genome for e in result.history] == best
         assert set(scored) == set(drawn)
     else:
-        assert [e.genome for e in result.history] == [str(g) for g in drawn]
+        assert [e.genome for e in result.history] == drawn
         assert not scored
     assert result.passes == 7 * len(scored)
     assert set(scored.values()) <= {1}
-    assert run(plain, config=config).history[0].genome == str(drawn[0])  # no prior, no seeding
+    assert run(plain, config=config).history[0].genome == drawn[0]  # no prior, no seeding
 
 
 def test_between_equals_the_prior_decides() -> None:
     journal = Journal(None, {})
     flat = run(lambda _: 0.5, journal=journal, prior=ZeroCostScore(prior_score, 7))
-    everyone = [Genome.parse(e.genome) for e in flat.history]
+    everyone = [e.genome for e in flat.history]
     assert flat.best == max(everyone, key=prior_score)
     top = sorted(range(len(everyone)), key=lambda i: prior_score(everyone[i]), reverse=True)[:6]
     assert set(populations(journal)[-1]) == set(top)
@@ -546,7 +554,7 @@ def test_screening_finds_more_with_the_same_trainings(monkeypatch: pytest.Monkey
 def evaluation(fitness: float, fate: str = "trained", size: float = 1.0) -> Evaluation:
     failed, dropped = fate == "failed", fate == "dropped"
     value = 0.0 if failed else fitness
-    return Evaluation("c4k3", value, 0, failed=failed, dropped=dropped, size=size)
+    return Evaluation(Genome.parse("c4k3"), value, 0, failed=failed, dropped=dropped, size=size)
 
 
 fates = st.sampled_from(["trained", "trained", "dropped", "failed"])
@@ -557,13 +565,10 @@ members = st.lists(
 
 @given(members)
 def test_who_was_dropped_never_beats_who_was_trained(drawn: list[tuple[float, str]]) -> None:
-    everyone = [
-        Individual(Genome.parse("c4k3"), i, evaluation(*one), two=False)
-        for i, one in enumerate(drawn)
-    ]
-    worth = _accuracies(everyone)
-    for a, b in zip(everyone, worth, strict=True):
-        for c, d in zip(everyone, worth, strict=True):
+    everyone = [Individual(i, evaluation(*one), two=False) for i, one in enumerate(drawn)]
+    values = accuracies(everyone)
+    for a, b in zip(everyone, values, strict=True):
+        for c, d in zip(everyone, values, strict=True):
             if a.evaluation.trained and c.evaluation.trained:
                 assert (b > d) == (a.evaluation.fitness > c.evaluation.fitness)
             if a.evaluation.trained and a.evaluation.fitness > 0 and c.evaluation.dropped:
@@ -572,7 +577,7 @@ def test_who_was_dropped_never_beats_who_was_trained(drawn: list[tuple[float, st
                 assert b >= d
     assert all(
         w == i.evaluation.fitness
-        for i, w in zip(everyone, worth, strict=True)
+        for i, w in zip(everyone, values, strict=True)
         if not i.evaluation.dropped
     )
 
@@ -634,7 +639,7 @@ def costly(genome: Genome) -> float:
 def test_the_front_is_of_all_that_none_beats(fitness: Any, seed: int) -> None:
     journal = Journal(None, {})
     result = run(fitness, seed, size=by_size, journal=journal)
-    found = {(Genome.parse(e.genome), e.fitness, e.size) for e in result.history if e.trained}
+    found = {(e.genome, e.fitness, e.size) for e in result.history if e.trained}
     naive = {(g, a, s) for g, a, s in found if not any(beaten((a, s), (b, t)) for _, b, t in found)}
     assert set(result.front) == naive
     assert len(result.front) == len(naive) >= (2 if fitness is costly else 1)
@@ -651,7 +656,7 @@ def check_selection(result: EvolutionResult, journal: Journal) -> None:
     history = result.history
 
     def individual(i: int) -> Individual:
-        return Individual(Genome.parse(history[i].genome), i, history[i], two=True)
+        return Individual(i, history[i], two=True)
 
     for number, line in enumerate(journal.lines[1:], start=1):
         new = [i for i, e in enumerate(history) if e.generation == number]
@@ -668,18 +673,10 @@ def test_with_one_objective_the_front_is_the_best() -> None:
 
 
 def test_the_tournament_of_two_objectives_is_by_front_and_then_by_crowding() -> None:
-    from panas.evolution.genetic import _Search
-
     points = [(0.9, 9.0), (0.5, 4.0), (0.45, 3.9), (0.1, 1.0), (0.4, 5.0), (0.05, 6.0)]
-    search = object.__new__(_Search)
-    search._two = True
-    search._population = [
-        Individual(Genome.parse("c4k3"), i, evaluation(a, size=s), two=True)
-        for i, (a, s) in enumerate(points)
-    ]
-    failed = Individual(Genome.parse("c4k3"), 6, evaluation(0.0, "failed", size=0.5), two=True)
-    search._population.append(failed)
-    a, b, c, d, e, f, g = search._worth()
+    population = [Individual(i, evaluation(a, size=s), two=True) for i, (a, s) in enumerate(points)]
+    population.append(Individual(6, evaluation(0.0, "failed", size=0.5), two=True))
+    a, b, c, d, e, f, g = worth(tuple(population))
     assert a == d > b > e > f > g  # the ends of the first front, its middle, the other fronts
     assert a > c > e
     # By hand: b stands between a and c, c between b and d.
@@ -690,4 +687,4 @@ def test_the_tournament_of_two_objectives_is_by_front_and_then_by_crowding() -> 
 @given(st.integers(0, 2**32))
 def test_staged_searches_give_valid_genomes_only(seed: int) -> None:
     result = run(seed=seed, config=replace(CONFIG, generations=2))
-    assert all(SMALL.allows(Genome.parse(e.genome)) for e in result.history)
+    assert all(SMALL.allows(e.genome) for e in result.history)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import pytest
@@ -106,8 +107,8 @@ def oracle(
 
 
 def in_turn(fitness: Fitness) -> Callable[..., Sequence[Any]]:
-    """The map of one worker."""
-    return Pool(1, fitness).survive
+    """Does jobs in one worker."""
+    return partial(Pool(1, fitness).survive, bounded)
 
 
 @st.composite
@@ -160,7 +161,7 @@ def test_who_is_dropped(
         scores, dropped = fate[i]
         failed = not dropped and scores < rungs + 1
         assert evaluation == Evaluation(
-            genome=str(genome(i)),
+            genome=genome(i),
             fitness=0.0 if failed else candidates[i].scores[scores - 1],
             generation=next(n for n, g in enumerate(generations) if i in g),
             failed=failed,
@@ -292,17 +293,19 @@ def test_a_death_and_an_endless_training_in_workers_are_failures() -> None:
     dead = Genome((PoolBlock("avg"), ConvBlock(8, 3)))
     genomes = [genome(0), dead, genome(1), genome(2), dead]
     with Pool(2, one_that_dies) as pool:
-        found = Evaluator(pool.survive, HalvingConfig()).evaluate(0, genomes)
+        found = Evaluator(partial(pool.survive, bounded), HalvingConfig()).evaluate(0, genomes)
     assert [e.failed for e in found] == [False, True, False, False, True]
     assert [e.fitness for e in found if not e.failed] == [plain(genome(i)) for i in range(3)]
     assert "died" in (found[1].error or "")
     with Pool(2, endless) as pool:
-        found = Evaluator(pool.survive, HalvingConfig(seconds=0.2)).evaluate(0, genomes[2:4])
+        found = Evaluator(partial(pool.survive, bounded), HalvingConfig(seconds=0.2)).evaluate(
+            0, genomes[2:4]
+        )
     assert [e.failed for e in found] == [False, True]
 
 
 def test_results_are_in_the_order_of_the_genomes() -> None:
     numbers = [4, 1, 7, 1, 0]
     found = evaluate(plain, [genome(i) for i in numbers])
-    assert [e.genome for e in found] == [str(genome(i)) for i in numbers]
+    assert [e.genome for e in found] == [genome(i) for i in numbers]
     assert Evaluator(in_turn(plain), HalvingConfig()).evaluate(0, []) == []

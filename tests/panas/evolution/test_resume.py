@@ -30,8 +30,10 @@ from panas.evolution.records import (
     GenerationRecord,
     ZeroCostScore,
 )
+from panas.evolution.toolbox import SearchProblem
 from panas.runtime import store
 from panas.runtime.errors import BadInput
+from panas.runtime.execution import Execution
 from panas.runtime.journal import open_journal, read_journal
 from panas.runtime.pool import Pool
 from panas.training.sgd import OptimizerConfig
@@ -61,15 +63,10 @@ def search(
 ) -> EvolutionResult:
     with open_journal(path, HEADER) as journal:
         return evolve(
-            SPACE,
-            fitness,
+            SearchProblem(SPACE, fitness, size, ZeroCostScore(promise, 1)),
             config=config,
             rng=np.random.default_rng(5),
-            workers=workers,
-            size=size,
-            prior=ZeroCostScore(promise, 1),
-            journal=journal,
-            on_generation=on_generation,
+            execution=Execution(workers=workers, journal=journal, on_progress=on_generation),
         )
 
 
@@ -93,7 +90,7 @@ def test_a_search_stopped_after_any_generation_goes_on(tmp_path: Path, variant: 
         seen: list[GenerationRecord] = []
 
         def stopping(record: GenerationRecord, at: int = stop) -> None:
-            if record["generation"] == at:
+            if record.generation == at:
                 raise error
 
         with pytest.raises(type(error)):
@@ -103,7 +100,7 @@ def test_a_search_stopped_after_any_generation_goes_on(tmp_path: Path, variant: 
         again = search(path, fitness, config, size=size, on_generation=seen.append)
         assert path.read_bytes() == content
         assert again == whole
-        assert [record["generation"] for record in seen] == list(
+        assert [record.generation for record in seen] == list(
             range(stop + 1, config.generations + 1)
         )
 

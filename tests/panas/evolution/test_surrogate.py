@@ -6,9 +6,9 @@ from itertools import product
 
 import numpy as np
 import pytest
+from custom_blocks import OWN
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from own_blocks import OWN
 from scipy.stats import norm, spearmanr
 
 from panas.architecture.genome import Genome

@@ -3,7 +3,7 @@
 import io
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import matplotlib
@@ -16,6 +16,8 @@ from torch import nn
 
 from panas.architecture.cost import cost_table
 from panas.architecture.genome import Genome
+from panas.evolution.halving import Evaluation
+from panas.evolution.records import GenerationRecord
 from panas.plots.network import drawing, short
 from panas.plots.search import history
 from panas.plots.tuning import trials
@@ -23,7 +25,7 @@ from panas.tuning.space import DPSGDSettings
 from panas.tuning.trial import Status, TrialRecord
 
 
-def generation(number: int, best: float, **more: Any) -> dict[str, Any]:
+def generation(number: int, best: float, **more: Any) -> GenerationRecord:
     plain = {
         "generation": number,
         "evaluations": 4,
@@ -35,14 +37,14 @@ def generation(number: int, best: float, **more: Any) -> dict[str, Any]:
         "mean": best / 2,
         "std": 0.1,
         "min": 0.0,
-        "best_genome": "c16k3-max-c32k5",
+        "best_genome": Genome.parse("c16k3-max-c32k5"),
     }
-    return plain | more
+    return GenerationRecord(**plain | more)
 
 
-def candidate(number: int, fitness: float, **more: Any) -> dict[str, Any]:
-    plain = {"generation": number, "fitness": fitness, "failed": False, "dropped": False}
-    return plain | {"genome": "c16k3", "passes": 9, "size": 500.0 + number} | more
+def candidate(number: int, fitness: float, **more: Any) -> Evaluation:
+    sizes = {"failed": False, "passes": 9, "size": 500.0 + number}
+    return Evaluation(Genome.parse("c16k3"), fitness, number, **sizes | more)
 
 
 def trial(
@@ -112,12 +114,12 @@ EVERYONE = [
     candidate(0, 0.0, failed=True),
     candidate(1, 0.6),
 ]
-LONG = "-".join(["c256k5", "max", "c128k3"] * 12)
+LONG = Genome.parse("-".join(["c256k5", "max", "c128k3"] * 12))
 HISTORIES = {
     "two generations": ([generation(0, 0.4), generation(1, 0.6)], EVERYONE),
     "nobody counted passes": (  # but those of the scores that seeded the search
         [generation(g, 0.4 + g / 9, passes=40) for g in range(3)],
-        [e | {"passes": 0} for e in EVERYONE],
+        [replace(e, passes=0) for e in EVERYONE],
     ),
     "one generation": ([generation(0, 0.4)], EVERYONE[:3]),
     "none": ([], []),

@@ -1,4 +1,4 @@
-"""Blocks of a user's own, for the tests: what the protocol allows, and what it must refuse."""
+"""Custom blocks, for the tests: what the protocol allows, and what it must refuse."""
 
 from dataclasses import dataclass
 

@@ -1,0 +1,143 @@
+"""Who becomes a parent and who goes on: tournament, roulette, truncation, NSGA-II.
+
+| selection | here |
+|---|---|
+| of parents | `tournament_parents`: binary, between two different individuals |
+| environmental, paper | `roulette_survivors`: without replacement over parents and offspring; the |
+| | elite replaces the worst if the wheel missed it |
+| environmental, default | `fittest`; with two objectives DEAP's `selNSGA2` |
+
+DEAP's own operators that draw use Python's global `random`; these draw from a numpy generator.
+
+Source: DPFNAS, section III-A2; Deb et al. 2002 (NSGA-II).
+"""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from deap import base, tools
+from jaxtyping import Float
+
+from panas.architecture.genome import Genome
+from panas.evolution.halving import Evaluation
+from panas.evolution.history import History
+
+Values = Float[np.ndarray, " n"]
+
+
+class Accuracy(base.Fitness):
+    """DEAP's fitness, to be maximised."""
+
+    weights = (1.0,)
+
+
+class AccuracyAndSize(base.Fitness):
+    """DEAP's fitness of two objectives: accurate, and small."""
+
+    weights = (1.0, -1.0)
+
+
+class Individual:
+    """A candidate as DEAP compares it.
+
+    Args:
+        index: its place in the history.
+        evaluation: what became of it.
+        two: whether small is an objective too.
+
+    """
+
+    def __init__(self, index: int, evaluation: Evaluation, two: bool) -> None:
+        self.index = index
+        self.evaluation = evaluation
+        # A failure must not be kept for being small.
+        size = math.inf if evaluation.failed else evaluation.size
+        self.fitness: base.Fitness = (
+            AccuracyAndSize((evaluation.fitness, size)) if two else Accuracy((evaluation.fitness,))
+        )
+
+    @property
+    def genome(self) -> Genome:
+        """Its architecture."""
+        return self.evaluation.genome
+
+
+def tournament_parents(
+    population: Sequence[Individual], k: int, rng: np.random.Generator
+) -> list[Individual]:
+    """The winners of `k` binary tournaments."""
+    values = worth(tuple(population))
+    return [population[tournament(values, rng) if len(values) > 1 else 0] for _ in range(k)]
+
+
+def roulette_survivors(
+    pool: Sequence[Individual], k: int, rng: np.random.Generator
+) -> list[Individual]:
+    """`k` of the pool by roulette, the elite among them."""
+    return [pool[i] for i in survivors(accuracies(pool), k, rng)]
+
+
+def fittest(pool: Sequence[Individual], k: int, history: History) -> list[Individual]:
+    """The `k` best: trained to the end first, then by accuracy, then by the score without one."""
+    of = {individual.index: individual for individual in pool}
+    return [of[i] for i in history.ranked((i.index for i in pool), ties=True)[:k]]
+
+
+def tournament(values: Values, rng: np.random.Generator) -> int:
+    """Draw two different individuals and return the index of the better one.
+
+    On a tie either wins with probability 1/2.
+    """
+    i, j = rng.choice(len(values), size=2, replace=False)
+    return int(i if values[i] >= values[j] else j)
+
+
+def roulette(values: Values, size: int, rng: np.random.Generator) -> list[int]:
+    """Draw `size` indices without replacement, each in proportion to its value among those left.
+
+    Once all that is left has value 0, the draw is uniform.
+    """
+    left = list(range(len(values)))
+    chosen: list[int] = []
+    for _ in range(size):
+        weights = values[left]
+        total = weights.sum()
+        k = int(rng.choice(len(left), p=weights / total if total > 0 else None))
+        chosen.append(left.pop(k))
+    return chosen
+
+
+def survivors(values: Values, size: int, rng: np.random.Generator) -> list[int]:
+    """Draw the next population by roulette, and keep the elite.
+
+    If nobody with the highest value was drawn, the best replaces the worst of the drawn.
+    """
+    chosen = roulette(values, size, rng)
+    best = int(np.argmax(values))
+    if values[chosen].max() < values[best]:
+        chosen[int(np.argmin(values[chosen]))] = best
+    return chosen
+
+
+@lru_cache(maxsize=1)  # a generation's tournaments are all of one population
+def worth(population: tuple[Individual, ...]) -> Values:
+    """By what a tournament compares: accuracy, or NSGA-II's front and crowding distance."""
+    if isinstance(population[0].fitness, Accuracy):
+        return accuracies(population)
+    places: dict[int, tuple[int, float]] = {}
+    for front, members in enumerate(tools.sortNondominated(population, len(population))):
+        tools.emo.assignCrowdingDist(members)
+        for individual in members:
+            places[individual.index] = (-front, individual.fitness.crowding_dist)
+    order = sorted(set(places.values()))
+    return np.array([float(order.index(places[i.index])) for i in population])
+
+
+def accuracies(individuals: Sequence[Individual]) -> Values:
+    """Accuracies; one that was dropped is worth less than the least of those trained to the end."""
+    evaluations = [individual.evaluation for individual in individuals]
+    trained = [e.fitness for e in evaluations if e.trained]
+    ceiling = np.nextafter(min(trained), 0.0) if trained else 1.0
+    return np.array([min(e.fitness, ceiling) if e.dropped else e.fitness for e in evaluations])

@@ -1,0 +1,105 @@
+"""DEAP's toolbox of the genetic search: every entry can be replaced.
+
+| entry of the toolbox | called as | by default |
+|---|---|---|
+| `select_parents` | (population, k) -> individuals | binary tournaments |
+| `mate` | (genome, genome) -> (genome, genome) | `operators.crossover`, with p_c |
+| `mutate` | genome -> genome | `operators.mutate`, with p_m |
+| `evaluate` | (generation, genomes) -> evaluations | successive halving: `halving.Evaluator` |
+| `remember` | evaluation | tells `evaluate` of one from before an interruption |
+| `map` | (function, tasks) -> outcomes, in order | worker processes |
+| `select` | (parents and offspring, k) -> individuals | the fittest, a roulette, or NSGA-II |
+
+    def mine(genome: Genome) -> Genome: ...
+    evolve(problem, ..., customise=lambda toolbox: toolbox.register("mutate", mine))
+
+Genomes are immutable, so that `mate` and `mutate` return new ones. Whatever draws takes a numpy
+generator; DEAP's own operators that draw use Python's global `random`, and are not used here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from deap import base, tools
+
+from panas.architecture.blocks import Shape
+from panas.architecture.cost import cost
+from panas.architecture.operators import crossover, mutate
+from panas.architecture.space import SearchSpace
+from panas.evolution.halving import (
+    Evaluator,
+    Fitness,
+    HalvingConfig,
+    Outcome,
+    ResumableFitness,
+    Task,
+    bounded,
+)
+from panas.evolution.history import History
+from panas.evolution.records import EvolutionConfig, GenomeScore, ZeroCostScore
+from panas.evolution.selection import fittest, roulette_survivors, tournament_parents
+from panas.runtime.pool import Pool, WorkerDied
+
+
+@dataclass(frozen=True)
+class SearchProblem:
+    """What is searched for, and where.
+
+    Attributes:
+        space: where to search.
+        fitness: accuracy of a genome, in [0, 1]: a function, or a `ResumableFitness` that can stop
+            at rungs. One that raises, is not finite or takes too long is a failure, counted as 0.
+        size: of a genome's network; if given, small is the second objective.
+        prior: a score that needs no training, for `EvolutionConfig.seeding` and between equals.
+
+    """
+
+    space: SearchSpace
+    fitness: Fitness
+    size: GenomeScore | None = None
+    prior: ZeroCostScore | None = None
+
+
+def standard_toolbox(
+    problem: SearchProblem,
+    config: EvolutionConfig,
+    rng: np.random.Generator,
+    history: History,
+    pool: Pool[Fitness],
+) -> base.Toolbox:
+    """The toolbox as it comes; evaluates in `pool`, whose context is the problem's fitness."""
+    toolbox = base.Toolbox()
+    toolbox.register("select_parents", tournament_parents, rng=rng)
+    toolbox.register("mate", crossover, problem.space, rng=rng)
+    toolbox.register("mutate", mutate, problem.space, rng=rng)
+    rules = HalvingConfig(
+        rungs=config.rungs if isinstance(problem.fitness, ResumableFitness) else (),
+        keep=config.keep,
+        seconds=config.seconds,
+    )
+    work = partial(bounded, problem.fitness)
+    evaluator = Evaluator(lambda tasks: toolbox.map(work, tasks), rules, problem.size)
+    toolbox.register("evaluate", evaluator.evaluate)
+    toolbox.register("remember", evaluator.remember)
+    toolbox.register("map", _in_pool, pool, problem.space.shape)
+    if problem.size is not None:
+        toolbox.register("select", tools.selNSGA2)
+    elif config.survival == "roulette":
+        toolbox.register("select", roulette_survivors, rng=rng)
+    else:
+        toolbox.register("select", fittest, history=history)
+    return toolbox
+
+
+def _in_pool(
+    pool: Pool[Fitness], shape: Shape, work: "partial[Outcome]", tasks: Sequence[Task]
+) -> list[Outcome | WorkerDied]:
+    """Do the tasks in the pool's processes, which have the fitness that `work` is bound to."""
+    return pool.survive(work.func, tasks, load=partial(_load, shape))
+
+
+def _load(shape: Shape, task: Task) -> float:
+    """How long a job trains, by the multiply-accumulates of its blocks."""
+    return float(cost(task[0].genome, shape=shape, width=1, classes=1).macs)
