@@ -22,7 +22,7 @@ from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
 from panas.data.arrays import as_samples, in_unit_range
 from panas.data.samples import Samples
-from panas.evolution.halving import Fitness
+from panas.evolution.fitness import Fitness
 from panas.evolution.network_search import NetworkSearch, SearchResult
 from panas.evolution.records import EvolutionConfig, GenerationRecord
 from panas.evolution.site_search import Size

@@ -35,7 +35,7 @@ from scipy.stats import spearmanr
 
 from panas.architecture.genome import Genome
 from panas.architecture.space import SearchSpace
-from panas.evolution.halving import Outcome, TrainingJob
+from panas.evolution.fitness import Outcome, TrainingJob
 from panas.runtime.errors import BadInput
 
 TABLES = Path(__file__).parents[1] / "tables"

@@ -1,25 +1,72 @@
-"""The fitness of a genome: validation accuracy after a short training without privacy.
+"""The fitness of a genome: any function, or validation accuracy after a short training.
 
-The training is seeded by the genome, so that it comes out the same whenever, wherever and in
-whatever order genomes are trained. It can stop after any epoch and go on later (`advance`).
+`TrainingFitness` trains without privacy, seeded by the genome: the result does not depend on when,
+where and in which order genomes are trained. It can stop after any epoch and go on later.
 
 Privacy: whoever sees the fitness, or what was chosen by it, learns of the samples it reads.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.samples import Samples
-from panas.evolution.halving import Outcome, TrainingJob
 from panas.evolution.zero_cost import score
 from panas.runtime.seeds import stream, torch_generator
 from panas.runtime.store import pack_tensors, unpack_tensors
 from panas.training.evaluate import accuracy
 from panas.training.sgd import OptimizerConfig, Trainer
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """A part of one candidate's training.
+
+    Attributes:
+        genome: the candidate.
+        share: of the full training after which to stop, in (0, 1].
+        state: what an earlier job of the same genome returned; None from the start.
+
+    """
+
+    genome: Genome
+    share: float = 1.0
+    state: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job brought.
+
+    Attributes:
+        fitness: validation accuracy in [0, 1]; not finite for a failure.
+        passes: sample-passes that this job took.
+        state: for the next job of the same genome.
+        error: why it failed.
+
+    """
+
+    fitness: float
+    passes: int = 0
+    state: bytes | None = None
+    error: str | None = None
+
+
+@runtime_checkable
+class ResumableFitness(Protocol):
+    """A fitness that can stop after a share of the training and go on later."""
+
+    def advance(self, job: TrainingJob) -> Outcome:
+        """Do the job: train from `job.state` up to `job.share`, and validate."""
+        ...
+
+
+Fitness = Callable[[Genome], float] | ResumableFitness
 
 
 @dataclass(frozen=True)

@@ -27,59 +27,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from panas.architecture.blocks import BlockType
 from panas.architecture.genome import Genome
+from panas.evolution.fitness import Fitness, Outcome, ResumableFitness, TrainingJob
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.pool import WorkerDied
 from panas.runtime.seeds import one_thread
 
-
-@dataclass(frozen=True)
-class TrainingJob:
-    """A part of one candidate's training.
-
-    Attributes:
-        genome: the candidate.
-        share: of the full training after which to stop, in (0, 1].
-        state: what an earlier job of the same genome returned; None from the start.
-
-    """
-
-    genome: Genome
-    share: float = 1.0
-    state: bytes | None = None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a job brought.
-
-    Attributes:
-        fitness: validation accuracy in [0, 1]; not finite for a failure.
-        passes: sample-passes that this job took.
-        state: for the next job of the same genome.
-        error: why it failed.
-
-    """
-
-    fitness: float
-    passes: int = 0
-    state: bytes | None = None
-    error: str | None = None
-
-
-@runtime_checkable
-class ResumableFitness(Protocol):
-    """A fitness that can stop after a share of the training and go on later."""
-
-    def advance(self, job: TrainingJob) -> Outcome:
-        """Do the job: train from `job.state` up to `job.share`, and validate."""
-        ...
-
-
-Fitness = Callable[[Genome], float] | ResumableFitness
 Task = tuple[TrainingJob, float | None]
 """A job, and the seconds that it may take (None for no limit)."""
 

@@ -16,9 +16,8 @@ from panas.architecture.network import Bottom, NetworkSpec
 from panas.architecture.space import SearchSpace
 from panas.data.samples import Samples, digest
 from panas.data.splits import split
-from panas.evolution.fitness import TrainingFitness
+from panas.evolution.fitness import Fitness, TrainingFitness
 from panas.evolution.genetic import evolve
-from panas.evolution.halving import Fitness
 from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord
 from panas.evolution.site_search import Size, prior_of, size_of
 from panas.evolution.toolbox import SearchProblem

@@ -13,7 +13,8 @@ keeps the most promising.
 | | plus a linear kernel of capacity alone |
 
 Length scale, noise and the linear part's weight come from a small grid, by marginal likelihood:
-with so few points a grid is as good as a gradient, and cannot fail. All in numpy and float64.
+with so few points a grid is as good as a gradient, and cannot fail. (scikit-learn's processes have
+neither kernels on some of the columns nor the variance in closed form: this is shorter.)
 
 Source: White et al. 2021 (BANANAS) for the idea; Rasmussen and Williams 2006, algorithm 2.1.
 """

@@ -28,15 +28,8 @@ from panas.architecture.blocks import Shape
 from panas.architecture.cost import cost
 from panas.architecture.operators import crossover, mutate
 from panas.architecture.space import SearchSpace
-from panas.evolution.halving import (
-    Evaluator,
-    Fitness,
-    HalvingConfig,
-    Outcome,
-    ResumableFitness,
-    Task,
-    bounded,
-)
+from panas.evolution.fitness import Fitness, Outcome, ResumableFitness
+from panas.evolution.halving import Evaluator, HalvingConfig, Task, bounded
 from panas.evolution.history import History
 from panas.evolution.records import EvolutionConfig, GenomeScore, ZeroCostScore
 from panas.evolution.selection import fittest, roulette_survivors, tournament_parents

@@ -14,7 +14,7 @@ from dprbft.config.files import build_config, read_toml
 from panas.architecture.genome import Genome
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
-from panas.evolution.halving import ResumableFitness, TrainingJob
+from panas.evolution.fitness import ResumableFitness, TrainingJob
 from panas.runtime.seeds import stream
 
 SPACE = SearchSpace(

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass, field
 
 from panas.architecture.genome import Genome
-from panas.evolution.halving import Outcome, TrainingJob
+from panas.evolution.fitness import Outcome, TrainingJob
 
 RUNGS = (0.25, 0.5)
 

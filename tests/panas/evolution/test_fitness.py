@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec, Norm
 from panas.data.samples import Samples
-from panas.evolution.fitness import DataFreeFitness, TrainingFitness
-from panas.evolution.halving import ResumableFitness, TrainingJob
+from panas.evolution.fitness import DataFreeFitness, ResumableFitness, TrainingFitness, TrainingJob
 from panas.runtime.store import pack_tensors, unpack_tensors
 from panas.training.sgd import OptimizerConfig, Trainer
 

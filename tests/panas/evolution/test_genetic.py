@@ -23,8 +23,9 @@ from panas.architecture.blocks import ConvBlock
 from panas.architecture.genome import Genome
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
+from panas.evolution.fitness import Outcome, TrainingJob
 from panas.evolution.genetic import evolve
-from panas.evolution.halving import Evaluation, Outcome, TrainingJob
+from panas.evolution.halving import Evaluation
 from panas.evolution.records import (
     EvolutionConfig,
     EvolutionResult,

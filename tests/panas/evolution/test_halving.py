@@ -18,15 +18,8 @@ from toy_fitness import one_that_dies, plain
 
 from panas.architecture.blocks import ConvBlock, PoolBlock
 from panas.architecture.genome import Genome
-from panas.evolution.halving import (
-    Evaluation,
-    Evaluator,
-    Fitness,
-    HalvingConfig,
-    Outcome,
-    TrainingJob,
-    bounded,
-)
+from panas.evolution.fitness import Fitness, Outcome, TrainingJob
+from panas.evolution.halving import Evaluation, Evaluator, HalvingConfig, bounded
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.pool import Pool
 

@@ -21,9 +21,8 @@ from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
 from panas.data.samples import Samples
-from panas.evolution.fitness import TrainingFitness
+from panas.evolution.fitness import Fitness, TrainingFitness
 from panas.evolution.genetic import evolve
-from panas.evolution.halving import Fitness
 from panas.evolution.records import (
     EvolutionConfig,
     EvolutionResult,

@@ -12,8 +12,9 @@ from toy_fitness import RUNGS, Curves, plain
 from panas.architecture.genome import Genome
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
+from panas.evolution.fitness import Outcome
 from panas.evolution.genetic import evolve
-from panas.evolution.halving import Evaluation, Outcome, Task
+from panas.evolution.halving import Evaluation, Task
 from panas.evolution.records import EvolutionConfig, EvolutionResult
 from panas.evolution.selection import Individual
 from panas.evolution.toolbox import SearchProblem
