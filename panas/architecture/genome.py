@@ -12,31 +12,15 @@ from dataclasses import dataclass
 
 from panas.architecture.blocks import (
     CONV,
-    LARGEST,
     POOLS,
     Block,
     BlockType,
     ConvBlock,
     PoolBlock,
-    PoolKind,
-    Shape,
     by_text,
     check_block,
-    shape_after,
 )
 from panas.runtime.errors import BadInput
-
-__all__ = [
-    "LARGEST",
-    "Block",
-    "BlockType",
-    "ConvBlock",
-    "Genome",
-    "PoolBlock",
-    "PoolKind",
-    "Shape",
-    "shape_after",
-]
 
 
 @dataclass(frozen=True)
