@@ -1,0 +1,271 @@
+"""Operators: offspring are valid by construction, fair, and pure functions of the rng.
+
+Every property is tried on spaces with custom blocks, and with limits, too.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from custom_blocks import OWN
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from random_spaces import (
+    MUTATIONS,
+    SIZES,
+    check_by_hand,
+    costs,
+    patient,
+    pools_of,
+    seeds,
+    spaces,
+    table,
+)
+from scipy.stats import chisquare
+
+from panas.architecture.blocks import Block, ConvBlock, PoolBlock
+from panas.architecture.genome import Genome
+from panas.architecture.limits import Limits
+from panas.architecture.operators import (
+    add,
+    alter,
+    crossover,
+    mutate,
+    random_genome,
+    remove,
+)
+from panas.architecture.space import SearchSpace
+from panas.runtime.errors import BadInput
+
+
+@patient
+@given(spaces(), seeds)
+def test_random_genomes_and_mutants_are_valid(space: SearchSpace, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    genome = random_genome(space, rng)
+    for _ in range(5):
+        assert space.allows(genome)
+        space.check(genome)
+        check_by_hand(space, genome)
+        genome = mutate(space, genome, rng)
+
+
+@patient
+@given(spaces(), seeds, st.sampled_from(MUTATIONS))
+def test_each_mutation_does_what_its_name_says(
+    space: SearchSpace, seed: int, mutation: Callable[..., Genome]
+) -> None:
+    rng = np.random.default_rng(seed)
+    genome = random_genome(space, rng)
+    before = genome.blocks
+    try:
+        child = mutation(space, genome, rng)
+    except BadInput:
+        assume(False)
+    assert genome.blocks == before
+    assert space.allows(child)
+    check_by_hand(space, child)
+    assert child != genome
+    after = child.blocks
+    if mutation is add:
+        assert any(after[:i] + after[i + 1 :] == before for i in range(len(after)))
+    elif mutation is remove:
+        assert any(before[:i] + before[i + 1 :] == after for i in range(len(before)))
+    else:
+        assert len(after) == len(before)
+        changed = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+        assert len(changed) == (1 if mutation is alter else 2)
+        if mutation is alter:
+            assert type(after[changed[0]]) is type(before[changed[0]])
+        else:
+            assert Counter(after) == Counter(before)
+
+
+@patient
+@given(spaces(), seeds)
+def test_crossover_is_valid_and_keeps_every_block(space: SearchSpace, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = random_genome(space, rng), random_genome(space, rng)
+    blocks = a.blocks, b.blocks
+    c, d = crossover(space, a, b, rng)
+    assert (a.blocks, b.blocks) == blocks
+    for child in (c, d):
+        assert space.allows(child)
+        check_by_hand(space, child)
+    assert Counter(c.blocks + d.blocks) == Counter(a.blocks + b.blocks)
+    heads, tails = ({g.blocks[:1] for g in (c, d)}, {g.blocks[-1:] for g in (c, d)})
+    assert heads == {a.blocks[:1], b.blocks[:1]}  # cuts are inside
+    assert tails == {a.blocks[-1:], b.blocks[-1:]}
+
+
+def naive_children(space: SearchSpace, genome: Genome, name: str) -> set[Genome]:
+    """Whatever one mutation could make of a genome, if it is valid."""
+    old, n = genome.blocks, len(genome.blocks)
+    menu: tuple[Block, ...] = (*space.convs, *map(PoolBlock, space.pools), *space.blocks)
+    made: dict[str, list[tuple[Block, ...]]] = {
+        "add": [(*old[:i], b, *old[i:]) for i in range(n + 1) for b in menu],
+        "remove": [old[:i] + old[i + 1 :] for i in range(n)],
+        "alter": [
+            (*old[:i], b, *old[i + 1 :]) for i in range(n) for b in menu if type(b) is type(old[i])
+        ],
+        "exchange": [
+            (*old[:i], old[j], *old[i + 1 : j], old[i], *old[j + 1 :])
+            for j in range(n)
+            for i in range(j)
+        ],
+    }
+    genomes = {Genome(b) for b in made[name] if any(not isinstance(x, PoolBlock) for x in b)}
+    return {g for g in genomes if space.allows(g)} - {genome}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+@pytest.mark.parametrize("limited", [False, True])
+def test_each_mutation_reaches_every_valid_outcome_and_no_other(
+    mutation: Callable[..., Genome], limited: bool
+) -> None:
+    plain = SearchSpace(
+        shape=(2, 9, 9), min_blocks=2, max_blocks=5, widths=(4, 8), kernels=(3,), blocks=OWN[:3]
+    )
+    genome = Genome.parse("c4k3-max-se2-c4k3", OWN)
+    most = costs(genome, plain, table(plain))
+    limits = Limits(**SIZES, parameters=int(most["parameters"]) + 40, macs=int(most["macs"]) + 999)
+    space = replace(plain, limits=limits if limited else None)
+    rng = np.random.default_rng(0)
+    expected = naive_children(space, genome, mutation.__name__)
+    assert {mutation(space, genome, rng) for _ in range(12 * len(expected))} == expected
+    if limited:  # they cut something off
+        assert len(expected) < len(naive_children(plain, genome, mutation.__name__))
+
+
+PLAIN = (
+    (SearchSpace(shape=(3, 32, 32)), "fcb363d858a27d0b", "c6f625c4b3c224d8"),
+    (
+        SearchSpace(shape=(1, 8, 8), min_blocks=1, max_blocks=4, widths=(8, 16)),
+        "7e8ab10935f62d39",
+        "ae407c781beafc6a",
+    ),
+    (
+        SearchSpace(shape=(1, 3, 9), min_blocks=2, pools=("max",)),
+        "e9e2cfaa5bf593a8",
+        "9c17b1fd13f90eaf",
+    ),
+    (SearchSpace(shape=(1, 28, 28), pools=()), "e56f9d06dc7ad36f", "dba9a5964f7c4067"),
+)
+
+
+@pytest.mark.parametrize(("space", "zero", "one"), PLAIN)
+def test_without_limits_the_draws_are_those_of_version_0_1(
+    space: SearchSpace, zero: str, one: str
+) -> None:
+    def history(seed: int) -> str:
+        rng, texts = np.random.default_rng(seed), []
+        a, b = random_genome(space, rng), random_genome(space, rng)
+        for _ in range(60):
+            texts += [str(a), str(b)]
+            c, d = crossover(space, a, b, rng)
+            a, b = mutate(space, c, rng), random_genome(space, rng)
+            for mutation in MUTATIONS:
+                try:
+                    texts.append(str(mutation(space, d, rng)))
+                except BadInput:
+                    texts.append("x")
+        return hashlib.sha256(" ".join(texts).encode()).hexdigest()[:16]
+
+    assert (history(0), history(1)) == (zero, one)
+
+
+@patient
+@given(spaces(), seeds)
+def test_variation_is_a_function_of_the_rng(space: SearchSpace, seed: int) -> None:
+    def run() -> tuple[Any, ...]:
+        rng = np.random.default_rng(seed)
+        a, b = random_genome(space, rng), random_genome(space, rng)
+        return a, b, mutate(space, a, rng), crossover(space, a, b, rng)
+
+    assert run() == run()
+
+
+def test_crossover_cuts_each_parent_at_its_own_point() -> None:
+    space = SearchSpace(shape=(1, 8, 8), min_blocks=2, max_blocks=6)
+    a = Genome.parse("c16k3-c16k3-c16k3-c16k3")
+    b = Genome.parse("c32k3-c32k3-c32k3-c32k3")
+    rng = np.random.default_rng(0)
+    cuts: Counter[tuple[int, int]] = Counter()
+    for _ in range(900):
+        c, d = crossover(space, a, b, rng)
+        i, j = c.blocks.count(a.blocks[0]), d.blocks.count(b.blocks[0])
+        assert c.blocks == a.blocks[:i] + b.blocks[j:]
+        cuts[i, j] += 1
+    assert len(cuts) == 9  # all 3 x 3 pairs of inner cuts make children of 2 to 6 blocks
+    assert chisquare(list(cuts.values())).pvalue > 1e-4
+
+
+def test_crossover_without_a_valid_cut_returns_the_parents() -> None:
+    space = SearchSpace(shape=(1, 8, 8), min_blocks=1, max_blocks=1)
+    a, b = Genome.parse("c16k3"), Genome.parse("c32k5")
+    assert crossover(space, a, b, np.random.default_rng(0)) == (a, b)
+
+
+def test_mutate_draws_uniformly_among_the_applicable() -> None:
+    space = SearchSpace(shape=(1, 8, 8), min_blocks=1, max_blocks=4)
+    rng = np.random.default_rng(1)
+
+    def kinds(genome: Genome) -> list[int]:
+        seen: Counter[str] = Counter()
+        for _ in range(500):
+            child = mutate(space, genome, rng).blocks
+            if len(child) != len(genome.blocks):
+                seen["add" if len(child) > len(genome.blocks) else "remove"] += 1
+            else:
+                same = Counter(child) == Counter(genome.blocks)
+                seen["exchange" if same else "alter"] += 1
+        return list(seen.values())
+
+    four = kinds(Genome.parse("c16k3-max-c32k5"))
+    assert len(four) == 4
+    assert chisquare(four).pvalue > 1e-4
+    full = kinds(Genome.parse("c16k3-max-c32k5-c64k3"))
+    assert len(full) == 3
+    assert chisquare(full).pvalue > 1e-4
+    assert len(kinds(Genome.parse("c16k3"))) == 2  # nothing to remove or exchange
+    # The planted bug: adding twice as often as the rest.
+    assert chisquare([200, 100, 100, 100]).pvalue < 1e-4
+
+
+def test_added_blocks_are_uniform_over_the_menu() -> None:
+    space = SearchSpace(shape=(1, 8, 8), min_blocks=1)
+    rng = np.random.default_rng(2)
+    genome = Genome.parse("c16k3")
+    added = Counter(
+        (Counter(add(space, genome, rng).blocks) - Counter(genome.blocks)).popitem()[0]
+        for _ in range(1200)
+    )
+    assert set(added) == set(space.menu(genome.blocks))
+    assert len(added) == 12
+    assert chisquare(list(added.values())).pvalue > 1e-4
+
+
+def test_a_space_of_one_genome_mutates_to_itself() -> None:
+    space = SearchSpace(
+        shape=(1, 3, 3), min_blocks=1, max_blocks=1, widths=(8,), kernels=(3,), pools=()
+    )
+    genome = Genome((ConvBlock(8, 3),))
+    assert mutate(space, genome, np.random.default_rng(0)) == genome
+    for mutation in MUTATIONS:
+        with pytest.raises(BadInput, match="mutate"):
+            mutation(space, genome, np.random.default_rng(0))
+
+
+def test_no_offspring_ever_has_too_many_pools() -> None:
+    space = SearchSpace(shape=(1, 8, 8), min_blocks=1, max_blocks=5, widths=(8,), kernels=(3,))
+    rng = np.random.default_rng(3)
+    a, b = random_genome(space, rng), random_genome(space, rng)
+    most = 0
+    for _ in range(500):
+        a, b = crossover(space, mutate(space, a, rng), mutate(space, b, rng), rng)
+        most = max(most, pools_of(a), pools_of(b))
+    assert most == space.max_pools == 2
