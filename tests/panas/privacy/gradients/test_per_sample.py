@@ -1,25 +1,21 @@
 """Per-sample gradients: what a loop over samples gives, for every layer, and nobody else's."""
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from sample_gradients import Mean, assert_equal, data, genome_network, loop, seeded
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from panas.architecture.blocks import ConvBlock, PoolBlock
 from panas.architecture.genome import Genome
-from panas.architecture.head import build_head
-from panas.architecture.network import build_bottom
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
 from panas.privacy.gradients.layer_rules import Dense, Outer, rule_for
 from panas.privacy.gradients.per_sample import PerSample, functional_gradients
 from panas.privacy.gradients.private import PrivateGradient, cross_entropy
-from panas.runtime.errors import BadInput
 
 QUICK = settings(
     max_examples=25,
@@ -29,52 +25,9 @@ QUICK = settings(
 )
 
 
-def loop(model: nn.Module, x: Tensor, y: Tensor) -> list[Tensor]:
-    """The oracle: plain autograd, one sample at a time."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    rows = []
-    for i in range(len(x)):
-        loss = cross_entropy(model(x[i : i + 1]), y[i : i + 1]).sum()
-        found = torch.autograd.grad(loss, parameters, allow_unused=True)
-        pairs = zip(found, parameters, strict=True)
-        rows.append([torch.zeros_like(p) if g is None else g for g, p in pairs])
-    return [torch.stack(column) for column in zip(*rows, strict=True)]
-
-
-def assert_equal(model: nn.Module, x: Tensor, y: Tensor, *, slow: bool = False) -> PerSample:
-    """Equal to the loop to 1e-5; by the rules, unless `slow` says that `torch.func` has to help."""
-    gradients = PerSample(model, cross_entropy)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        got = [g.values.flatten(1) for g in gradients(x, y)]
-    assert any("by torch.func" in str(w.message) for w in caught) == slow
-    expected = [g.flatten(1) for g in loop(model, x, y)]
-    whole = torch.cat(expected, 1).norm(dim=1)
-    off = torch.cat(got, 1) - torch.cat(expected, 1)
-    assert bool((off.norm(dim=1) <= 1e-5 * whole + 1e-9).all())
-    return gradients
-
-
-def seeded(model: nn.Module) -> nn.Module:
-    g = torch.Generator().manual_seed(0)
-    for p in model.parameters():
-        nn.init.uniform_(p, -0.4, 0.4, generator=g)
-    return model
-
-
-def data(n: int, *shape: int) -> tuple[Tensor, Tensor]:
-    g = torch.Generator().manual_seed(1)
-    return torch.randn(n, *shape, generator=g), torch.randint(3, (n,), generator=g)
-
-
 def ends(*layers: nn.Module) -> nn.Module:
     """Layers, then a mean over what is left of the map, for three classes."""
     return seeded(nn.Sequential(*layers))
-
-
-class Mean(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.flatten(2).mean(2)
 
 
 LAYERS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
@@ -274,12 +227,6 @@ def test_dropout_is_drawn_once() -> None:
         assert torch.allclose(g.values.sum(0), p, atol=1e-6)
 
 
-def genome_network(genome: Genome, shape: tuple[int, int, int], seed: int) -> nn.Module:
-    g = torch.Generator().manual_seed(seed)
-    bottom = build_bottom(genome, shape=shape, width=6, unit=bool(seed % 2), generator=g)
-    return nn.Sequential(bottom, build_head(6, 3, init="random", generator=g)).train()
-
-
 @pytest.mark.parametrize("kernel", [1, 3, 5, 7])
 @pytest.mark.parametrize("widths", [(1, 1), (3, 8), (16, 16)])
 @pytest.mark.parametrize("pool", ["avg", "max", None])
@@ -346,51 +293,6 @@ def test_the_functional_path_agrees() -> None:
         assert torch.allclose(a, b, atol=1e-6)
 
 
-class Centred(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.inner(x - x.mean(0))
-
-
-class Norm(nn.BatchNorm1d):
-    """Not BatchNorm by name, BatchNorm all the same."""
-
-
-@pytest.mark.parametrize("model", [Centred(), nn.Sequential(Norm(4), nn.Linear(4, 3))])
-def test_a_network_that_mixes_samples_is_refused(model: nn.Module) -> None:
-    x, y = data(6, 4)
-    with pytest.raises(BadInput, match="do not mix"):
-        PrivateGradient(seeded(model)).clipped_sum(x, y, 1.0)
-
-
-class Turned(nn.Module):
-    """Its inner layers see the batch backwards, so that a gradient has parts of two samples."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.outer, self.inner = nn.Linear(4, 4), nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.inner(torch.tanh(self.outer(x)).flip(0)).flip(0)
-
-
-def test_a_network_that_turns_its_batch_around_is_refused() -> None:
-    with pytest.raises(BadInput, match="do not mix"):
-        PrivateGradient(seeded(Turned())).clipped_sum(*data(6, 4), 1.0)
-
-
-def test_a_network_of_indices_that_mixes_samples_is_refused() -> None:
-    x, y = torch.randint(0, 5, (6, 1)), data(6, 4)[1]
-    apart = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(4, 3))
-    assert len(PrivateGradient(seeded(apart)).clipped_sum(x, y, 1.0)) == 3
-    mixing = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), Centred())
-    with pytest.raises(BadInput, match="do not mix"):
-        PrivateGradient(seeded(mixing)).clipped_sum(x, y, 1.0)
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_a_weight_that_is_computed_from_other_parameters_has_no_closed_form() -> None:
     layer = nn.utils.weight_norm(nn.Linear(4, 3))
@@ -413,60 +315,6 @@ def test_norms_of_wide_gradients_are_not_underestimated(size: int) -> None:
         assert abs(float(outer.norms()) / exact - 1) < 1e-6
 
 
-class Logarithm(nn.Module):
-    """Takes positive numbers only; of a negative one nothing is left but NaN."""
-
-    def __init__(self, mixes: bool) -> None:
-        super().__init__()
-        self.inner, self.mixes = nn.Linear(4, 3), mixes
-
-    def forward(self, x: Tensor) -> Tensor:
-        z = torch.log(x)
-        return self.inner(z - z.mean(0) if self.mixes else z)
-
-
-def test_a_network_of_positive_numbers_is_tried_on_such() -> None:
-    x, y = data(6, 4)
-    total = PrivateGradient(seeded(Logarithm(False))).clipped_sum(x.abs() + 0.1, y, 1.0)
-    assert all(bool(torch.isfinite(t).all()) for t in total)
-    with pytest.raises(BadInput, match="do not mix"):
-        PrivateGradient(seeded(Logarithm(True))).clipped_sum(x.abs() + 0.1, y, 1.0)
-
-
-def test_a_network_that_cannot_be_tried_is_refused() -> None:
-    model = seeded(nn.Sequential(nn.Linear(4, 3)))
-    with torch.no_grad():
-        model[0].weight[0, 0] = float("nan")
-    with pytest.raises(BadInput, match="not finite"):
-        PrivateGradient(model).clipped_sum(*data(6, 4), 1.0)
-
-
-def test_half_precision_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"model\.float\(\)"):
-        PrivateGradient(nn.Linear(4, 3).bfloat16())
-
-
-class Remembering(nn.Module):
-    """Keeps a running mean of what it sees, which no noise covers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Linear(4, 3)
-        self.register_buffer("seen", torch.zeros(4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.seen += x.detach().mean(0)
-        return self.inner(x)
-
-
-def test_a_buffer_that_follows_the_data_is_refused() -> None:
-    with pytest.raises(BadInput, match="'seen', which follows the data"):
-        PrivateGradient(Remembering()).clipped_sum(*data(6, 4), 1.0)
-    running = nn.Sequential(nn.InstanceNorm1d(2, track_running_stats=True), nn.Conv1d(2, 3, 1))
-    with pytest.raises(BadInput, match=r"do not mix|follows the data"):
-        PrivateGradient(nn.Sequential(*running, Mean())).clipped_sum(*data(6, 2, 5), 1.0)
-
-
 def test_no_gradient_exceeds_the_clip() -> None:
     model = genome_network(Genome.parse("c16k5-c24k3"), (3, 9, 7), 1)
     x, y = data(40, 3, 9, 7)
@@ -482,31 +330,3 @@ def test_subclasses_are_not_trusted_to_compute_the_same() -> None:
 
     assert rule_for(Doubled(3, 3)) is None
     assert_equal(seeded(Doubled(4, 3)), *data(4, 4))
-
-
-def test_opacus_takes_our_gradients() -> None:
-    from opacus import GradSampleModule
-
-    from panas.privacy.gradients.opacus import register
-
-    model = genome_network(Genome.parse("c8k3-max-c4k5"), (3, 9, 7), 1)
-    x, y = data(5, 3, 9, 7)
-    expected = loop(model, x, y)
-    before = dict(GradSampleModule.GRAD_SAMPLERS)
-    try:
-        register()
-        register()
-        sampler = GradSampleModule.GRAD_SAMPLERS[nn.Conv2d]
-        assert sampler is not before[nn.Conv2d]
-        wrapped = GradSampleModule(model, loss_reduction="sum")
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Full backward hook is firing")
-            cross_entropy(wrapped(x), y).sum().backward()
-        for p, g in zip(model.parameters(), expected, strict=True):
-            assert torch.allclose(p.grad_sample, g, atol=1e-6)
-        reflecting = nn.Conv2d(3, 3, 3, padding=1, padding_mode="reflect")
-        assert rule_for(reflecting) is None  # left to Opacus's own sampler
-        found = sampler(reflecting, [torch.rand(2, 3, 5, 5)], torch.rand(2, 3, 5, 5))
-        assert found[reflecting.weight].shape == (2, 3, 3, 3, 3)
-    finally:
-        GradSampleModule.GRAD_SAMPLERS.update(before)
