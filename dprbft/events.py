@@ -7,6 +7,22 @@ Accuracies in events are the simulator's view.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dprbft.records import SearchRecord, TuningRecord
+
+
+@dataclass(frozen=True)
+class ClientSearched:
+    """A client's architecture is found."""
+
+    record: SearchRecord
+
+
+@dataclass(frozen=True)
+class ClientTuned:
+    """A client's DP-SGD settings are found."""
+
+    record: TuningRecord
+
 
 @dataclass(frozen=True)
 class ClientStarted:
@@ -33,5 +49,5 @@ class RoundEnded:
     accuracy: float
 
 
-Event = ClientStarted | ClientTrained | RoundEnded
+Event = ClientSearched | ClientTuned | ClientStarted | ClientTrained | RoundEnded
 Listener = Callable[[Event], None]

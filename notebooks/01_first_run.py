@@ -30,13 +30,17 @@ import numpy as np
 from attacks.audit.run import audit_run
 from dprbft.config.files import build_config
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import ledger_file, rounds_file, search_file
-from dprbft.run.stages import prepare, search_stage, train_stage, tune_stage
+from dprbft.events import Event
+from dprbft.paths import ledger_file, rounds_file
+from dprbft.records import SearchRecord
+from dprbft.run.directory import OpenRun, prepare
+from dprbft.run.stages import search_stage, train_stage, tune_stage
 from dprbft.run.summary import summarise
 from dprbft.simulation.federation import load_federation
 from panas.privacy.ledger.account import totals
 from panas.privacy.ledger.ledger import Ledger
-from panas.runtime.store import read_json, read_lines
+from panas.runtime.store import read_lines
+from panas_cli.progress import sentence
 
 # %% [markdown]
 # ## The federation
@@ -67,15 +71,22 @@ run = Path(tempfile.mkdtemp()) / "run"
 prepare(run, config, resume=False)
 engine = InProcess(workers=1)
 
-search_stage(run, config, engine, "cpu", print)
+
+def tell(event: Event) -> None:
+    """Print what happens in words."""
+    print(sentence(event))
+
+
+opened = OpenRun(run, config, engine, listener=tell)
+search_stage(opened)
 
 # %%
 figure, axis = plt.subplots(figsize=(7, 2.5))
 for client in federation.clients:
-    book = read_json(search_file(run, client.id))["logbook"]
+    book = SearchRecord.read(run, client.id).result.records
     axis.plot(
-        [g["generation"] for g in book],
-        [g["best"] for g in book],
+        [g.generation for g in book],
+        [g.best for g in book],
         "o-",
         label=f"client {client.id}",
     )
@@ -90,7 +101,7 @@ figure.tight_layout()
 # that the budget cannot pay for is never trained.
 
 # %%
-tune_stage(run, config, engine, "cpu", print)
+tune_stage(opened)
 
 # %% [markdown]
 # ## Train together
@@ -99,7 +110,7 @@ tune_stage(run, config, engine, "cpu", print)
 # shared head, send it back.
 
 # %%
-train_stage(run, config, engine, "cpu", print)
+train_stage(opened)
 
 # %%
 for line in read_lines(rounds_file(run)):

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from panas.architecture.blocks import BlockType
+from panas.architecture.cost import Size
 from panas.architecture.genome import Genome
 from panas.architecture.latency import limited
 from panas.architecture.limits import Constraints
@@ -25,7 +26,6 @@ from panas.data.samples import Samples
 from panas.evolution.fitness import Fitness
 from panas.evolution.network_search import NetworkSearch, SearchResult
 from panas.evolution.records import EvolutionConfig, GenerationRecord
-from panas.evolution.site_search import Size
 from panas.plots.network import drawing
 from panas.plots.search import history
 from panas.plots.tuning import trials

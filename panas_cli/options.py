@@ -13,7 +13,7 @@ import typer
 
 from dprbft.config.files import build_config, read_toml
 from dprbft.config.schema import RunConfig
-from dprbft.run.stages import prepare
+from dprbft.run.directory import prepare
 from panas.data.torchvision_sets import NAMES
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers

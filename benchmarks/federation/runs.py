@@ -8,7 +8,8 @@ from typing import Any
 
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.run.stages import prepare, search_stage, train_stage, tune_stage
+from dprbft.run.directory import OpenRun, prepare
+from dprbft.run.stages import search_stage, train_stage, tune_stage
 from dprbft.run.summary import summarise
 
 
@@ -19,5 +20,5 @@ def finished(config: RunConfig, engine: InProcess) -> Iterator[tuple[Path, dict[
         run = Path(folder) / "run"
         prepare(run, config, resume=False)
         for stage in (search_stage, tune_stage, train_stage):
-            stage(run, config, engine, "cpu", lambda _: None)
+            stage(OpenRun(run, config, engine))
         yield run, summarise(run, config)

@@ -4,8 +4,8 @@
 
 Every mode sees the same clients, public samples and budget. `unaccounted` holds a search split back
 from training; that is part of its price. "search epsilon" is what the ledger holds for the search
-and tuning, the largest of all clients: for `proxy` out of the same budget as training. "first" is
-data-free, of one genome: no search at all.
+and tuning, the largest of all clients: for `public-proxy` out of the same budget as training.
+"first" is data-free, of one genome: no search at all.
 """
 
 import argparse
@@ -18,15 +18,14 @@ from typing import Any
 from benchmarks.runs import finished
 from dprbft.config.files import build_config
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import search_file, tune_file
-from panas.runtime.store import read_json
+from dprbft.records import SearchRecord, TuningRecord
 
 MODES: dict[str, dict[str, Any]] = {
     "first": {
         "privacy": {"search": "data-free"},
         "search": {"population": 1, "generations": 0},
     },
-    "proxy": {"privacy": {"search": "proxy"}},
+    "public-proxy": {"privacy": {"search": "public-proxy"}},
     "data-free": {"privacy": {"search": "data-free"}},
     "unaccounted": {"privacy": {"search": "unaccounted", "allow_unprotected": True}},
 }
@@ -53,8 +52,8 @@ def one(mode: str, seed: int, base: dict[str, Any], engine: InProcess) -> dict[s
     config = build_config(base, MODES[mode], {"seed": seed})
     with finished(config, engine) as (run, summary):
         ids = range(config.federation.clients)
-        found = [read_json(search_file(run, i))["evaluations"] for i in ids]
-        trials = [len(read_json(tune_file(run, i))["trials"]) for i in ids]
+        found = [SearchRecord.read(run, i).result.evaluations for i in ids]
+        trials = [len(TuningRecord.read(run, i).trials) for i in ids]
     clients = summary["clients"]
     return {
         "mode": mode,

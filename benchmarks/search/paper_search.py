@@ -23,7 +23,7 @@ from panas.data.load import DataSettings, load
 from panas.evolution.fitness import TrainingFitness
 from panas.evolution.genetic import evolve
 from panas.evolution.records import EvolutionConfig, GenerationRecord
-from panas.evolution.site_search import prior_of
+from panas.evolution.surrogate import prior_of
 from panas.evolution.toolbox import SearchProblem
 from panas.runtime.execution import Execution
 from panas.runtime.journal import open_journal

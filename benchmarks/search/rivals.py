@@ -26,7 +26,7 @@ from panas.architecture.operators import mutate, random_genome
 from panas.architecture.space import SearchSpace
 from panas.evolution.genetic import evolve
 from panas.evolution.records import EvolutionConfig
-from panas.evolution.site_search import prior_of
+from panas.evolution.surrogate import prior_of
 from panas.evolution.toolbox import SearchProblem
 from panas.runtime.seeds import stream
 

@@ -20,6 +20,7 @@ from panas.evolution.records import EvolutionConfig
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.release.kind import ReleaseKind, kind_named, kind_names
+from panas.search_modes.mode import SearchMode, mode_named
 from panas.training.sgd import SHORT, WARM, OptimizerConfig
 from panas.tuning.space import TuningSpace
 from panas.tuning.trial import TuningConfig
@@ -129,7 +130,7 @@ class Privacy(Section):
     epsilon: Epsilon = 8.0  # inf: train without DP
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5  # below 1/n of every client
     epsilons: tuple[Epsilon, ...] = ()  # one a client, instead of `epsilon`
-    search: Literal["proxy", "data-free", "unaccounted"] = "proxy"
+    search: str = "public-proxy"  # what a search looks at: a mode of panas.search_modes
     release: str = "moments"  # what leaves in a round: a kind of panas.privacy.release, or none
     release_share: Annotated[float, Field(gt=0, lt=1)] = 0.3  # of epsilon, sizes release noise
     histogram_share: Annotated[float, Field(gt=0, lt=1)] = 0.1  # of epsilon, for the histogram
@@ -142,6 +143,17 @@ class Privacy(Section):
         if release not in choices:
             raise ValueError(f"to be one of {', '.join(choices)}")
         return release
+
+    @field_validator("search")
+    @classmethod
+    def _is_a_mode(cls, search: str) -> str:
+        mode_named(search)
+        return search
+
+    @property
+    def mode(self) -> SearchMode:
+        """What a search looks at."""
+        return mode_named(self.search)
 
     @property
     def kind(self) -> ReleaseKind | None:
@@ -200,9 +212,9 @@ class RunConfig(Section):
 def _protected(config: RunConfig) -> str | None:
     p = config.privacy
     bare = p.kind is not None and p.kind.CHARGED_AS is Unprotected
-    if p.allow_unprotected or not (bare or p.search == "unaccounted"):
+    if p.allow_unprotected or (p.mode.protected and not bare):
         return None
-    what = f"release = {p.release}" if bare else "search = unaccounted"
+    what = f"release = {p.release}" if bare else f"search = {p.search}"
     return (
         f"protected search and releases, got privacy.{what}, which has epsilon infinity; "
         "use --preset paper, or set privacy.allow_unprotected=true"
@@ -227,15 +239,15 @@ def _a_budget_each(config: RunConfig) -> str | None:
 
 
 def _searchable(config: RunConfig) -> str | None:
-    mode = config.privacy.search
-    if mode == "proxy" and not config.data.source.has_public:
+    name, mode = config.privacy.search, config.privacy.mode
+    if mode.needs_public and not config.data.source.has_public:
         return (
-            "public data for privacy.search = proxy, got none; give --public-data, or "
+            f"public data for privacy.search = {name}, got none; give --public-data, or "
             "data.public_fraction above 0, or use privacy.search=data-free"
         )
-    if mode == "unaccounted" and not config.data.search_fraction:
+    if mode.least_search and not config.data.search_fraction:
         return (
-            f"a search split for privacy.search = {mode}, got data.search_fraction = 0; "
+            f"a search split for privacy.search = {name}, got data.search_fraction = 0; "
             "raise it, or use privacy.search=data-free"
         )
     return None

@@ -2,16 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import TypeVar
 
+from dprbft.engines.protocol import R, T
 from panas.runtime.pool import Pool
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 class InProcess:
-    """Runs a function over many clients' tasks.
+    """An `Engine` of worker processes.
 
     Args:
         workers: processes, at least 1.
@@ -25,18 +22,10 @@ class InProcess:
     def __init__(self, workers: int = 1, clients: int | None = None) -> None:
         self.workers = min(workers, clients or workers)
         self.inner = workers // max(1, self.workers)
-        self._pool: Pool[None] = Pool(
-            self.workers, None, preload=("dprbft.engines.verbs", "dprbft.site.search")
-        )
+        self._pool: Pool[None] = Pool(self.workers, None, preload=("dprbft.engines.verbs",))
 
     def map(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
-        """Run `work` on every task; yields (position, result) as results come.
-
-        Raises:
-            PanasError: if a worker process dies, or the first error of a task; tasks that have
-                not started are then dropped.
-
-        """
+        """As `Engine.map`."""
         yield from self._pool.map(_without_context, [(work, task) for task in tasks])
 
     def __enter__(self) -> "InProcess":

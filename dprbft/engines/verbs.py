@@ -1,29 +1,66 @@
-"""What an engine runs for one client in training: pure functions of small, serialisable inputs.
+"""What an engine runs for one client: pure functions of small, serialisable inputs.
 
-A task names its client; the worker loads that client's samples itself. What comes back is bytes.
-The engine's processes import this module and nothing above it.
+A task names its client; the worker loads that client's samples itself. What comes back of training
+is bytes. The engine's processes import this module and nothing above it.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
+from dprbft.config.schema import RunConfig
 from dprbft.heads import to_broadcast
 from dprbft.messages import Broadcast
 from dprbft.methods import method_named
 from dprbft.paths import checkpoint_folder
+from dprbft.records import SearchRecord, TuningRecord
+from dprbft.site import search as architecture
+from dprbft.site import tuning
 from dprbft.site.plan import refusal
 from dprbft.site.round import keep_best
-from dprbft.site.site import Client, settings_of
+from dprbft.site.site import Client, build_client
 from dprbft.site.state import State, weights
-from dprbft.site.task import Task
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.warm_start import WarmStart, warm_started
+
+
+@dataclass(frozen=True)
+class Task:
+    """Which client, of which run, where to compute, and with how many processes of its own."""
+
+    config: str
+    run: Path
+    client: int
+    device: str
+    workers: int = 1
+
+    def load(self) -> Client:
+        """The client."""
+        return build_client(_parse(self.config), self.client, self.run, self.device)
+
+
+@lru_cache(maxsize=2)
+def _parse(text: str) -> RunConfig:
+    return RunConfig.model_validate_json(text)
+
+
+def search(task: Task) -> SearchRecord:
+    """A client's architecture."""
+    return architecture.search(task.load(), task.run, task.workers)
+
+
+def tune(task: Task) -> TuningRecord:
+    """A client's DP-SGD settings."""
+    return tuning.tune(task.load(), task.run, task.workers)
 
 
 def start(task: Task) -> bytes:
     """A client's state before round 1: warm-started on public samples, plan calibrated."""
     client = task.load()
-    genome, settings, found = settings_of(task.run, client)
-    begin = WarmStart(genome=genome, spec=client.spec, optimizer=client.warm, device=client.device)
+    found = SearchRecord.read(task.run, client.id)
+    begin = WarmStart(
+        genome=found.genome, spec=client.spec, optimizer=client.warm, device=client.device
+    )
     bottom, head = warm_started(begin, client.public, seed=client.config.seed, client=client.id)
     b, h = weights(bottom), weights(head)
     state = State(
@@ -31,9 +68,9 @@ def start(task: Task) -> bytes:
         head=h,
         kept_bottom=b,
         kept_head=h,
-        genome=genome,
-        settings=settings,
-        histogram=tuple(found["histogram"]) if found["histogram"] else None,
+        genome=found.genome,
+        settings=TuningRecord.read(task.run, client.id).settings,
+        histogram=tuple(found.histogram) if found.histogram else None,
     )
     return keep_best(client, state, bottom, [(0.0, head)], 0).to_bytes()
 

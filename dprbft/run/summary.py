@@ -5,21 +5,23 @@ client would tell them.
 """
 
 import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from dprbft.config.schema import RunConfig
-from dprbft.paths import ledger_file, search_file, summary_file
-from dprbft.run.stages import check_ledger, is_done, seconds
+from dprbft.paths import ledger_file, summary_file
+from dprbft.records import SearchRecord
+from dprbft.run.bookkeeping import check_ledger, is_done, seconds
 from dprbft.server.checkpoint import load_states
 from dprbft.server.records import read_rounds
-from dprbft.simulation.federation import load_federation
+from dprbft.simulation.federation import ClientData, load_federation
 from dprbft.site.state import State
 from panas.privacy.ledger.account import UNIT, totals
 from panas.privacy.ledger.ledger import Ledger
-from panas.runtime.store import read_json, write_json
+from panas.runtime.store import write_json
 
 LIBRARIES = ("panas", "torch", "deap", "botorch", "gpytorch", "opacus", "dp-accounting", "numpy")
 
@@ -32,39 +34,15 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
 
     """
     check_ledger(run)
-    federation = load_federation(config)
     states = load_states(run, config.federation.clients)
     ledger = Ledger(ledger_file(run))
-    spent = {row["client"]: row for row in totals(ledger.accounts())}
     count, seen = ledger.head()
-    clients = []
-    for data, state in zip(federation.clients, states, strict=True):
-        found = read_json(search_file(run, data.id))
-        row = spent[data.id]
-        clients.append(
-            {
-                "id": data.id,
-                "genome": found["genome"],
-                "parameters": found["cost"]["parameters"],
-                "bytes": found["cost"]["bytes"],
-                "macs": found["cost"]["macs"],
-                "samples": {
-                    part: len(getattr(data, part))
-                    for part in ("search", "train", "validation", "test")
-                },
-                "setting": _setting(state),
-                "accuracy": _accuracy(state),
-                "selected_round": state.kept.round,
-                "blend": state.kept.blend,
-                "epsilon": {
-                    k: row[k] for k in ("budget", "spent", "release", "search", "training")
-                },
-                "delta": row["delta"],
-                "relation": row["relation"],
-            }
-        )
+    spent = {row["client"]: row for row in totals(ledger.accounts())}
+    clients = [
+        _client(data, state, spent[data.id], SearchRecord.read(run, data.id))
+        for data, state in zip(load_federation(config).clients, states, strict=True)
+    ]
     rounds = read_rounds(run)
-    selected = [c["accuracy"]["selected"] for c in clients]
     summary = {
         "preset": config.preset,
         "dataset": config.data.source.dataset,
@@ -74,12 +52,7 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
         "finished": is_done(run, "train"),
         "rounds": len(rounds),
         "clients": clients,
-        "accuracy": {
-            "mean": statistics.fmean(selected),
-            "std": statistics.pstdev(selected),
-            "local_last": _mean([c["accuracy"]["local_last"] for c in clients]),
-            "global_last": _mean([c["accuracy"]["global_last"] for c in clients]),
-        },
+        "accuracy": _accuracies([c["accuracy"] for c in clients]),
         "communication": {
             "up_bytes": sum(r.up_bytes for r in rounds),
             "down_bytes": sum(r.down_bytes for r in rounds),
@@ -92,6 +65,27 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
     }
     write_json(summary_file(run), summary)
     return summary
+
+
+def _client(
+    data: ClientData, state: State, spent: Mapping[str, Any], found: SearchRecord
+) -> dict[str, Any]:
+    """The summary of one client."""
+    return {
+        "id": data.id,
+        "genome": str(found.genome),
+        **asdict(found.cost),
+        "samples": {
+            part: len(getattr(data, part)) for part in ("search", "train", "validation", "test")
+        },
+        "setting": _setting(state),
+        "accuracy": _accuracy(state),
+        "selected_round": state.kept.round,
+        "blend": state.kept.blend,
+        "epsilon": {k: spent[k] for k in ("budget", "spent", "release", "search", "training")},
+        "delta": spent["delta"],
+        "relation": spent["relation"],
+    }
 
 
 def _setting(state: State) -> dict[str, Any]:
@@ -109,6 +103,17 @@ def _accuracy(state: State) -> dict[str, float | None]:
         "global_last": state.scores.shared,
         "best": state.scores.best,
         "selected": state.kept.accuracy,
+    }
+
+
+def _accuracies(clients: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Accuracies over all clients."""
+    selected = [c["selected"] for c in clients]
+    return {
+        "mean": statistics.fmean(selected),
+        "std": statistics.pstdev(selected),
+        "local_last": _mean([c["local_last"] for c in clients]),
+        "global_last": _mean([c["global_last"] for c in clients]),
     }
 
 

@@ -16,11 +16,12 @@ from pathlib import Path
 from dprbft.config.participation import participants
 from dprbft.config.schema import RunConfig
 from dprbft.engines import verbs
-from dprbft.engines.inprocess import InProcess
+from dprbft.engines.protocol import Engine
+from dprbft.engines.verbs import Task
 from dprbft.events import ClientStarted, ClientTrained, Listener, RoundEnded
 from dprbft.messages import Broadcast, Release
 from dprbft.methods import method_named
-from dprbft.paths import tune_file
+from dprbft.records import TuningRecord
 from dprbft.server.checkpoint import (
     Checkpoint,
     check_since_round,
@@ -32,10 +33,8 @@ from dprbft.server.models import write_models
 from dprbft.server.records import ClientRound, RoundRecord, write_rounds
 from dprbft.simulation.federation import load_federation
 from dprbft.site.state import State
-from dprbft.site.task import Task
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import stream
-from panas.runtime.store import read_json
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Training:
     """What all rounds of a run share."""
 
     config: RunConfig
-    engine: InProcess
+    engine: Engine
     tasks: Sequence[Task]
     listener: Listener
 
@@ -55,7 +54,7 @@ class Training:
 
 
 def train_federation(
-    run: Path, config: RunConfig, engine: InProcess, device: str, listener: Listener
+    run: Path, config: RunConfig, engine: Engine, device: str, listener: Listener
 ) -> None:
     """Train from the last whole round to the end, then write the models.
 
@@ -93,7 +92,7 @@ def train_federation(
 def _check_tuned(run: Path, clients: int) -> None:
     """Stop before anyone is charged if tuning has found that a budget is too small."""
     for i in range(clients):
-        refused = read_json(tune_file(run, i)).get("refused")
+        refused = TuningRecord.read(run, i).refused
         if refused:
             raise BudgetExhausted(f"client {i}: {refused}")
 

@@ -47,11 +47,6 @@ class Federation:
         return len(self.class_names)
 
 
-def search_parts(config: RunConfig) -> tuple[str, ...]:
-    """Parts of a client's data, besides "train", that its ledger has to know of beforehand."""
-    return ("search",) if config.privacy.search == "unaccounted" else ()
-
-
 def load_federation(config: RunConfig) -> Federation:
     """Load and share out the data set of a configuration; cached for the last configuration.
 
@@ -78,7 +73,7 @@ def _load(text: str) -> Federation:
         minimum=f.min_samples,
     )
     # Where a search looks at no private samples, they all serve training.
-    search = data.search_fraction if config.privacy.search == "unaccounted" else 0.0
+    search = data.search_fraction if config.privacy.mode.least_search else 0.0
     clients = []
     for id, indices in enumerate(shares):
         mine = pool.take(indices)

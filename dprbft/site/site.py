@@ -6,15 +6,13 @@ another machine; its samples are loaded there and never move.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from dprbft.config.participation import rounds_of
 from dprbft.config.schema import RunConfig
-from dprbft.paths import ledger_file, search_file, tune_file
-from dprbft.simulation.federation import ClientData, Federation, load_federation, search_parts
-from panas.architecture.genome import Genome
+from dprbft.paths import ledger_file
+from dprbft.simulation.federation import ClientData, Federation, load_federation
 from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import Event
@@ -22,9 +20,7 @@ from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.kind import is_noised
 from panas.privacy.schedule import TrainingSchedule
-from panas.runtime.store import read_json
 from panas.training.sgd import OptimizerConfig
-from panas.tuning.space import DPSGDSettings
 
 
 @dataclass(frozen=True)
@@ -97,7 +93,7 @@ def build_client(config: RunConfig, id: int, run: Path, device: str) -> Client:
         id,
         budget,
         allow_unprotected=config.privacy.allow_unprotected,
-        subsets=("train", *search_parts(config)),
+        subsets=("train", "search") if config.privacy.mode.least_search else ("train",),
     )
     return Client(
         id,
@@ -109,23 +105,3 @@ def build_client(config: RunConfig, id: int, run: Path, device: str) -> Client:
         ledger,
         torch.device(device),
     )
-
-
-LEAST_NOISE = 1e-6
-"""Stands for a noise multiplier that is left to the plan; it is never used as one."""
-
-
-def settings_of(run: Path, client: Client) -> tuple[Genome, DPSGDSettings, dict[str, Any]]:
-    """What search and tuning left for a client: genome, setting, and the search's record.
-
-    Raises:
-        BadInput: if one of the two stages has not run.
-
-    """
-    found = read_json(search_file(run, client.id))
-    genome = Genome.parse(found["genome"])
-    tuned = read_json(tune_file(run, client.id))
-    setting = tuned["setting"]
-    # Without tuning the noise is the least that the budget needs, which the plan will find.
-    noise = setting["noise_multiplier"] or LEAST_NOISE
-    return genome, DPSGDSettings(**(setting | {"noise_multiplier": noise})), found

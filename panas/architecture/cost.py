@@ -14,15 +14,19 @@ Norms, activations and pools are not counted as multiply-accumulates, as is the 
 A custom block is built on torch's meta device, which computes nothing, and counted there.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal, get_args
 
 import torch
 
 from panas.architecture.blocks import Block, BlockType, ConvBlock, PoolBlock, Shape, shape_after
 from panas.architecture.genome import Genome
-from panas.architecture.network import Norm
+from panas.architecture.network import NetworkSpec, Norm
 from panas.runtime.errors import BadInput
+
+Size = Literal["parameters", "macs", "bytes"]
 
 FLOAT32 = 4
 COUNTER = 8
@@ -100,6 +104,26 @@ def cost_table(
         part = linear_cost(inputs, outputs)
         rows.append(LayerCost(name, (outputs,), part.parameters, part.macs, part.bytes))
     return rows
+
+
+def size_of(spec: NetworkSpec, size: Size | None) -> Callable[[Genome], float] | None:
+    """How large a genome's network is, as a second objective of a search; None for none.
+
+    Raises:
+        BadInput: if there is no such size.
+
+    """
+    if size is None:
+        return None
+    if size not in get_args(Size):
+        raise BadInput(f"expected size as one of {', '.join(get_args(Size))}, got {size!r}")
+
+    def measure(genome: Genome) -> float:
+        b = spec
+        price = cost(genome, shape=b.shape, width=b.width, classes=b.classes, norm=b.norm)
+        return float(getattr(price, size))
+
+    return measure
 
 
 def linear_cost(inputs: int, outputs: int) -> Cost:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from panas.architecture.cost import Cost, cost
+from panas.architecture.cost import Cost, Size, cost, size_of
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
@@ -19,7 +19,7 @@ from panas.data.splits import split
 from panas.evolution.fitness import Fitness, TrainingFitness
 from panas.evolution.genetic import evolve
 from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord
-from panas.evolution.site_search import Size, prior_of, size_of
+from panas.evolution.surrogate import prior_of
 from panas.evolution.toolbox import SearchProblem
 from panas.runtime.execution import Execution
 from panas.runtime.seeds import one_thread, stream

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from deap import tools
@@ -80,6 +80,11 @@ class EvolutionConfig:
     def children(self) -> int:
         """Children trained in a generation."""
         return self.population if self.offspring is None else self.offspring
+
+    def random(self) -> "EvolutionConfig":
+        """A random search in its place: as many genomes as it evaluates at most, none bred."""
+        everyone = self.first + self.generations * self.children
+        return replace(self, population=everyone, initial=None, generations=0, rungs=(), seeding=1)
 
     @classmethod
     def paper(

@@ -29,6 +29,7 @@ from scipy.stats import norm
 from panas.architecture.blocks import ConvBlock, PoolBlock, Shape, shape_after
 from panas.architecture.cost import block_cost
 from panas.architecture.genome import Genome
+from panas.evolution.records import ZeroCostScore
 
 Features = Float[np.ndarray, "n f"]
 Values = Float[np.ndarray, " n"]
@@ -47,6 +48,11 @@ def capacity(genome: Genome, shape: Shape) -> float:
     three and their weights were chosen there.
     """
     return float(features(genome, shape)[-1])
+
+
+def prior_of(shape: Shape) -> ZeroCostScore:
+    """Capacity as the score that seeds a search and decides between equals: it trains nothing."""
+    return ZeroCostScore(lambda genome: capacity(genome, shape))
 
 
 def features(genome: Genome, shape: Shape) -> Float[np.ndarray, " f"]:

@@ -12,7 +12,7 @@ import typer
 
 from attacks.audit.run import audit_run
 from dprbft.config.files import load_config
-from dprbft.run.stages import timed
+from dprbft.run.bookkeeping import timed
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
 from panas_cli.audit_output import show_audit

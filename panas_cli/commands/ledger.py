@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dprbft.paths import ledger_file
-from dprbft.run.stages import check_ledger
+from dprbft.run.bookkeeping import check_ledger
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import (
     ADD_OR_REMOVE,

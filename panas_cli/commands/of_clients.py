@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dprbft.engines.inprocess import InProcess
+from dprbft.run.directory import OpenRun
 from panas_cli.options import Job, Request, start
 from panas_cli.printing import print_text
 from panas_cli.progress import Display
@@ -28,7 +29,7 @@ class Stage:
     job: Job
     clients: list[int]
     display: Display
-    engine: InProcess
+    run: OpenRun
 
 
 @contextmanager
@@ -46,7 +47,8 @@ def of_clients(
     ids = clients or [0]
     job = start(request, shared=True, after=after, clients=ids)
     with Display() as display, InProcess(job.workers, len(ids)) as engine:
-        yield Stage(job, ids, display, engine)
+        run = OpenRun(job.run, job.config, engine, job.device, display.event)
+        yield Stage(job, ids, display, run)
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:

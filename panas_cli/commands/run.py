@@ -2,14 +2,13 @@
 
 from attacks.audit.run import audit_run
 from dprbft.engines.inprocess import InProcess
+from dprbft.run.bookkeeping import is_done, timed
+from dprbft.run.directory import OpenRun, hold
 from dprbft.run.stages import (
-    hold,
-    is_done,
+    event_counts,
     last_generation,
-    reports,
     search_prices,
     search_stage,
-    timed,
     train_stage,
     tune_stage,
 )
@@ -18,7 +17,7 @@ from panas.runtime.errors import BudgetExhausted
 from panas_cli.commands.audit import steps
 from panas_cli.options import Job, Request, start, with_common
 from panas_cli.output import show
-from panas_cli.progress import Display
+from panas_cli.progress import Display, price_lines
 
 
 @with_common
@@ -38,22 +37,22 @@ def run(request: Request) -> None:
 
 def _stages(job: Job) -> None:
     config, clients = job.config, job.config.federation.clients
-    totals = reports(config, clients)
+    totals = event_counts(config, clients)
     with Display() as display:
         display.say(f"run directory: {job.run}")
-        for line in search_prices(job.run, config):
+        for line in price_lines(search_prices(job.run, config), config):
             display.say(line)
         with InProcess(job.workers, clients) as engine:
-            where = (job.run, config, engine, job.device, display.report)
+            run = OpenRun(job.run, config, engine, job.device, display.event)
             if not is_done(job.run, "search"):
                 display.stage("search", totals["search"])
-                search_stage(*where, progress=display.generations(last_generation(config)))
+                search_stage(run, progress=display.generations(last_generation(config)))
             if not is_done(job.run, "tune"):
                 display.stage("tune", totals["tune"])
-                tune_stage(*where, progress=display.trials(config.tuning.config.trials))
+                tune_stage(run, progress=display.trials(config.tuning.config.trials))
             if not is_done(job.run, "train"):
                 display.stage("train", totals["train"])
-                train_stage(*where[:-1], display.event)
+                train_stage(run)
         summarise(job.run, config)
         if not is_done(job.run, "audit"):
             display.stage("audit", steps(clients, job.workers))

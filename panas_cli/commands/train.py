@@ -2,7 +2,8 @@
 
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import checkpoint_folder
-from dprbft.run.stages import hold, reports, train_stage
+from dprbft.run.directory import OpenRun, hold
+from dprbft.run.stages import event_counts, train_stage
 from dprbft.run.summary import summarise
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas_cli.options import Request, start, with_common
@@ -23,8 +24,8 @@ def train(request: Request) -> None:
             Display() as display,
             InProcess(job.workers, clients) as engine,
         ):
-            display.stage("train", reports(job.config, 0)["train"])
-            train_stage(job.run, job.config, engine, job.device, display.event)
+            display.stage("train", event_counts(job.config, 0)["train"])
+            train_stage(OpenRun(job.run, job.config, engine, job.device, display.event))
     except BudgetExhausted:
         show(job.run, summarise(job.run, job.config), job.json)
         raise

@@ -1,8 +1,8 @@
 """`panas tune`: the DP-SGD settings of one client, or of several."""
 
 from dprbft.paths import tune_file
+from dprbft.records import TuningRecord
 from dprbft.run.stages import tune_stage
-from panas.runtime.store import read_json
 from panas_cli.commands.of_clients import Clients, of_clients, print_files
 from panas_cli.options import Request, with_common
 from panas_cli.printing import print_json, print_text
@@ -14,25 +14,17 @@ def tune(request: Request, client: Clients = None) -> None:
     with of_clients(request, client, after="search") as stage:
         job, ids, display = stage.job, stage.clients, stage.display
         display.stage("tune", len(ids))
-        tune_stage(
-            job.run,
-            job.config,
-            stage.engine,
-            job.device,
-            display.report,
-            ids,
-            progress=display.trials(job.config.tuning.config.trials),
-        )
-    found = [read_json(tune_file(job.run, i)) for i in ids]
+        tune_stage(stage.run, ids, display.trials(job.config.tuning.config.trials))
+    found = [TuningRecord.read(job.run, i) for i in ids]
     if job.json:
-        print_json({"run": str(job.run), "clients": found})
+        print_json({"run": str(job.run), "clients": [f.to_json() for f in found]})
         return
     for i, f in zip(ids, found, strict=True):
-        s = f["setting"]
-        epochs = f", epochs {s['epochs']}" if s.get("epochs") else ""
+        s = f.settings
+        epochs = f", epochs {s.epochs}" if s.epochs else ""
         print_text(
-            f"client {i}: learning rate {s['learning_rate']:.4g}, noise multiplier "
-            f"{_noise(s['noise_multiplier'])}, clip {s['clip']:.4g}, batch {s['batch_size']}"
+            f"client {i}: learning rate {s.learning_rate:.4g}, noise multiplier "
+            f"{_noise(f.noise_multiplier)}, clip {s.clip:.4g}, batch {s.batch_size}"
             f"{epochs}"
         )
         print_files(tune_file(job.run, i).parent)

@@ -9,7 +9,8 @@ import pytest
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.run.stages import prepare, search_stage, train_stage, tune_stage
+from dprbft.run.directory import OpenRun, prepare
+from dprbft.run.stages import search_stage, train_stage, tune_stage
 
 TINY: dict[str, Any] = {
     "data": {"limit": 200},
@@ -41,17 +42,13 @@ def tiny_config(**changes: Any) -> RunConfig:
     return build_config(TINY, nested)
 
 
-def quiet(text: str) -> None:
-    """Nobody listens to the progress."""
-
-
 def carry_out(run: Path, config: RunConfig, *, workers: int = 1, stages: str = "stt") -> None:
     """Search, tune and train, as `panas run` does."""
     prepare(run, config, resume=(run / "config.toml").exists())
     todo = (search_stage, tune_stage, train_stage)[: len(stages)]
     with InProcess(workers) as engine:
         for stage in todo:
-            stage(run, config, engine, "cpu", quiet)
+            stage(OpenRun(run, config, engine))
 
 
 @pytest.fixture

@@ -253,12 +253,12 @@ def test_options_go_over_the_file_and_set_over_options(
 def test_stages_one_by_one_find_what_a_run_finds(
     run: Path, cli: Callable, tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from dprbft.site import search as search_work
     from panas.privacy.noise import ReproducibleNoise
     from panas.runtime.seeds import stream
+    from panas.search_modes import public_proxy
 
     monkeypatch.setattr(
-        search_work, "SystemNoise", lambda: ReproducibleNoise(stream(0, "histogram"))
+        public_proxy, "SystemNoise", lambda: ReproducibleNoise(stream(0, "histogram"))
     )
     both = ["--client", "0", "--client", "1"]
     one, whole = tmp_path / "one", tmp_path / "whole"

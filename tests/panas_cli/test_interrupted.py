@@ -46,8 +46,8 @@ main()
 
 DEATHS = {
     # The histogram of client 1 is charged, its architecture is not found.
-    "search": ("dprbft.site.search", "search_architecture", 2, "before"),
-    "tune": ("dprbft.site.search", "_tune", 1, "after"),
+    "search": ("panas.search_modes.public_proxy", "search_by_training", 2, "before"),
+    "tune": ("dprbft.site.tuning", "_tune", 1, "after"),
     # DP-SGD is charged, and not a step of it taken.
     "train, after the charge": ("dprbft.site.round", "fit_private", 2, "before"),
     # All of round 2 is charged and computed; its checkpoint is half written.
@@ -201,8 +201,8 @@ def test_noise_grows_after_a_death_between_release_and_checkpoint(
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        ("dprbft.site.search", "search_architecture"),
-        pytest.param("dprbft.site.search", "_tune", marks=pytest.mark.slow),
+        ("panas.search_modes.public_proxy", "search_by_training"),
+        pytest.param("dprbft.site.tuning", "_tune", marks=pytest.mark.slow),
         ("dprbft.site.round", "fit_private"),
         pytest.param("attacks.audit.run", "audit_client", marks=pytest.mark.slow),
     ],

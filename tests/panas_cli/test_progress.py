@@ -1,6 +1,7 @@
 """The live display: what it says of a search and of a tuning, on a terminal and in a log file."""
 
 import io
+import math
 import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -8,7 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from panas_cli.progress import Display, about
+from dprbft.config.files import build_config
+from panas.search_modes.mode import SearchPrice
+from panas_cli.progress import Display, about, price_lines
 
 
 class Clock:
@@ -263,3 +266,27 @@ def test_several_threads_may_report(clock: Clock):
 )
 def test_durations_in_words(seconds: float, text: str):
     assert about(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("price", "mode", "says"),
+    [
+        (SearchPrice(0.0, "noise"), "data-free", "epsilon 0 (data-free search: genomes are scored"),
+        (SearchPrice(math.inf, "unbounded"), "public-proxy", "epsilon infinity (public-proxy"),
+        (SearchPrice(0.8, "histogram"), "public-proxy", "epsilon 0.80 of 8, for one noised label"),
+        (SearchPrice(0.8, "histogram kept"), "public-proxy", "a noised label histogram, paid al"),
+        (SearchPrice(0.0, "no histogram"), "public-proxy", "no histogram: all classes alike"),
+        (SearchPrice(0.5, "by lot"), "public-proxy", "epsilon 0.50 of 8 (public-proxy search: by "),
+    ],
+)
+def test_one_line_says_the_price_unless_clients_differ(price: SearchPrice, mode: str, says: str):
+    config = build_config({"privacy": {"search": mode}, "federation": {"clients": 2}})
+    (line,) = price_lines({0: price, 1: price}, config)
+    assert line.startswith("search price: ")
+    assert says in line
+    other = SearchPrice(price.epsilon + 1, "histogram")
+    assert [x[:22] for x in price_lines({0: price, 1: other}, config)] == [
+        "search price, client 0",
+        "search price, client 1",
+    ]
+    assert price_lines({}, config) == []

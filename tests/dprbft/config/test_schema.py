@@ -25,7 +25,7 @@ def test_every_preset_is_valid_and_survives_its_file(preset: str, tmp_path: Path
 def test_sound_presets_protect_what_leaves_and_paper_says_that_it_does_not():
     for preset in ("sound", "demo"):
         p = build_config({"preset": preset}).privacy
-        assert (p.search, p.allow_unprotected) == ("proxy", False)
+        assert (p.search, p.allow_unprotected) == ("public-proxy", False)
         assert p.release != "raw_rows"
         assert math.isfinite(p.epsilon)
     p = build_config({"preset": "paper"}).privacy

@@ -13,7 +13,8 @@ import pytest
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import search_file, tune_file
-from dprbft.run.stages import prepare, search_stage, tune_stage
+from dprbft.run.directory import OpenRun, prepare
+from dprbft.run.stages import search_stage, tune_stage
 from panas.runtime.errors import BudgetExhausted, PanasError
 from panas.runtime.store import read_json
 
@@ -82,8 +83,8 @@ def test_workers_find_the_same_as_one_process(
         run = tmp_path / str(workers)
         prepare(run, config, resume=False)
         with InProcess(workers) as engine:
-            search_stage(run, config, engine, "cpu", lambda _: None)
-            tune_stage(run, config, engine, "cpu", lambda _: None)
+            search_stage(OpenRun(run, config, engine))
+            tune_stage(OpenRun(run, config, engine))
         found[workers] = [
             (read_json(search_file(run, i))["genome"], read_json(tune_file(run, i))["setting"])
             for i in range(2)

@@ -11,7 +11,8 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.events import ClientTrained, Event, RoundEnded
 from dprbft.paths import rounds_file
-from dprbft.run.stages import prepare, train_stage
+from dprbft.run.directory import OpenRun, prepare
+from dprbft.run.stages import train_stage
 from dprbft.run.summary import summarise
 from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.ledger import Ledger
@@ -151,7 +152,7 @@ def test_a_ledger_exchanged_while_it_trains_is_missed(
     keep(old)
 
     with pytest.raises(BadInput, match="put the right"), InProcess(1) as engine:
-        train_stage(run, config, engine, "cpu", listen)
+        train_stage(OpenRun(run, config, engine, listener=listen))
     assert read_json(run / "checkpoint" / "latest.json")["round"] == 1
     put_back_old_copies(run, right)
     carry(run, config)

@@ -13,15 +13,17 @@ import torch
 from dprbft.config.files import build_config, load_config
 from dprbft.config.participation import participants
 from dprbft.config.schema import RunConfig
+from dprbft.engines import verbs
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import search_file, tune_file
-from dprbft.run import stages
-from dprbft.run.stages import is_done, prepare, reports, search_stage, seconds, timed, train_stage
+from dprbft.run import directory
+from dprbft.run.bookkeeping import is_done, seconds, timed
+from dprbft.run.directory import OpenRun, prepare
+from dprbft.run.stages import event_counts, search_stage, train_stage, tune_stage
 from dprbft.run.summary import summarise
 from dprbft.simulation.federation import Federation, load_federation
-from dprbft.site import search as search_work
+from dprbft.site import search as architecture
 from dprbft.site import site as clients
-from dprbft.site.task import Task
 from panas.architecture.genome import Genome
 from panas.data.samples import Samples
 from panas.privacy.ledger.ledger import Ledger
@@ -29,6 +31,7 @@ from panas.privacy.noise import ReproducibleNoise
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.seeds import stream
 from panas.runtime.store import read_json
+from panas.search_modes import public_proxy
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -67,21 +70,21 @@ def test_commands_that_begin_at_once_share_a_directory_on_the_same_settings_only
     monkeypatch: pytest.MonkeyPatch,
 ):
     together = threading.Barrier(len(seeds))
-    load = stages.load_federation
+    load = directory.load_federation
 
     def wait_for_the_others(config: RunConfig) -> Federation:
         together.wait(60)  # nobody has written anything yet
         return load(config)
 
     saved: list[RunConfig] = []
-    save = stages.save_config
+    save = directory.save_config
 
     def keep(run: Path, config: RunConfig) -> None:
         saved.append(config)
         save(run, config)
 
-    monkeypatch.setattr(stages, "load_federation", wait_for_the_others)
-    monkeypatch.setattr(stages, "save_config", keep)
+    monkeypatch.setattr(directory, "load_federation", wait_for_the_others)
+    monkeypatch.setattr(directory, "save_config", keep)
     run = tmp_path / "r"
 
     def begin(seed: int) -> bool:
@@ -162,17 +165,18 @@ def test_one_clients_search_does_not_finish_the_stage(
     config, said = tiny(), []
     prepare(tmp_path, config, resume=False)
     with InProcess(1) as engine:
-        search_stage(tmp_path, config, engine, "cpu", said.append, [1])
+        run = OpenRun(tmp_path, config, engine, listener=said.append)
+        search_stage(run, [1])
         assert not is_done(tmp_path, "search")
         assert not search_file(tmp_path, 0).exists()
         with pytest.raises(BadInput, match=r"client-000.best\.json"):
-            stages.tune_stage(tmp_path, config, engine, "cpu", said.append)
+            tune_stage(run)
         first = search_file(tmp_path, 1).read_bytes()
-        search_stage(tmp_path, config, engine, "cpu", said.append)
+        search_stage(run)
         assert is_done(tmp_path, "search")
         assert search_file(tmp_path, 1).read_bytes() == first
         with pytest.raises(BadInput, match="client of 0 to 1"):
-            search_stage(tmp_path, config, engine, "cpu", said.append, [2])
+            search_stage(run, [2])
     assert len(said) == 2
 
 
@@ -182,15 +186,15 @@ def test_every_stage_makes_the_reports_that_it_announces(
 ):
     config = tiny(federation__clients=3, federation__rounds=2, federation__participation=0.7)
     prepare(tmp_path, config, resume=False)
-    announced = reports(config, 3)
+    announced = event_counts(config, 3)
     with InProcess(1) as engine:
         for name, stage in (
             ("search", search_stage),
-            ("tune", stages.tune_stage),
+            ("tune", tune_stage),
             ("train", train_stage),
         ):
             said: list[object] = []
-            stage(tmp_path, config, engine, "cpu", said.append)
+            stage(OpenRun(tmp_path, config, engine, listener=said.append))
             assert len(said) == announced[name]
 
 
@@ -238,7 +242,7 @@ def test_a_proxy_search_and_tuning_see_no_private_sample_but_the_histogram(
 ):
     config = tiny(tuning__trials=2, tuning__initial=2, search__generations=1)
     # The only noise in search is the histogram's; with it repeated, all must repeat.
-    monkeypatch.setattr(search_work, "SystemNoise", lambda: ReproducibleNoise(stream(0, "test")))
+    monkeypatch.setattr(public_proxy, "SystemNoise", lambda: ReproducibleNoise(stream(0, "test")))
     carry(tmp_path / "open", config, stages="st")
     federation = load_federation(config)
     monkeypatch.setattr(clients, "load_federation", lambda _: blinded(federation, labels=True))
@@ -257,11 +261,11 @@ def test_a_search_on_private_samples_would_be_noticed(
 ):
     """The test above has teeth: the paper's search does change when its samples are blinded."""
     config = tiny(privacy__search="unaccounted", privacy__allow_unprotected=True)
-    open_, blind = (Task(config.model_dump_json(), tmp_path / n, 0, "cpu") for n in "ab")
-    histories = [search_work.search(open_)["history"]]
+    open_, blind = (verbs.Task(config.model_dump_json(), tmp_path / n, 0, "cpu") for n in "ab")
+    histories = [verbs.search(open_).result.history]
     hidden = blinded(load_federation(config), labels=False, nan=False)
     monkeypatch.setattr(clients, "load_federation", lambda _: hidden)
-    histories.append(search_work.search(blind)["history"])
+    histories.append(verbs.search(blind).result.history)
     assert histories[0] != histories[1]
 
 
@@ -271,8 +275,8 @@ def test_the_histogram_draws_its_noise_from_the_system(
     config = tiny()
     found = []
     for name in ("a", "b"):
-        task = Task(config.model_dump_json(), tmp_path / name, 0, "cpu")
-        found.append(search_work.search(task)["histogram"])
+        task = verbs.Task(config.model_dump_json(), tmp_path / name, 0, "cpu")
+        found.append(verbs.search(task).histogram)
     assert found[0] != found[1]
     exact = load_federation(config).clients[0].train.histogram().numpy()
     assert np.abs(np.array(found[0]) - exact).max() < 60
@@ -281,12 +285,12 @@ def test_the_histogram_draws_its_noise_from_the_system(
 def test_searches_that_died_may_use_up_the_histogram_but_not_the_run(
     tiny: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    task = Task(tiny(privacy__histogram_share=0.9).model_dump_json(), tmp_path, 0, "cpu")
+    task = verbs.Task(tiny(privacy__histogram_share=0.9).model_dump_json(), tmp_path, 0, "cpu")
     with monkeypatch.context() as m:
-        m.setattr(search_work, "write_json", lambda *a, **k: 1 / 0)  # before it is kept
+        m.setattr(architecture, "write_json", lambda *a, **k: 1 / 0)  # before it is kept
         with pytest.raises(ZeroDivisionError):
-            search_work.search(task)
-    assert search_work.search(task)["histogram"] == [1.0] * 10
+            verbs.search(task)
+    assert verbs.search(task).histogram == [1.0] * 10
     account = Ledger(tmp_path / "ledger.jsonl").account(0)
     assert len(account.entries) == 1
     assert account.spent() <= 8.0
@@ -322,7 +326,7 @@ def test_no_stage_takes_note_of_another_ledger(tiny: Callable[..., RunConfig], t
     with InProcess(1) as engine:
         for name in ("mine", "other"):
             prepare(tmp_path / name, config, resume=False)
-            search_stage(tmp_path / name, config, engine, "cpu", lambda _: None)
+            search_stage(OpenRun(tmp_path / name, config, engine))
     mine, noted = tmp_path / "mine", read_json(tmp_path / "mine" / "stages.json")
     for name in ("ledger.jsonl", "ledger.head"):
         (mine / name).write_bytes((tmp_path / "other" / name).read_bytes())

@@ -16,7 +16,6 @@ from dprbft.paths import last_model_file, model_file, release_file, rounds_file
 from dprbft.server import checkpoint, rounds
 from dprbft.server.checkpoint import load_states
 from dprbft.simulation.federation import load_federation
-from dprbft.site.task import Task
 from panas.privacy.accounting.events import Event, PostProcessing, SampledGaussian, Unprotected
 from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.ledger import Ledger
@@ -129,7 +128,7 @@ def test_public_rows_and_no_release_leave_the_whole_budget_to_training(
             assert 0.95 * account.budget.epsilon < account.spent() <= account.budget.epsilon
         lines = read_lines(rounds_file(run))
         assert all((r["up_bytes"] == r["down_bytes"] == 0) == (kind == "none") for r in lines)
-        first = work.initial_broadcast(Task(config.model_dump_json(), run, 0, "cpu"))
+        first = work.initial_broadcast(work.Task(config.model_dump_json(), run, 0, "cpu"))
         sent = (run / "checkpoint" / "round-002" / "broadcast.safetensors").read_bytes()
         width, classes = config.network.width, 10
         before, after = (

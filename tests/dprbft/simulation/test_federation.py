@@ -14,6 +14,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.simulation.federation import Federation, load_federation
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
+from panas.search_modes.mode import mode_names
 
 N = 600
 PARTS = ("search", "train", "validation", "test")
@@ -40,7 +41,7 @@ def everything(federation: Federation) -> list[int]:
 
 
 @pytest.mark.parametrize("partition", ["iid", "dirichlet", "classes"])
-@pytest.mark.parametrize("search", ["proxy", "data-free", "unaccounted"])
+@pytest.mark.parametrize("search", mode_names())
 def test_no_sample_is_in_two_places(
     numbered: str, tiny: Callable[..., RunConfig], partition: str, search: str
 ):

@@ -1,7 +1,6 @@
 """What each search looks at and pays: prices that hold, and samples left alone."""
 
 import dataclasses
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,26 +8,30 @@ from typing import Any
 import pytest
 
 from dprbft.config.schema import RunConfig
+from dprbft.engines import verbs
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import search_file, tune_file
-from dprbft.run.stages import prepare, search_prices
-from dprbft.simulation.federation import Federation, load_federation, search_parts
-from dprbft.site import search as search_work
+from dprbft.run.directory import prepare
+from dprbft.run.stages import search_prices
+from dprbft.simulation.federation import Federation, load_federation
 from dprbft.site import site as clients
-from dprbft.site.search_modes import MIN_SEARCH, search_price
+from dprbft.site.search import search_price
 from dprbft.site.site import build_client
-from dprbft.site.task import Task
 from panas.data.samples import Samples
 from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput
-from panas.runtime.store import read_json, write_json
+from panas.runtime.store import read_json
+from panas.search_modes.mode import mode_names
 
 COLD = {"data__public_fraction": 0.0, "federation__warm_start": "none"}
 TUNED = {"tuning__trials": 2, "tuning__initial": 1}
 MODES: dict[str, dict[str, Any]] = {
-    "proxy": {"privacy__search": "proxy"} | TUNED,
-    "proxy, random": {"privacy__search": "proxy", "search__algorithm": "random"},
+    "public-proxy": {"privacy__search": "public-proxy"} | TUNED,
+    "public-proxy, random": {
+        "privacy__search": "public-proxy",
+        "search__algorithm": "random",
+    },
     "data-free": {"privacy__search": "data-free"} | TUNED,
     "data-free, nothing public": {"privacy__search": "data-free"} | TUNED | COLD,
     "unaccounted": {"privacy__search": "unaccounted", "privacy__allow_unprotected": True},
@@ -42,11 +45,10 @@ def account(run: Path, client: int = 0) -> Account:
 def searched(config: RunConfig, run: Path, stages: str = "st", client: int = 0) -> dict[str, Any]:
     """One client's search, and tuning; returns what the search left."""
     prepare(run, config, resume=True, shared=True)
-    task = Task(config.model_dump_json(), run, client, "cpu")
-    found = search_work.search(task)
-    write_json(search_file(run, client), found)
+    task = verbs.Task(config.model_dump_json(), run, client, "cpu")
+    verbs.search(task).write(run)
     if "t" in stages:
-        write_json(tune_file(run, client), search_work.tune(task))
+        verbs.tune(task).write(run)
     return read_json(search_file(run, client))
 
 
@@ -55,24 +57,19 @@ def test_the_price_that_is_shown_is_what_the_ledger_holds_afterwards(
     mode: str, tiny: Callable[..., RunConfig], tmp_path: Path
 ):
     config = tiny(**MODES[mode])
-    price = search_price(build_client(config, 0, tmp_path / "before", "cpu"))
+    before = tmp_path / "before"
+    price = search_price(build_client(config, 0, before, "cpu"), before)
     searched(config, tmp_path / "r")
     spent = account(tmp_path / "r").spent("search")
     assert price.epsilon == pytest.approx(spent, rel=1e-9)
     assert price.epsilon <= 8.0 or mode == "unaccounted"
-    said = "infinity" if math.isinf(spent) else "epsilon 0" if not spent else f"{spent:.2f}"
-    assert said in price.text
-    assert "\n" not in price.text
 
 
-def test_one_line_says_the_price_unless_clients_differ(
-    tiny: Callable[..., RunConfig], tmp_path: Path
-):
-    (line,) = search_prices(tmp_path / "a", tiny())
-    assert line.startswith("search price: epsilon 0.")
-    two = search_prices(tmp_path / "b", tiny(privacy__epsilons=[8.0, 1.0]))
-    assert len(two) == 2
-    assert two[1].startswith("search price, client 1: epsilon 0.")
+def test_each_client_has_a_price_of_its_own(tiny: Callable[..., RunConfig], tmp_path: Path):
+    prices = search_prices(tmp_path, tiny(privacy__epsilons=[8.0, 1.0]))
+    assert prices.keys() == {0, 1}
+    assert prices[0].epsilon > prices[1].epsilon > 0
+    assert {p.reason for p in prices.values()} == {"histogram"}
 
 
 class Touched(Exception):
@@ -118,7 +115,7 @@ def test_the_guard_has_teeth(
     tiny: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """A proxy search reads the training labels, the paper's its own split: both are noticed."""
-    for mode, part in (("proxy", "train"), ("unaccounted", "search")):
+    for mode, part in (("public-proxy", "train"), ("unaccounted", "search")):
         config = tiny(**MODES[mode])
         hidden = guarded(load_federation(config), part)
         with monkeypatch.context() as m:
@@ -158,21 +155,21 @@ def test_a_random_search_looks_at_as_many_genomes_and_breeds_none(
     assert {e["generation"] for e in found["history"]} == {0}
 
 
-@pytest.mark.parametrize(
-    ("search", "parts"), [("proxy", ()), ("data-free", ()), ("unaccounted", ("search",))]
-)
+@pytest.mark.parametrize("mode", mode_names())
 def test_the_ledger_knows_the_parts_beforehand(
-    search: str, parts: tuple, tiny: Callable[..., RunConfig]
+    mode: str, tiny: Callable[..., RunConfig], tmp_path: Path
 ):
-    config = tiny(privacy__search=search, privacy__allow_unprotected=True)
-    assert search_parts(config) == parts
+    config = tiny(privacy__search=mode, privacy__allow_unprotected=True)
+    build_client(config, 0, tmp_path, "cpu")
+    apart = ("search",) if mode == "unaccounted" else ()
+    assert account(tmp_path).subsets == ("train", *apart)
 
 
 def test_too_few_search_samples_are_refused_beforehand(
     tiny: Callable[..., RunConfig], tmp_path: Path
 ):
     config = tiny(**MODES["unaccounted"], data__search_fraction=0.01)
-    with pytest.raises(BadInput, match=f"at least {MIN_SEARCH['unaccounted']} search samples"):
+    with pytest.raises(BadInput, match="at least 4 search samples"):
         prepare(tmp_path / "r", config, resume=False)
     assert not (tmp_path / "r").exists()
 
@@ -188,4 +185,4 @@ def test_every_mode_carries_a_run_to_its_end_within_the_budget(
         assert spent <= 8.0 or mode == "unaccounted"
         assert account(tmp_path / "r", i).events_on("train")
     with InProcess(1):
-        assert search_prices(tmp_path / "r", tiny(**MODES[mode])) == []
+        assert search_prices(tmp_path / "r", tiny(**MODES[mode])) == {}

@@ -12,7 +12,7 @@ from dprbft.config.participation import participants
 from dprbft.config.schema import RunConfig
 from dprbft.site.plan import current_plan
 from dprbft.site.round import check_finite, train_locally
-from dprbft.site.site import Client, build_client, settings_of
+from dprbft.site.site import Client, build_client
 from dprbft.site.state import Kept, RoundScores, State, weights
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
@@ -234,11 +234,6 @@ def test_what_no_budget_can_pay_for_is_not_planned(
 ):
     schedule = build_client(tiny(**changes), 0, tmp_path, "cpu").schedule()
     assert (schedule.rounds, schedule.releases) == (1, 0)
-
-
-def test_settings_need_search_and_tuning(client: Client, tmp_path: Path):
-    with pytest.raises(BadInput, match=r"search.client-000.best\.json"):
-        settings_of(tmp_path, client)
 
 
 def test_weights_that_blew_up_are_refused(client: Client):

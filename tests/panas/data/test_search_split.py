@@ -1,24 +1,14 @@
-"""One client's search: what it may look at, that it repeats, and that it respects the budget."""
+"""What a search looks at: public samples like the site's, or its own search split."""
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
 
-from panas.architecture.network import NetworkSpec
-from panas.architecture.space import SearchSpace
 from panas.data.samples import Samples
 from panas.data.search_split import private_data, proxy_data
-from panas.evolution.records import EvolutionConfig
-from panas.evolution.site_search import search_architecture
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
-from panas.training.sgd import OptimizerConfig
 
 SHAPE = (1, 8, 8)
-CPU = torch.device("cpu")
-BLUEPRINT = NetworkSpec(shape=SHAPE, classes=4, width=8)
 
 
 def numbered(n: int, classes: int = 4) -> Samples:
@@ -84,32 +74,3 @@ def test_the_papers_search_split_is_divided_five_to_one_to_one():
     assert not numbers(data.train) & numbers(data.validation)
     assert numbers(data.train) | numbers(data.validation) < numbers(private)
     assert numbers(data.warm) == numbers(public)
-
-
-def found(client: int = 0, seed: int = 0, population: int = 3):
-    return search_architecture(
-        proxy(),
-        spec=BLUEPRINT,
-        space=SearchSpace(shape=SHAPE, max_blocks=4, widths=(4, 8)),
-        config=EvolutionConfig(population=population, generations=1),
-        optimizer=OptimizerConfig(optimiser="adam", learning_rate=0.01, epochs=1),
-        seed=seed,
-        client=client,
-        device=CPU,
-    )
-
-
-def test_a_search_repeats_and_differs_between_clients():
-    first = found()
-    assert (first.best, first.fitness) == (found().best, found().fitness)
-    torch.manual_seed(99)
-    np.random.seed(99)
-    assert found().history == first.history
-    assert found(client=1).history != first.history
-    assert found(seed=1).history != first.history
-
-
-def test_the_package_reads_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    found(population=2)
-    assert list(tmp_path.iterdir()) == []

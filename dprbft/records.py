@@ -1,0 +1,160 @@
+"""What the search and tuning of a client leave: the `best.json` in its folders."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dprbft.paths import search_file, tune_file
+from panas.architecture.cost import Cost, LayerCost
+from panas.architecture.genome import Genome
+from panas.evolution.halving import Evaluation
+from panas.evolution.records import EvolutionResult, GenerationRecord
+from panas.runtime.store import read_json, write_json
+from panas.tuning.space import DPSGDSettings
+from panas.tuning.trial import TrialRecord
+
+PLANNED_NOISE = 1e-6
+"""Stands for a noise multiplier that is left to the plan; it is never used as one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchRecord:
+    """A client's architecture, and how it was found.
+
+    Attributes:
+        client: whose it is.
+        mode: the search mode (`panas.search_modes`).
+        histogram: the noised label histogram that the search followed; None without one.
+        result: of the search.
+        cost: of the winner's network.
+        cost_table: where that cost lies.
+
+    """
+
+    client: int
+    mode: str
+    histogram: list[float] | None
+    result: EvolutionResult
+    cost: Cost
+    cost_table: list[LayerCost]
+
+    @property
+    def genome(self) -> Genome:
+        """The winner."""
+        return self.result.best
+
+    @property
+    def fitness(self) -> float:
+        """The winner's fitness."""
+        return self.result.fitness
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as plain JSON."""
+        r = self.result
+        return {
+            "client": self.client,
+            "genome": str(r.best),
+            "blocks": r.best.to_json(),
+            "fitness": r.fitness,
+            "cost": asdict(self.cost),
+            "cost_table": [asdict(row) for row in self.cost_table],
+            "evaluations": r.evaluations,
+            "passes": r.passes,
+            "privacy": self.mode,
+            "histogram": self.histogram,
+            "front": [[str(g), *rest] for g, *rest in r.front],
+            "logbook": [g.to_json() for g in r.records],
+            "history": [e.to_json() for e in r.history],
+        }
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> "SearchRecord":
+        """Read back what `to_json` made."""
+        r = record
+        result = EvolutionResult(
+            best=Genome.parse(r["genome"]),
+            fitness=r["fitness"],
+            records=[GenerationRecord.from_json(g) for g in r["logbook"]],
+            history=[Evaluation.from_json(e) for e in r["history"]],
+            passes=r["passes"],
+            front=[(Genome.parse(g), accuracy, size) for g, accuracy, size in r["front"]],
+        )
+        layers = ({**row, "out_shape": tuple(row["out_shape"])} for row in r["cost_table"])
+        return SearchRecord(
+            client=r["client"],
+            mode=r["privacy"],
+            histogram=r["histogram"],
+            result=result,
+            cost=Cost(**r["cost"]),
+            cost_table=[LayerCost(**layer) for layer in layers],
+        )
+
+    def write(self, run: Path) -> None:
+        """Write the record to its place in a run directory."""
+        write_json(search_file(run, self.client), self.to_json())
+
+    @staticmethod
+    def read(run: Path, client: int) -> "SearchRecord":
+        """A client's record in a run directory; BadInput if it was not searched for."""
+        return SearchRecord.from_json(read_json(search_file(run, client)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningRecord:
+    """A client's DP-SGD settings, and how they were found.
+
+    Attributes:
+        client: whose they are.
+        settings: to train with; a noise multiplier of `PLANNED_NOISE` is left to the plan.
+        predicted: accuracy that the surrogate expects of them; None if nothing was tuned.
+        trials: all of them, in order.
+        refused: why the budget affords no settings; None if it does.
+
+    """
+
+    client: int
+    settings: DPSGDSettings
+    predicted: float | None = None
+    trials: tuple[TrialRecord, ...] = ()
+    refused: str | None = None
+
+    @property
+    def noise_multiplier(self) -> float | None:
+        """That of the settings; None if it is left to the plan."""
+        noise = self.settings.noise_multiplier
+        return None if noise == PLANNED_NOISE else noise
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as plain JSON."""
+        record = {
+            "client": self.client,
+            "setting": self.settings.to_json() | {"noise_multiplier": self.noise_multiplier},
+            "predicted": self.predicted,
+            "trials": [trial.to_json() for trial in self.trials],
+        }
+        return record if self.refused is None else record | {"refused": self.refused}
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> "TuningRecord":
+        """Read back what `to_json` made."""
+        setting = record["setting"]
+        noise = setting["noise_multiplier"]
+        return TuningRecord(
+            client=record["client"],
+            settings=DPSGDSettings(
+                **setting | {"noise_multiplier": PLANNED_NOISE if noise is None else noise}
+            ),
+            predicted=record["predicted"],
+            trials=tuple(TrialRecord.from_json(trial) for trial in record["trials"]),
+            refused=record.get("refused"),
+        )
+
+    def write(self, run: Path) -> None:
+        """Write the record to its place in a run directory."""
+        write_json(tune_file(run, self.client), self.to_json())
+
+    @staticmethod
+    def read(run: Path, client: int) -> "TuningRecord":
+        """A client's record in a run directory; BadInput if it was not tuned."""
+        return TuningRecord.from_json(read_json(tune_file(run, client)))

@@ -1,0 +1,198 @@
+"""What a search mode is: what it looks at, what that costs, and how it searches.
+
+| mode | looks at | charged to | epsilon |
+|---|---|---|---|
+| `public-proxy` | public samples, resampled to a noised label histogram | train | the histogram's |
+| `data-free` | noise | nothing | 0 |
+| `unaccounted` | the private search split (the paper) | search | infinity |
+
+Every other module of this folder is a mode. Its name is the module's, with "-" for "_", and its
+`MODE` keeps the Protocol `SearchMode`. A new mode is one module and its test.
+
+The search split and the training samples are disjoint parts of a site's data, declared before
+either is touched, so that they compose in parallel. A split also costs the samples that it holds
+back from training.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from panas import search_modes
+from panas.architecture.network import NetworkSpec
+from panas.architecture.space import SearchSpace
+from panas.data.samples import Samples, concat
+from panas.data.search_split import SearchData
+from panas.evolution.fitness import TrainingFitness
+from panas.evolution.genetic import HERE, evolve
+from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord, GenomeScore
+from panas.evolution.surrogate import prior_of
+from panas.evolution.toolbox import SearchProblem
+from panas.privacy.ledger.account import Account
+from panas.privacy.ledger.ledger import Ledger
+from panas.runtime.errors import BadInput
+from panas.runtime.execution import Execution
+from panas.runtime.seeds import stream
+from panas.training.sgd import OptimizerConfig
+
+RENAMED = {"proxy": "public-proxy"}
+"""Modes under the names that they had before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSite:
+    """What a mode may use of a site.
+
+    Attributes:
+        id: of the site, in its ledger and its streams of random numbers.
+        seed: of the run.
+        train: private training samples; their number is public, all else is charged first.
+        search: private search split; empty where the mode needs none.
+        public: samples that anybody may see.
+        warm_start: whether networks train on public samples first.
+        ledger: of the site; its account is open.
+        histogram_share: share of epsilon that a label histogram may cost, in (0, 1).
+
+    """
+
+    id: int
+    seed: int
+    train: Samples
+    search: Samples
+    public: Samples
+    warm_start: bool
+    ledger: Ledger
+    histogram_share: float
+
+    @property
+    def account(self) -> Account:
+        """Its account as the ledger has it now."""
+        return self.ledger.account(self.id)
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """The run's random numbers for one purpose of this site."""
+        return stream(self.seed, "client", self.id, purpose)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchPlan:
+    """How to search, whatever the samples.
+
+    Attributes:
+        spec: what all networks share.
+        space: where to search.
+        config: of the genetic search.
+        optimizer: the short training that gives a genome its fitness.
+        size: of a genome's network, as second objective; None for none.
+        device: where to train.
+        execution: workers, journal and progress.
+
+    """
+
+    spec: NetworkSpec
+    space: SearchSpace
+    config: EvolutionConfig
+    optimizer: OptimizerConfig
+    size: GenomeScore | None = None
+    device: str = "cpu"
+    execution: Execution[GenerationRecord] = HERE
+
+
+@dataclass(frozen=True)
+class SearchPrice:
+    """What a whole search, tuning included, will have cost.
+
+    Attributes:
+        epsilon: as the ledger will show it for the search.
+        reason: what is paid for: "noise" (scores on noise cost nothing), "unbounded", "histogram",
+            "histogram kept" (paid already) or "no histogram" (the budget affords none).
+
+    """
+
+    epsilon: float
+    reason: str
+
+
+@runtime_checkable
+class SearchMode(Protocol):
+    """What a site's search looks at.
+
+    Attributes:
+        protected: whether a ledger can bound what the search costs.
+        needs_public: whether it needs public samples.
+        least_search: fewest samples of a private search split; 0 if it needs none.
+        reads_samples: whether it looks at samples, which tuning can learn from too; if not, fitness
+            is a score on noise.
+        keeps_log: whether its generations may be stored where others can read them.
+
+    """
+
+    protected: bool
+    needs_public: bool
+    least_search: int
+    reads_samples: bool
+    keeps_log: bool
+
+    def price(self, site: SearchSite, *, paid: bool) -> SearchPrice:
+        """What the search will have cost, before it begins; reads no private sample.
+
+        `paid` says whether the site has its label histogram already.
+        """
+        ...
+
+    def pay(self, site: SearchSite) -> list[float] | None:
+        """Charge a new search to the ledger, then return its label histogram; None for none."""
+        ...
+
+    def data(self, site: SearchSite, histogram: list[float] | None) -> SearchData:
+        """What the search looks at, once `pay` has returned this histogram.
+
+        Raises:
+            BadInput: if it looks at no samples.
+
+        """
+        ...
+
+    def search(
+        self, site: SearchSite, histogram: list[float] | None, plan: SearchPlan
+    ) -> EvolutionResult:
+        """Search, once `pay` has returned this histogram."""
+        ...
+
+
+def mode_names() -> list[str]:
+    """All modes: the other modules of this folder, in alphabetical order."""
+    modules = [module.name for module in iter_modules(search_modes.__path__)]
+    return sorted(name.replace("_", "-") for name in modules if name != "mode")
+
+
+def mode_named(name: str) -> SearchMode:
+    """The mode of a name.
+
+    Raises:
+        BadInput: if there is none.
+
+    """
+    if name in RENAMED:
+        raise BadInput(f"expected {RENAMED[name]}, as {name} is called now, got {name!r}")
+    if name not in mode_names():
+        raise BadInput(f"expected a search mode of {', '.join(mode_names())}, got {name!r}")
+    mode: SearchMode = import_module(f"panas.search_modes.{name.replace('-', '_')}").MODE
+    return mode
+
+
+def search_by_training(data: SearchData, site: SearchSite, plan: SearchPlan) -> EvolutionResult:
+    """The genetic search by validation accuracy after a short training on `data`."""
+    train = concat([data.warm, data.train]) if len(data.warm) else data.train
+    fitness = TrainingFitness(
+        train, data.validation, plan.spec, plan.optimizer, site.seed, site.id, plan.device
+    )
+    return evolve(
+        SearchProblem(plan.space, fitness, plan.size, prior_of(plan.spec.shape)),
+        config=plan.config,
+        rng=site.rng("search"),
+        execution=plan.execution,
+    )

@@ -1,0 +1,93 @@
+"""`public-proxy`: public samples, resampled to the site's noised label histogram.
+
+Privacy: the search and what is tuned on its data depend on private samples through the histogram
+alone, which is charged to the training samples before it is counted. If the budget affords none,
+all classes are taken as equally frequent.
+"""
+
+import math
+
+import torch
+
+from panas.data.search_split import SearchData, proxy_data
+from panas.evolution.records import EvolutionResult
+from panas.privacy.accounting.events import Gaussian, Unprotected
+from panas.privacy.calibration import release_multiplier
+from panas.privacy.noise import SystemNoise
+from panas.privacy.release.histogram import label_histogram
+from panas.runtime.errors import BudgetExhausted
+from panas.search_modes.mode import (
+    SearchMode,
+    SearchPlan,
+    SearchPrice,
+    SearchSite,
+    search_by_training,
+)
+
+
+class PublicProxy:
+    """Trains and validates genomes on public samples that look like the site's."""
+
+    protected = True
+    needs_public = True
+    least_search = 0
+    reads_samples = True
+    keeps_log = True
+
+    def price(self, site: SearchSite, *, paid: bool) -> SearchPrice:
+        """That of the histogram."""
+        account, event = site.account, _event(site)
+        before = account.events("search")
+        if isinstance(event, Unprotected):
+            return SearchPrice(math.inf, "unbounded")
+        if paid:
+            return SearchPrice(account.price(before), "histogram kept")
+        budget = account.budget.epsilon
+        if event is None or account.price([*account.events_on("train"), event]) > budget:
+            return SearchPrice(account.price(before), "no histogram")
+        return SearchPrice(account.price([*before, event]), "histogram")
+
+    def pay(self, site: SearchSite) -> list[float]:
+        """Charge the histogram, and draw it with noise from the operating system."""
+        event = _event(site)
+        alike = [1.0] * site.train.classes
+        if event is None:
+            return alike
+        try:
+            noised = label_histogram(
+                lambda: site.train.y,
+                classes=site.train.classes,
+                event=event,
+                ledger=site.ledger,
+                client=site.id,
+                noise=SystemNoise(),
+            )
+        except BudgetExhausted:
+            return alike  # searches that died have spent what it costs
+        return [float(x) for x in noised]
+
+    def data(self, site: SearchSite, histogram: list[float] | None) -> SearchData:
+        """As many public samples as the site has, in its class frequencies."""
+        counts = torch.tensor(histogram) if histogram else torch.ones(site.train.classes)
+        rng = site.rng("search-data")
+        return proxy_data(site.public, counts, samples=len(site.train), rng=rng)
+
+    def search(
+        self, site: SearchSite, histogram: list[float] | None, plan: SearchPlan
+    ) -> EvolutionResult:
+        """The genetic search by validation accuracy on public samples."""
+        return search_by_training(self.data(site, histogram), site, plan)
+
+
+def _event(site: SearchSite) -> Gaussian | Unprotected | None:
+    """What the histogram is charged as; None if no noise is enough for the budget."""
+    budget = site.account.budget
+    if not budget.private:
+        return Unprotected()
+    try:
+        return Gaussian(release_multiplier(budget, 1, site.histogram_share))
+    except BudgetExhausted:
+        return None
+
+
+MODE: SearchMode = PublicProxy()

@@ -1,0 +1,60 @@
+"""`unaccounted`: the paper's way, on the private search split as it is.
+
+Privacy: none. Nothing bounds what architecture and settings tell of the search split; the ledger
+says epsilon infinity, and is charged before the split is read.
+"""
+
+import math
+
+from panas.data.search_split import SearchData, private_data
+from panas.evolution.records import EvolutionResult
+from panas.privacy.accounting.events import Unprotected
+from panas.privacy.ledger.charge import Charge
+from panas.search_modes.mode import (
+    SearchMode,
+    SearchPlan,
+    SearchPrice,
+    SearchSite,
+    search_by_training,
+)
+
+
+class Unaccounted:
+    """Trains and validates genomes on the search split."""
+
+    protected = False
+    needs_public = False
+    least_search = 4  # with fewer there would be none to validate on
+    reads_samples = True
+    keeps_log = True
+
+    def price(self, site: SearchSite, *, paid: bool) -> SearchPrice:
+        """Infinity."""
+        return SearchPrice(math.inf, "unbounded")
+
+    def pay(self, site: SearchSite) -> None:
+        """Charge the search split."""
+        charge = Charge(
+            event=Unprotected(),
+            phase="search",
+            mechanism="search on private samples",
+            recipient="whoever sees the architecture or the settings",
+            sensitivity=None,
+            subset="search",
+        )
+        with site.ledger.charge(site.id, charge):
+            pass
+
+    def data(self, site: SearchSite, histogram: list[float] | None) -> SearchData:
+        """The search split, and the public samples that a warm start would see."""
+        public = site.public if site.warm_start else site.public.take([])
+        return private_data(site.search, public, site.rng("search-data"))
+
+    def search(
+        self, site: SearchSite, histogram: list[float] | None, plan: SearchPlan
+    ) -> EvolutionResult:
+        """The genetic search by validation accuracy on the search split."""
+        return search_by_training(self.data(site, histogram), site, plan)
+
+
+MODE: SearchMode = Unaccounted()
