@@ -58,7 +58,7 @@ def test_tuning_ends_with_the_setting_and_files(cli: Callable, tiny: Callable, t
     setting, *files = outcome.out.splitlines()
     assert setting == (
         "client 0: learning rate 0.5, noise multiplier the least that the budget needs, clip 1, "
-        "batch 64"
+        "batch 1000"
     )
     assert [Path(f.strip()).name for f in files] == ["best.json"]
 
