@@ -1,0 +1,25 @@
+"""A package's public names, each imported when it is first asked for.
+
+`import panas` so loads no library, and `panas.Genome` loads what a genome needs.
+"""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def face(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package.
+
+    Args:
+        package: its name.
+        homes: the module that defines each public name, below the package.
+
+    """
+
+    def lookup(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{homes[name]}"), name)
+
+    return lookup
