@@ -3,11 +3,10 @@
 import math
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from attacks.audit.external_model import ModelAudit
-from panas_cli.printing import console, print_text
+from panas_cli.printing import console, figure, print_text, titled
 
 HEADERS = {
     "same-class mean": "class\nmean",
@@ -50,11 +49,8 @@ def show_model_audit(audit: ModelAudit) -> None:
 
 def _attacked(rows: list[dict[str, Any]]) -> Table:
     """R^2 of the best attack and of its controls, and what each release claims."""
-    table = Table(
-        title="audit: R^2 of reconstructed training images (1: perfect, 0: the mean public image)",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
+    table = titled(
+        "audit: R^2 of reconstructed training images (1: perfect, 0: the mean public image)"
     )
     for name in ("client", "release", "best attack", "R^2", *HEADERS.values()):
         table.add_column(name, justify="left" if name in ("release", "best attack") else "right")
@@ -69,16 +65,16 @@ def _attacked(rows: list[dict[str, Any]]) -> Table:
             str(c["id"]),
             c["release"],
             best["name"],
-            _r2(best["r2"]),
-            *(_r2(controls.get(name)) for name in HEADERS),
-            _r2(best.get("reidentified")),
-            _r2(claim.get("epsilon_lower_bound")),
-            _r2(claim.get("claimed_epsilon")),
-            _r2(claim.get("noise_over_claim")),
+            _two(best["r2"]),
+            *(_two(controls.get(name)) for name in HEADERS),
+            _two(best.get("reidentified")),
+            _two(claim.get("epsilon_lower_bound")),
+            _two(claim.get("claimed_epsilon")),
+            _two(claim.get("noise_over_claim")),
             c["verdict"],
         )
     return table
 
 
-def _r2(x: float | None) -> str:
-    return "-" if x is None else f"{x:.2f}"
+def _two(x: float | None) -> str:
+    return figure(x, ".2f")

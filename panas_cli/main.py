@@ -13,11 +13,11 @@ from panas_cli.commands.audit import audit
 from panas_cli.commands.audit_model import audit_model
 from panas_cli.commands.epsilon import epsilon
 from panas_cli.commands.ledger import ledger
+from panas_cli.commands.report import report
 from panas_cli.commands.run import run
 from panas_cli.commands.search import search
 from panas_cli.commands.train import train
 from panas_cli.commands.tune import tune
-from panas_cli.output import report
 
 app = typer.Typer(
     name="panas",

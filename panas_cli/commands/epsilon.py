@@ -9,7 +9,7 @@ from panas.privacy.accounting.epsilon import epsilon as price
 from panas.privacy.accounting.epsilon import prv_bounds
 from panas.privacy.accounting.events import SampledGaussian
 from panas.runtime.errors import BadInput
-from panas_cli.printing import print_json, print_text
+from panas_cli.printing import counted, json_number, print_json, print_text
 
 
 def epsilon(
@@ -40,10 +40,10 @@ def epsilon(
         bracket = {"prv_low": low, "prv_high": high}
         settings = {"q": q, "sigma": sigma, "steps": steps, "delta": delta}
         terms: dict[str, Any] = {"group": group, "relation": relation}
-        print_json({k: _number(x) for k, x in (figures | bracket).items()} | settings | terms)
+        print_json({k: json_number(x) for k, x in (figures | bracket).items()} | settings | terms)
         return
     print_text(f"DP-SGD: q = {q:g}, sigma = {sigma:g}, {steps} steps, at delta = {delta:g}")
-    print_text(f"neighbours: {relation}, a user holds {_count(group, 'sample')}")
+    print_text(f"neighbours: {relation}, a user holds {counted(group, 'sample')}")
     print_text(f"pld  {_text(pld)}  upper bound by privacy loss distributions; the ledger's")
     print_text(f"rdp  {_text(rdp)}  upper bound by Renyi divergences")
     print_text(f"prv  {_text(high)}  upper bound by Opacus; its lower bound is {low:.3f}")
@@ -53,15 +53,6 @@ def epsilon(
 def _check(expected: str, holds: bool, got: float) -> None:
     if not holds:
         raise BadInput(f"expected {expected}, got {got}; see panas epsilon --help")
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
-
-
-def _number(x: float) -> float | str:
-    """JSON has no infinity."""
-    return x if math.isfinite(x) else "infinity"
 
 
 def _text(x: float) -> str:

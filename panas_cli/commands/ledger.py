@@ -1,6 +1,5 @@
 """`panas ledger`: the privacy card of every client."""
 
-import math
 import textwrap
 from collections.abc import Iterator
 from datetime import datetime
@@ -24,7 +23,7 @@ from panas.privacy.ledger.charge import Entry
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.kind import kind_named, kind_names
 from panas.runtime.errors import BadInput
-from panas_cli.printing import print_json, print_text
+from panas_cli.printing import figure, json_number, print_json, print_text
 
 UNPROTECTED = {
     "search on private samples": "architecture and settings were chosen by looking at private "
@@ -97,7 +96,7 @@ def _card(account: Account, group: int) -> dict[str, Any]:
                 "reserved": sum(not e.finished for e in es),
                 "sensitivity": sorted({x for e in es if (x := e.charge.sensitivity) is not None})
                 or None,  # where nothing bounds it
-                "epsilon": _number(account.price(e.event for e in es)),
+                "epsilon": json_number(account.price(e.event for e in es)),
                 "event": event_to_json(es[-1].event),
                 "covered": not any(isinstance(e.event, Unprotected) for e in es),
             }
@@ -105,7 +104,7 @@ def _card(account: Account, group: int) -> dict[str, Any]:
         ]
     }
     if group > 1:
-        card |= {"group": group, "group_epsilon": _number(_for_group(account, group))}
+        card |= {"group": group, "group_epsilon": json_number(_for_group(account, group))}
     return card
 
 
@@ -127,20 +126,20 @@ def _groups(account: Account) -> Iterator[list[Entry]]:
 def _text(account: Account, row: dict[str, Any]) -> Iterator[str]:
     neighbours = "added or removed" if account.relation == ADD_OR_REMOVE else "replaced"
     yield _wrapped(
-        f"client {account.client}: epsilon = {_figure(row['spent'])} of {_figure(row['budget'])} "
+        f"client {account.client}: epsilon = {figure(row['spent'])} of {figure(row['budget'])} "
         f"at delta = {row['delta']:g}, for {row['unit']} {neighbours}",
         2,
     )
     if "group" in row:
         yield _wrapped(
             f"  for a user who holds {row['group']} samples: epsilon at most "
-            f"{_figure(row['group_epsilon'])}",
+            f"{figure(row['group_epsilon'])}",
             4,
         )
     if len(account.leaves) > 1:
         parts: dict[str, list[str]] = {}
         for leaf, x in row["subsets"].items():
-            parts.setdefault(_figure(x), []).append(leaf)
+            parts.setdefault(figure(x), []).append(leaf)
         told = "; ".join(f"{x} on {_names(leaves)}" for x, leaves in parts.items())
         yield _wrapped(f"  disjoint parts, of which the worst counts: {told}", 4)
     cards: dict[tuple[str, ...], list[tuple[list[Entry], dict[str, Any]]]] = {}
@@ -174,7 +173,7 @@ def _price(entries: list[Entry], facts: dict[str, Any]) -> str:
         return f"epsilon = infinity, NOT COVERED: {why}"
     if all(isinstance(e.event, PostProcessing) for e in entries):
         return "epsilon = 0: read public samples and what was charged already, nothing else"
-    parts = [f"epsilon = {_figure(facts['epsilon'])}", _noise(entries)]
+    parts = [f"epsilon = {figure(facts['epsilon'])}", _noise(entries)]
     if facts["sensitivity"]:
         parts.append("sensitivity " + ", ".join(f"{x:.4g}" for x in facts["sensitivity"]))
     return "; ".join(parts)
@@ -204,12 +203,3 @@ def _noise(entries: list[Entry]) -> str:
 
 def _wrapped(text: str, indent: int) -> str:
     return textwrap.fill(text, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)
-
-
-def _number(x: float) -> float | str:
-    """JSON has no infinity."""
-    return x if math.isfinite(x) else "infinity"
-
-
-def _figure(x: float | str) -> str:
-    return x if isinstance(x, str) else f"{x:.3f}"

@@ -17,7 +17,8 @@ from panas.runtime.errors import BudgetExhausted
 from panas_cli.commands.audit import steps
 from panas_cli.options import Job, Request, start, with_common
 from panas_cli.output import show
-from panas_cli.progress import Display, price_lines
+from panas_cli.progress import Display
+from panas_cli.sentences import price_lines
 
 
 @with_common

@@ -6,10 +6,10 @@ from dprbft.paths import search_file
 from dprbft.records import SearchRecord
 from dprbft.run.stages import last_generation, search_prices, search_stage
 from panas.architecture.cost import LayerCost
-from panas_cli.commands.of_clients import Clients, of_clients, print_files, print_table
+from panas_cli.commands.of_clients import Clients, of_clients
 from panas_cli.options import Request, with_common
-from panas_cli.printing import print_json, print_text
-from panas_cli.progress import price_lines
+from panas_cli.printing import print_files, print_json, print_table, print_text
+from panas_cli.sentences import price_lines
 
 
 @with_common

@@ -3,9 +3,9 @@
 from dprbft.paths import tune_file
 from dprbft.records import TuningRecord
 from dprbft.run.stages import tune_stage
-from panas_cli.commands.of_clients import Clients, of_clients, print_files
+from panas_cli.commands.of_clients import Clients, of_clients
 from panas_cli.options import Request, with_common
-from panas_cli.printing import print_json, print_text
+from panas_cli.printing import print_files, print_json, print_text
 
 
 @with_common

@@ -11,7 +11,9 @@ from rich.console import Console
 
 from dprbft.config.files import build_config
 from panas.search_modes.mode import SearchPrice
-from panas_cli.progress import Display, about, price_lines
+from panas_cli.progress import Display
+from panas_cli.sentences import price_lines
+from panas_cli.tracks import about
 
 
 class Clock:

@@ -1,0 +1,127 @@
+"""How far clients are with their search or tuning, and what is left, as lines of a table.
+
+What is left is guessed from the sample-passes so far (evaluations, where nobody counts passes; or
+trials): those still to come are taken to be like those before, and to go as fast.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+MOST_ROWS = 8
+"""Clients shown at once."""
+ESSENTIAL = ("generation", "trial", "best")
+"""Columns that a narrow terminal shows."""
+Cell = tuple[str, str, int]
+"""Name, text, and the least width that keeps lines below each other aligned."""
+
+
+@dataclass
+class Track:
+    """How far one client is, and how fast it goes."""
+
+    since: float  # the time, in seconds, from which its speed is measured
+    records: list[Mapping[str, Any]] = field(default_factory=list)
+    before: int = 0  # work that was done before `since`
+    ran: bool = False  # whether a record came while this process looked on
+    step: int = 0
+    total: int = 0
+    left: str = ""  # what is left, in words; empty where nothing can be said
+    cells: list[Cell] = field(default_factory=list)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last record has come."""
+        return self.step >= self.total
+
+    def take(
+        self, record: Mapping[str, Any], step: int, total: int, now: float, live: bool
+    ) -> None:
+        """Add a record: step of total, at a time, just written (`live`) or before."""
+        self.records.append(record)
+        self.step, self.total = step, total
+        if not live:
+            self.since, self.before = now, self._work()[-1]
+        work = self._work()
+        fresh, seconds = work[-1] - self.before, now - self.since
+        # The first generation is unlike the others: everybody in it is new.
+        later = (work[-1] - work[0]) / (len(work) - 1) if len(work) > 1 else work[0]
+        known = live and fresh > 0 and seconds > 0 and not self.finished
+        self.left = about(seconds / fresh * later * (total - step)) if known else ""
+        if live and not self.ran:  # from now on, without what a process takes to start
+            self.since, self.before, self.ran = now, work[-1], True
+
+    def _work(self) -> list[int]:
+        """Work after each record."""
+        if "passes" not in self.records[0]:
+            return [k + 1 for k in range(len(self.records))]
+        if self.records[-1]["passes"]:
+            return [r["passes"] for r in self.records]
+        return [self.sum("evaluations", k + 1) for k in range(len(self.records))]
+
+    def sum(self, key: str, records: int | None = None) -> int:
+        """Sum of a field over the first records, or all."""
+        return sum(r[key] for r in self.records[:records])
+
+
+def about(seconds: float) -> str:
+    """A rough duration in words, such as "about 3 min"."""
+    if seconds < 10:
+        return "a few seconds"
+    if seconds < 55:
+        return f"about {round(seconds, -1):.0f} s"
+    if seconds < 55 * 60:
+        return f"about {max(1, round(seconds / 60))} min"
+    if seconds < 36 * 3600:
+        return f"about {max(1, round(seconds / 3600))} h"
+    return f"about {round(seconds / 86400)} days"
+
+
+def generation_cells(track: Track) -> list[Cell]:
+    """What a line says of a search."""
+    last = track.records[-1]
+    counts = (track.sum(key) for key in ("evaluations", "cached", "dropped", "failed"))
+    names = ("tried", "cached", "dropped", "failed")
+    return [
+        ("generation", f"{track.step}/{track.total}", 2 * len(str(track.total)) + 1),
+        ("best", f"{last['best']:.3f}", 5),
+        ("mean", f"{last['mean']:.3f}", 5),
+        *((name, str(count), 3) for name, count in zip(names, counts, strict=True)),
+    ]
+
+
+def trial_cells(track: Track) -> list[Cell]:
+    """What a line says of a tuning."""
+    done = [r["value"] for r in track.records if r["status"] == "done"]
+    last = track.records[-1]
+    value = f"{last['value']:.3f}" if last["status"] == "done" else "-"
+    status = [r["status"] for r in track.records]
+    return [
+        ("trial", f"{track.step}/{track.total}", 2 * len(str(track.total)) + 1),
+        ("value", value, 5),
+        ("best", f"{max(done):.3f}" if done else "-", 5),
+        ("failed", str(status.count("failed")), 2),
+        ("over budget", str(status.count("over budget")), 2),
+    ]
+
+
+def table(tracks: Mapping[int, Track], narrow: bool) -> Table | None:
+    """A line a client that is under way."""
+    if not tracks:
+        return None
+    shown = sorted(tracks.items())[:MOST_ROWS]
+    cells = {client: [c for c in t.cells if not narrow or c[0] in ESSENTIAL] for client, t in shown}
+    names = ["client", *(name for name, _, _ in cells[shown[0][0]])]
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for _ in names:
+        table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_row(*(Text(name, style="dim") for name in (*names, "time left")))
+    for client, track in shown:
+        table.add_row(str(client), *(text for _, text, _ in cells[client]), track.left)
+    if len(tracks) > MOST_ROWS:
+        table.add_row(Text(f"+ {len(tracks) - MOST_ROWS}", style="dim"))
+    return table
