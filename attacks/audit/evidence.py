@@ -12,7 +12,8 @@ import torch
 
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Release
-from dprbft.paths import last_model_file, ledger_file, release_file, rounds_file
+from dprbft.paths import last_model_file, ledger_file, release_file
+from dprbft.server.records import read_rounds
 from dprbft.simulation.federation import ClientData, Federation
 from dprbft.site.site import spec_of
 from panas.architecture.genome import Genome
@@ -24,7 +25,6 @@ from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.kind import kind_named
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream, torch_generator
-from panas.runtime.store import read_lines
 from panas.training.checkpoint import load_network
 
 
@@ -77,10 +77,10 @@ def sent(run: Path, client: int) -> tuple[int, str] | None:
 
     None if it sent nothing, or the rounds do not tell.
     """
-    for line in reversed(read_lines(rounds_file(run))):
-        for c in line["clients"]:
-            if c["id"] == client and c.get("release"):
-                return line["round"], c["release"]
+    for record in reversed(read_rounds(run)):
+        for c in record.clients:
+            if c.id == client and c.release:
+                return record.round, c.release
     return None
 
 

@@ -23,7 +23,7 @@ class ClientRound:
         validation: accuracy of the blend that validation preferred.
         blend: the own head's share in it.
         kept: test accuracy of the round that validation selected so far.
-        release: SHA-256 of what it sent, so that an audit knows the very bytes.
+        release: SHA-256 of what it sent, so that an audit knows the very bytes; None for nothing.
 
     """
 
@@ -33,7 +33,7 @@ class ClientRound:
     validation: float
     blend: float
     kept: float
-    release: str | None
+    release: str | None = None
 
     @staticmethod
     def of(id: int, state: State, release: str | None) -> "ClientRound":
