@@ -20,7 +20,8 @@ from attacks.threats.observation import Observation
 from dprbft.config.files import build_config, save_config
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Release
-from dprbft.paths import release_file, rounds_file
+from dprbft.paths import release_file
+from dprbft.server.records import ClientRound, RoundRecord, write_rounds
 from dprbft.simulation.federation import load_federation
 from panas.architecture.genome import Genome
 from panas.architecture.head import build_head
@@ -224,13 +225,20 @@ def test_the_claim_is_audited_where_nothing_can_be_attacked(tmp_path: Path) -> N
     assert record["verdict"] == "leaks"
 
 
+def _round(round: int, sent: dict[int, str | None]) -> RoundRecord:
+    """A round in which clients sent what has these digests."""
+    clients = tuple(
+        ClientRound(id=i, local=None, shared=None, validation=0, blend=0, kept=0, release=digest)
+        for i, digest in sent.items()
+    )
+    return RoundRecord(round=round, seconds=1, up_bytes=1, down_bytes=1, clients=clients)
+
+
 def test_a_release_that_is_gone_or_damaged_is_refused(tmp_path: Path) -> None:
     _fabricate(tmp_path, _config("moments"))
     digests = [hashlib.sha256(release_file(tmp_path, i).read_bytes()).hexdigest() for i in (0, 1)]
-    clients = [{"id": i, "release": digest} for i, digest in enumerate(digests)]
-    lines = [{"round": 2, "clients": [{"id": 0, "release": "of another round"}]}]
-    lines += [{"round": 3, "clients": clients}, {"round": 4, "clients": [{"id": 0}]}]
-    rounds_file(tmp_path).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rounds = {2: {0: "of another round"}, 3: dict(enumerate(digests)), 4: {0: None}}
+    write_rounds(tmp_path, [_round(r, sent) for r, sent in rounds.items()])
     audit_run(tmp_path)
     whole = release_file(tmp_path, 1).read_bytes()
     release_file(tmp_path, 1).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
