@@ -88,11 +88,18 @@ def read_checkpoint(run: Path, clients: int) -> Checkpoint:
     releases = {i: _release_file(folder, i) for i in range(clients)}
     return Checkpoint(
         round=round,
-        states=tuple(read_bytes(_state_file(folder, i)) for i in range(clients)),
+        states=tuple(_state(_state_file(folder, i)) for i in range(clients)),
         broadcast=broadcast,
         releases={i: read_bytes(path) for i, path in releases.items() if path.exists()},
         records=tuple(RoundRecord.from_json(r) for r in known["rounds"]),
     )
+
+
+def _state(path: Path) -> bytes:
+    """A state's bytes; refused, by name, if they are damaged."""
+    content = read_bytes(path)
+    State.from_bytes(content, path)
+    return content
 
 
 def load_states(run: Path, clients: int) -> list[State]:

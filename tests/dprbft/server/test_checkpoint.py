@@ -4,11 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from dprbft.server.checkpoint import Checkpoint, is_trained, read_checkpoint, write_checkpoint
 from dprbft.server.records import ClientRound, RoundRecord, read_rounds
+from dprbft.site.state import State
+from panas.architecture.genome import Genome
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_lines
+from panas.tuning.space import DPSGDSettings
 
 CLIENT = ClientRound(
     id=1, local=0.5, shared=None, validation=0.25, blend=0.75, kept=0.5, release="ab"
@@ -20,8 +24,16 @@ RECORD = RoundRecord(
     down_bytes=20,
     clients=(CLIENT, replace(CLIENT, id=2, kept=1.0)),
 )
+STATE = State(
+    bottom={},
+    head={"w": torch.ones(2)},
+    kept_bottom={},
+    kept_head={},
+    genome=Genome.parse("c4k3"),
+    settings=DPSGDSettings(learning_rate=1.0, noise_multiplier=1.0, clip=1.0, batch_size=1),
+).to_bytes()
 ROUND = Checkpoint(
-    round=1, states=(b"a", b"b"), broadcast=b"head", releases={1: b"sent"}, records=(RECORD,)
+    round=1, states=(STATE, STATE), broadcast=b"head", releases={1: b"sent"}, records=(RECORD,)
 )
 
 
@@ -47,10 +59,14 @@ def test_a_round_replaces_the_one_before(tmp_path: Path):
     assert [p.name for p in (tmp_path / "checkpoint").glob("round-*")] == ["round-002"]
 
 
-def test_no_round_and_a_damaged_broadcast_are_refused(tmp_path: Path):
+def test_no_round_is_refused(tmp_path: Path):
     with pytest.raises(BadInput, match="train it first"):
         read_checkpoint(tmp_path, 2)
+
+
+@pytest.mark.parametrize("victim", ["broadcast.safetensors", "client-001.safetensors"])
+def test_a_damaged_file_is_refused_by_name(victim: str, tmp_path: Path):
     write_checkpoint(tmp_path, ROUND)
-    (tmp_path / "checkpoint" / "round-001" / "broadcast.safetensors").write_bytes(b"tail")
-    with pytest.raises(BadInput, match=r"broadcast.*damaged"):
+    (tmp_path / "checkpoint" / "round-001" / victim).write_bytes(b"tail")
+    with pytest.raises(BadInput, match=victim):
         read_checkpoint(tmp_path, 2)
