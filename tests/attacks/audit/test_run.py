@@ -227,11 +227,9 @@ def test_the_claim_is_audited_where_nothing_can_be_attacked(tmp_path: Path) -> N
 
 def _round(round: int, sent: dict[int, str | None]) -> RoundRecord:
     """A round in which clients sent what has these digests."""
-    clients = tuple(
-        ClientRound(id=i, local=None, shared=None, validation=0, blend=0, kept=0, release=digest)
-        for i, digest in sent.items()
-    )
-    return RoundRecord(round=round, seconds=1, up_bytes=1, down_bytes=1, clients=clients)
+    any_client = ClientRound(id=0, local=None, shared=None, validation=0.5, blend=0.5, kept=0.5)
+    clients = tuple(replace(any_client, id=i, release=digest) for i, digest in sent.items())
+    return RoundRecord(round=round, seconds=1.0, up_bytes=1, down_bytes=1, clients=clients)
 
 
 def test_a_release_that_is_gone_or_damaged_is_refused(tmp_path: Path) -> None:
