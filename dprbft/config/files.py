@@ -7,9 +7,9 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
+from dprbft.config.flat import Section
 from dprbft.config.presets import PRESETS
 from dprbft.config.schema import RunConfig
-from dprbft.config.section import Section
 from panas.runtime.errors import BadInput
 from panas.runtime.store import write_bytes
 

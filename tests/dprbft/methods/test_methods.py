@@ -8,7 +8,8 @@ from typing import get_args
 import pytest
 import torch
 
-from dprbft.config.schema import FederationSettings, RunConfig
+from dprbft.config.schema import RunConfig
+from dprbft.config.sections import FederationSettings
 from dprbft.heads import to_broadcast
 from dprbft.messages import Broadcast, Release
 from dprbft.methods import Method, method_named

@@ -6,7 +6,7 @@ from typing import Annotated
 import pytest
 from pydantic import ValidationError
 
-from dprbft.config.section import Flat, Section
+from dprbft.config.flat import Flat, Section
 
 
 @dataclass(frozen=True, kw_only=True)

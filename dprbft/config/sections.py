@@ -1,0 +1,162 @@
+"""The sections of a run's configuration; each field's comment gives unit and range.
+
+A `Flat` field is a dataclass whose own fields are keys of the section, with their defaults.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from dprbft.config.flat import Flat, Section
+from panas.architecture.blocks import Shape
+from panas.architecture.space import SearchSpace
+from panas.data.load import DataSettings
+from panas.evolution.records import EvolutionConfig
+from panas.privacy.release.kind import ReleaseKind, kind_named, kind_names
+from panas.search_modes.mode import SearchMode, mode_named
+from panas.training.sgd import SHORT, WARM, OptimizerConfig
+from panas.tuning.space import TuningSpace
+from panas.tuning.trial import TuningConfig
+
+Count = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Epsilon = Annotated[float, Field(gt=0)]
+Preset = Literal["sound", "demo", "paper"]
+
+SOURCE = (
+    *("dataset", "data_root", "label", "limit"),
+    *("public_data", "public_fraction", "public_limit"),
+)
+SIZES = ("epochs", "learning_rate", "batch_size")
+WITHOUT_MOMENTUM = (*SIZES, "optimiser", "decay")
+
+
+class Data(Section):
+    """Where the samples come from and how a client divides its own."""
+
+    source: Annotated[DataSettings, Flat(only=SOURCE)] = DataSettings()
+    search_fraction: Share = 0.2  # share of a client's samples; used by privacy.search=unaccounted
+    validation_fraction: Share = 0.15
+    test_fraction: Share = 0.2
+
+
+class Network(Section):
+    """What all clients' networks share."""
+
+    width: Count = 64  # d, width of the representation
+    norm: Literal["auto", "group", "batch"] = "auto"  # auto: group under DP, batch without
+    unit: bool = True  # representations of norm 1
+
+
+class Search(Section):
+    """The search for an architecture (DPFNAS, III-A2)."""
+
+    algorithm: Literal["genetic", "random"] = "genetic"  # random: as many candidates, no breeding
+    evolution: Annotated[EvolutionConfig, Flat()] = EvolutionConfig()
+    # of the short training that gives a genome's fitness
+    optimizer: Annotated[OptimizerConfig, Flat(only=WITHOUT_MOMENTUM)] = SHORT
+    min_blocks: Count = SearchSpace.min_blocks
+    max_blocks: Count = SearchSpace.max_blocks
+    widths: tuple[Count, ...] = SearchSpace.widths
+    kernels: tuple[Count, ...] = SearchSpace.kernels
+    size: Literal["parameters", "macs", "bytes"] | None = None  # second objective
+    max_parameters: Count | None = None  # hard limits of a network
+    max_macs: Count | None = None  # multiply-accumulates of one image
+    max_bytes: Count | None = None
+    max_latency_ms: Positive | None = None  # of one image on one thread, by a measured table
+
+    def space(self, shape: Shape) -> SearchSpace:
+        """The space for images of a shape, without limits."""
+        return SearchSpace(
+            shape=shape,
+            min_blocks=self.min_blocks,
+            max_blocks=self.max_blocks,
+            widths=self.widths,
+            kernels=self.kernels,
+        )
+
+
+class Tuning(Section):
+    """The search for DP-SGD settings (DPFNAS, III-A3); 0 trials keeps those of `training`."""
+
+    config: Annotated[TuningConfig, Flat()] = TuningConfig()
+    space: Annotated[TuningSpace, Flat()] = TuningSpace()
+
+
+class Training(Section):
+    """Local training; lr, batch, clip, noise and, if it looks, epochs are what tuning replaces."""
+
+    # passes over the client's data each round; batch_size is expected, of a Poisson batch
+    optimizer: Annotated[
+        OptimizerConfig, Flat(only=("epochs", "learning_rate", "momentum", "batch_size"))
+    ] = OptimizerConfig()
+    clip: Positive = 1.0  # norm of a sample's gradient
+    noise_multiplier: Positive | None = None  # sigma; None: the least that the budget allows
+    # passes over the public part before round 1
+    warm: Annotated[OptimizerConfig, Flat("warm_", only=SIZES)] = WARM
+
+
+class FederationSettings(Section):
+    """Rounds and heads (DPFNAS, algorithm 2)."""
+
+    method: Literal["dprbft", "local"] = "dprbft"
+    clients: Count = 4
+    partition: Literal["iid", "dirichlet", "classes"] = "dirichlet"
+    alpha: Positive = 0.5  # of the Dirichlet partition; smaller is more skewed
+    classes_per_client: Count = 2  # of the partition "classes"
+    min_samples: Count = 10  # a client has at least so many samples
+    rounds: Count = 3
+    participation: Annotated[float, Field(gt=0, le=1)] = 1.0  # share of clients in a round
+    warm_start: Literal["none", "public"] = "public"
+    head: Literal["shared", "local", "blend"] = "blend"  # which head a client keeps
+    head_init: Literal["etf", "random"] = "etf"  # random: drawn small, so it moves (train_head)
+    train_head: bool = False  # whether the simplex head moves during local training
+    # of the server's SGD on raw rows
+    server: Annotated[OptimizerConfig, Flat("server_", only=SIZES)] = OptimizerConfig()
+
+
+class Privacy(Section):
+    """Budget and what it is spent on."""
+
+    epsilon: Epsilon = 8.0  # inf: train without DP
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5  # below 1/n of every client
+    epsilons: tuple[Epsilon, ...] = ()  # one a client, instead of `epsilon`
+    search: str = "public-proxy"  # what a search looks at: a mode of panas.search_modes
+    release: str = "moments"  # what leaves in a round: a kind of panas.privacy.release, or none
+    release_share: Annotated[float, Field(gt=0, lt=1)] = 0.3  # of epsilon, sizes release noise
+    histogram_share: Annotated[float, Field(gt=0, lt=1)] = 0.1  # of epsilon, for the histogram
+    allow_unprotected: bool = False  # let epsilon be infinite for search or release
+
+    @field_validator("release")
+    @classmethod
+    def _known(cls, release: str) -> str:
+        choices = (*kind_names(), "none")
+        if release not in choices:
+            raise ValueError(f"to be one of {', '.join(choices)}")
+        return release
+
+    @field_validator("search")
+    @classmethod
+    def _is_a_mode(cls, search: str) -> str:
+        mode_named(search)
+        return search
+
+    @property
+    def mode(self) -> SearchMode:
+        """What a search looks at."""
+        return mode_named(self.search)
+
+    @property
+    def kind(self) -> ReleaseKind | None:
+        """What is released; None if nothing is."""
+        return None if self.release == "none" else kind_named(self.release)
+
+
+class Audit(Section):
+    """The attacks after training."""
+
+    samples: Count = 500  # at most so many of a client's samples are attacked
+    decoder_epochs: Count = 30  # passes of what attacks train: decoders and shadow networks
+    threats: tuple[Literal["shadow", "leaked pairs"], ...] = ("shadow", "leaked pairs")  # besides
