@@ -30,13 +30,13 @@ import numpy as np
 from attacks.audit.run import audit_run
 from dprbft.config.files import build_config
 from dprbft.engines.inprocess import InProcess
-from dprbft.events import Event
 from dprbft.paths import ledger_file, rounds_file
-from dprbft.records import SearchRecord
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import search_stage, train_stage, tune_stage
 from dprbft.run.summary import summarise
+from dprbft.server.events import Event
 from dprbft.simulation.federation import load_federation
+from dprbft.site.records import SearchRecord
 from panas.privacy.ledger.account import totals
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.store import read_lines

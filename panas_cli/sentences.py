@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from dprbft.config.schema import RunConfig
-from dprbft.events import (
+from dprbft.server.events import (
     ClientSearched,
     ClientStarted,
     ClientTrained,

@@ -13,10 +13,10 @@ from dprbft.heads import to_broadcast
 from dprbft.messages import Broadcast
 from dprbft.methods import method_named
 from dprbft.paths import checkpoint_folder
-from dprbft.records import SearchRecord, TuningRecord
 from dprbft.site import search as architecture
 from dprbft.site import tuning
 from dprbft.site.plan import refusal
+from dprbft.site.records import SearchRecord, TuningRecord
 from dprbft.site.round import keep_best
 from dprbft.site.site import Client, build_client
 from dprbft.site.state import State, weights

@@ -8,8 +8,8 @@ from pathlib import Path
 from dprbft.config.files import load_config, save_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.protocol import Engine
-from dprbft.events import Event, Listener
 from dprbft.run.bookkeeping import check_ledger
+from dprbft.server.events import Event, Listener
 from dprbft.simulation.federation import Federation, load_federation
 from dprbft.site.search import search_space
 from dprbft.site.site import spec_of

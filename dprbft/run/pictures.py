@@ -4,8 +4,8 @@ from pathlib import Path
 
 from dprbft.config.schema import RunConfig
 from dprbft.paths import history_picture, network_picture, trials_picture
-from dprbft.records import SearchRecord, TuningRecord
 from dprbft.simulation.federation import load_federation
+from dprbft.site.records import SearchRecord, TuningRecord
 from dprbft.site.site import spec_of
 from panas.plots.network import drawing
 from panas.plots.search import history

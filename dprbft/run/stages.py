@@ -12,14 +12,14 @@ from typing import Generic, TypeVar
 from dprbft.config.participation import participants
 from dprbft.config.schema import RunConfig
 from dprbft.engines import verbs
-from dprbft.events import ClientSearched, ClientTuned, Event
 from dprbft.paths import search_file, search_log, tune_file, tune_log
-from dprbft.records import SearchRecord, TuningRecord
 from dprbft.run.bookkeeping import timed
 from dprbft.run.directory import OpenRun, missing
 from dprbft.run.pictures import draw_search, draw_tuning
 from dprbft.run.progress import Progress, watch_logs
+from dprbft.server.events import ClientSearched, ClientTuned, Event
 from dprbft.server.rounds import train_federation
+from dprbft.site.records import SearchRecord, TuningRecord
 from dprbft.site.search import search_price
 from dprbft.site.site import build_client
 from panas.search_modes.mode import SearchPrice

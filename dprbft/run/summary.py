@@ -13,11 +13,11 @@ from typing import Any
 
 from dprbft.config.schema import RunConfig
 from dprbft.paths import ledger_file, summary_file
-from dprbft.records import SearchRecord
 from dprbft.run.bookkeeping import check_ledger, is_done, seconds
 from dprbft.server.checkpoint import load_states
 from dprbft.server.records import read_rounds
 from dprbft.simulation.federation import ClientData, load_federation
+from dprbft.site.records import SearchRecord
 from dprbft.site.state import State
 from panas.privacy.ledger.account import UNIT, totals
 from panas.privacy.ledger.ledger import Ledger

@@ -18,10 +18,8 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines import verbs
 from dprbft.engines.protocol import Engine
 from dprbft.engines.verbs import Task
-from dprbft.events import ClientStarted, ClientTrained, Listener, RoundEnded
 from dprbft.messages import Broadcast, Release
 from dprbft.methods import method_named
-from dprbft.records import TuningRecord
 from dprbft.server.checkpoint import (
     Checkpoint,
     check_since_round,
@@ -29,9 +27,11 @@ from dprbft.server.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from dprbft.server.events import ClientStarted, ClientTrained, Listener, RoundEnded
 from dprbft.server.models import write_models
 from dprbft.server.records import ClientRound, RoundRecord, write_rounds
 from dprbft.simulation.federation import load_federation
+from dprbft.site.records import TuningRecord
 from dprbft.site.state import State
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import stream

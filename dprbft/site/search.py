@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dprbft.config.schema import RunConfig
 from dprbft.paths import histogram_file, latency_file, search_log
-from dprbft.records import SearchRecord
+from dprbft.site.records import SearchRecord
 from dprbft.site.site import Client
 from panas.architecture.cost import cost, cost_table, size_of
 from panas.architecture.latency import limited

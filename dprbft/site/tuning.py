@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dprbft.config.participation import rounds_of
 from dprbft.paths import tune_log
-from dprbft.records import PLANNED_NOISE, SearchRecord, TuningRecord
+from dprbft.site.records import PLANNED_NOISE, SearchRecord, TuningRecord
 from dprbft.site.search import search_site
 from dprbft.site.site import Client
 from panas.runtime.errors import BudgetExhausted

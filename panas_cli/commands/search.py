@@ -3,8 +3,8 @@
 from dataclasses import asdict
 
 from dprbft.paths import search_file
-from dprbft.records import SearchRecord
 from dprbft.run.stages import last_generation, search_prices, search_stage
+from dprbft.site.records import SearchRecord
 from panas.architecture.cost import LayerCost
 from panas_cli.commands.of_clients import Clients, of_clients
 from panas_cli.options import Request, with_common

@@ -1,8 +1,8 @@
 """`panas tune`: the DP-SGD settings of one client, or of several."""
 
 from dprbft.paths import tune_file
-from dprbft.records import TuningRecord
 from dprbft.run.stages import tune_stage
+from dprbft.site.records import TuningRecord
 from panas_cli.commands.of_clients import Clients, of_clients
 from panas_cli.options import Request, with_common
 from panas_cli.printing import print_files, print_json, print_text

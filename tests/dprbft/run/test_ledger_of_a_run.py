@@ -9,11 +9,11 @@ import pytest
 
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.events import ClientTrained, Event, RoundEnded
 from dprbft.paths import rounds_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import train_stage
 from dprbft.run.summary import summarise
+from dprbft.server.events import ClientTrained, Event, RoundEnded
 from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput, BudgetExhausted

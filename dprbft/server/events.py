@@ -7,7 +7,7 @@ Accuracies in events are the simulator's view.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dprbft.records import SearchRecord, TuningRecord
+from dprbft.site.records import SearchRecord, TuningRecord
 
 
 @dataclass(frozen=True)
