@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from dprbft.config.files import build_config, read_toml
+from dprbft.config.files import build_config, read_run, read_toml
 from dprbft.config.schema import RunConfig
 from dprbft.run.directory import prepare
 from panas.data.torchvision_sets import NAMES
@@ -157,7 +157,7 @@ def start(
         )
     layers = [read_toml(request.config)] if request.config else []
     if (run / "config.toml").is_file() and (request.resume or shared):
-        layers.insert(0, read_toml(run / "config.toml"))
+        layers.insert(0, read_run(run))
     elif request.resume:
         raise BadInput(f"expected a run to resume at {run}, found none; leave --resume out")
     config = build_config(*(_with_paths(layer) for layer in (*layers, request.settings)))

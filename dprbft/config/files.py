@@ -88,9 +88,27 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def load_config(run: Path) -> RunConfig:
     """The configuration that a run directory was made with."""
+    return build_config(read_run(run))
+
+
+def read_run(run: Path) -> dict[str, Any]:
+    """The settings of a run directory as they are written.
+
+    Raises:
+        BadInput: if there are none, or this version does not know them.
+
+    """
     if not (run / "config.toml").is_file():
         raise BadInput(f"expected a run directory with a config.toml at {run}, found none")
-    return build_config(read_toml(run / "config.toml"))
+    settings = read_toml(run / "config.toml")
+    try:
+        build_config(settings)
+    except BadInput as e:
+        raise BadInput(
+            f"expected a run of this version, got {run}, made by an older version ({e}); start a "
+            "new run"
+        ) from e
+    return settings
 
 
 def save_config(run: Path, config: RunConfig) -> None:

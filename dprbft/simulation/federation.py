@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dprbft.config.schema import RunConfig
-from dprbft.simulation.partition import partition
+from dprbft.simulation.partition import Partition, partition
 from panas.data.load import load
 from panas.data.samples import Samples
 from panas.data.splits import split
@@ -60,43 +60,42 @@ def load_federation(config: RunConfig) -> Federation:
 @lru_cache(maxsize=1)
 def _load(text: str) -> Federation:
     config = RunConfig.model_validate_json(text)
-    data, f = config.data, config.federation
-    source = load(data.source, stream(config.seed, "data"))
-    pool = source.private
-    shares = partition(
-        pool.y.numpy(),
+    f = config.federation
+    source = load(config.data.source, stream(config.seed, "data"))
+    how = Partition(
         kind=f.partition,
         clients=f.clients,
-        rng=stream(config.seed, "partition"),
         alpha=f.alpha,
         classes_per_client=f.classes_per_client,
         minimum=f.min_samples,
     )
-    # Where a search looks at no private samples, they all serve training.
-    search = data.search_fraction if config.privacy.mode.least_search else 0.0
-    clients = []
-    for id, indices in enumerate(shares):
-        mine = pool.take(indices)
-        s = split(
-            mine.y.numpy(),
-            search=search,
-            validation=data.validation_fraction,
-            test=data.test_fraction,
-            rng=stream(config.seed, "client", id, "split"),
+    shares = partition(source.private.y.numpy(), how, stream(config.seed, "partition"))
+    clients = tuple(_client(config, id, source.private.take(s)) for id, s in enumerate(shares))
+    return Federation(clients, source.public, source.class_names)
+
+
+def _client(config: RunConfig, id: int, samples: Samples) -> ClientData:
+    """A client and its splits."""
+    data = config.data
+    s = split(
+        samples.y.numpy(),
+        # Where a search looks at no private samples, they all serve training.
+        search=data.search_fraction if config.privacy.mode.least_search else 0.0,
+        validation=data.validation_fraction,
+        test=data.test_fraction,
+        rng=stream(config.seed, "client", id, "split"),
+    )
+    parts = (samples.take(part) for part in (s.search, s.train, s.validation, s.test))
+    client = ClientData(id, *parts)
+    if not all(len(part) for part in (client.train, client.validation, client.test)):
+        raise BadInput(
+            f"expected samples to train, validate and test client {id}, got {len(samples)} in "
+            "all; use fewer clients or raise federation.min_samples"
         )
-        parts = (mine.take(part) for part in (s.search, s.train, s.validation, s.test))
-        client = ClientData(id, *parts)
-        if not all(len(part) for part in (client.train, client.validation, client.test)):
-            raise BadInput(
-                f"expected samples to train, validate and test client {id}, got {len(mine)} in "
-                "all; use fewer clients or raise federation.min_samples"
-            )
-        if source.private.classes > 1 and int((mine.histogram() > 0).sum()) == 1:
-            warnings.warn(
-                f"client {id} has samples of one class only; its accuracy says little",
-                stacklevel=2,
-            )
-        # Search and training samples are parts of their own; delta must suit the larger one.
-        config.budgets()[id].check(max(len(client.train), len(client.search)), id)
-        clients.append(client)
-    return Federation(tuple(clients), source.public, source.class_names)
+    if samples.classes > 1 and int((samples.histogram() > 0).sum()) == 1:
+        warnings.warn(
+            f"client {id} has samples of one class only; its accuracy says little", stacklevel=2
+        )
+    # Search and training samples are parts of their own; delta must suit the larger one.
+    config.budgets()[id].check(max(len(client.train), len(client.search)), id)
+    return client

@@ -9,6 +9,7 @@ Sources: Dirichlet label skew: Hsu, Qi and Brown 2019 (per class over clients, a
 PerFedRLNAS's comparisons); class subsets with shares from U(0.4, 0.6): FedGH, section 5.1.
 """
 
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -23,56 +24,64 @@ REDRAWS = 1000
 """How often a Dirichlet draw that starves a client is repeated before samples are moved."""
 
 
-def partition(
-    y: Labels,
-    *,
-    kind: str,
-    clients: int,
-    rng: np.random.Generator,
-    alpha: float = 0.5,
-    classes_per_client: int = 2,
-    minimum: int = 10,
-    groups: Shaped[np.ndarray, "g"] | None = None,
-) -> list[Int64[np.ndarray, "_"]]:
-    """Give each client its samples.
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """How the samples are shared out.
 
-    Args:
-        y: (n,) classes, >= 0.
+    Attributes:
         kind: "iid" (equal shares at random), "dirichlet" (label skew), "classes" (each client owns
             `classes_per_client` classes; a class that nobody owns is left out) or "natural" (a
-            client for each value of `groups`, in sorted order).
+            client a group, in sorted order).
         clients: K, from 1 to n.
-        rng: decides who gets what.
         alpha: concentration, above 0; "dirichlet" only.
         classes_per_client: classes that a client owns, 1 to C; "classes" only.
         minimum: fewest samples of a client, at least 1; "dirichlet" only.
-        groups: (n,) the group of each sample; "natural" only.
 
-    Returns:
-        K disjoint, sorted, non-empty index arrays.
+    """
+
+    kind: str
+    clients: int
+    alpha: float = 0.5
+    classes_per_client: int = 2
+    minimum: int = 10
+
+
+def partition(
+    y: Labels,
+    how: Partition,
+    rng: np.random.Generator,
+    groups: Shaped[np.ndarray, "g"] | None = None,
+) -> list[Int64[np.ndarray, "_"]]:
+    """Give each client its samples: K disjoint, sorted, non-empty index arrays.
+
+    Args:
+        y: (n,) classes, >= 0.
+        how: they are shared out.
+        rng: decides who gets what.
+        groups: (n,) the group of each sample; "natural" only.
 
     Raises:
         BadInput: if the arguments are out of range, or a client would be empty.
 
     """
-    labels = np.asarray(y)
+    labels, clients = np.asarray(y), how.clients
     if clients < 1 or clients > len(labels):
         raise BadInput(
             f"expected 1 to {len(labels)} clients for {len(labels)} samples, got {clients}; "
             "use fewer clients or more samples"
         )
-    match kind:
+    match how.kind:
         case "iid":
             parts = np.array_split(rng.permutation(len(labels)), clients)
         case "dirichlet":
-            parts = _dirichlet(labels, clients, rng, alpha, minimum)
+            parts = _dirichlet(labels, clients, rng, how.alpha, how.minimum)
         case "classes":
-            parts = _classes(labels, clients, rng, classes_per_client)
+            parts = _classes(labels, clients, rng, how.classes_per_client)
         case "natural":
             parts = _natural(len(labels), clients, groups)
         case _:
             known = ", ".join(get_args(Kind))
-            raise BadInput(f"expected a partition of kind {known}, got {kind!r}")
+            raise BadInput(f"expected a partition of kind {known}, got {how.kind!r}")
     for client, part in enumerate(parts):
         if not len(part):
             raise BadInput(

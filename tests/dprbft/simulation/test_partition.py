@@ -3,14 +3,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dprbft.simulation.partition import partition
+from dprbft.simulation.partition import Partition, partition
 from panas.runtime.errors import BadInput
 
 Y = np.random.default_rng(0).integers(10, size=4000)
 
 
-def spread(y=Y, seed=0, **arguments) -> list[np.ndarray]:
-    return partition(y, rng=np.random.default_rng(seed), **arguments)
+def spread(y=Y, seed=0, groups=None, **how) -> list[np.ndarray]:
+    return partition(y, Partition(**how), np.random.default_rng(seed), groups)
 
 
 def classes_of(part: np.ndarray, y=Y) -> set[int]:
