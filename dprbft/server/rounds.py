@@ -38,7 +38,7 @@ from panas.runtime.seeds import stream
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingRun:
     """What all rounds of a run share."""
 
     config: RunConfig
@@ -67,7 +67,7 @@ def train_federation(
     check_since_round(run)
     text, clients = config.model_dump_json(), config.federation.clients
     tasks = [Task(text, run, i, device) for i in range(clients)]
-    training = Training(config, engine, tasks, listener)
+    training = TrainingRun(config, engine, tasks, listener)
     if not is_trained(run):
         write_checkpoint(run, _start(training))
     last = read_checkpoint(run, clients)
@@ -97,7 +97,7 @@ def _check_tuned(run: Path, clients: int) -> None:
             raise BudgetExhausted(f"client {i}: {refused}")
 
 
-def _check_plans(training: Training, last: Checkpoint, chosen: Sequence[int]) -> None:
+def _check_plans(training: TrainingRun, last: Checkpoint, chosen: Sequence[int]) -> None:
     """Stop before anyone is charged if somebody's budget is too small for the next round."""
     jobs = training.jobs(last.round + 1, chosen, last.states, last.broadcast)
     refusals = dict(training.engine.map(verbs.check_budget, jobs))
@@ -106,7 +106,7 @@ def _check_plans(training: Training, last: Checkpoint, chosen: Sequence[int]) ->
             raise BudgetExhausted(f"client {chosen[k]}: {refused}")
 
 
-def _start(training: Training) -> Checkpoint:
+def _start(training: TrainingRun) -> Checkpoint:
     """Where everybody stands before round 1."""
     states: dict[int, bytes] = {}
     for i, state in training.engine.map(verbs.start, training.tasks):
@@ -122,7 +122,7 @@ def _start(training: Training) -> Checkpoint:
     )
 
 
-def _round(training: Training, last: Checkpoint, chosen: Sequence[int]) -> Checkpoint:
+def _round(training: TrainingRun, last: Checkpoint, chosen: Sequence[int]) -> Checkpoint:
     """The next round of those who take part in it."""
     began, round = time.perf_counter(), last.round + 1
     states, released = list(last.states), dict[int, bytes]()

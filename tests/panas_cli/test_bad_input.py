@@ -184,11 +184,11 @@ def test_a_damaged_file_is_named_and_stops_the_run(
 def stop_in_round_two(monkeypatch: pytest.MonkeyPatch) -> None:
     from dprbft.server import rounds
     from dprbft.server.checkpoint import Checkpoint
-    from dprbft.server.rounds import Training
+    from dprbft.server.rounds import TrainingRun
 
     real = rounds._round
 
-    def stopping(training: Training, last: Checkpoint, chosen: list[int]) -> Checkpoint:
+    def stopping(training: TrainingRun, last: Checkpoint, chosen: list[int]) -> Checkpoint:
         if last.round == 1:
             raise KeyboardInterrupt
         return real(training, last, chosen)
