@@ -30,7 +30,7 @@ WINGS = {
     ),
     "dprbft": (
         ("config",),
-        ("messages", "heads", "paths"),
+        ("messages", "heads", "paths", "records", "events"),
         ("simulation",),
         ("site",),
         ("methods",),
@@ -146,6 +146,13 @@ def arrows(modules: Mapping[str, Module]) -> set[tuple[str, str]]:
         if found.importer != found.target
         and not (module.is_face and found.target.startswith(f"{module.name}."))
     }
+
+
+def places(modules: Mapping[str, Module]) -> dict[str, str]:
+    """The folder of each module; where that holds folders too, the module is a place of its own."""
+    folders = {module.folder for module in modules.values()}
+    mixed = {folder.rsplit("/", 1)[0] for folder in folders if "/" in folder}
+    return {n: m.path if m.folder in mixed else m.folder for n, m in modules.items()}
 
 
 def between(pairs: Iterable[tuple[str, str]], part: Mapping[str, str]) -> set[tuple[str, str]]:
