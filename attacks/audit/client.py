@@ -34,7 +34,7 @@ from attacks.audit.verdict import judge, with_claim
 from attacks.epsilon.release import ReleaseAudit, ReleaseClaim, audit_release
 from attacks.inference.labels import infer_labels, score_histogram, score_labels
 from attacks.inference.membership import GenomeTrainer, ShadowConfig, query_of
-from attacks.reconstruction.suite import Tell, attack_release
+from attacks.reconstruction.suite import OnProgress, SuiteConfig, attack_release
 from attacks.threats.knowledge import SHADOW, LeakedPairs, Shadow, WhiteBox, shadow
 from attacks.threats.observation import MIN_PUBLIC, Observation
 from dprbft.config.files import load_config
@@ -57,14 +57,14 @@ LEAKED = 32
 """Private samples that leak to one of the threat models; they are not scored."""
 
 
-def audit_client(run: Path, id: int, *, shadows: int, tell: Tell) -> Audited:
+def audit_client(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -> Audited:
     """The record of one client, and its pictures.
 
     Args:
         run: a run directory.
         id: whose.
         shadows: networks that LiRA trains; 0 leaves it out.
-        tell: told what is being attacked.
+        on_progress: told what is being attacked.
 
     Raises:
         BadInput: if a file is damaged, not finite or of other shapes than the run's.
@@ -75,7 +75,7 @@ def audit_client(run: Path, id: int, *, shadows: int, tell: Tell) -> Audited:
     config = load_config(run)
     federation = load_federation(config)
     spent = epsilons(run).get(id)
-    job = _Job(run, config, federation, federation.clients[id], spent, tell)
+    job = _Job(run, config, federation, federation.clients[id], spent, on_progress)
     record, pictures = _audit_release(job)
     network, curves = _audit_network(job, shadows=shadows)
     return record | {"network": network}, pictures | curves
@@ -91,7 +91,7 @@ class _Job:
     client: ClientData
     spent: float | None
     """Epsilon that the ledger claims; None without an account."""
-    tell: Tell
+    on_progress: OnProgress
 
 
 def _audit_release(job: _Job) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -141,10 +141,12 @@ def _audit_release(job: _Job) -> tuple[dict[str, Any], dict[str, bytes]]:
     found = attack_release(
         observation,
         private,
-        epochs=config.audit.decoder_epochs,
+        SuiteConfig(
+            epochs=config.audit.decoder_epochs,
+            weaker=_weaker(job, observation, genome, samples.take(leaked), rng),
+        ),
         rng=rng,
-        others=_weaker(job, observation, genome, samples.take(leaked), rng),
-        tell=job.tell,
+        on_progress=job.on_progress,
     )
     labels = _labels(observation, samples.y if observation.by_class else private.y, rng)
     verdict, evidence = judge(found.attacks, found.controls, rng=rng)
@@ -176,7 +178,7 @@ def _weaker(
     asked, known = job.config.audit.threats, list[Shadow | LeakedPairs]()
     # A shadow is read along the directions that the head tells apart: with one class, none.
     if "shadow" in asked and job.federation.classes > 1:
-        job.tell(f"client {job.client.id}: a shadow network")
+        job.on_progress(f"client {job.client.id}: a shadow network")
         spec, head = spec_of(job.config, job.federation), observation.head
         assert head is not None
         optimizer = _shadowing(job)
@@ -204,7 +206,7 @@ def _claim(
     """The audit of what was charged for a release; None where that promises nothing."""
     if not promised.noise_multiplier or not is_noised(kind_named(release.kind)):
         return None
-    job.tell(f"client {job.client.id}: noise and claim of the release")
+    job.on_progress(f"client {job.client.id}: noise and claim of the release")
     claim = ReleaseClaim(
         kind=release.kind,
         arrays=release.arrays,
@@ -223,7 +225,7 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[dict[str, Any] | None, d
     few = min(len(client.train), len(client.test), job.federation.classes) < 2
     if few or not path.is_file():
         return None, {}
-    job.tell(f"client {client.id}: membership")
+    job.on_progress(f"client {client.id}: membership")
     saved = load_network(path)
     trainer = GenomeTrainer(
         genome=saved.genome,

@@ -17,7 +17,7 @@ from attacks.audit.client import audit_client
 from attacks.audit.evidence import sent
 from attacks.audit.resume import AuditCheckpoint, Audited, digest
 from attacks.audit.verdict import MARGIN
-from attacks.reconstruction.suite import Tell
+from attacks.reconstruction.suite import OnProgress
 from dprbft.config.files import load_config
 from dprbft.paths import (
     audit_file,
@@ -35,7 +35,7 @@ from panas.runtime.store import exclusive, write_bytes, write_json
 
 
 def audit_run(
-    run: Path, *, shadows: int = 0, workers: int = 1, on_progress: Tell | None = None
+    run: Path, *, shadows: int = 0, workers: int = 1, on_progress: OnProgress | None = None
 ) -> dict[str, Any]:
     """Attack the last release of every client of a run; write and return `audit.json`.
 
@@ -93,7 +93,7 @@ class _Work:
 
     run: Path
     shadows: int
-    tell: Tell | None
+    on_progress: OnProgress | None
 
 
 def _about(run: Path, ids: list[int], shadows: int) -> str:
@@ -107,18 +107,18 @@ def _audit_clients(
     work: _Work, ids: list[int], unfinished: AuditCheckpoint, workers: int
 ) -> list[dict[str, Any]]:
     """The records of all clients; their pictures are in place once all are through."""
-    tell = work.tell or (lambda _: None)
+    on_progress = work.on_progress or (lambda _: None)
     results = {id: known for id in ids if (known := unfinished.known(id))}
     for id, (record, _) in results.items():
-        tell(f"client {id}: {record['verdict']} (known)")
+        on_progress(f"client {id}: {record['verdict']} (known)")
     missing = [id for id in ids if id not in results]
-    # Several processes tell of whole clients only.
-    context = replace(work, tell=tell if workers == 1 else None)
+    # Several processes on_progress of whole clients only.
+    context = replace(work, on_progress=on_progress if workers == 1 else None)
     with Pool(workers, context, preload=("attacks.audit.run",)) as pool:
         for at, one in pool.map(_audit_client, missing):
             unfinished.keep(missing[at], one)
             results[missing[at]] = one
-            tell(f"client {missing[at]}: {one[0]['verdict']}")
+            on_progress(f"client {missing[at]}: {one[0]['verdict']}")
     folder = audit_pictures(work.run)
     drawn = {
         folder / f"client-{id:03d}-{name}.png": content
@@ -134,7 +134,9 @@ def _audit_clients(
 
 def _audit_client(work: _Work, id: int) -> Audited:
     """One client's, in whatever process."""
-    return audit_client(work.run, id, shadows=work.shadows, tell=work.tell or (lambda _: None))
+    return audit_client(
+        work.run, id, shadows=work.shadows, on_progress=work.on_progress or (lambda _: None)
+    )
 
 
 def _summary(clients: list[dict[str, Any]]) -> dict[str, Any]:

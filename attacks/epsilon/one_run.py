@@ -97,16 +97,46 @@ class OneRunAudit:
         return self.lower_bound > self.claim
 
 
+@dataclass(frozen=True, kw_only=True)
+class OneRunConfig:
+    """What is claimed, and how it is tested.
+
+    Attributes:
+        delta: of the claim, in [0, 1).
+        claim: epsilon at `delta`, for one sample added or removed; infinity if none is claimed.
+        confidence: in (0, 1).
+        guesses: pairs (k+, k-) that are tried, fixed before the scores are seen; None: a tenth of
+            the canaries each, and half of them each: good for a noisy training, and for one
+            without protection.
+
+    """
+
+    delta: float
+    claim: float = math.inf
+    confidence: float = 0.95
+    guesses: Sequence[tuple[int, int]] | None = None
+
+    def pairs(self, m: int) -> Sequence[tuple[int, int]]:
+        """The pairs that are tried on m canaries.
+
+        Raises:
+            BadInput: if one guesses nothing, or more than there are.
+
+        """
+        tried = self.guesses or ((max(1, m // 10),) * 2, (m // 2,) * 2)
+        for k in tried:
+            if min(k) < 0 or not 0 < sum(k) <= m:
+                raise BadInput(f"expected pairs (k+, k-) of 1 to {m} guesses, got {k}; guess less")
+        return tried
+
+
 def audit_training(
     train: Callable[[C], T],
     canaries: C,
     score: Callable[[T, C], Float[Tensor, "m"]],
+    config: OneRunConfig,
     *,
     rng: np.random.Generator,
-    delta: float,
-    confidence: float = 0.95,
-    guesses: Sequence[tuple[int, int]] | None = None,
-    claim: float = math.inf,
 ) -> OneRunAudit:
     """Audit a training with one run of it.
 
@@ -116,14 +146,8 @@ def audit_training(
         canaries: m of them; they count as samples of the training set.
         score: of each canary, from what the adversary sees; the higher, the more it looks as if
             the canary was in.
+        config: what is claimed, and how it is tested.
         rng: of the coins; nobody else may know its draws.
-        delta: in [0, 1).
-        confidence: in (0, 1).
-        guesses: see `audit_scores`.
-        claim: epsilon that the training claims at `delta`, for one sample added or removed.
-
-    Returns:
-        The bound and the terms on which it holds.
 
     Raises:
         BadInput: as `audit_scores` does.
@@ -131,24 +155,11 @@ def audit_training(
     """
     included = torch.from_numpy(rng.random(len(canaries)) < 0.5)
     seen = train(canaries.take(included.nonzero().flatten()))
-    return audit_scores(
-        score(seen, canaries),
-        included,
-        delta=delta,
-        confidence=confidence,
-        guesses=guesses,
-        claim=claim,
-    )
+    return audit_scores(score(seen, canaries), included, config)
 
 
 def audit_scores(
-    scores: Float[Tensor, "m"],
-    included: Bool[Tensor, "m"],
-    *,
-    delta: float,
-    confidence: float = 0.95,
-    guesses: Sequence[tuple[int, int]] | None = None,
-    claim: float = math.inf,
+    scores: Float[Tensor, "m"], included: Bool[Tensor, "m"], config: OneRunConfig
 ) -> OneRunAudit:
     """A lower bound on epsilon from the scores of canaries and the coins that chose them.
 
@@ -156,12 +167,7 @@ def audit_scores(
         scores: one a canary; infinite ones are welcome. Of equal ones the later canary ranks
             higher, so that their order must not tell the coins.
         included: the coins: fair, independent, and unknown to whoever scored.
-        delta: in [0, 1).
-        confidence: in (0, 1).
-        guesses: pairs (k+, k-) that are tried, fixed before the scores were seen; by default a
-            tenth of the canaries each, and half of them each: good for a noisy training, and for
-            one without protection.
-        claim: epsilon that the training claims at `delta`.
+        config: what is claimed, and how it is tested.
 
     Returns:
         The best bound of all pairs. For an (epsilon, delta)-private training it exceeds epsilon
@@ -180,27 +186,23 @@ def audit_scores(
             "expected a score for each of two or more canaries, all numbers, and as many coins, "
             f"got {m} and {len(included)}; plant more, and see that no score is NaN"
         )
-    tried = guesses or ((max(1, m // 10),) * 2, (m // 2,) * 2)
-    for k in tried:
-        if min(k) < 0 or not 0 < sum(k) <= m:
-            raise BadInput(f"expected pairs (k+, k-) of 1 to {m} guesses, got {k}; guess less")
-    order = scores.argsort(stable=True)
-    level = 1 - (1 - confidence) / len(tried)
+    tried, order = config.pairs(m), scores.argsort(stable=True)
+    level = 1 - (1 - config.confidence) / len(tried)
     found = []
     for ins, outs in tried:
         r = ins + outs
         v = int(included[order[m - ins :]].sum()) + int((~included[order[:outs]]).sum())
-        found.append((epsilon_bound(m, r, v, delta, level), r, v))
+        found.append((epsilon_bound(m, r, v, config.delta, level), r, v))
     bound, r, v = max(found)
     return OneRunAudit(
         lower_bound=bound,
-        ceiling=max(epsilon_bound(m, sum(k), sum(k), delta, level) for k in tried),
+        ceiling=max(epsilon_bound(m, sum(k), sum(k), config.delta, level) for k in tried),
         canaries=m,
         guesses=r,
         correct=v,
-        confidence=confidence,
-        delta=delta,
-        claim=claim,
+        confidence=config.confidence,
+        delta=config.delta,
+        claim=config.claim,
     )
 
 

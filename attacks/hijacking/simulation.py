@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attacks.hijacking.fsha import FSHAConfig, Hijacker
-from attacks.hijacking.split_learning import Defence, SplitClient, exchange, noise_for
+from attacks.hijacking.split_learning import Defence, SplitClient, SplitConfig, exchange, noise_for
 from attacks.reconstruction.metrics import ReconstructionScore, candidates, score
 from panas.data.samples import Samples
 from panas.privacy.accounting.epsilon import epsilon
@@ -56,16 +56,6 @@ class Hijacked:
     truth: Float[Tensor, "m c h w"]
     reconstructions: Float[Tensor, "m c h w"]
 
-    @property
-    def mse(self) -> float:
-        """Mean squared error on [-1, 1]."""
-        return self.score.mse
-
-    @property
-    def r2(self) -> float:
-        """R^2 against the mean public image."""
-        return self.score.r2
-
 
 @dataclass(frozen=True)
 class Progress:
@@ -76,92 +66,76 @@ class Progress:
     mse: float
 
 
-def attack(
-    private: Samples,
-    public: Samples,
-    config: FSHAConfig,
-    *,
-    rng: np.random.Generator,
-    noise: NoiseSource | None = None,
-    device: str = "cpu",
-    state: Path | None = None,
-    progress: Callable[[Progress], None] | None = None,
-) -> Hijacked:
-    """Let a client train with a hijacker for a server, and score what the hijacker reconstructs.
+class Trial:
+    """A client that trains with a hijacker for a server, and how far the two are.
 
     Args:
         private: the client's samples, at least a batch.
         public: the hijacker's, of the same shape and domain, at least a batch, none in `private`.
         config: settings; a finite epsilon puts DP-SGD on the client's network.
         rng: of everything but the client's privacy noise.
-        noise: Poisson sampling and noise of DP-SGD; by default the system's.
+        noise: Poisson sampling and noise of DP-SGD; None: the system's.
         device: where both ends compute, as torch names it.
-        state: a safetensors file to keep the trial in, and to go on from if it is there.
-        progress: called with each point of the curve.
 
     Raises:
-        BadInput: if samples are too few, not finite or of different shapes, or `state` is of
-            another trial.
+        BadInput: if samples are too few, not finite or of different shapes.
 
     """
-    if private.shape != public.shape:
-        raise BadInput(
-            f"expected public samples of the private ones' shape {private.shape}, got "
-            f"{public.shape}; take them from one domain"
-        )
-    seeds = [int(s) for s in rng.integers(2**63, size=4)]
-    trial = _Trial(private, public, config, seeds, noise or SystemNoise(), torch.device(device))
-    if state is not None and state.exists():
-        trial.load(state)
-    trial.run(state, progress or (lambda _: None))
-    return trial.result()
-
-
-class _Trial:
-    """Both ends, and how far they are."""
 
     def __init__(
         self,
         private: Samples,
         public: Samples,
         config: FSHAConfig,
-        seeds: list[int],
-        noise: NoiseSource,
-        device: torch.device,
+        *,
+        rng: np.random.Generator,
+        noise: NoiseSource | None = None,
+        device: str = "cpu",
     ) -> None:
+        if private.shape != public.shape:
+            raise BadInput(
+                f"expected public samples of the private ones' shape {private.shape}, got "
+                f"{public.shape}; take them from one domain"
+            )
+        seeds = [int(s) for s in rng.integers(2**63, size=4)]
+        client, server, scored, bootstrap = (np.random.default_rng(s) for s in seeds)
         self._config, self._private, self._public = config, private, public
-        self._rngs = {
-            "client": np.random.default_rng(seeds[0]),
-            "server": np.random.default_rng(seeds[1]),
-        }
-        self._bootstrap = np.random.default_rng(seeds[3])
-        self._defence = _defence(config, len(private))
+        self._rngs, self._bootstrap = {"client": client, "server": server}, bootstrap
+        self._defence, where = _defence(config, len(private)), torch.device(device)
         self._client = SplitClient(
             private,
-            width=config.width,
-            batch_size=config.batch_size,
-            learning_rate=config.client_rate,
-            momentum=config.momentum,
-            defence=self._defence,
-            rng=self._rngs["client"],
-            noise=noise,
-            device=device,
+            _client_config(config, self._defence),
+            rng=client,
+            noise=noise or SystemNoise(),
+            device=where,
         )
-        self._server = Hijacker(public, config, rng=self._rngs["server"], device=device)
+        self._server = Hijacker(public, config, rng=server, device=where)
         self._networks: dict[str, nn.Module] = {
             "client": self._client.network,
             "server": self._server.networks,
         }
         self._optimisers = {"client": self._client.optimiser} | self._server.optimisers
-        chosen = np.random.default_rng(seeds[2]).permutation(len(private))[: config.scored]
-        self._scored = np.sort(chosen)
-        self._truth = private.inputs(self._scored).to(device)
+        self._scored = np.sort(scored.permutation(len(private))[: config.scored])
+        self._truth = private.inputs(self._scored).to(where)
         self._about = {"how": asdict(config), "seeds": seeds, "data": _digest(private, public)}
         self._iteration, self._seconds, self._cpu_seconds = 0, 0.0, 0.0
         self._curve: list[tuple[int, float]] = []
 
-    def run(self, state: Path | None, progress: Callable[[Progress], None]) -> None:
-        """All iterations that are left."""
+    def run(
+        self, state: Path | None = None, on_progress: Callable[[Progress], None] = lambda _: None
+    ) -> Hijacked:
+        """All iterations that are left, and the score of what the hijacker reconstructs.
+
+        Args:
+            state: a safetensors file to keep the trial in, and to go on from if it is there.
+            on_progress: told of each point of the curve.
+
+        Raises:
+            BadInput: if `state` is of another trial.
+
+        """
+        if state is not None and state.exists():
+            self._load(state)
         config = self._config
         while self._iteration < config.iterations:
             began, busy = time.monotonic(), time.process_time()
@@ -174,11 +148,12 @@ class _Trial:
             if last or self._iteration % config.score_every == 0:
                 mse = _mse(self._reconstruct(), self._truth)
                 self._curve.append((self._iteration, mse))
-                progress(Progress(self._iteration, config.iterations, mse))
+                on_progress(Progress(self._iteration, config.iterations, mse))
             if state is not None and (last or self._iteration % config.save_every == 0):
-                self.save(state)
+                self._save(state)
+        return self._result()
 
-    def result(self) -> Hijacked:
+    def _result(self) -> Hijacked:
         """Scores of the fixed samples at the networks as they are."""
         truth, images = self._truth.cpu(), self._reconstruct().cpu()
         mean_image = self._public.inputs().mean(0)
@@ -205,7 +180,7 @@ class _Trial:
             reconstructions=images,
         )
 
-    def save(self, path: Path) -> None:
+    def _save(self, path: Path) -> None:
         """Put everything that going on needs into one file."""
         tensors = {
             f"network.{name}.{key}": t
@@ -226,13 +201,8 @@ class _Trial:
             path, tensors, {"about": json.dumps(self._about), "record": json.dumps(record)}
         )
 
-    def load(self, path: Path) -> None:
-        """Take everything up again.
-
-        Raises:
-            BadInput: if the file is damaged, or of another trial.
-
-        """
+    def _load(self, path: Path) -> None:
+        """Take everything up again."""
         tensors, notes = read_tensors(path)
         if notes.get("about") != json.dumps(self._about):
             raise BadInput(
@@ -287,6 +257,16 @@ def _defence(config: FSHAConfig, samples: int) -> Defence | None:
         budget, samples=samples, batch_size=config.batch_size, iterations=config.iterations
     )
     return Defence(clip=config.clip, noise_multiplier=sigma)
+
+
+def _client_config(config: FSHAConfig, defence: Defence | None) -> SplitConfig:
+    return SplitConfig(
+        width=config.width,
+        batch_size=config.batch_size,
+        learning_rate=config.client_rate,
+        momentum=config.momentum,
+        defence=defence,
+    )
 
 
 def _event(config: FSHAConfig, defence: Defence, samples: int) -> SampledGaussian:

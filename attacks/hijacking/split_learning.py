@@ -69,6 +69,21 @@ class Defence:
     """sigma, above 0."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SplitConfig:
+    """How a client trains."""
+
+    width: float
+    """Of f, as a share of the paper's channel counts."""
+    batch_size: int
+    """B; expected, under a defence, whose batches are Poisson samples."""
+    learning_rate: float
+    """Of Adam."""
+    momentum: float
+    """Adam's first decay rate."""
+    defence: Defence | None = None
+
+
 def channels(width: float) -> tuple[int, int, int]:
     """The paper's channel counts times `width`, each at least 4."""
     k1, k2, k3 = (max(4, round(width * k)) for k in WIDTHS)
@@ -139,11 +154,7 @@ class SplitClient:
 
     Args:
         private: the samples.
-        width: of f, as a share of the paper's channel counts.
-        batch_size: B; expected, under a defence, when batches are Poisson samples.
-        learning_rate: of Adam.
-        momentum: Adam's first decay rate.
-        defence: DP-SGD, or None.
+        config: how it trains.
         rng: initial weights and, without a defence, batches.
         noise: Poisson sampling and noise of the defence.
         device: where f is computed.
@@ -159,24 +170,20 @@ class SplitClient:
     def __init__(
         self,
         private: Samples,
+        config: SplitConfig,
         *,
-        width: float,
-        batch_size: int,
-        learning_rate: float,
-        momentum: float,
-        defence: Defence | None,
         rng: np.random.Generator,
         noise: NoiseSource,
         device: torch.device,
     ) -> None:
-        check_images(private, batch_size, "private")
-        self._private, self._batch_size, self._device = private, batch_size, device
-        self._rng, self._noise, self._defence = rng, noise, defence
-        self.network = ResidualNetwork(private.shape[0], width)
+        check_images(private, config.batch_size, "private")
+        self._private, self._batch_size, self._device = private, config.batch_size, device
+        self._rng, self._noise, self._defence = rng, noise, config.defence
+        self.network = ResidualNetwork(private.shape[0], config.width)
         draw(self.network, torch_generator(rng))
         self.network.to(device)
         self.optimiser = torch.optim.Adam(
-            self.network.parameters(), lr=learning_rate, betas=(momentum, 0.999)
+            self.network.parameters(), lr=config.learning_rate, betas=(config.momentum, 0.999)
         )
         self._gradient = PrivateGradient(self.network, _pulled_back)
         self._pending: tuple[Tensor, Tensor] | None = None

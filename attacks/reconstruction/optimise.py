@@ -110,39 +110,18 @@ def optimise(
             f"expected an observation that knows the weights, got {observation.knowledge.name}; "
             "attack it with a ridge inverter or a decoder"
         )
-    z, y = observation.targets()
-    public, means = observation.public, class_means(observation.public.inputs(), observation.public)
-    directions = _directions((public.inputs() - means[public.y]).flatten(1))
-    nearest = torch.cdist(
-        observation.released(), observation.features(observation.known_z, public.y)
-    ).argmin(1)
     observation.knowledge.bottom.eval()
-    tolerance, generator = _tolerance(observation, len(z)), torch_generator(rng)
+    searches, generator = _searches(observation, config), torch_generator(rng)
     found: list[Tensor] = []
-    for rows in torch.arange(len(z)).split(config.batch):
-        search = _Search(
-            observation,
-            z[rows],
-            tolerance[rows],
-            means[y[rows]],
-            directions,
-            config,
-        )
-        best, lowest = torch.empty(0), torch.full((len(rows),), math.inf)
+    for search in searches:
+        best, lowest = torch.empty(0), torch.full((len(search.z),), math.inf)
         for start in config.starts:
-            w = torch.zeros(len(rows), len(directions) + directions.shape[1])
-            if start == "noise":
-                w = torch.randn(w.shape, generator=generator)
-            elif start == "nearest":
-                at = nearest[rows]
-                gap = (public.inputs(at) - means[public.y[at]]).flatten(1)
-                w[:, : len(directions)] = gap @ directions.T / directions.square().sum(1)
-            w, loss = search.descend(w, config.steps // 4)
+            w, loss = search.descend(search.begin(start, generator), config.steps // 4)
             best = torch.where((loss < lowest)[:, None], w, best) if len(best) else w
             lowest = torch.minimum(loss, lowest)
         found.append(search.image(search.descend(best, config.steps)[0]))
         if on_progress:
-            on_progress(sum(map(len, found)), len(z))
+            on_progress(sum(map(len, found)), sum(len(s.z) for s in searches))
     return torch.cat(found)
 
 
@@ -154,8 +133,20 @@ class _Search:
     z: Float[Tensor, "m d"]
     tolerance: Float[Tensor, "m"]
     x_c: Float[Tensor, "m c h w"]
+    nearest: Float[Tensor, "m p"]
+    """From the mean of its class to the public image with the nearest features."""
     directions: Float[Tensor, "k p"]
     config: Inversion
+
+    def begin(self, start: Start, generator: torch.Generator) -> Float[Tensor, "m k_p"]:
+        """Where a descent begins."""
+        k, p = self.directions.shape
+        if start == "noise":
+            return torch.randn(len(self.z), k + p, generator=generator)
+        w = torch.zeros(len(self.z), k + p)
+        if start == "nearest":
+            w[:, :k] = self.nearest @ self.directions.T / self.directions.square().sum(1)
+        return w
 
     def image(self, w: Float[Tensor, "m k_p"]) -> Float[Tensor, "m c h w"]:
         k = len(self.directions)
@@ -186,6 +177,30 @@ class _Search:
             schedule.step()
         with torch.no_grad():
             return w.detach(), self.losses(w)
+
+
+def _searches(observation: Observation[WhiteBox], config: Inversion) -> list[_Search]:
+    """A search for each batch of what was released."""
+    z, y = observation.targets()
+    public, known = observation.public, observation.public.inputs()
+    means = class_means(known, public)
+    gaps = (known - means[public.y]).flatten(1)
+    nearest = torch.cdist(
+        observation.released(), observation.features(observation.known_z, public.y)
+    ).argmin(1)
+    directions, tolerance = _directions(gaps), _tolerance(observation, len(z))
+    return [
+        _Search(
+            observation,
+            z[rows],
+            tolerance[rows],
+            means[y[rows]],
+            gaps[nearest[rows]],
+            directions,
+            config,
+        )
+        for rows in torch.arange(len(z)).split(config.batch)
+    ]
 
 
 def total_variation(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m"]:

@@ -27,9 +27,26 @@ from attacks.threats.knowledge import Knowledge, LeakedPairs, Shadow, WhiteBox
 from attacks.threats.observation import Inverter, Observation
 from panas.data.samples import Samples
 
-Tell = Callable[[str], None]
+OnProgress = Callable[[str], None]
+
 INVERSION = Inversion(steps=60, starts=("class mean", "nearest"))
 """How images are sought in an audit: half of what the attack takes by itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteConfig:
+    """Which attacks are run.
+
+    Attributes:
+        epochs: of the decoder.
+        weaker: knowledge to attack with besides the weights.
+        inversion: how images are sought; None leaves that attack out.
+
+    """
+
+    epochs: int
+    weaker: Sequence[Shadow | LeakedPairs] = ()
+    inversion: Inversion | None = INVERSION
 
 
 @dataclass(frozen=True)
@@ -45,79 +62,105 @@ class Reconstructions:
 def attack_release(
     observation: Observation[WhiteBox],
     private: Samples,
+    config: SuiteConfig,
     *,
-    epochs: int,
     rng: np.random.Generator,
-    others: Sequence[Shadow | LeakedPairs] = (),
-    inversion: Inversion | None = INVERSION,
-    tell: Tell = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
 ) -> Reconstructions:
     """Run all attacks and controls on one client.
 
     Args:
         observation: what the server saw of the client, with the strongest knowledge.
         private: the n samples to score on; where rows of them left, those of the rows, in order.
-        epochs: of the decoder.
+        config: which attacks are run.
         rng: of attacks, controls and bootstrap.
-        others: weaker knowledge to attack with besides.
-        inversion: how images are sought; None leaves that attack out.
-        tell: told of each step.
+        on_progress: told of each step.
 
     Privacy: what comes back is computed from private samples and covered by nothing.
 
     """
-    public, y, truth = observation.public, private.y, private.inputs()
-    mean, among = controls.mean_image(public), candidates(y, rng=rng)
+    suite = _Suite(observation, private, config, rng, on_progress)
+    mine = suite.learn(observation, "the release")
+    images = suite.attack(mine)
+    attacks = [suite.score(name, x) for name, x in images.items()]
+    strongest = images[max(attacks, key=lambda s: s.r2).name]
+    blind = {
+        "mean image": suite.mean.expand_as(private.inputs()),
+        "same-class mean": controls.same_class_mean(observation.public, private.y),
+    }
+    return Reconstructions(attacks, suite.control(blind, strongest, mine), images | blind)
 
-    def scored(name: str, images: Tensor) -> ReconstructionScore:
-        return score(name, truth, images, mean, rng=rng, among=among)
 
-    def inverters(seen: Observation, what: str) -> dict[str, Inverter]:
-        tell(f"client {observation.client}: ridge and decoder on {what}")
+class _Suite:
+    """One client's attacks, which are scored against its samples alike."""
+
+    def __init__(
+        self,
+        observation: Observation[WhiteBox],
+        private: Samples,
+        config: SuiteConfig,
+        rng: np.random.Generator,
+        on_progress: OnProgress,
+    ) -> None:
+        self._observation, self._private, self._config = observation, private, config
+        self._rng, self._on_progress = rng, on_progress
+        self._truth, self._among = private.inputs(), candidates(private.y, rng=rng)
+        self.mean = controls.mean_image(observation.public)
+
+    def score(self, name: str, images: Tensor) -> ReconstructionScore:
+        return score(name, self._truth, images, self.mean, rng=self._rng, among=self._among)
+
+    def learn(self, seen: Observation, what: str) -> dict[str, Inverter]:
+        """Inverters that are learnt on known samples."""
+        self._tell(f"ridge and decoder on {what}")
         return {
-            "ridge": ridge_inverter(seen, rng=rng),
-            "decoder": decoder_inverter(seen, epochs=epochs, rng=rng),
+            "ridge": ridge_inverter(seen, rng=self._rng),
+            "decoder": decoder_inverter(seen, epochs=self._config.epochs, rng=self._rng),
         }
 
-    def of_samples(images: Tensor) -> Tensor:
-        return images[y] if observation.by_class else images
+    def attack(self, mine: dict[str, Inverter]) -> dict[str, Tensor]:
+        """An image of each sample by each attack."""
+        observation, config = self._observation, self._config
+        rows = observation.released()
+        images = {name: f(rows) for name, f in mine.items()}
+        if observation.noised_sums:
+            images["ridge on noise"] = ridge_on_noise(observation, rng=self._rng)
+        if config.inversion:
+            self._tell("inversion by optimisation")
+            images["optimise"] = optimise(observation, rng=self._rng, config=config.inversion)
+        for knowledge in config.weaker:
+            weaker: Observation[Knowledge] = replace(observation, knowledge=knowledge)  # type: ignore[arg-type]
+            if observation.head is not None and isinstance(knowledge, Shadow):
+                weaker = weaker.along_head()  # elsewhere two bottoms have little in common
+            learnt = self.learn(weaker, f"the release, with {knowledge.name}")
+            rows = weaker.released()
+            images |= {f"{name} ({knowledge.name})": f(rows) for name, f in learnt.items()}
+        if observation.by_class:
+            return {name: x[self._private.y] for name, x in images.items()}
+        return images
 
-    def best_on_rows(
-        name: str, seen: Observation, known: dict[str, Inverter]
+    def control(
+        self, blind: dict[str, Tensor], strongest: Tensor, mine: dict[str, Inverter]
+    ) -> list[ReconstructionScore]:
+        """What stands beside the attacks."""
+        observation, private, rng = self._observation, self._private, self._rng
+        bottom, n = observation.knowledge.bottom, len(private)
+        fresh = controls.random_extractor(bottom, rng=rng)
+        untrained = controls.raw_rows(observation, private, fresh)
+        ceiling = controls.raw_rows(observation, private, bottom)
+        return [
+            *(self.score(name, x) for name, x in blind.items()),
+            self.score("unrelated image", controls.unrelated_image(observation.public, n, rng=rng)),
+            self.score("shuffled", controls.shuffled(strongest, private.y, rng=rng)),
+            self._best("random extractor", untrained, self.learn(untrained, "an untrained bottom")),
+            self._best("ceiling", ceiling, mine),
+        ]
+
+    def _best(
+        self, name: str, seen: Observation, learnt: dict[str, Inverter]
     ) -> ReconstructionScore:
         rows = seen.released()
-        return max((scored(name, f(rows)) for f in known.values()), key=lambda s: s.r2)
+        return max((self.score(name, f(rows)) for f in learnt.values()), key=lambda s: s.r2)
 
-    mine = inverters(observation, "the release")
-    rows = observation.released()
-    images = {name: of_samples(f(rows)) for name, f in mine.items()}
-    if observation.noised_sums:
-        images["ridge on noise"] = of_samples(ridge_on_noise(observation, rng=rng))
-    if inversion:
-        tell(f"client {observation.client}: inversion by optimisation")
-        images["optimise"] = of_samples(optimise(observation, rng=rng, config=inversion))
-    for knowledge in others:
-        weaker: Observation[Knowledge] = replace(observation, knowledge=knowledge)  # type: ignore[arg-type]
-        if observation.head is not None and isinstance(knowledge, Shadow):
-            weaker = weaker.along_head()  # elsewhere two bottoms have little in common
-        learnt = inverters(weaker, f"the release, with {knowledge.name}")
-        rows = weaker.released()
-        images |= {f"{k} ({knowledge.name})": of_samples(f(rows)) for k, f in learnt.items()}
-    attacks = [scored(name, x) for name, x in images.items()]
-    strongest = images[max(attacks, key=lambda s: s.r2).name]
-
-    blind = {
-        "mean image": mean.expand_as(truth),
-        "same-class mean": controls.same_class_mean(public, y),
-    }
-    fresh = controls.random_extractor(observation.knowledge.bottom, rng=rng)
-    untrained = controls.raw_rows(observation, private, fresh)
-    ceiling = controls.raw_rows(observation, private, observation.knowledge.bottom)
-    beside = [
-        *(scored(name, x) for name, x in blind.items()),
-        scored("unrelated image", controls.unrelated_image(public, len(y), rng=rng)),
-        scored("shuffled", controls.shuffled(strongest, y, rng=rng)),
-        best_on_rows("random extractor", untrained, inverters(untrained, "an untrained bottom")),
-        best_on_rows("ceiling", ceiling, mine),
-    ]
-    return Reconstructions(attacks, beside, images | blind)
+    def _tell(self, text: str) -> None:
+        self._on_progress(f"client {self._observation.client}: {text}")

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from attacks.hijacking.fsha import FSHAConfig
-from attacks.hijacking.simulation import Hijacked, Progress, attack
+from attacks.hijacking.simulation import Hijacked, Progress, Trial
 from panas.data.load import DataSettings, load
 from panas.data.samples import Source
 from panas.runtime.errors import PanasError
@@ -92,19 +92,13 @@ def main() -> None:
     rows = []
     for name in a.clients.split(","):
 
-        def tell(p: Progress, name: str = name) -> None:
+        def report(p: Progress, name: str = name) -> None:
             done = f"{name}: iteration {p.iteration} of {p.iterations}, MSE {p.mse:.4f}"
             print(done, file=sys.stderr, flush=True)
 
-        found = attack(
-            source.private,
-            source.public,
-            clients[name],
-            rng=stream(a.seed, "fsha"),
-            device=a.device,
-            state=a.work / f"{name}.safetensors" if a.work else None,
-            progress=tell,
-        )
+        rng, state = stream(a.seed, "fsha"), a.work / f"{name}.safetensors" if a.work else None
+        trial = Trial(source.private, source.public, clients[name], rng=rng, device=a.device)
+        found = trial.run(state, report)
         rows.append(row(name, clients[name], found))
         if not a.json:
             show(rows[-1])

@@ -29,7 +29,13 @@ import torch
 from torch import Tensor, nn
 
 from attacks.epsilon.gradient_canaries import dirac_scores, diracs, train_with_dirac_canaries
-from attacks.epsilon.one_run import OneRunAudit, audit_training, mislabelled, random_patterns
+from attacks.epsilon.one_run import (
+    OneRunAudit,
+    OneRunConfig,
+    audit_training,
+    mislabelled,
+    random_patterns,
+)
 from attacks.inference.membership import (
     GenomeTrainer,
     Query,
@@ -182,9 +188,8 @@ def private(ground: Ground, seed: int) -> OneRunAudit:
         ),
         diracs(network, ground.size.canaries, rng),
         dirac_scores,
+        OneRunConfig(delta=BUDGET.delta, claim=BUDGET.epsilon),
         rng=stream(seed, "coins"),
-        delta=BUDGET.delta,
-        claim=BUDGET.epsilon,
     )
 
 
@@ -219,8 +224,8 @@ def memorised(ground: Ground, seed: int, kind: Kind) -> OneRunAudit:
         lambda included: perceptron(concat([data, included]), stream(seed, "training"), epochs),
         canaries,
         confidence_scores,
+        OneRunConfig(delta=BUDGET.delta),
         rng=stream(seed, "coins"),
-        delta=BUDGET.delta,
     )
 
 

@@ -28,7 +28,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attacks.audit.verdict import judge
-from attacks.reconstruction.suite import INVERSION, attack_release
+from attacks.reconstruction.suite import INVERSION, SuiteConfig, attack_release
 from attacks.threats.knowledge import WhiteBox
 from attacks.threats.observation import Observation
 from dprbft.messages import Release
@@ -153,9 +153,8 @@ def cell(root: str, task: tuple[str, str, float | str]) -> dict[str, Any]:
     found = attack_release(
         seen,
         private,
-        epochs=DECODER_EPOCHS,
+        SuiteConfig(epochs=DECODER_EPOCHS, inversion=INVERSION if seen.by_class else None),
         rng=rng,
-        inversion=INVERSION if seen.by_class else None,
     )
     verdict, evidence = judge(found.attacks, found.controls, rng=rng)
     best = max(found.attacks, key=lambda s: s.r2)

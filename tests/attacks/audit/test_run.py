@@ -14,7 +14,7 @@ from attacks.audit.resume import AuditCheckpoint, Audited, digest
 from attacks.audit.run import audit_run
 from attacks.audit.verdict import judge
 from attacks.reconstruction.metrics import ReconstructionScore
-from attacks.reconstruction.suite import attack_release
+from attacks.reconstruction.suite import SuiteConfig, attack_release
 from attacks.threats.knowledge import WhiteBox
 from attacks.threats.observation import Observation
 from dprbft.config.files import build_config, save_config
@@ -279,7 +279,7 @@ def _scores(z: Tensor, seed: int) -> tuple[list[ReconstructionScore], list[Recon
     arrays = {"z": z, "y": private.y}
     bottom = _bottom(federation.shape, 0)
     seen = Observation(0, "raw_rows", arrays, None, WhiteBox(bottom), federation.public)
-    found = attack_release(seen, private, epochs=2, rng=np.random.default_rng(seed))
+    found = attack_release(seen, private, SuiteConfig(epochs=2), rng=np.random.default_rng(seed))
     return found.attacks, found.controls
 
 

@@ -16,7 +16,7 @@ from attacks.epsilon.gradient_canaries import (
     diracs,
     train_with_dirac_canaries,
 )
-from attacks.epsilon.one_run import OneRunAudit, audit_training
+from attacks.epsilon.one_run import OneRunAudit, OneRunConfig, audit_training
 from panas.data.samples import Samples
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate
@@ -104,9 +104,8 @@ def audit(
         ),
         canaries or diracs(net, CANARIES, stream(seed, "canaries")),
         dirac_scores,
+        OneRunConfig(delta=BUDGET.delta, claim=CLAIM),
         rng=stream(seed, "coins"),
-        delta=BUDGET.delta,
-        claim=CLAIM,
     )
 
 

@@ -5,6 +5,7 @@ Statistical tests allow four standard deviations over the stated error.
 
 import inspect
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from attacks.epsilon import one_run as canaries
 from attacks.epsilon.one_run import (
+    OneRunConfig,
     audit_scores,
     audit_training,
     epsilon_bound,
@@ -83,7 +85,7 @@ def alarms(epsilon: float, claim: float, delta: float = 0.0, m: int = 60) -> int
     """In how many of `TRIALS` trials a claim is refuted."""
     rng = stream(5, "responses")
     found = [
-        audit_scores(*responses(rng, m, epsilon, delta), delta=delta, claim=claim)
+        audit_scores(*responses(rng, m, epsilon, delta), OneRunConfig(delta=delta, claim=claim))
         for _ in range(TRIALS)
     ]
     return sum(f.refuted for f in found)
@@ -111,9 +113,10 @@ def test_many_pairs_share_the_error():
     together, alone = 0, 0
     for _ in range(TRIALS):
         scores, coins = torch.from_numpy(rng.random(100)), torch.from_numpy(rng.random(100) < 0.5)
-        together += audit_scores(scores, coins, delta=0.0, guesses=pairs, claim=0.0).refuted
+        config = OneRunConfig(delta=0.0, guesses=pairs, claim=0.0)
+        together += audit_scores(scores, coins, config).refuted
         alone += any(
-            audit_scores(scores, coins, delta=0.0, guesses=[k], claim=0.0).refuted for k in pairs
+            audit_scores(scores, coins, replace(config, guesses=[k])).refuted for k in pairs
         )
     # The planted bug: whoever tries pair after pair at the full error.
     assert together <= ALLOWED < alone
@@ -124,7 +127,8 @@ def test_independent_scores_stay_silent_over_100_seeds():
     for seed in range(100):
         rng = stream(seed, "silent")
         scores, coins = rng.standard_normal(1000), rng.random(1000) < 0.5
-        audit = audit_scores(torch.from_numpy(scores), torch.from_numpy(coins), delta=1e-5)
+        config = OneRunConfig(delta=1e-5)
+        audit = audit_scores(torch.from_numpy(scores), torch.from_numpy(coins), config)
         refuted += audit.lower_bound > 0
     assert refuted <= binom.isf(1e-4, 100, ERROR)
 
@@ -146,7 +150,11 @@ def recognised(memory: list[Tensor], candidates: Samples) -> Tensor:
 def test_memorised_canaries_are_caught():
     planted = random_patterns(plain(4), 200, stream(0, "patterns"))
     audit = audit_training(
-        remember, planted, recognised, rng=stream(0, "coins"), delta=1e-5, claim=2.0
+        remember,
+        planted,
+        recognised,
+        OneRunConfig(delta=1e-5, claim=2.0),
+        rng=stream(0, "coins"),
     )
     assert audit.refuted
     # Of half of 200 each as many were in as out but for chance.
@@ -161,9 +169,8 @@ def test_one_leaked_canary_among_many_is_no_proof_and_none_is_silent():
             lambda c, kept=kept: remember(c)[:kept],
             planted,
             recognised,
+            OneRunConfig(delta=1e-5, guesses=[(20, 0)]),
             rng=stream(0, "coins"),
-            delta=1e-5,
-            guesses=[(20, 0)],
         ).lower_bound
         for kept in (0, 1, 20)
     }
@@ -178,7 +185,11 @@ def test_coins_are_fair_and_canaries_keep_their_order():
 
     planted = plain(4000)
     audit_training(
-        train, planted, lambda _, c: torch.zeros(len(c)), rng=stream(3, "coins"), delta=0.0
+        train,
+        planted,
+        lambda _, c: torch.zeros(len(c)),
+        OneRunConfig(delta=0.0),
+        rng=stream(3, "coins"),
     )
     assert abs(len(seen[0]) - 2000) < 4 * math.sqrt(1000)
     again = torch.from_numpy(stream(3, "coins").random(4000) < 0.5)
@@ -225,7 +236,7 @@ def test_bad_scores_are_refused(
     with pytest.raises(BadInput, match="expected"):
         # Without the shape checks of the tests, as a user calls it.
         inspect.unwrap(audit_scores)(
-            torch.tensor(scores), torch.tensor(coins), delta=0.0, guesses=guesses
+            torch.tensor(scores), torch.tensor(coins), OneRunConfig(delta=0.0, guesses=guesses)
         )
 
 

@@ -8,8 +8,16 @@ import torch
 from torch import nn
 
 from attacks.hijacking.fsha import FSHAConfig, Hijacker, gradient_penalty
-from attacks.hijacking.simulation import Hijacked, attack
-from attacks.hijacking.split_learning import Defence, Server, SplitClient, draw, exchange, noise_for
+from attacks.hijacking.simulation import Hijacked, Progress, Trial
+from attacks.hijacking.split_learning import (
+    Defence,
+    Server,
+    SplitClient,
+    SplitConfig,
+    draw,
+    exchange,
+    noise_for,
+)
 from attacks.reconstruction.metrics import score
 from panas.data.samples import Samples
 from panas.privacy.accounting.epsilon import epsilon
@@ -63,11 +71,7 @@ def _client(
 ) -> SplitClient:
     return SplitClient(
         private,
-        width=0.0625,
-        batch_size=16,
-        learning_rate=1e-3,
-        momentum=0.5,
-        defence=defence,
+        SplitConfig(width=0.0625, batch_size=16, learning_rate=1e-3, momentum=0.5, defence=defence),
         rng=np.random.default_rng(3),
         noise=noise or Repeating(),
         device=CPU,
@@ -75,17 +79,13 @@ def _client(
 
 
 def _attack(
-    optimizer: FSHAConfig, state: Path | None = None, **changes: Callable[..., object]
+    optimizer: FSHAConfig,
+    state: Path | None = None,
+    on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Hijacked:
-    return attack(
-        _samples(60, 1),
-        _samples(80, 2),
-        optimizer,
-        rng=np.random.default_rng(0),
-        noise=Repeating(),
-        state=state,
-        progress=changes.get("progress"),
-    )
+    rng = np.random.default_rng(0)
+    trial = Trial(_samples(60, 1), _samples(80, 2), optimizer, rng=rng, noise=Repeating())
+    return trial.run(state, on_progress)
 
 
 class Recording:
@@ -227,7 +227,7 @@ def test_the_client_is_sent_the_gradient_of_the_critic_at_each_of_its_features()
 def test_any_image_shape(shape: tuple[int, int, int]) -> None:
     private, public = _samples(20, 1, shape), _samples(20, 2, shape)
     optimizer = replace(TINY, iterations=1, scored=3)
-    found = attack(private, public, optimizer, rng=np.random.default_rng(0))
+    found = Trial(private, public, optimizer, rng=np.random.default_rng(0)).run()
     assert found.reconstructions.shape == (3, *shape)
     assert float(found.reconstructions.abs().max()) <= 1
 
@@ -256,13 +256,15 @@ LEARNS = replace(
 
 
 def test_the_attack_inverts_a_client_that_obeys() -> None:
-    found = attack(_lights(600, 1), _lights(600, 2), LEARNS, rng=np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+    found = Trial(_lights(600, 1), _lights(600, 2), LEARNS, rng=rng).run()
+    mse = found.score.mse
     assert (found.epsilon, found.noise_multiplier) == (np.inf, 0.0)
-    assert found.curve[-1] == (100, pytest.approx(found.mse))
-    assert found.mse < 0.5 * found.curve[0][1]
+    assert found.curve[-1] == (100, pytest.approx(mse))
+    assert mse < 0.5 * found.curve[0][1]
     assert found.score.intervals["r2"][0] > 0
-    assert found.autoencoder_mse < found.mse < found.mean_image_mse
-    assert found.r2 == pytest.approx(1 - found.mse / found.mean_image_mse, abs=1e-5)
+    assert found.autoencoder_mse < mse < found.mean_image_mse
+    assert found.score.r2 == pytest.approx(1 - mse / found.mean_image_mse, abs=1e-5)
 
 
 def test_it_learns_nothing_from_a_client_that_sends_independent_noise() -> None:
@@ -289,13 +291,13 @@ def test_a_trial_that_was_killed_goes_on_as_if_nothing_had_happened(
         tmp_path / "state.safetensors",
     )
 
-    def die(point: object) -> None:
-        if getattr(point, "iteration", 0) == 4:
+    def die(point: Progress) -> None:
+        if point.iteration == 4:
             raise KeyboardInterrupt
 
     whole = _attack(optimizer)
     with pytest.raises(KeyboardInterrupt):
-        _attack(optimizer, state, progress=die)
+        _attack(optimizer, state, die)
     resumed = _attack(optimizer, state)
     assert torch.equal(whole.reconstructions, resumed.reconstructions)
     assert whole.curve == resumed.curve
@@ -336,7 +338,7 @@ def test_the_result_names_the_price_of_the_weights() -> None:
 )
 def test_bad_samples_get_one_line(private: Samples, public: Samples, match: str) -> None:
     with pytest.raises(BadInput, match=match) as caught:
-        attack(private, public, TINY, rng=np.random.default_rng(0))
+        Trial(private, public, TINY, rng=np.random.default_rng(0))
     assert "\n" not in str(caught.value)
 
 
