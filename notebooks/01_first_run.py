@@ -138,8 +138,8 @@ for row in totals(Ledger(ledger_file(run)).accounts()):
 
 # %%
 audit = audit_run(run)
-for client in audit["clients"]:
-    print(client["evidence"])
+for client in audit.clients:
+    print(client.evidence)
 
 # %% [markdown]
 # ## The result

@@ -1,11 +1,12 @@
 """What audits found, as text."""
 
 import math
-from typing import Any
 
 from rich.table import Table
 
 from attacks.audit.external_model import ModelAudit
+from attacks.audit.records import ClientAudit, RunAudit
+from attacks.reconstruction.metrics import ReconstructionScore
 from panas_cli.printing import console, figure, print_text, titled
 
 HEADERS = {
@@ -17,16 +18,16 @@ HEADERS = {
 """Controls in the audit's table, and their columns."""
 
 
-def show_audit(audit: dict[str, Any]) -> None:
+def show_audit(audit: RunAudit) -> None:
     """The best attack beside its controls, one row a client, and the verdicts with evidence."""
     screen = console()
-    rows = [c for c in audit["clients"] if c["attacks"]]
+    rows = [(c, best) for c in audit.clients if (best := c.best)]
     if rows:
         screen.print(_attacked(rows))
-    for c in audit["clients"]:
-        screen.print(f"client {c['id']}: {c['verdict']}: {c['evidence']}", soft_wrap=True)
-        if n := c.get("network"):
-            screen.print(f"  its network: {n['verdict']}: {n['evidence']}", soft_wrap=True)
+    for c in audit.clients:
+        screen.print(f"client {c.id}: {c.verdict}: {c.evidence}", soft_wrap=True)
+        if n := c.network:
+            screen.print(f"  its network: {n.verdict}: {n.evidence}", soft_wrap=True)
         else:
             screen.print("  its network: not audited: none is kept, or too few samples or classes")
 
@@ -47,7 +48,7 @@ def show_model_audit(audit: ModelAudit) -> None:
         )
 
 
-def _attacked(rows: list[dict[str, Any]]) -> Table:
+def _attacked(rows: list[tuple[ClientAudit, ReconstructionScore]]) -> Table:
     """R^2 of the best attack and of its controls, and what each release claims."""
     table = titled(
         "audit: R^2 of reconstructed training images (1: perfect, 0: the mean public image)"
@@ -57,24 +58,23 @@ def _attacked(rows: list[dict[str, Any]]) -> Table:
     for name in ("found\nof 10", "epsilon\nshown", "claimed", "noise\nof claim"):
         table.add_column(name, justify="right")
     table.add_column("verdict", min_width=10)
-    for c in rows:
-        best = max(c["attacks"], key=lambda x: -math.inf if x["r2"] is None else x["r2"])
-        controls = {x["name"]: x["r2"] for x in c["controls"]}
-        claim = c.get("claim") or {}
+    for c, best in rows:
+        controls = [None if (s := c.control(name)) is None else s.r2 for name in HEADERS]
+        shown: tuple[float | None, ...] = (None, None, None)
+        if claim := c.claim:
+            shown = claim.mechanism.lower_bound, claim.claim, claim.noise
         table.add_row(
-            str(c["id"]),
-            c["release"],
-            best["name"],
-            _two(best["r2"]),
-            *(_two(controls.get(name)) for name in HEADERS),
-            _two(best.get("reidentified")),
-            _two(claim.get("epsilon_lower_bound")),
-            _two(claim.get("claimed_epsilon")),
-            _two(claim.get("noise_over_claim")),
-            c["verdict"],
+            str(c.id),
+            c.release,
+            best.name,
+            _two(best.r2),
+            *(_two(r2) for r2 in controls),
+            _two(best.reidentified),
+            *(_two(x) for x in shown),
+            c.verdict,
         )
     return table
 
 
 def _two(x: float | None) -> str:
-    return figure(x, ".2f")
+    return figure(None if x is None or math.isnan(x) else x, ".2f")

@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
+from attacks.audit.records import RunAudit
 from panas.runtime.store import read_json
 from panas_cli.audit_output import show_audit
 from panas_cli.printing import console, counted, figure, print_json, titled
@@ -45,7 +46,7 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
     screen.print("seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in s.items()))
     if audit:
         screen.print()
-        show_audit(audit)
+        show_audit(RunAudit.from_json(audit))
     screen.print(f"\nrun directory: {run}", soft_wrap=True)
 
 

@@ -10,10 +10,9 @@ it (`attacks.epsilon.release`), asks the network that the client keeps who was i
 `public_rows` hold no private row: attacks have class means at best, and the evidence says so.
 """
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,14 +21,15 @@ from torch import Tensor, nn
 
 from attacks.audit.evidence import (
     ClaimedNoise,
+    Received,
     epsilons,
     load_release,
     promise,
     sent_head,
 )
-from attacks.audit.membership import PrivacyClaim, audit_network
+from attacks.audit.membership import NetworkAudit, PrivacyClaim, audit_network
 from attacks.audit.pictures import draw_curves, draw_images
-from attacks.audit.resume import Audited
+from attacks.audit.records import ClientAudit, DrawnAudit, LabelAudit
 from attacks.audit.verdict import judge, with_claim
 from attacks.epsilon.release import ReleaseAudit, ReleaseClaim, audit_release
 from attacks.inference.labels import infer_labels, score_histogram, score_labels
@@ -39,12 +39,10 @@ from attacks.threats.knowledge import SHADOW, LeakedPairs, Shadow, WhiteBox, sha
 from attacks.threats.observation import MIN_PUBLIC, Observation
 from dprbft.config.files import load_config
 from dprbft.config.schema import RunConfig
-from dprbft.messages import Release
 from dprbft.paths import model_file, release_file
 from dprbft.simulation.federation import ClientData, Federation, load_federation
 from dprbft.site.site import spec_of
 from panas.architecture.genome import Genome
-from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kind import is_noised, kind_named
@@ -57,8 +55,8 @@ LEAKED = 32
 """Private samples that leak to one of the threat models; they are not scored."""
 
 
-def audit_client(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -> Audited:
-    """The record of one client, and its pictures.
+def audit_client(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -> DrawnAudit:
+    """The audit of one client, and its pictures.
 
     Args:
         run: a run directory.
@@ -76,9 +74,9 @@ def audit_client(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -
     federation = load_federation(config)
     spent = epsilons(run).get(id)
     job = _Job(run, config, federation, federation.clients[id], spent, on_progress)
-    record, pictures = _audit_release(job)
+    audit, pictures = _audit_release(job)
     network, curves = _audit_network(job, shadows=shadows)
-    return record | {"network": network}, pictures | curves
+    return DrawnAudit(replace(audit, network=network), pictures | curves)
 
 
 @dataclass(frozen=True)
@@ -94,77 +92,90 @@ class _Job:
     on_progress: OnProgress
 
 
-def _audit_release(job: _Job) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The record of what a client released, and pictures of it."""
-    config, client, public = job.config, job.client, job.federation.public
-    record: dict[str, Any] = {"id": client.id, "release": None, "round": None}
-    record |= {"noise_multiplier": None, "epsilon": _plain(job.spent), "samples": 0}
-    record |= {"attacks": [], "controls": [], "labels": None, "claim": None}
-    if not release_file(job.run, client.id).is_file():
-        evidence = f"client {client.id} released nothing: there is nothing to attack"
-        return record | {"verdict": "nothing left", "evidence": evidence}, {}
-    release, bottom, genome = load_release(job.run, config, job.federation, client)
-    rng = stream(config.seed, "audit", client.id)
-    samples = client.train
-    record |= {"release": release.kind, "round": release.round}
-    record |= {"noise_multiplier": release.noise_multiplier}
-    promised = promise(job.run, release)
-    claim = _claim(job, release, promised, bottom, samples)
-    record |= {"claim": claim and claim.to_json()}
-    if len(public) < MIN_PUBLIC:
-        verdict, evidence = with_claim(
-            "inconclusive",
-            f"client {client.id} was not attacked, which says nothing: an attack learns from at "
-            f"least {MIN_PUBLIC} public samples, and there are {len(public)}",
-            claim,
-            job.spent,
-            promised.fault,
-        )
-        return record | {"verdict": verdict, "evidence": evidence}, {}
-    order = rng.permutation(len(samples))
-    spared = min(LEAKED, len(samples) // 10)
-    chosen, leaked = np.sort(order[spared:][: config.audit.samples]), order[:spared]
-    private = samples.take(chosen)
-    observation = Observation(
-        client.id,
-        release.kind,
-        release.arrays,
-        release.noise_multiplier,
-        WhiteBox(bottom),
-        public,
-        head=sent_head(config, job.federation),
+def _audit_release(job: _Job) -> tuple[ClientAudit, dict[str, bytes]]:
+    """What a client released, and pictures of it."""
+    id, public = job.client.id, job.federation.public
+    about = ClientAudit(
+        id=id,
+        epsilon=job.spent,
+        verdict="nothing left",
+        evidence=f"client {id} released nothing: there is nothing to attack",
     )
-    if not observation.by_class:
-        # Each row is attacked on its own: those not scored can go.
-        rows = {name: values[torch.from_numpy(chosen)] for name, values in release.arrays.items()}
-        observation = replace(observation, arrays=rows)
-    found = attack_release(
-        observation,
-        private,
-        SuiteConfig(
-            epochs=config.audit.decoder_epochs,
-            weaker=_weaker(job, observation, genome, samples.take(leaked), rng),
-        ),
-        rng=rng,
-        on_progress=job.on_progress,
+    if not release_file(job.run, id).is_file():
+        return about, {}
+    received = load_release(job.run, job.config, job.federation, job.client)
+    release, promised = received.release, promise(job.run, received.release)
+    about = replace(
+        about,
+        release=release.kind,
+        round=release.round,
+        noise_multiplier=release.noise_multiplier,
+        claim=_claim(job, received, promised),
+        verdict="inconclusive",
+        evidence=f"client {id} was not attacked, which says nothing: an attack learns from at "
+        f"least {MIN_PUBLIC} public samples, and there are {len(public)}",
     )
-    labels = _labels(observation, samples.y if observation.by_class else private.y, rng)
-    verdict, evidence = judge(found.attacks, found.controls, rng=rng)
-    if rows := labels["rows"]:
-        evidence += f"; {rows['accuracy']:.1%} of the labels guessed (blind {rows['blind']:.1%})"
-    verdict, evidence = with_claim(verdict, evidence, claim, job.spent, promised.fault)
+    attacked, draw = (about, None) if len(public) < MIN_PUBLIC else _attack(job, received, about)
+    verdict, evidence = with_claim(
+        attacked.verdict, attacked.evidence, about.claim, job.spent, promised.fault
+    )
+    if draw is None:
+        return replace(attacked, verdict=verdict, evidence=evidence), {}
     if kind_named(release.kind).READS == "public":
         evidence = f"no private row was released, public rows only; {evidence}"
     spent = "unknown" if job.spent is None else f"{job.spent:.3g}"
-    title = f"client {client.id}, {release.kind}, epsilon {spent}: {verdict}"
-    return record | {
-        "samples": len(private),
-        "attacks": [s.to_json() for s in found.attacks],
-        "controls": [s.to_json() for s in found.controls],
-        "labels": labels,
-        "verdict": verdict,
-        "evidence": evidence,
-    }, {"images": draw_images(private.inputs(), private.y, found.images, title)}
+    title = f"client {id}, {release.kind}, epsilon {spent}: {verdict}"
+    return replace(attacked, verdict=verdict, evidence=evidence), {"images": draw(title)}
+
+
+def _attack(
+    job: _Job, received: Received, about: ClientAudit
+) -> tuple[ClientAudit, Callable[[str], bytes]]:
+    """What attacks and controls came to, and what draws them under a title."""
+    config, samples = job.config, job.client.train
+    rng = stream(config.seed, "audit", job.client.id)
+    order = rng.permutation(len(samples))
+    spared = min(LEAKED, len(samples) // 10)
+    chosen, leaked = np.sort(order[spared:][: config.audit.samples]), order[:spared]
+    private, observation = samples.take(chosen), _observe(job, received)
+    if not observation.by_class:
+        # Each row is attacked on its own: those not scored can go.
+        at = torch.from_numpy(chosen)
+        arrays = {name: values[at] for name, values in observation.arrays.items()}
+        observation = replace(observation, arrays=arrays)
+    suite = SuiteConfig(
+        epochs=config.audit.decoder_epochs,
+        weaker=_weaker(job, observation, received.genome, samples.take(leaked), rng),
+    )
+    found = attack_release(observation, private, suite, rng=rng, on_progress=job.on_progress)
+    labels = _labels(observation, samples.y if observation.by_class else private.y, rng)
+    verdict, evidence = judge(found.attacks, found.controls, rng=rng)
+    if rows := labels.rows:
+        evidence += f"; {rows.accuracy:.1%} of the labels guessed (blind {rows.blind:.1%})"
+    audit = replace(
+        about,
+        samples=len(private),
+        attacks=tuple(found.attacks),
+        controls=tuple(found.controls),
+        labels=labels,
+        verdict=verdict,
+        evidence=evidence,
+    )
+    return audit, lambda title: draw_images(private.inputs(), private.y, found.images, title)
+
+
+def _observe(job: _Job, received: Received) -> Observation[WhiteBox]:
+    """What the server sees of the client."""
+    release = received.release
+    return Observation(
+        job.client.id,
+        release.kind,
+        release.arrays,
+        release.noise_multiplier,
+        WhiteBox(received.bottom),
+        job.federation.public,
+        head=sent_head(job.config, job.federation),
+    )
 
 
 def _weaker(
@@ -190,27 +201,23 @@ def _weaker(
 
 def _labels(
     observation: Observation[WhiteBox], truth: Int[Tensor, "n"], rng: np.random.Generator
-) -> dict[str, Any]:
+) -> LabelAudit:
     """What the release says of labels: of rows, and of the histogram."""
-    found = infer_labels(observation, rng=rng)
-    rows = None
-    if found.labels is not None:
-        rows = score_labels(found.labels, truth, observation.public).to_json()
-    histogram = score_histogram(found, truth, observation.public)
-    return {"rows": rows, "histogram": histogram.to_json()}
+    found, public = infer_labels(observation, rng=rng), observation.public
+    rows = None if found.labels is None else score_labels(found.labels, truth, public)
+    return LabelAudit(rows=rows, histogram=score_histogram(found, truth, public))
 
 
-def _claim(
-    job: _Job, release: Release, promised: ClaimedNoise, bottom: Bottom, samples: Samples
-) -> ReleaseAudit | None:
+def _claim(job: _Job, received: Received, promised: ClaimedNoise) -> ReleaseAudit | None:
     """The audit of what was charged for a release; None where that promises nothing."""
+    release, samples = received.release, job.client.train
     if not promised.noise_multiplier or not is_noised(kind_named(release.kind)):
         return None
     job.on_progress(f"client {job.client.id}: noise and claim of the release")
     claim = ReleaseClaim(
         kind=release.kind,
         arrays=release.arrays,
-        truth=Rows(represent(bottom, samples), samples.y),
+        truth=Rows(represent(received.bottom, samples), samples.y),
         classes=job.federation.classes,
         noise_multiplier=promised.noise_multiplier,
     )
@@ -218,8 +225,8 @@ def _claim(
     return audit_release(claim, confidence=1 - 0.05 / len(job.federation.clients))
 
 
-def _audit_network(job: _Job, *, shadows: int) -> tuple[dict[str, Any] | None, dict[str, bytes]]:
-    """The record of the network that a client keeps, and its curves; None where it has none."""
+def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dict[str, bytes]]:
+    """The audit of the network that a client keeps, and its curves; None where it has none."""
     path, client, public = model_file(job.run, job.client.id), job.client, job.federation.public
     # With one class every answer is right, for whomever.
     few = min(len(client.train), len(client.test), job.federation.classes) < 2
@@ -244,12 +251,8 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[dict[str, Any] | None, d
         shadows=config,
     )
     title = f"client {client.id}, its network: {found.verdict}"
-    return found.to_json(), {"members": draw_curves(found.curves, title)}
+    return found, {"members": draw_curves(found.curves, title)}
 
 
 def _shadowing(job: _Job) -> OptimizerConfig:
     return replace(SHADOW, epochs=job.config.audit.decoder_epochs)
-
-
-def _plain(epsilon: float | None) -> float | str | None:
-    return "infinity" if epsilon is not None and math.isinf(epsilon) else epsilon

@@ -84,10 +84,19 @@ def sent(run: Path, client: int) -> tuple[int, str] | None:
     return None
 
 
+@dataclass(frozen=True)
+class Received:
+    """A release, and what made it."""
+
+    release: Release
+    bottom: Bottom
+    genome: Genome
+
+
 def load_release(
     run: Path, config: RunConfig, federation: Federation, client: ClientData
-) -> tuple[Release, Bottom, Genome]:
-    """The release and the bottom that made it, checked against the run and each other."""
+) -> Received:
+    """A client's release and the bottom that made it, checked against the run and each other."""
     width, classes = config.network.width, federation.classes
     path = release_file(run, client.id)
     content, known = path.read_bytes(), sent(run, client.id)
@@ -121,7 +130,7 @@ def load_release(
                 f"expected {release.kind.replace('_', ' ')} of the {len(samples)} {of}, got "
                 f"{len(y)} rows of other labels; audit with the data it trained on"
             )
-    return release, saved.bottom, saved.genome
+    return Received(release, saved.bottom, saved.genome)
 
 
 def epsilons(run: Path) -> dict[int, float]:

@@ -15,11 +15,9 @@ from typing import Any
 
 import torch
 
+from attacks.audit.records import ClientAudit, DrawnAudit
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, write_tensors
-
-Audited = tuple[dict[str, Any], dict[str, bytes]]
-"""The record of a client, and its pictures by name."""
 
 
 def digest(files: Iterable[Path], settings: dict[str, Any]) -> str:
@@ -44,7 +42,7 @@ class AuditCheckpoint:
     def __init__(self, folder: Path, of: str) -> None:
         self._folder, self._of = folder, of
 
-    def known(self, client: int) -> Audited | None:
+    def known(self, client: int) -> DrawnAudit | None:
         """What was kept of a client; None if nothing was, or it is of another audit."""
         try:
             pictures, notes = read_tensors(self._file(client))
@@ -52,14 +50,17 @@ class AuditCheckpoint:
             return None
         if notes["of"] != self._of:
             return None
-        return json.loads(notes["record"]), {k: v.numpy().tobytes() for k, v in pictures.items()}
+        audit = ClientAudit.from_json(json.loads(notes["record"]))
+        return DrawnAudit(audit, {k: v.numpy().tobytes() for k, v in pictures.items()})
 
-    def keep(self, client: int, audited: Audited) -> None:
-        """Put a client's record and pictures on disk."""
-        record, pictures = audited
-        arrays = {k: torch.frombuffer(bytearray(v), dtype=torch.uint8) for k, v in pictures.items()}
-        notes = {"of": self._of, "record": json.dumps(record, allow_nan=False)}
-        write_tensors(self._file(client), arrays, notes)
+    def keep(self, found: DrawnAudit) -> None:
+        """Put a client's audit and pictures on disk."""
+        arrays = {
+            name: torch.frombuffer(bytearray(content), dtype=torch.uint8)
+            for name, content in found.pictures.items()
+        }
+        record = json.dumps(found.audit.to_json(), allow_nan=False)
+        write_tensors(self._file(found.audit.id), arrays, {"of": self._of, "record": record})
 
     def forget(self) -> None:
         """The audit is through."""

@@ -61,6 +61,7 @@ class ReleaseAudit:
         noise_interval: of it, at `NOISE_CONFIDENCE`; a sound release holds 1.
         claim: epsilon of this release alone at `DELTA`.
         mechanism: what draws of the mechanism show.
+        refuted: whether there is less noise than claimed, or more epsilon.
 
     """
 
@@ -69,11 +70,7 @@ class ReleaseAudit:
     noise_interval: tuple[float, float]
     claim: float
     mechanism: MechanismAudit
-
-    @property
-    def refuted(self) -> bool:
-        """Whether there is less noise than claimed, or more epsilon."""
-        return self.noise_interval[1] < 1 or self.mechanism.lower_bound > self.claim
+    refuted: bool
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record."""
@@ -88,6 +85,24 @@ class ReleaseAudit:
             "confidence": self.mechanism.confidence,
             "refuted": self.refuted,
         }
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "ReleaseAudit":
+        """What `to_json` gave; the audit of a run makes `DRAWS` draws."""
+        return cls(
+            part=record["part"],
+            noise=record["noise_over_claim"],
+            noise_interval=tuple(record["noise_interval"]),
+            claim=record["claimed_epsilon"],
+            mechanism=MechanismAudit(
+                lower_bound=record["epsilon_lower_bound"],
+                ceiling=record["ceiling"],
+                draws=DRAWS,
+                delta=record["delta"],
+                confidence=record["confidence"],
+            ),
+            refuted=record["refuted"],
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,12 +171,15 @@ def audit_release(
     parts = realised_noise(claim, max(confidence, NOISE_CONFIDENCE))
     part = min(parts, key=lambda name: parts[name][1][1])
     ratio, interval = parts[part]
+    claimed = epsilon_of((Gaussian(claim.noise_multiplier),), Budget(1.0, DELTA))
+    mechanism = _audit_mechanism(claim, noise or SystemNoise(), draws, confidence)
     return ReleaseAudit(
         part=part,
         noise=ratio,
         noise_interval=interval,
-        claim=epsilon_of((Gaussian(claim.noise_multiplier),), Budget(1.0, DELTA)),
-        mechanism=_audit_mechanism(claim, noise or SystemNoise(), draws, confidence),
+        claim=claimed,
+        mechanism=mechanism,
+        refuted=interval[1] < 1 or mechanism.lower_bound > claimed,
     )
 
 

@@ -67,14 +67,9 @@ class LabelScore:
     """Accuracy of the commonest public class for every row, or 1/k if that is higher."""
     shuffled: float
     """Expected accuracy of the attack's own guesses, dealt out at random."""
-
-    @property
-    def beats_blind(self) -> bool:
-        """Whether rows tell labels, at 97.5 %.
-
-        Not by a lucky guess of the commonest class for everyone, which shuffling would not change.
-        """
-        return self.interval[0] > max(self.blind, self.shuffled)
+    beats_blind: bool
+    """Whether rows tell labels, at 97.5 %; not by a lucky guess of the commonest class for
+    everyone, which shuffling would not change."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record."""
@@ -85,6 +80,11 @@ class LabelScore:
             "shuffled": round(self.shuffled, 6),
             "beats_blind": self.beats_blind,
         }
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "LabelScore":
+        """What `to_json` gave."""
+        return cls(**record | {"interval": tuple(record["interval"])})
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,8 @@ class HistogramScore:
     public: float
     """Distance of the public histogram."""
     uniform: float
-
-    @property
-    def beats_blind(self) -> bool:
-        """Whether the release tells the histogram: even redrawn it is nearer."""
-        return self.interval[1] < min(self.public, self.uniform)
+    beats_blind: bool
+    """Whether the release tells the histogram: even redrawn it is nearer."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record."""
@@ -113,6 +110,11 @@ class HistogramScore:
             "uniform": round(self.uniform, 6),
             "beats_blind": self.beats_blind,
         }
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "HistogramScore":
+        """What `to_json` gave."""
+        return cls(**record | {"interval": tuple(record["interval"])})
 
 
 def infer_labels(observation: Observation, *, rng: np.random.Generator) -> Inference:
@@ -167,9 +169,9 @@ def score_labels(labels: Int[Tensor, "m"], truth: Int[Tensor, "n"], public: Samp
     mine, theirs = (_normalised(_counts(y, public.classes)) for y in (labels, truth))
     commonest = int(public.histogram().argmax())
     blind = max(float(theirs[commonest]), 1 / public.classes)
-    return LabelScore(
-        right / n, clopper_pearson(right, n, 1 - ERROR), blind, float((mine * theirs).sum())
-    )
+    shuffled, interval = float((mine * theirs).sum()), clopper_pearson(right, n, 1 - ERROR)
+    beats_blind = interval[0] > max(blind, shuffled)
+    return LabelScore(right / n, interval, blind, shuffled, beats_blind)
 
 
 def score_histogram(
@@ -179,13 +181,10 @@ def score_histogram(
     true = _normalised(_counts(truth, public.classes))
     distances = _distance(inference.redrawn, true)
     low, high = torch.quantile(distances, torch.tensor([ERROR / 2, 1 - ERROR / 2])).tolist()
-    uniform = torch.full_like(true, 1 / public.classes)
-    return HistogramScore(
-        float(_distance(inference.shares, true)),
-        (low, high),
-        float(_distance(_normalised(public.histogram().float()), true)),
-        float(_distance(uniform, true)),
-    )
+    known = float(_distance(_normalised(public.histogram().float()), true))
+    uniform = float(_distance(torch.full_like(true, 1 / public.classes), true))
+    distance = float(_distance(inference.shares, true))
+    return HistogramScore(distance, (low, high), known, uniform, high < min(known, uniform))
 
 
 def _counts(y: Int[Tensor, "n"], classes: int) -> Float[Tensor, "classes"]:

@@ -49,7 +49,7 @@ class ReconstructionScore:
     intervals: Mapping[str, tuple[float, float]]
     """Of each of the above, by name."""
     errors: Float[Tensor, "n"]
-    """e_i, for comparing two scores on the same samples."""
+    """e_i, for comparing two scores on the same samples; none where it was read from JSON."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record; what is no number (R^2 of constant images) is None."""
@@ -58,6 +58,20 @@ class ReconstructionScore:
             record[name] = _number(getattr(self, name))
             record[f"{name}_interval"] = [_number(low), _number(high)]
         return record
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "ReconstructionScore":
+        """What `to_json` gave."""
+        names = [key.removesuffix("_interval") for key in record if key.endswith("_interval")]
+
+        def number(value: float | None) -> float:
+            return math.nan if value is None else value
+
+        intervals = {
+            k: (number(v[0]), number(v[1])) for k in names if (v := record[f"{k}_interval"])
+        }
+        values = {k: number(record[k]) for k in names}
+        return cls(record["name"], **values, intervals=intervals, errors=torch.empty(0))
 
 
 def _number(value: float) -> float | None:

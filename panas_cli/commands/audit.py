@@ -50,12 +50,10 @@ def audit(
         display.stage("audit", steps(config.federation.clients, processes))
         found = audit_run(run, shadows=shadows, workers=processes, on_progress=display.report)
     if json:
-        print_json(found)
+        print_json(found.to_json())
     else:
         show_audit(found)
-    verdicts = [c["verdict"] for c in found["clients"]]
-    verdicts += [c["network"]["verdict"] for c in found["clients"] if c["network"]]
-    fail(fail_on, verdicts)
+    fail(fail_on, found.verdicts)
 
 
 def steps(clients: int, workers: int) -> int:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from attacks.audit import run as audit
-from attacks.audit.resume import AuditCheckpoint, Audited, digest
+from attacks.audit.records import ClientAudit, DrawnAudit, RunAudit
+from attacks.audit.resume import AuditCheckpoint, digest
 from attacks.audit.run import audit_run
 from attacks.audit.verdict import judge
 from attacks.reconstruction.metrics import ReconstructionScore
@@ -105,8 +106,9 @@ def _tampered(run: Path, arrays: dict[str, Tensor], client: int = 0) -> None:
 def test_raw_rows_leak_and_the_record_says_so(tmp_path: Path) -> None:
     _fabricate(tmp_path, _config("raw_rows", threats=("shadow", "leaked pairs")))
     told: list[str] = []
-    record = audit_run(tmp_path, on_progress=told.append)
+    record = audit_run(tmp_path, on_progress=told.append).to_json()
     assert read_json(tmp_path / "audit.json") == json.loads(json.dumps(record))
+    assert RunAudit.from_json(record).to_json() == record
     assert told
     assert record["scale"] == "[-1, 1]"
     assert record["summary"]["verdicts"] == {"leaks": 2}
@@ -139,7 +141,7 @@ def test_raw_rows_leak_and_the_record_says_so(tmp_path: Path) -> None:
 
 def test_moments_at_the_demo_s_noise_are_no_better_than_blind(tmp_path: Path) -> None:
     _fabricate(tmp_path, _config("moments"), clients=(1,))
-    record = audit_run(tmp_path)
+    record = audit_run(tmp_path).to_json()
     silent, attacked = record["clients"]
     assert (silent["verdict"], silent["release"], silent["attacks"]) == ("nothing left", None, [])
     assert attacked["verdict"] == "no better than blind", attacked["evidence"]
@@ -178,7 +180,7 @@ def test_a_release_must_keep_what_the_ledger_was_charged_for(
 ) -> None:
     _fabricate(tmp_path, _config("moments"), clients=(0,))
     _resent(tmp_path, arrays=_drawn(sent), noise_multiplier=said)
-    record = audit_run(tmp_path)["clients"][0]
+    record = audit_run(tmp_path).to_json()["clients"][0]
     assert record["verdict"] == "leaks"
     assert record["claim"]["refuted"] == (sent < 2.5)
     assert record["claim"]["noise_over_claim"] == pytest.approx(sent / 2.5, rel=0.15)
@@ -197,7 +199,7 @@ def test_a_release_without_a_charge_of_its_own_leaks(
 ) -> None:
     _fabricate(tmp_path, _config("moments"), clients=(0,))
     _resent(tmp_path, **changes)
-    record = audit_run(tmp_path)["clients"][0]
+    record = audit_run(tmp_path).to_json()["clients"][0]
     assert record["verdict"] == "leaks"
     assert fault in record["evidence"]
 
@@ -207,7 +209,7 @@ def test_a_charge_for_another_kind_covers_nothing(tmp_path: Path, kind: str) -> 
     _fabricate(tmp_path, _config(kind), clients=(0,))
     save_config(tmp_path, _config("moments"))
     _resent(tmp_path, kind="moments", arrays=_drawn(2.5), noise_multiplier=2.5)
-    record = audit_run(tmp_path)["clients"][0]
+    record = audit_run(tmp_path).to_json()["clients"][0]
     assert record["verdict"] == "leaks"
     assert f"its receipt is for {kind}, which does not cover moments" in record["evidence"]
 
@@ -216,11 +218,11 @@ def test_the_claim_is_audited_where_nothing_can_be_attacked(tmp_path: Path) -> N
     config = _config("moments")
     few = build_config({**config.model_dump(), "data": {"limit": 500, "public_limit": 4}})
     _fabricate(tmp_path, few, clients=(0,))
-    assert audit_run(tmp_path)["clients"][0]["verdict"] == "inconclusive"
+    assert audit_run(tmp_path).clients[0].verdict == "inconclusive"
     got = Release.from_bytes(release_file(tmp_path, 0).read_bytes(), width=WIDTH, classes=10)
     quiet = {k: v / 2 for k, v in got.arrays.items()}
     _resent(tmp_path, arrays=quiet)
-    record = audit_run(tmp_path)["clients"][0]
+    record = audit_run(tmp_path).to_json()["clients"][0]
     assert (record["attacks"], record["claim"]["refuted"]) == ([], True)
     assert record["verdict"] == "leaks"
 
@@ -250,7 +252,7 @@ def test_a_release_that_is_gone_or_damaged_is_refused(tmp_path: Path) -> None:
 def test_public_rows_hold_no_private_row_and_the_verdict_says_so(tmp_path: Path) -> None:
     config = _config("public_rows")
     _fabricate(tmp_path, config, clients=(0,))
-    record = audit_run(tmp_path)["clients"][0]
+    record = audit_run(tmp_path).to_json()["clients"][0]
     assert record["evidence"].startswith("no private row was released, public rows only")
     assert record["verdict"] == "no better than blind", record["evidence"]
     assert "ridge on noise" not in [a["name"] for a in record["attacks"]]
@@ -265,7 +267,7 @@ def test_public_rows_hold_no_private_row_and_the_verdict_says_so(tmp_path: Path)
 @pytest.mark.slow
 def test_the_audit_repeats_from_the_seed(tmp_path: Path) -> None:
     _fabricate(tmp_path, _config("class_sums"), clients=(0,))
-    first, second = audit_run(tmp_path), audit_run(tmp_path)
+    first, second = (audit_run(tmp_path).to_json() for _ in range(2))
     for record in (first, second):  # draws of privacy noise never repeat
         for key in ("claim", "evidence"):
             del record["clients"][0][key]
@@ -309,7 +311,7 @@ def test_few_samples_give_no_verdict() -> None:
 @pytest.mark.parametrize(("kind", "method"), [("moments", "local"), ("none", "dprbft")])
 def test_a_run_that_sends_nothing_released_nothing(tmp_path: Path, kind: str, method: str) -> None:
     save_config(tmp_path, _config(kind, method=method))
-    record = audit_run(tmp_path)
+    record = audit_run(tmp_path).to_json()
     assert record["summary"]["verdicts"] == {"nothing left": 2}
     assert record["summary"]["best_attack_r2"] is None
     assert record["clients"][0]["epsilon"] is None
@@ -353,7 +355,7 @@ def test_an_interrupted_audit_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     asked: list[int] = []
     whole = audit._audit_client
 
-    def interrupted(work: audit._Work, id: int) -> Audited:
+    def interrupted(work: audit._Work, id: int) -> DrawnAudit:
         asked.append(id)
         if asked == [0, 1]:
             raise KeyboardInterrupt
@@ -364,12 +366,12 @@ def test_an_interrupted_audit_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
         audit_run(tmp_path)
     assert not (tmp_path / "audit.json").exists()
     assert not [*(tmp_path / "audit").glob("*.png")]
-    first = audit_run(tmp_path)
+    first = audit_run(tmp_path).to_json()
     assert asked == [0, 1, 1]
     assert not (tmp_path / "audit" / "unfinished").exists()
     assert [c["id"] for c in first["clients"]] == [0, 1]
     assert (tmp_path / "audit" / "client-000-images.png").is_file()
-    again = audit_run(tmp_path)  # a whole audit is made anew
+    again = audit_run(tmp_path).to_json()  # a whole audit is made anew
     assert asked == [0, 1, 1, 0, 1]
     assert first["clients"] == again["clients"]
 
@@ -379,8 +381,10 @@ def test_what_was_kept_of_another_audit_is_not_taken(tmp_path: Path) -> None:
     files = [tmp_path / "config.toml", release_file(tmp_path, 0)]
     now = digest(files, {"shadows": 0})
     assert now == digest(files[::-1], {"shadows": 0})
-    AuditCheckpoint(tmp_path / "kept", now).keep(0, ({"id": 0}, {"images": b"png"}))
-    assert AuditCheckpoint(tmp_path / "kept", now).known(0) == ({"id": 0}, {"images": b"png"})
+    about = ClientAudit(id=0, epsilon=None, verdict="nothing left", evidence="nothing")
+    found = DrawnAudit(about, {"images": b"png"})
+    AuditCheckpoint(tmp_path / "kept", now).keep(found)
+    assert AuditCheckpoint(tmp_path / "kept", now).known(0) == found
     assert AuditCheckpoint(tmp_path / "kept", digest(files, {"shadows": 2})).known(0) is None
     _write(tmp_path, 0, b"another release")
     assert AuditCheckpoint(tmp_path / "kept", digest(files, {"shadows": 0})).known(0) is None

@@ -61,7 +61,12 @@ def test_the_best_of_many_attacks_must_be_surer() -> None:
 def _claim(noise: float, bound: float) -> ReleaseAudit:
     found = MechanismAudit(lower_bound=bound, ceiling=4.0, draws=500, delta=0.01, confidence=0.95)
     return ReleaseAudit(
-        part="B", noise=noise, noise_interval=(noise - 0.1, noise + 0.1), claim=2.0, mechanism=found
+        part="B",
+        noise=noise,
+        noise_interval=(noise - 0.1, noise + 0.1),
+        claim=2.0,
+        mechanism=found,
+        refuted=noise < 0.9 or bound > 2.0,
     )
 
 
