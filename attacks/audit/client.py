@@ -33,7 +33,8 @@ from attacks.audit.records import ClientAudit, DrawnAudit, LabelAudit
 from attacks.audit.verdict import judge, with_claim
 from attacks.epsilon.release import ReleaseAudit, ReleaseClaim, audit_release
 from attacks.inference.labels import infer_labels, score_histogram, score_labels
-from attacks.inference.membership import GenomeTrainer, ShadowConfig, query_of
+from attacks.inference.lira import GenomeTrainer, ShadowConfig
+from attacks.inference.membership import query_of
 from attacks.reconstruction.suite import OnProgress, SuiteConfig, attack_release
 from attacks.threats.knowledge import SHADOW, LeakedPairs, Shadow, WhiteBox, shadow
 from attacks.threats.observation import MIN_PUBLIC, Observation

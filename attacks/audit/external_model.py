@@ -5,7 +5,6 @@ are seen by others, as in inference by a server, reconstruction from them says w
 half of the samples that it was not trained on serve the attack, which knows the answers to them.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,12 @@ from attacks.audit.membership import NetworkAudit, PrivacyClaim, audit_network
 from attacks.audit.pictures import draw_curves, draw_images
 from attacks.audit.target import ExternalModel, Target, load_target
 from attacks.audit.verdict import Verdict, judge
-from attacks.inference.membership import GenomeTrainer, ShadowConfig, logits
+from attacks.inference.lira import GenomeTrainer, ShadowConfig
+from attacks.inference.membership import logits
 from attacks.reconstruction.decoder import decoder_inverter
 from attacks.reconstruction.metrics import ReconstructionScore, candidates, score
 from attacks.reconstruction.ridge import ridge_inverter
+from attacks.reconstruction.suite import OnProgress
 from attacks.statistics import clopper_pearson
 from attacks.threats import controls
 from attacks.threats.knowledge import SHADOW, LeakedPairs
@@ -38,8 +39,6 @@ SCORED = 500
 """Members that reconstructions are scored on, at most."""
 
 DECODER_EPOCHS = 30
-
-OnProgress = Callable[[str], None]
 
 MEMBERSHIP = "membership"
 """The first step that an audit tells of."""

@@ -35,7 +35,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attacks.audit.verdict import Verdict
-from attacks.inference.membership import Query, ShadowConfig, lira, logits, loss_scores
+from attacks.inference.lira import ShadowConfig, lira
+from attacks.inference.membership import Query, logits, loss_scores
 from attacks.inference.roc import Roc, roc
 from attacks.statistics import clopper_pearson
 from panas.data.samples import Samples, concat

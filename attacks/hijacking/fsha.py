@@ -36,7 +36,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attacks.hijacking.split_learning import Residual, channels, check_images, draw
+from attacks.hijacking.networks import channels, critic, decoder, draw, pilot
+from attacks.hijacking.split_learning import check_images
 from panas.data.samples import Samples
 from panas.privacy.budget import Budget
 from panas.runtime.errors import BadInput
@@ -115,61 +116,6 @@ class FSHAConfig:
     def rate_share(self, iteration: int) -> float:
         """The share of all learning rates at an iteration, counted from 0."""
         return 1 - (1 - self.last_rate) * iteration / self.iterations
-
-
-class Crop(nn.Module):
-    """The middle of larger maps."""
-
-    def __init__(self, side: tuple[int, int]) -> None:
-        super().__init__()
-        self.side = side
-
-    def forward(self, x: Float[Tensor, "b c s t"]) -> Float[Tensor, "b c h w"]:
-        """Cut off what is too much on all sides."""
-        (s, t), (h, w) = x.shape[2:], self.side
-        top, left = (s - h) // 2, (t - w) // 2
-        return x[:, :, top : top + h, left : left + w]
-
-
-def pilot(image_channels: int, width: float) -> nn.Sequential:
-    """f~: images to features of the shape of z."""
-    k1, k2, k3 = channels(width)
-    return nn.Sequential(
-        nn.Conv2d(image_channels, k1, 3, 2, 1),
-        nn.SiLU(),
-        nn.Conv2d(k1, k2, 3, 2, 1),
-        nn.SiLU(),
-        nn.Conv2d(k2, k3, 3, 2, 1),
-        nn.SiLU(),
-        nn.Conv2d(k3, k3, 3, 1, 1),
-    )
-
-
-def decoder(shape: tuple[int, int, int], width: float) -> nn.Sequential:
-    """f~^-1: features to images of `shape` (c, h, w) in [-1, 1]."""
-    _, k2, k3 = channels(width)
-    return nn.Sequential(
-        nn.ConvTranspose2d(k3, k3, 3, 2, 1, output_padding=1),
-        nn.ReLU(),
-        nn.ConvTranspose2d(k3, k2, 3, 2, 1, output_padding=1),
-        nn.ReLU(),
-        nn.ConvTranspose2d(k2, shape[0], 3, 2, 1, output_padding=1),
-        Crop(shape[1:]),
-        nn.Tanh(),
-    )
-
-
-def critic(z_shape: tuple[int, int, int], width: float, blocks: int) -> nn.Sequential:
-    """D: features to one number a sample, (b,)."""
-    k, (_, u, v) = channels(width)[2], z_shape
-    return nn.Sequential(
-        nn.Conv2d(z_shape[0], k, 3, padding=1),
-        *(Residual(k, k) for _ in range(blocks)),
-        nn.Conv2d(k, k, 3, 2, 1),
-        nn.Flatten(),
-        nn.Linear(k * -(-u // 2) * -(-v // 2), 1),
-        nn.Flatten(0),
-    )
 
 
 def gradient_penalty(

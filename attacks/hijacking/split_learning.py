@@ -31,9 +31,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
+from attacks.hijacking.networks import ResidualNetwork, draw
 from panas.data.samples import Indices, Samples
 from panas.privacy.accounting.events import SampledGaussian
 from panas.privacy.budget import Budget
@@ -42,9 +42,6 @@ from panas.privacy.gradients.private import ClipAndNoise, PrivateGradient
 from panas.privacy.noise import NoiseSource, poisson_batch
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import torch_generator
-
-WIDTHS = (64, 128, 256)
-"""Channels of the paper at a half, a quarter and an eighth of the image's side."""
 
 CHUNK = 512
 """Samples that are smashed at once, when no gradient is wanted."""
@@ -82,52 +79,6 @@ class SplitConfig:
     momentum: float
     """Adam's first decay rate."""
     defence: Defence | None = None
-
-
-def channels(width: float) -> tuple[int, int, int]:
-    """The paper's channel counts times `width`, each at least 4."""
-    k1, k2, k3 = (max(4, round(width * k)) for k in WIDTHS)
-    return k1, k2, k3
-
-
-class Residual(nn.Module):
-    """ReLU, convolution, ReLU, convolution, beside a shortcut; halves the map with stride 2."""
-
-    def __init__(self, before: int, after: int, stride: int = 1) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(before, after, 3, stride, 1)
-        self.second = nn.Conv2d(after, after, 3, 1, 1)
-        same = stride == 1 and before == after
-        self.shortcut = nn.Identity() if same else nn.Conv2d(before, after, 3, stride, 1)
-
-    def forward(self, x: Float[Tensor, "b k u v"]) -> Float[Tensor, "b l s t"]:
-        """The next feature maps."""
-        return self.shortcut(x) + self.second(F.relu(self.first(F.relu(x))))
-
-
-class ResidualNetwork(nn.Sequential):
-    """f: images (b, c, h, w) to smashed features (b, 256 width, h / 8, w / 8), rounded up."""
-
-    def __init__(self, image_channels: int, width: float) -> None:
-        k1, k2, k3 = channels(width)
-        super().__init__(
-            nn.Conv2d(image_channels, k1, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2, ceil_mode=True),
-            Residual(k1, k1),
-            Residual(k1, k2, 2),
-            Residual(k2, k2),
-            Residual(k2, k3, 2),
-        )
-
-
-def draw(network: nn.Module, generator: torch.Generator) -> None:
-    """Draw all weights anew as the authors' library does: uniform by Glorot, biases zero."""
-    for m in network.modules():
-        if isinstance(m, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
-            nn.init.xavier_uniform_(m.weight, generator=generator)
-            assert m.bias is not None
-            nn.init.zeros_(m.bias)
 
 
 def noise_for(budget: Budget, *, samples: int, batch_size: int, iterations: int) -> float:

@@ -28,25 +28,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attacks.epsilon.canaries import mislabelled, random_patterns
 from attacks.epsilon.gradient_canaries import dirac_scores, diracs, train_with_dirac_canaries
-from attacks.epsilon.one_run import (
-    OneRunAudit,
-    OneRunConfig,
-    audit_training,
-    mislabelled,
-    random_patterns,
-)
-from attacks.inference.membership import (
-    GenomeTrainer,
-    Query,
-    ShadowConfig,
-    confidence_scores,
-    lira_scores,
-    logits,
-    loss_scores,
-    query_of,
-    shadow_confidences,
-)
+from attacks.epsilon.one_run import OneRunAudit, OneRunConfig, audit_training
+from attacks.inference.lira import GenomeTrainer, ShadowConfig, lira_scores, shadow_confidences
+from attacks.inference.membership import Query, confidence_scores, logits, loss_scores, query_of
 from attacks.inference.roc import Roc, roc
 from benchmarks.kept import kept
 from panas.architecture.genome import Genome

@@ -16,14 +16,13 @@ from scipy.stats import binom
 from torch import Tensor
 
 from attacks.epsilon import one_run as canaries
+from attacks.epsilon.canaries import mislabelled, random_patterns
 from attacks.epsilon.one_run import (
     OneRunConfig,
     audit_scores,
     audit_training,
     epsilon_bound,
-    mislabelled,
     p_value,
-    random_patterns,
 )
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput

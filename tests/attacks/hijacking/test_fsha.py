@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from attacks.hijacking.fsha import FSHAConfig, Hijacker, gradient_penalty
+from attacks.hijacking.networks import draw
 from attacks.hijacking.simulation import Hijacked, Progress, Trial
 from attacks.hijacking.split_learning import (
     Defence,
     Server,
     SplitClient,
     SplitConfig,
-    draw,
     exchange,
     noise_for,
 )

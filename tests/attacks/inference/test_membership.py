@@ -11,19 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from attacks.inference.membership import (
+from attacks.inference.lira import (
     OWN_SPREAD,
-    VIEWS,
     GenomeTrainer,
-    Query,
     ShadowConfig,
-    confidence_scores,
     lira,
     lira_scores,
+    shadow_confidences,
+)
+from attacks.inference.membership import (
+    VIEWS,
+    Query,
+    confidence_scores,
     logits,
     loss_scores,
     query_of,
-    shadow_confidences,
 )
 from attacks.inference.roc import roc
 from panas.architecture.genome import Genome

@@ -1,0 +1,189 @@
+"""LiRA: how much surer of a candidate is a network than those that never saw it?
+
+    z = (phi - mu) / s
+
+| symbol | name |
+|---|---|
+| phi | the logit-scaled confidence, `attacks.inference.membership.confidence_scores` |
+| mu, s | mean and standard deviation of phi over shadow networks, which the adversary trains |
+| n, k, v | candidates, shadow networks, views of an image |
+
+It is offline: shadow networks see public samples only, so that they are trained once for all
+candidates. z orders the candidates of a view as the paper's Phi(z) does, without running into 1.
+Source: Carlini et al. 2022 (arXiv 2112.03570), sections IV to VI.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from attacks.inference.membership import Query, View, confidence_scores, query_of
+from panas.architecture.genome import Genome
+from panas.architecture.network import NetworkSpec
+from panas.data.samples import Samples
+from panas.runtime.errors import BadInput
+from panas.runtime.pool import Pool
+from panas.runtime.seeds import one_thread, torch_generator
+from panas.runtime.store import read_tensors, write_tensors
+from panas.training.sgd import OptimizerConfig, fit
+
+OWN_SPREAD = 64
+"""Shadow networks from which on each candidate has a standard deviation of its own."""
+
+
+@runtime_checkable
+class Train(Protocol):
+    """Trains a network of the adversary's choice; at the top level of a module for workers."""
+
+    def __call__(self, samples: Samples, rng: np.random.Generator) -> Query:
+        """Train on `samples`, with all randomness from `rng`."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenomeTrainer:
+    """Trains a bottom and a head from scratch, without privacy.
+
+    Attributes:
+        genome: the architecture.
+        spec: shape, classes, widths, norm and head.
+        optimizer: optimiser, learning rate, batch size, epochs.
+
+    """
+
+    genome: Genome
+    spec: NetworkSpec
+    optimizer: OptimizerConfig
+
+    def __call__(self, samples: Samples, rng: np.random.Generator) -> Query:
+        """A trained network."""
+        generator = torch_generator(rng)
+        bottom, head = self.spec.bottom(self.genome, generator), self.spec.head(generator)
+        config = replace(self.optimizer, train_head=self.spec.head_moves)
+        fit(bottom, head, samples, config=config, rng=rng)
+        return query_of(nn.Sequential(bottom, head))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShadowConfig:
+    """How LiRA's shadow networks are trained and asked.
+
+    Attributes:
+        public: samples that are surely no members, at least 2.
+        train: trains a shadow network, best as the attacked one was trained.
+        count: k, at least 2. From `OWN_SPREAD` on each candidate has its own s, below they share
+            one.
+        share: of the public samples that each shadow draws, without replacement, in (0, 1]; best
+            so that they are as many as the attacked network was trained on.
+        views: of each image; its score is the mean z of them.
+        workers: processes.
+        keep: a folder for finished shadow networks' answers: who calls again with the same
+            arguments goes on from there. A change of `train` wants another folder.
+
+    """
+
+    public: Samples
+    train: Train
+    count: int = 16
+    share: float = 0.5
+    views: tuple[View, ...] = ("plain",)
+    workers: int = 1
+    keep: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse too few shadows, samples or views."""
+        if self.count < 2 or not 0 < self.share <= 1 or self.drawn < 1 or not self.views:
+            raise BadInput(
+                "expected 2 or more shadows, each on at least 1 public sample, and a view, got "
+                f"{self.count} shadows on {self.drawn} of {len(self.public)} samples and "
+                f"{len(self.views)} views; give more public samples"
+            )
+
+    @property
+    def drawn(self) -> int:
+        """How many public samples each shadow is trained on."""
+        return round(self.share * len(self.public))
+
+
+def lira(
+    query: Query, candidates: Samples, shadows: ShadowConfig, *, rng: np.random.Generator
+) -> Float[Tensor, "n"]:
+    """The offline likelihood-ratio attack: z of each candidate.
+
+    Args:
+        query: the network that is attacked.
+        candidates: n of them.
+        shadows: the networks to compare with.
+        rng: of the shadows' samples and trainings.
+
+    """
+    phi = shadow_confidences(candidates, shadows, rng=rng)
+    return lira_scores(query, candidates, phi, shadows.views)
+
+
+def lira_scores(
+    query: Query,
+    candidates: Samples,
+    phi: Float[Tensor, "k v n"],
+    views: tuple[View, ...] = ("plain",),
+) -> Float[Tensor, "n"]:
+    """The second half of `lira`, for many attacked networks with the same shadows."""
+    mean, spread = phi.mean(0), phi.std(0)
+    if len(phi) < OWN_SPREAD:
+        spread = spread.square().mean(1, keepdim=True).sqrt()
+    asked = torch.stack([confidence_scores(query, candidates, view) for view in views])
+    return ((asked - mean) / spread.clamp(min=1e-12)).mean(0)
+
+
+def shadow_confidences(
+    candidates: Samples,
+    shadows: ShadowConfig,
+    *,
+    rng: np.random.Generator,
+    on_shadow: Callable[[int], None] | None = None,
+) -> Float[Tensor, "k v n"]:
+    """The first half of `lira`: phi of every candidate and view by every shadow network.
+
+    `on_shadow` is told after each shadow how many are done.
+    """
+    seeds = [int(s) for s in rng.integers(2**62, size=shadows.count)]
+    paths = _paths(candidates, shadows, seeds)
+    found = {i: read_tensors(p)[0]["phi"] for i, p in enumerate(paths) if p and p.exists()}
+    missing = [i for i in range(shadows.count) if i not in found]
+    context = (candidates, shadows)
+    with Pool(shadows.workers, context, preload=("attacks.inference.lira",)) as pool:
+        for at, phi in pool.map(_shadow, [seeds[i] for i in missing]):
+            found[missing[at]] = phi
+            if path := paths[missing[at]]:
+                write_tensors(path, {"phi": phi}, {})
+            if on_shadow:
+                on_shadow(len(found))
+    return torch.stack([found[i] for i in range(shadows.count)])
+
+
+def _paths(candidates: Samples, shadows: ShadowConfig, seeds: list[int]) -> list[Path | None]:
+    """Files of kept answers, named by all that decides them but the training."""
+    if shadows.keep is None:
+        return [None] * len(seeds)
+    digest = hashlib.sha256(repr((shadows.drawn, shadows.views)).encode())
+    for samples in (candidates, shadows.public):
+        digest.update(samples.x.contiguous().numpy().tobytes())
+        digest.update(samples.y.contiguous().numpy().tobytes())
+    name = digest.hexdigest()[:16]
+    return [shadows.keep / f"shadow-{name}-{seed}.safetensors" for seed in seeds]
+
+
+def _shadow(context: tuple[Samples, ShadowConfig], seed: int) -> Float[Tensor, "v n"]:
+    candidates, shadows = context
+    rng = np.random.default_rng(seed)
+    chosen = rng.choice(len(shadows.public), shadows.drawn, replace=False)
+    with one_thread():
+        query = shadows.train(shadows.public.take(chosen), rng)
+        return torch.stack([confidence_scores(query, candidates, v) for v in shadows.views])
