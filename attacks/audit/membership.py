@@ -1,13 +1,9 @@
 """Audit of a trained network: who was it trained on?
 
-Asked of the network that a client keeps, were it published, and of any network trained elsewhere.
 Members are the samples that it was trained on, others are like them and were not used; the
-auditor holds both. Two attacks of `attacks.inference.membership`: the loss threshold, and with
-shadow networks LiRA.
-
-Each attack is judged by two criteria, and any of them that fires is a leak: with k attacks each is
-tested at 1 - 0.05 / 2k (Bonferroni), so that scores that tell nothing give "leaks" at most once in
-twenty networks, however few members and others there are.
+auditor holds both. The attacks are the loss threshold and, with shadow networks, LiRA. Each is
+judged by two criteria, and any that fires is a leak: with k attacks each is tested at 1 - 0.05 / 2k
+(Bonferroni), so that scores that tell nothing give "leaks" at most once in twenty networks.
 
 | verdict | when |
 |---|---|
@@ -20,8 +16,7 @@ twenty networks, however few members and others there are.
 
 The estimate is the epsilon that scores would need, were they independent. Those of one network
 share its luck, so that it refutes no claim; where it is above the claim the audit is inconclusive.
-
-What it cannot show: that nobody can tell members. Stronger attacks, or other shadows, may.
+Silence does not show that nobody can tell members: stronger attacks, or other shadows, may.
 """
 
 import math

@@ -14,12 +14,11 @@ chose D and D', knows the code, and sees many outputs of each. He gives each out
 | TPR_L | Clopper-Pearson lower bound on P(S) in one world |
 | FPR_U | Clopper-Pearson upper bound on P(S) in the other |
 
-What it can show: that a claim is false, at the stated confidence. What it cannot: that a claim is
-true (a better score, other neighbours or more draws may refute it still), or an epsilon above
-`ceiling`, about ln(draws): a mechanism without any protection gets no more. The delta is the
-auditor's to choose, for a mechanism claims a whole curve epsilon(delta): with 10^5 draws the bound
-is within 10 to 20 % of a Gaussian's claim at delta = 0.01, and within 40 to 50 % at 1e-5, where
-the events that matter are too rare to count.
+It shows that a claim is false, at the stated confidence. It cannot show that one is true (a better
+score, other neighbours or more draws may refute it still), nor an epsilon above `ceiling`, about
+ln(draws). The auditor chooses delta, as a mechanism claims a whole curve epsilon(delta): with 10^5
+draws the bound is within 10 to 20 % of a Gaussian's claim at delta = 0.01, and within 40 to 50 % at
+1e-5, where the events that matter are too rare to count.
 Source: Jagielski et al. 2020, section 4; Nasr et al. 2021, section 3.
 """
 
@@ -85,9 +84,6 @@ def audit_mechanism(
         delta: in [0, 1).
         confidence: in (0, 1).
 
-    Returns:
-        The bound and the terms on which it holds.
-
     """
     return MechanismAudit(
         lower_bound=lower_bound(score(draw_in(draws)), score(draw_out(draws)), delta, confidence),
@@ -104,21 +100,12 @@ def lower_bound(
     delta: float,
     confidence: float = 0.95,
 ) -> float:
-    """A lower bound on epsilon from the scores of independent outputs of M(D) and M(D').
+    """A lower bound on epsilon, 0 or more, from scores of independent outputs of M(D) and M(D').
 
     The first half of each chooses one event among all thresholds, both directions and both
-    orders of the worlds; the second half, which has not been looked at, judges it. So there is
-    one event to answer for, and its two probabilities share the error, half each.
-
-    Args:
-        scores_in: of M(D), in the order drawn; infinite ones are welcome.
-        scores_out: of M(D').
-        delta: in [0, 1).
-        confidence: in (0, 1).
-
-    Returns:
-        Epsilon_LB, 0 or more. For an (epsilon, delta)-private M it exceeds epsilon with
-        probability at most 1 - confidence.
+    orders of the worlds; the second half judges it. So there is one event to answer for, and its
+    two probabilities share the error. For an (epsilon, delta)-private M the bound exceeds epsilon
+    with probability at most 1 - confidence. Scores are in the order drawn, and may be infinite.
 
     Raises:
         BadInput: for fewer than two scores a world, a score that is no number, or delta or

@@ -16,13 +16,12 @@ e^epsilon / (1 + e^epsilon), but for what delta allows:
 | v | `correct`, the guesses that were right |
 | V | the same as a random variable |
 
-A bound holds whatever the score is and whatever else the network was trained on. Guesses depend on
-scores alone, so that they are post-processing. Several pairs (k+, k-) may be tried: each then
-answers for its share of the error (a union bound).
+A bound holds whatever the score is and whatever else the network was trained on. Of several pairs
+(k+, k-) each answers for its share of the error (a union bound).
 
-What it can show: that a claim is false, at the stated confidence. What it cannot: that a claim is
-true, or an epsilon above `ceiling` (with 1,000 canaries 5.6). Black-box canaries hardly ever reach
-a DP-SGD's claim; `attacks.epsilon.gradient_canaries` come nearer.
+It shows that a claim is false, at the stated confidence. It cannot show that one is true, nor an
+epsilon above `ceiling` (with 1,000 canaries 5.6). Black-box canaries hardly ever reach a DP-SGD's
+claim; `attacks.epsilon.gradient_canaries` come nearer.
 
 Source: Steinke, Nasr and Jagielski 2023 (arXiv 2305.08846), algorithm 1, theorem 5.2, appendix D.
 """
@@ -125,19 +124,15 @@ def audit_training(
     *,
     rng: np.random.Generator,
 ) -> OneRunAudit:
-    """Audit a training with one run of it.
+    """Audit a training with one run of it; see `audit_scores`.
 
     Args:
-        train: trains once on its own data and on the canaries that it is given, and gives what
-            the adversary sees of the result, say a callable from images to logits.
+        train: trains once on its own data and the canaries it is given, and gives what the
+            adversary sees of the result, say a callable from images to logits.
         canaries: m of them; they count as samples of the training set.
-        score: of each canary, from what the adversary sees; the higher, the more it looks as if
-            the canary was in.
+        score: of each canary, from what the adversary sees; higher means rather in.
         config: what is claimed, and how it is tested.
         rng: of the coins; nobody else may know its draws.
-
-    Raises:
-        BadInput: as `audit_scores` does.
 
     """
     included = torch.from_numpy(rng.random(len(canaries)) < 0.5)
@@ -161,9 +156,7 @@ def audit_scores(
         with probability at most 1 - confidence.
 
     Raises:
-        BadInput: for fewer than 2 canaries, a score that is no number, a coin too few or too many,
-            a pair that guesses nothing or more than there are, or delta or confidence out of
-            range.
+        BadInput: for fewer than 2 canaries, a score that is no number, or numbers out of range.
 
     """
     scores, included = scores.detach().cpu(), included.cpu()
@@ -195,18 +188,9 @@ def audit_scores(
 
 @cache
 def epsilon_bound(m: int, r: int, v: int, delta: float, confidence: float = 0.95) -> float:
-    """The least epsilon that v right ones of r guesses on m canaries do not refute.
+    """The largest epsilon, 0 or more, below which every p-value is less than 1 - confidence.
 
-    Args:
-        m: canaries, at least 1.
-        r: guesses, 1 to m.
-        v: right ones, 0 to r.
-        delta: in [0, 1).
-        confidence: in (0, 1).
-
-    Returns:
-        The largest epsilon below which every p-value is less than 1 - confidence; at least 0.
-
+    Args as of `p_value`; confidence in (0, 1).
     """
     if not (0 <= delta < 1 and 0 < confidence < 1):
         raise BadInput(
@@ -231,15 +215,9 @@ def epsilon_bound(m: int, r: int, v: int, delta: float, confidence: float = 0.95
 
 
 def p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
-    """An upper bound on the probability of v or more right guesses; see the module's text.
+    """An upper bound on the probability of v or more right of r guesses on m canaries.
 
-    Args:
-        m: canaries, at least 1.
-        r: guesses, 1 to m.
-        v: right ones, 0 to r.
-        epsilon: 0 or more, of the claim.
-        delta: in [0, 1), of the claim.
-
+    0 <= v <= r <= m; the claim is (epsilon, delta), with epsilon >= 0 and delta in [0, 1).
     """
     if not 0 <= v <= r <= m:
         raise BadInput(f"expected 0 <= right <= guesses <= canaries, got {v}, {r} and {m}")

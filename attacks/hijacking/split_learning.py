@@ -20,9 +20,7 @@ B. What is accounted is T Poisson-sampled Gaussians for *the weights of f*. z is
 is computed by reading the sample again and leaves without noise, so that what a server sees has
 epsilon infinity whatever the weights' epsilon.
 
-Source: Gupta and Raskar 2018 (split learning without label sharing); the network is that of
-Pasquini et al. 2021 (arXiv 2012.02670, their fourth split), without its one batch normalisation,
-which would mix samples.
+Source: Gupta and Raskar 2018 (split learning without label sharing).
 """
 
 from dataclasses import dataclass

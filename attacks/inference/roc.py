@@ -11,9 +11,8 @@ are logarithmic where it is drawn. With m others no rate between 0 and 1/m can b
 rate asked for is below 1/m, true positives are counted above all others.
 
 The threshold comes from the others, so that its true rate of false positives is not the rate asked
-for: the largest of 20 scores has 1/21 above it on average. That true rate is a Beta variable
-whatever the scores are distributed as (smaller with ties), and `Point.fpr_bound` its upper bound:
-where j - 1 of m others may lie above, the Clopper-Pearson bound of j - 1 of m.
+for: the largest of 20 scores has 1/21 above it on average. Where j - 1 of m others may lie above,
+`Point.fpr_bound` is its Clopper-Pearson bound, of j - 1 of m (smaller with ties).
 
 What it cannot show: an attack that finds nothing proves nothing; a better one may. Scores of one
 network share its luck: intervals here tell of other candidates, not of other trainings, and an
@@ -75,11 +74,10 @@ class Roc:
         fpr: false-positive rates, from 0 to 1, one a threshold; none where it was read from JSON.
         tpr: true-positive rates at the same thresholds.
         auc: in [0, 1]; 0.5 is as good as a coin.
-        auc_interval: by bootstrap over members and over others; no wider than a point where the
-            two do not overlap at all.
+        auc_interval: by bootstrap over members and over others.
         points: at each of `RATES`.
         epsilon_if_independent: lower bound on epsilon at `delta`, were each score an independent
-            draw of the mechanism, say each of a network of its own.
+            draw of the mechanism.
         delta: in [0, 1).
         confidence: of all intervals and bounds, in (0, 1).
 
@@ -131,8 +129,7 @@ def roc(
     """Score the scores of an attack.
 
     Args:
-        scores: one a candidate, the higher the more it is taken for a member; infinite ones are
-            welcome.
+        scores: one a candidate, higher for members; they may be infinite.
         members: the truth.
         rng: of the bootstrap, and of the order in which epsilon's halves are taken.
         delta: of the epsilon, in [0, 1).

@@ -6,11 +6,9 @@ For each released representation z, minimise over the image x, by Adam from seve
     x = x_c + w E + FREEDOM w',  clamped to [-1, 1]
 
 E are the directions in which public images vary around the mean of their class, each as long as
-its standard deviation: a step in w is a step that images take, and not one pixel's. w' moves single
-values, so that nothing is out of reach. After a quarter of the steps each image keeps the
-start with the lowest loss, and goes on from there; the truth is never asked. D counts in the
-spread of representations: as noise grows it counts for less, and the image stays near x_c, which
-is what a blind guess gives.
+its standard deviation; w' moves single values, so that nothing is out of reach. After a quarter of
+the steps each image keeps the start with the lowest loss, and goes on from there. As noise grows D
+counts for less, and the image stays near x_c, which is what a blind guess gives.
 
 | symbol | name |
 |---|---|
@@ -20,11 +18,10 @@ is what a blind guess gives.
 | noise | expected squared norm of the noise on z: d s^2 for a row, over n_c^2 for a class's mean |
 | TV(x) | mean absolute difference of neighbouring values (total variation, anisotropic) |
 
-It needs the weights, so it takes an `Observation[WhiteBox]`. It seeks one image that fits, where an
-inverter that learns (`attacks.reconstruction.ridge`, `attacks.reconstruction.decoder`) gives the
-mean of all that do: that has the lower squared error as soon as many images share a
-representation. It is the stronger one where a representation holds nearly all of its image, and
-where public images are few.
+It seeks one image that fits, where an inverter that learns (`attacks.reconstruction.ridge`,
+`attacks.reconstruction.decoder`) gives the mean of all that do, which has the lower squared error
+as soon as many images share a representation. It is the stronger one where a representation holds
+nearly all of its image, and where public images are few.
 
 Source: Mahendran and Vedaldi 2015 (inverting representations by optimisation, TV prior); Geiping et
 al. 2020 (restarts, boxed Adam).
@@ -100,8 +97,6 @@ def optimise(
 
     Raises:
         BadInput: for settings out of range, or an observation that does not know the weights.
-
-    Source: see the module.
 
     """
     _check(config)
