@@ -62,7 +62,7 @@ def _attacked(rows: list[tuple[ClientAudit, ReconstructionScore]]) -> Table:
         controls = [None if (s := c.control(name)) is None else s.r2 for name in HEADERS]
         shown: tuple[float | None, ...] = (None, None, None)
         if claim := c.claim:
-            shown = claim.mechanism.lower_bound, claim.claim, claim.noise
+            shown = claim.epsilon_lower_bound, claim.claimed_epsilon, claim.noise_over_claim
         table.add_row(
             str(c.id),
             c.release,

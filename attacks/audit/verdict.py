@@ -98,10 +98,11 @@ def with_claim(
         verdict, evidence = "leaks", f"{evidence}; {fault}"
     if audit is None:
         return verdict, evidence
-    m, (low, high) = audit.mechanism, audit.noise_interval
+    (low, high), a = audit.noise_interval, audit
     evidence += (
-        f"; this release alone claims {audit.claim:.2f} at delta {m.delta:g}, and has at least "
-        f"{m.lower_bound:.2f} ({m.confidence:.1%} sure; so many draws can show {m.ceiling:.2f}); "
-        f"the noise of its {audit.part} is {audit.noise:.3f} [{low:.3f}, {high:.3f}] of its claim"
+        f"; this release alone claims {a.claimed_epsilon:.2f} at delta {a.delta:g}, and has at "
+        f"least {a.epsilon_lower_bound:.2f} ({a.confidence:.1%} sure; so many draws can show "
+        f"{a.ceiling:.2f}); the noise of its {a.part} is {a.noise_over_claim:.3f} "
+        f"[{low:.3f}, {high:.3f}] of its claim"
     )
     return ("leaks" if audit.refuted else verdict), evidence

@@ -22,7 +22,7 @@ has no claim to test.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -57,52 +57,39 @@ class ReleaseAudit:
 
     Attributes:
         part: of the release, with the least noise for its claim.
-        noise: standard deviation of the noise that was found there, over the claimed one.
+        noise_over_claim: standard deviation of the noise that was found there, over the claimed.
         noise_interval: of it, at `NOISE_CONFIDENCE`; a sound release holds 1.
-        claim: epsilon of this release alone at `DELTA`.
-        mechanism: what draws of the mechanism show.
+        claimed_epsilon: of this release alone at `delta`.
+        epsilon_lower_bound: by draws of the mechanism, at `confidence`.
+        ceiling: the largest bound that so many draws can show.
+        delta: of both epsilons.
+        confidence: of the bound.
         refuted: whether there is less noise than claimed, or more epsilon.
 
     """
 
     part: str
-    noise: float
+    noise_over_claim: float
     noise_interval: tuple[float, float]
-    claim: float
-    mechanism: MechanismAudit
+    claimed_epsilon: float
+    epsilon_lower_bound: float
+    ceiling: float
+    delta: float
+    confidence: float
     refuted: bool
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record."""
-        return {
-            "part": self.part,
-            "noise_over_claim": round(self.noise, 4),
-            "noise_interval": [round(v, 4) for v in self.noise_interval],
-            "claimed_epsilon": round(self.claim, 4),
-            "epsilon_lower_bound": round(self.mechanism.lower_bound, 4),
-            "ceiling": round(self.mechanism.ceiling, 4),
-            "delta": self.mechanism.delta,
-            "confidence": self.mechanism.confidence,
-            "refuted": self.refuted,
-        }
+        names = ("noise_over_claim", "claimed_epsilon", "epsilon_lower_bound", "ceiling")
+        rounded = {name: round(getattr(self, name), 4) for name in names}
+        return (
+            asdict(self) | rounded | {"noise_interval": [round(v, 4) for v in self.noise_interval]}
+        )
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "ReleaseAudit":
-        """What `to_json` gave; the audit of a run makes `DRAWS` draws."""
-        return cls(
-            part=record["part"],
-            noise=record["noise_over_claim"],
-            noise_interval=tuple(record["noise_interval"]),
-            claim=record["claimed_epsilon"],
-            mechanism=MechanismAudit(
-                lower_bound=record["epsilon_lower_bound"],
-                ceiling=record["ceiling"],
-                draws=DRAWS,
-                delta=record["delta"],
-                confidence=record["confidence"],
-            ),
-            refuted=record["refuted"],
-        )
+        """What `to_json` gave."""
+        return cls(**record | {"noise_interval": tuple(record["noise_interval"])})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,14 +159,17 @@ def audit_release(
     part = min(parts, key=lambda name: parts[name][1][1])
     ratio, interval = parts[part]
     claimed = epsilon_of((Gaussian(claim.noise_multiplier),), Budget(1.0, DELTA))
-    mechanism = _audit_mechanism(claim, noise or SystemNoise(), draws, confidence)
+    found = _audit_mechanism(claim, noise or SystemNoise(), draws, confidence)
     return ReleaseAudit(
         part=part,
-        noise=ratio,
+        noise_over_claim=ratio,
         noise_interval=interval,
-        claim=claimed,
-        mechanism=mechanism,
-        refuted=interval[1] < 1 or mechanism.lower_bound > claimed,
+        claimed_epsilon=claimed,
+        epsilon_lower_bound=found.lower_bound,
+        ceiling=found.ceiling,
+        delta=found.delta,
+        confidence=found.confidence,
+        refuted=interval[1] < 1 or found.lower_bound > claimed,
     )
 
 

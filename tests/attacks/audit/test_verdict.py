@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from attacks.audit.verdict import judge, with_claim
-from attacks.epsilon.mechanism import MechanismAudit
 from attacks.epsilon.release import ReleaseAudit
 from attacks.reconstruction.metrics import ReconstructionScore, score
 
@@ -59,13 +58,15 @@ def test_the_best_of_many_attacks_must_be_surer() -> None:
 
 
 def _claim(noise: float, bound: float) -> ReleaseAudit:
-    found = MechanismAudit(lower_bound=bound, ceiling=4.0, draws=500, delta=0.01, confidence=0.95)
     return ReleaseAudit(
         part="B",
-        noise=noise,
+        noise_over_claim=noise,
         noise_interval=(noise - 0.1, noise + 0.1),
-        claim=2.0,
-        mechanism=found,
+        claimed_epsilon=2.0,
+        epsilon_lower_bound=bound,
+        ceiling=4.0,
+        delta=0.01,
+        confidence=0.95,
         refuted=noise < 0.9 or bound > 2.0,
     )
 

@@ -44,15 +44,15 @@ def test_a_sound_release_is_not_refuted_and_half_the_noise_is(kind: str) -> None
     sound, half = (_audit(kind, _made(kind, m), 1.0) for m in (1.0, 0.5))
     assert not sound.refuted
     assert sound.noise_interval[0] < 1 < sound.noise_interval[1]
-    assert 0 <= sound.mechanism.lower_bound <= sound.claim
+    assert 0 <= sound.epsilon_lower_bound <= sound.claimed_epsilon
     assert half.refuted
-    assert half.noise == pytest.approx(0.5, rel=0.3)
+    assert half.noise_over_claim == pytest.approx(0.5, rel=0.3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_mechanisms_bound_is_near_its_claim_with_little_noise(kind: str) -> None:
-    found = _audit(kind, _made(kind, 0.7), 0.7).mechanism
-    assert found.lower_bound > 0.4
+    found = _audit(kind, _made(kind, 0.7), 0.7)
+    assert found.epsilon_lower_bound > 0.4
 
 
 def test_the_interval_of_the_noise_covers_the_truth_as_often_as_it_says() -> None:
@@ -85,7 +85,7 @@ def test_one_part_without_noise_is_caught_beside_others_with_it(kind: str, part:
     made = _made(kind, 1.0) | {part: _exact(kind)[part]}
     found = _audit(kind, made, 1.0)
     assert found.refuted
-    assert (found.part, round(found.noise, 6)) == (part, 0.0)
+    assert (found.part, round(found.noise_over_claim, 6)) == (part, 0.0)
 
 
 def test_neighbours_differ_in_one_sample() -> None:
