@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import attacks
 from attacks.audit import run as audit
 from attacks.audit.records import ClientAudit, DrawnAudit, RunAudit
 from attacks.audit.resume import AuditCheckpoint, digest
@@ -391,3 +392,11 @@ def test_what_was_kept_of_another_audit_is_not_taken(tmp_path: Path) -> None:
     kept = tmp_path / "kept" / "client-000.safetensors"
     kept.write_bytes(kept.read_bytes()[:-1])
     assert AuditCheckpoint(tmp_path / "kept", now).known(0) is None
+
+
+def test_every_attack_decides_what_an_audit_is_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "digest", lambda files, settings: "\n".join(map(str, files)))
+    named = set(audit._about(tmp_path, [], 0).splitlines())
+    assert named >= {str(p) for p in Path(attacks.__file__).parent.rglob("*.py")}
