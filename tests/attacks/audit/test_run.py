@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from audited_run import (
+    WIDTH,
+    audited_config,
+    fabricate,
+    put_release,
+    untrained,
+)
 from torch import Tensor
 
-import attacks
-from attacks.audit import run as audit
-from attacks.audit.records import ClientAudit, DrawnAudit, RunAudit
-from attacks.audit.resume import AuditCheckpoint, digest
+from attacks.audit.records import RunAudit
 from attacks.audit.run import audit_run
 from attacks.audit.verdict import judge
 from attacks.reconstruction.metrics import ReconstructionScore
@@ -20,92 +24,24 @@ from attacks.reconstruction.suite import SuiteConfig, attack_release
 from attacks.threats.knowledge import WhiteBox
 from attacks.threats.observation import Observation
 from dprbft.config.files import build_config, save_config
-from dprbft.config.schema import RunConfig
 from dprbft.messages import Release
 from dprbft.paths import release_file
 from dprbft.server.records import ClientRound, RoundRecord, write_rounds
 from dprbft.simulation.federation import load_federation
-from panas.architecture.genome import Genome
-from panas.architecture.head import build_head
-from panas.architecture.network import Bottom, NetworkSpec, build_bottom
-from panas.privacy.accounting.events import Unprotected
-from panas.privacy.budget import Budget
-from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.release.estimate import Rows
-from panas.privacy.release.gate import ReleaseRequest, release
-from panas.privacy.release.kind import event_of, kind_named, noise_scale
+from panas.privacy.release.kind import kind_named, noise_scale
 from panas.runtime.errors import BadInput
-from panas.runtime.store import read_json, write_bytes
-from panas.training.checkpoint import save_network
+from panas.runtime.store import read_json
 from panas.training.evaluate import represent
-
-WIDTH = 48
-GENOME = Genome.parse("c32k3-max-c64k3")
-
-
-def _config(kind: str, method: str = "dprbft", threats: tuple[str, ...] = ()) -> RunConfig:
-    return build_config(
-        {
-            "data": {"limit": 500, "public_limit": 400},
-            "network": {"width": WIDTH},
-            "federation": {"clients": 2, "method": method, "partition": "iid"},
-            "privacy": {"release": kind, "allow_unprotected": True},
-            "audit": {"samples": 80, "decoder_epochs": 2, "threats": threats},
-        }
-    )
-
-
-def _bottom(shape: tuple[int, int, int], client: int) -> Bottom:
-    g = torch.Generator().manual_seed(client)
-    return build_bottom(GENOME, shape=shape, width=WIDTH, unit=True, generator=g)
-
-
-def _fabricate(
-    run: Path, config: RunConfig, clients: tuple[int, ...] = (0, 1), *, noise: bool = True
-) -> None:
-    """Write what training leaves behind, with untrained bottoms."""
-    federation = load_federation(config)
-    kind = config.privacy.release
-    assert kind != "none"
-    event = event_of(kind_named(kind), 2.5)
-    event = event if noise else Unprotected()
-    ledger = Ledger(run / "ledger.jsonl")
-    save_config(run, config)
-    for id in clients:
-        client, bottom = federation.clients[id], _bottom(federation.shape, id)
-        head = build_head(
-            WIDTH, federation.classes, init="etf", generator=torch.Generator().manual_seed(9)
-        )
-        ledger.open_account(id, Budget(8.0, 1e-5), allow_unprotected=True)
-        samples = federation.public if kind == "public_rows" else client.train
-        released = release(
-            ReleaseRequest(kind=kind, event=event, client=id, round=3, classes=federation.classes),
-            lambda b=bottom, s=samples: (represent(b, s), s.y),
-            ledger=ledger,
-            noise=ReproducibleNoise(np.random.default_rng(id)),
-        )
-        _write(run, id, Release.of(released).to_bytes())
-        save_network(
-            run / "models" / f"client-{id:03d}-last.safetensors",
-            bottom,
-            head,
-            genome=GENOME,
-            spec=NetworkSpec(shape=federation.shape, classes=federation.classes, width=WIDTH),
-            notes={},
-        )
-
-
-def _write(run: Path, client: int, content: bytes) -> None:
-    write_bytes(run / "releases" / f"client-{client:03d}.safetensors", content)
 
 
 def _tampered(run: Path, arrays: dict[str, Tensor], client: int = 0) -> None:
-    _write(run, 0, Release(client, 3, "raw_rows", None, "none", arrays).to_bytes())
+    put_release(run, 0, Release(client, 3, "raw_rows", None, "none", arrays).to_bytes())
 
 
 def test_raw_rows_leak_and_the_record_says_so(tmp_path: Path) -> None:
-    _fabricate(tmp_path, _config("raw_rows", threats=("shadow", "leaked pairs")))
+    fabricate(tmp_path, audited_config("raw_rows", threats=("shadow", "leaked pairs")))
     told: list[str] = []
     record = audit_run(tmp_path, on_progress=told.append).to_json()
     assert read_json(tmp_path / "audit.json") == json.loads(json.dumps(record))
@@ -141,7 +77,7 @@ def test_raw_rows_leak_and_the_record_says_so(tmp_path: Path) -> None:
 
 
 def test_moments_at_the_demo_s_noise_are_no_better_than_blind(tmp_path: Path) -> None:
-    _fabricate(tmp_path, _config("moments"), clients=(1,))
+    fabricate(tmp_path, audited_config("moments"), clients=(1,))
     record = audit_run(tmp_path).to_json()
     silent, attacked = record["clients"]
     assert (silent["verdict"], silent["release"], silent["attacks"]) == ("nothing left", None, [])
@@ -155,13 +91,13 @@ def test_moments_at_the_demo_s_noise_are_no_better_than_blind(tmp_path: Path) ->
 def _resent(run: Path, **changes: Any) -> None:
     """Client 0's release with something else in it."""
     got = Release.from_bytes(release_file(run, 0).read_bytes(), width=WIDTH, classes=10)
-    _write(run, 0, replace(got, **changes).to_bytes())
+    put_release(run, 0, replace(got, **changes).to_bytes())
 
 
 def _drawn(noise_multiplier: float) -> dict[str, Tensor]:
     """The arrays that client 0 would have sent with other noise."""
-    federation = load_federation(_config("moments"))
-    bottom, samples = _bottom(federation.shape, 0), federation.clients[0].train
+    federation = load_federation(audited_config("moments"))
+    bottom, samples = untrained(federation.shape, 0), federation.clients[0].train
     source = ReproducibleNoise(np.random.default_rng(5))
     kind, rows = kind_named("moments"), Rows(represent(bottom, samples), samples.y)
     return kind.run(rows, federation.classes, noise_scale(kind, noise_multiplier), source)
@@ -179,7 +115,7 @@ def _drawn(noise_multiplier: float) -> dict[str, Tensor]:
 def test_a_release_must_keep_what_the_ledger_was_charged_for(
     tmp_path: Path, sent: float, said: float | None, fault: str | None
 ) -> None:
-    _fabricate(tmp_path, _config("moments"), clients=(0,))
+    fabricate(tmp_path, audited_config("moments"), clients=(0,))
     _resent(tmp_path, arrays=_drawn(sent), noise_multiplier=said)
     record = audit_run(tmp_path).to_json()["clients"][0]
     assert record["verdict"] == "leaks"
@@ -198,7 +134,7 @@ def test_a_release_must_keep_what_the_ledger_was_charged_for(
 def test_a_release_without_a_charge_of_its_own_leaks(
     tmp_path: Path, changes: dict[str, Any], fault: str
 ) -> None:
-    _fabricate(tmp_path, _config("moments"), clients=(0,))
+    fabricate(tmp_path, audited_config("moments"), clients=(0,))
     _resent(tmp_path, **changes)
     record = audit_run(tmp_path).to_json()["clients"][0]
     assert record["verdict"] == "leaks"
@@ -207,8 +143,8 @@ def test_a_release_without_a_charge_of_its_own_leaks(
 
 @pytest.mark.parametrize("kind", ["public_rows", "class_sums"])
 def test_a_charge_for_another_kind_covers_nothing(tmp_path: Path, kind: str) -> None:
-    _fabricate(tmp_path, _config(kind), clients=(0,))
-    save_config(tmp_path, _config("moments"))
+    fabricate(tmp_path, audited_config(kind), clients=(0,))
+    save_config(tmp_path, audited_config("moments"))
     _resent(tmp_path, kind="moments", arrays=_drawn(2.5), noise_multiplier=2.5)
     record = audit_run(tmp_path).to_json()["clients"][0]
     assert record["verdict"] == "leaks"
@@ -216,9 +152,9 @@ def test_a_charge_for_another_kind_covers_nothing(tmp_path: Path, kind: str) -> 
 
 
 def test_the_claim_is_audited_where_nothing_can_be_attacked(tmp_path: Path) -> None:
-    config = _config("moments")
+    config = audited_config("moments")
     few = build_config({**config.model_dump(), "data": {"limit": 500, "public_limit": 4}})
-    _fabricate(tmp_path, few, clients=(0,))
+    fabricate(tmp_path, few, clients=(0,))
     assert audit_run(tmp_path).clients[0].verdict == "inconclusive"
     got = Release.from_bytes(release_file(tmp_path, 0).read_bytes(), width=WIDTH, classes=10)
     quiet = {k: v / 2 for k, v in got.arrays.items()}
@@ -236,7 +172,7 @@ def _round(round: int, sent: dict[int, str | None]) -> RoundRecord:
 
 
 def test_a_release_that_is_gone_or_damaged_is_refused(tmp_path: Path) -> None:
-    _fabricate(tmp_path, _config("moments"))
+    fabricate(tmp_path, audited_config("moments"))
     digests = [hashlib.sha256(release_file(tmp_path, i).read_bytes()).hexdigest() for i in (0, 1)]
     rounds = {2: {0: "of another round"}, 3: dict(enumerate(digests)), 4: {0: None}}
     write_rounds(tmp_path, [_round(r, sent) for r, sent in rounds.items()])
@@ -251,8 +187,8 @@ def test_a_release_that_is_gone_or_damaged_is_refused(tmp_path: Path) -> None:
 
 
 def test_public_rows_hold_no_private_row_and_the_verdict_says_so(tmp_path: Path) -> None:
-    config = _config("public_rows")
-    _fabricate(tmp_path, config, clients=(0,))
+    config = audited_config("public_rows")
+    fabricate(tmp_path, config, clients=(0,))
     record = audit_run(tmp_path).to_json()["clients"][0]
     assert record["evidence"].startswith("no private row was released, public rows only")
     assert record["verdict"] == "no better than blind", record["evidence"]
@@ -260,14 +196,14 @@ def test_public_rows_hold_no_private_row_and_the_verdict_says_so(tmp_path: Path)
     assert record["epsilon"] == 0
     got = Release.from_bytes(release_file(tmp_path, 0).read_bytes(), width=WIDTH, classes=10)
     other = {**got.arrays, "y": (got.arrays["y"] + 1) % 10}
-    _write(tmp_path, 0, replace(got, arrays=other).to_bytes())
+    put_release(tmp_path, 0, replace(got, arrays=other).to_bytes())
     with pytest.raises(BadInput, match="public rows of the 400 public samples"):
         audit_run(tmp_path)
 
 
 @pytest.mark.slow
 def test_the_audit_repeats_from_the_seed(tmp_path: Path) -> None:
-    _fabricate(tmp_path, _config("class_sums"), clients=(0,))
+    fabricate(tmp_path, audited_config("class_sums"), clients=(0,))
     first, second = (audit_run(tmp_path).to_json() for _ in range(2))
     for record in (first, second):  # draws of privacy noise never repeat
         for key in ("claim", "evidence"):
@@ -277,10 +213,10 @@ def test_the_audit_repeats_from_the_seed(tmp_path: Path) -> None:
 
 
 def _scores(z: Tensor, seed: int) -> tuple[list[ReconstructionScore], list[ReconstructionScore]]:
-    federation = load_federation(_config("raw_rows"))
+    federation = load_federation(audited_config("raw_rows"))
     private = federation.clients[0].train.take(range(len(z)))
     arrays = {"z": z, "y": private.y}
-    bottom = _bottom(federation.shape, 0)
+    bottom = untrained(federation.shape, 0)
     seen = Observation(0, "raw_rows", arrays, None, WhiteBox(bottom), federation.public)
     found = attack_release(seen, private, SuiteConfig(epochs=2), rng=np.random.default_rng(seed))
     return found.attacks, found.controls
@@ -295,8 +231,8 @@ def test_rows_of_independent_noise_are_no_leak_whatever_their_scale() -> None:
 
 
 def test_another_client_s_rows_are_no_leak_of_this_one() -> None:
-    federation = load_federation(_config("raw_rows"))
-    bottom = _bottom(federation.shape, 0)
+    federation = load_federation(audited_config("raw_rows"))
+    bottom = untrained(federation.shape, 0)
     own = represent(bottom, federation.clients[0].train.take(range(80)))
     other = represent(bottom, federation.clients[1].train.take(range(80)))
     verdicts = [judge(*_scores(z, 0), rng=np.random.default_rng(0))[0] for z in (own, other)]
@@ -304,14 +240,14 @@ def test_another_client_s_rows_are_no_leak_of_this_one() -> None:
 
 
 def test_few_samples_give_no_verdict() -> None:
-    federation = load_federation(_config("raw_rows"))
-    z = represent(_bottom(federation.shape, 0), federation.clients[0].train.take(range(5)))
+    federation = load_federation(audited_config("raw_rows"))
+    z = represent(untrained(federation.shape, 0), federation.clients[0].train.take(range(5)))
     assert judge(*_scores(z, 0), rng=np.random.default_rng(0))[0] == "inconclusive"
 
 
 @pytest.mark.parametrize(("kind", "method"), [("moments", "local"), ("none", "dprbft")])
 def test_a_run_that_sends_nothing_released_nothing(tmp_path: Path, kind: str, method: str) -> None:
-    save_config(tmp_path, _config(kind, method=method))
+    save_config(tmp_path, audited_config(kind, method=method))
     record = audit_run(tmp_path).to_json()
     assert record["summary"]["verdicts"] == {"nothing left": 2}
     assert record["summary"]["best_attack_r2"] is None
@@ -319,7 +255,7 @@ def test_a_run_that_sends_nothing_released_nothing(tmp_path: Path, kind: str, me
 
 
 def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
-    config = _config("raw_rows")
+    config = audited_config("raw_rows")
     federation = load_federation(config)
     y = federation.clients[0].train.y
     z = torch.rand(len(y), WIDTH)
@@ -333,7 +269,7 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
     refused("run directory")
     save_config(tmp_path, config)
     refused("expected releases")
-    _fabricate(tmp_path, config)
+    fabricate(tmp_path, config)
     _tampered(tmp_path, {"z": z[:-1], "y": y[:-1]})
     refused("raw rows of the")
     _tampered(tmp_path, {"z": z, "y": (y + 1) % federation.classes})
@@ -344,59 +280,8 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
     refused("expected arrays")
     _tampered(tmp_path, {"z": z, "y": y}, client=1)
     refused("one of client 1")
-    _write(tmp_path, 0, b"not a message")
+    put_release(tmp_path, 0, b"not a message")
     refused("do not decode")
     _tampered(tmp_path, {"z": z, "y": y})
     (tmp_path / "models" / "client-000-last.safetensors").unlink()
     refused("found no such file")
-
-
-def test_an_interrupted_audit_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _fabricate(tmp_path, _config("raw_rows"))
-    asked: list[int] = []
-    whole = audit._audit_client
-
-    def interrupted(work: audit._Work, id: int) -> DrawnAudit:
-        asked.append(id)
-        if asked == [0, 1]:
-            raise KeyboardInterrupt
-        return whole(work, id)
-
-    monkeypatch.setattr(audit, "_audit_client", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        audit_run(tmp_path)
-    assert not (tmp_path / "audit.json").exists()
-    assert not [*(tmp_path / "audit").glob("*.png")]
-    first = audit_run(tmp_path).to_json()
-    assert asked == [0, 1, 1]
-    assert not (tmp_path / "audit" / "unfinished").exists()
-    assert [c["id"] for c in first["clients"]] == [0, 1]
-    assert (tmp_path / "audit" / "client-000-images.png").is_file()
-    again = audit_run(tmp_path).to_json()  # a whole audit is made anew
-    assert asked == [0, 1, 1, 0, 1]
-    assert first["clients"] == again["clients"]
-
-
-def test_what_was_kept_of_another_audit_is_not_taken(tmp_path: Path) -> None:
-    _fabricate(tmp_path, _config("raw_rows"))
-    files = [tmp_path / "config.toml", release_file(tmp_path, 0)]
-    now = digest(files, {"shadows": 0})
-    assert now == digest(files[::-1], {"shadows": 0})
-    about = ClientAudit(id=0, epsilon=None, verdict="nothing left", evidence="nothing")
-    found = DrawnAudit(about, {"images": b"png"})
-    AuditCheckpoint(tmp_path / "kept", now).keep(found)
-    assert AuditCheckpoint(tmp_path / "kept", now).known(0) == found
-    assert AuditCheckpoint(tmp_path / "kept", digest(files, {"shadows": 2})).known(0) is None
-    _write(tmp_path, 0, b"another release")
-    assert AuditCheckpoint(tmp_path / "kept", digest(files, {"shadows": 0})).known(0) is None
-    kept = tmp_path / "kept" / "client-000.safetensors"
-    kept.write_bytes(kept.read_bytes()[:-1])
-    assert AuditCheckpoint(tmp_path / "kept", now).known(0) is None
-
-
-def test_every_attack_decides_what_an_audit_is_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(audit, "digest", lambda files, settings: "\n".join(map(str, files)))
-    named = set(audit._about(tmp_path, [], 0).splitlines())
-    assert named >= {str(p) for p in Path(attacks.__file__).parent.rglob("*.py")}
