@@ -7,7 +7,7 @@ Source: DPFNAS, section III-A3.
 """
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom
@@ -52,7 +52,10 @@ class TrainingObjective:
     def __call__(self, settings: DPSGDSettings) -> float:
         """Train with some settings, and score."""
         bottom, head = copy.deepcopy(self.bottom), copy.deepcopy(self.head)
-        noise = ReproducibleNoise(stream(self.seed, "client", self.client, "trial", repr(settings)))
+        # Its draws are named by values, so that a renamed class repeats them.
+        named = ", ".join(f"{k}={v!r}" for k, v in asdict(settings).items())
+        rng = stream(self.seed, "client", self.client, "trial", f"Setting({named})")
+        noise = ReproducibleNoise(rng)
         plan = self._plan(settings)
         optimizer = replace(self.optimizer, learning_rate=settings.learning_rate)
         with one_thread():
