@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from noises import NoNoise, Ones
 from torch import Tensor
 
 from panas.privacy.accounting.events import (
@@ -18,30 +19,11 @@ from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of
 from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.noise import SystemNoise
 from panas.privacy.release.gate import Released, ReleaseRequest, release
-from panas.privacy.release.histogram import label_histogram
 from panas.privacy.release.kind import ReleaseEvent, event_of, kind_named, kind_names
 from panas.runtime.errors import BadInput, BudgetExhausted
 
 EVENTS: Mapping[str, ReleaseEvent] = {k: event_of(kind_named(k), 2.0) for k in kind_names()}
-
-
-class NoNoise:
-    """Zeros in place of noise."""
-
-    def normal(self, *shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=torch.float64)
-
-    def uniform(self, size: int) -> Tensor:
-        return torch.zeros(size, dtype=torch.float64)
-
-
-class HalfNoise(SystemNoise):
-    """The planted bug: half the standard deviation."""
-
-    def normal(self, *shape: int) -> Tensor:
-        return super().normal(*shape) / 2
 
 
 def rows(n: int, d: int, classes: int, seed: int, scale: float = 2.0) -> tuple[Tensor, Tensor]:
@@ -79,10 +61,6 @@ def let_go(
 def test_the_noise_is_the_sensitivity_times_the_charged_multiplier(
     ledger: Ledger, kind: str
 ) -> None:
-    class Ones(NoNoise):
-        def normal(self, *shape: int) -> Tensor:
-            return torch.ones(shape, dtype=torch.float64)
-
     out = release(
         ReleaseRequest(kind=kind, event=Gaussian(2.5), client=0, round=0, classes=3),
         lambda: (torch.zeros(1, 2), torch.tensor([1])),
@@ -183,15 +161,6 @@ def test_rows_are_never_read_where_the_charge_is_refused(ledger: Ledger) -> None
             ledger=ledger,
             noise=NoNoise(),
         )
-    with pytest.raises(BadInput, match="protected"):
-        label_histogram(
-            lambda: read()[1],
-            classes=3,
-            event=Unprotected(),
-            ledger=ledger,
-            client=1,
-            noise=NoNoise(),
-        )
 
 
 class Recording(NoNoise):
@@ -248,47 +217,6 @@ def test_rows_without_noise_are_exact(ledger: Ledger, kind: str) -> None:
     assert torch.equal(out.arrays["y"], y)
     known = {"raw_rows": None, "public_rows": 0.0}[kind]
     assert ledger.account(0).entries[0].charge.sensitivity == known
-
-
-def test_the_histogram_is_the_counts_with_noise_of_sensitivity_one(ledger: Ledger) -> None:
-    y = torch.tensor([0, 2, 2, 2])
-    events: list[Gaussian | Unprotected] = [Gaussian(4.0), Unprotected()]
-    for event in events:
-        counts = label_histogram(
-            lambda: y, classes=4, event=event, ledger=ledger, client=0, noise=NoNoise()
-        )
-        assert counts.tolist() == [1, 0, 3, 0]
-    first, second = ledger.account(0).entries
-    assert (first.charge.phase, first.event, first.charge.sensitivity) == (
-        "search",
-        Gaussian(4.0),
-        1.0,
-    )
-    assert second.event == Unprotected()
-
-
-def histogram_ratio(ledger: Ledger, source: SystemNoise, client: int) -> float:
-    counts = label_histogram(
-        lambda: torch.zeros(0, dtype=torch.int64),
-        classes=4000,
-        event=Gaussian(20.0),
-        ledger=ledger,
-        client=client,
-        noise=source,
-    )
-    return float(counts.std()) / 20.0
-
-
-@pytest.mark.parametrize(("client", "delta"), [(0, 1.0), (REPLACED, math.sqrt(2))])
-def test_the_histogram_has_the_noise_of_its_relation(
-    ledger: Ledger, client: int, delta: float
-) -> None:
-    found = histogram_ratio(ledger, SystemNoise(), client)
-    assert found == pytest.approx(delta, rel=0.06)
-    assert histogram_ratio(ledger, HalfNoise(), client) != pytest.approx(delta, rel=0.06)
-    entry = ledger.account(client).entries[0]
-    assert entry.charge.sensitivity == pytest.approx(delta)
-    assert entry.event == Gaussian(20.0)
 
 
 def test_a_receipt_pays_for_one_release_only(ledger: Ledger) -> None:

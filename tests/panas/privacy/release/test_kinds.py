@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from noises import HalfNoise, NoNoise, Ones
 from torch import Tensor
 
 from panas.privacy.noise import SystemNoise
@@ -16,30 +17,6 @@ from panas.privacy.release.kinds import class_sums, moments
 from panas.privacy.release.kinds.moments import unpack_symmetric
 from panas.privacy.release.rows import check_rows, clip_rows
 from panas.runtime.errors import BadInput
-
-
-class NoNoise:
-    """Zeros in place of noise."""
-
-    def normal(self, *shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=torch.float64)
-
-    def uniform(self, size: int) -> Tensor:
-        return torch.zeros(size, dtype=torch.float64)
-
-
-class Ones(NoNoise):
-    """Ones in place of noise."""
-
-    def normal(self, *shape: int) -> Tensor:
-        return torch.ones(shape, dtype=torch.float64)
-
-
-class HalfNoise(SystemNoise):
-    """The planted bug: half the standard deviation."""
-
-    def normal(self, *shape: int) -> Tensor:
-        return super().normal(*shape) / 2
 
 
 def rows(n: int, d: int, classes: int, seed: int, scale: float = 2.0) -> Rows:
