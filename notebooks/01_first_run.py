@@ -40,7 +40,7 @@ from dprbft.site.records import SearchRecord
 from panas.privacy.ledger.account import totals
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.store import read_lines
-from panas_cli.progress import sentence
+from panas_cli.sentences import sentence
 
 # %% [markdown]
 # ## The federation
