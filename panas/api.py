@@ -238,15 +238,7 @@ def _draw(folder: Path, found: SearchResult, size: Size | None) -> None:
         size=size or "parameters",
     )
     write_bytes(folder / "history.png", picture)
-    picture = drawing(
-        found.genome,
-        shape=spec.shape,
-        width=spec.width,
-        classes=spec.classes,
-        norm=spec.norm,
-        fitness=found.fitness,
-    )
-    write_bytes(folder / "network.png", picture)
+    write_bytes(folder / "network.png", drawing(found.genome, spec, found.fitness))
 
 
 def _alike(dataset: Any, public: Any) -> tuple[Samples, Samples]:

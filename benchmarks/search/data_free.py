@@ -78,7 +78,7 @@ def main() -> None:
         reached.append(statistics.fmean(f(genome) for f in fitness))
         for name, proxy in PROXIES.items():
             scores[name].append(proxy(genome, spec, stream(a.start, name, str(genome))))
-        size = cost(genome, shape=train.shape, width=64, classes=train.classes, norm="group")
+        size = cost(genome, spec)
         scores["parameters"].append(float(size.parameters))
         scores["macs"].append(float(size.macs))
     found = {name: float(spearmanr(reached, values).statistic) for name, values in scores.items()}

@@ -189,7 +189,8 @@ def make(name: str, root: str | None, seed: int, work: Path, out: Path, pool: An
     ]
     scores = _resume(work / f"{name}-scores.jsonl", texts, partial(_scores, name, root), pool)
     shape, classes = data.train.shape, data.train.classes
-    costs = [cost(Genome.parse(t), shape=shape, width=WIDTH, classes=classes) for t in texts]
+    spec = NetworkSpec(shape=shape, width=WIDTH, classes=classes)
+    costs = [cost(Genome.parse(t), spec) for t in texts]
     facts = {
         "dataset": name,
         "shape": shape,

@@ -15,15 +15,8 @@ from panas.runtime.store import write_bytes
 
 def draw_search(run: Path, config: RunConfig, record: SearchRecord) -> None:
     """Draw how a search went, and the network that won it."""
-    b, found = spec_of(config, load_federation(config)), record.result
-    network = drawing(
-        record.genome,
-        shape=b.shape,
-        width=b.width,
-        classes=b.classes,
-        norm=b.norm,
-        fitness=record.fitness,
-    )
+    spec, found = spec_of(config, load_federation(config)), record.result
+    network = drawing(record.genome, spec, record.fitness)
     write_bytes(network_picture(run, record.client), network)
     size = config.search.size
     picture = history(

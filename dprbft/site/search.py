@@ -46,8 +46,8 @@ def search(client: Client, run: Path, workers: int) -> SearchRecord:
         mode=c.privacy.search,
         histogram=histogram,
         result=result,
-        cost=cost(best, shape=b.shape, width=b.width, classes=b.classes, norm=b.norm),
-        cost_table=cost_table(best, shape=b.shape, width=b.width, classes=b.classes, norm=b.norm),
+        cost=cost(best, b),
+        cost_table=cost_table(best, b),
     )
 
 

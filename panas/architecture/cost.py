@@ -61,21 +61,14 @@ class LayerCost:
     """Size of the state."""
 
 
-def cost(genome: Genome, *, shape: Shape, width: int, classes: int, norm: Norm = "group") -> Cost:
+def cost(genome: Genome, spec: NetworkSpec) -> Cost:
     """Count what the genome's bottom and head cost, without building them.
 
-    Args:
-        genome: the architecture.
-        shape: (channels, height, width) of one image, each at least 1.
-        width: d, the width of the representation, at least 1.
-        classes: outputs of the head, at least 1.
-        norm: "group" or "batch"; only the latter has running statistics.
-
     Raises:
-        BadInput: if a size is below 1, or the pools shrink the map to nothing.
+        BadInput: if the pools shrink the map to nothing.
 
     """
-    rows = cost_table(genome, shape=shape, width=width, classes=classes, norm=norm)
+    rows = cost_table(genome, spec)
     return Cost(
         parameters=sum(row.parameters for row in rows),
         macs=sum(row.macs for row in rows),
@@ -83,24 +76,15 @@ def cost(genome: Genome, *, shape: Shape, width: int, classes: int, norm: Norm =
     )
 
 
-def cost_table(
-    genome: Genome, *, shape: Shape, width: int, classes: int, norm: Norm = "group"
-) -> list[LayerCost]:
-    """Where the cost lies: one line a block, then "adapt" and "head"; the sums are `cost`'s.
-
-    Arguments and errors are those of `cost`.
-    """
-    if min(*shape, width, classes) < 1:
-        raise BadInput(
-            f"expected shape, width and classes of at least 1, got {shape}, {width} and {classes}; "
-            "take them from the data"
-        )
-    rows = []
+def cost_table(genome: Genome, spec: NetworkSpec) -> list[LayerCost]:
+    """Where the cost lies: one line a block, then "adapt" and "head"; the sums are `cost`'s."""
+    shape, rows = spec.shape, list[LayerCost]()
     for block in genome.blocks:
-        part = block_cost(block, shape, norm)
+        part = block_cost(block, shape, spec.norm)
         shape = shape_after(block, shape)
         rows.append(LayerCost(str(block), shape, part.parameters, part.macs, part.bytes))
-    for name, inputs, outputs in (("adapt", shape[0], width), ("head", width, classes)):
+    ends = ("adapt", shape[0], spec.width), ("head", spec.width, spec.classes)
+    for name, inputs, outputs in ends:
         part = linear_cost(inputs, outputs)
         rows.append(LayerCost(name, (outputs,), part.parameters, part.macs, part.bytes))
     return rows
@@ -119,9 +103,7 @@ def size_of(spec: NetworkSpec, size: Size | None) -> Callable[[Genome], float] |
         raise BadInput(f"expected size as one of {', '.join(get_args(Size))}, got {size!r}")
 
     def measure(genome: Genome) -> float:
-        b = spec
-        price = cost(genome, shape=b.shape, width=b.width, classes=b.classes, norm=b.norm)
-        return float(getattr(price, size))
+        return float(getattr(cost(genome, spec), size))
 
     return measure
 

@@ -35,7 +35,7 @@ class FeasibilityTable:
 
     def __init__(self, limits: Limits, shape: Shape, menu: Sequence[Block], after: After) -> None:
         self._limits, self._shape, self._menu, self._after = limits, shape, menu, after
-        self._bound = limits.bound
+        self._bound = limits.constraints.bound
         self._steps: dict[tuple[Block, Shape], tuple[Shape, Vector] | None] = {}
         self._fronts: dict[State, list[Vector]] = {}
 
@@ -52,7 +52,7 @@ class FeasibilityTable:
 
     def nothing_fits(self, lengths: Sequence[int]) -> BadInput:
         """Say which limit no genome of these lengths keeps, and how close one comes."""
-        names, bound = self._limits.names, self._bound
+        names, bound = self._limits.constraints.names, self._bound
         shares = [1 / max(1, limit) for limit in bound]
         alone = [[s if i == k else 0.0 for k, s in enumerate(shares)] for i in range(len(names))]
         for weights in (*alone, shares):  # each limit alone, then all together

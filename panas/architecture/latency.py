@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from panas.architecture.blocks import Block, Shape
 from panas.architecture.head import Head
-from panas.architecture.limits import Constraints, LatencyTable
-from panas.architecture.network import Bottom, NetworkSpec, Norm, build_block
+from panas.architecture.limits import Constraints, LatencyTable, Limits
+from panas.architecture.network import Bottom, NetworkSpec, build_block
 from panas.architecture.space import SearchSpace
 from panas.runtime.errors import BadInput
 from panas.runtime.store import exclusive, read_json, write_json
@@ -29,10 +29,8 @@ Clock = Callable[[], int]
 
 def measure(
     space: SearchSpace,
+    spec: NetworkSpec,
     *,
-    width: int,
-    classes: int,
-    norm: Norm = "group",
     repeats: int = 7,
     clock: Clock = time.perf_counter_ns,
 ) -> LatencyTable:
@@ -40,21 +38,17 @@ def measure(
 
     Args:
         space: whose blocks; its limits play no part.
-        width: d, the width of the representation, at least 1.
-        classes: outputs of the head, at least 1.
-        norm: of the blocks.
+        spec: what the networks share; its shape plays no part.
         repeats: timed passes, at least 1, after one that is not; their median counts.
         clock: the time in nanoseconds.
 
     Raises:
-        BadInput: if a number is below 1.
+        BadInput: if `repeats` is below 1.
 
     """
-    if min(width, classes, repeats) < 1:
-        raise BadInput(
-            "expected width, classes and repeats of at least 1, got "
-            f"{width}, {classes} and {repeats}; raise them"
-        )
+    if repeats < 1:
+        raise BadInput(f"expected repeats of at least 1, got {repeats}; raise them")
+    width, classes, norm = spec.width, spec.classes, spec.norm
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -84,12 +78,12 @@ def limited(
     if constraints == Constraints():
         return space
     latency = None if constraints.latency_ms is None else _measured(space, spec, table)
-    return replace(space, limits=constraints.limits(spec, latency))
+    return replace(space, limits=Limits(spec, constraints, latency))
 
 
 def _measured(space: SearchSpace, spec: NetworkSpec, path: Path | None) -> LatencyTable:
     if path is None:
-        return measure(space, width=spec.width, classes=spec.classes, norm=spec.norm)
+        return measure(space, spec)
     with exclusive(path):
         if not path.exists():
             write_json(path, _measured(space, spec, None).to_json())

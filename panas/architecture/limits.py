@@ -7,7 +7,7 @@ and the same everywhere. A `Vector` v holds one cost for each limit that is set.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from panas.architecture.blocks import Block, Shape, shape_after
@@ -17,7 +17,7 @@ from panas.architecture.network import NetworkSpec, Norm
 from panas.runtime.errors import BadInput
 
 Vector = tuple[int, ...]
-"""Costs, in the order of `Limits.names`."""
+"""Costs, in the order of `Constraints.names`."""
 MS = 1_000_000
 """Nanoseconds of a millisecond."""
 
@@ -83,15 +83,9 @@ class LatencyTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """The most that a bottom and its head may cost; None for no limit."""
+class Constraints:
+    """What a user lets a network cost at most; None for no limit."""
 
-    width: int
-    """d, the width of the representation, at least 1."""
-    classes: int
-    """Outputs of the head, at least 1."""
-    norm: Norm = "group"
-    """The norm of the blocks."""
     parameters: int | None = None
     """Trainable parameters, at least 1."""
     macs: int | None = None
@@ -99,38 +93,19 @@ class Limits:
     bytes: int | None = None
     """Size of the float32 state, at least 1."""
     latency_ms: float | None = None
-    """Milliseconds by the table `latency`, above 0."""
-    latency: LatencyTable | None = None
-    """Measured times; needed for latency_ms."""
+    """Milliseconds of one image on one thread, above 0."""
 
     def __post_init__(self) -> None:
-        if min(self.width, self.classes) < 1:
-            raise BadInput(
-                f"expected width and classes of at least 1, got {self.width} and {self.classes}; "
-                "take them from the data"
-            )
-        for name in ("parameters", "macs", "bytes", "latency_ms"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise BadInput(f"expected a limit above 0, got {name} {value}; raise it")
-        table = self.latency
-        if self.latency_ms is not None and table is None:
-            raise BadInput(
-                "expected a latency table for a limit of latency, got none; measure one with "
-                "panas.architecture.latency.measure"
-            )
-        mine = (self.width, self.classes, self.norm)
-        if table is not None and (table.width, table.classes, table.norm) != mine:
-            raise BadInput(
-                "expected a latency table of the same width, classes and norm, got one of "
-                f"{(table.width, table.classes, table.norm)} for {mine}; measure it anew"
-            )
+        for name in self.names:
+            if not getattr(self, name) > 0:
+                raise BadInput(
+                    f"expected a limit above 0, got {name} {getattr(self, name)}; raise it"
+                )
 
     @property
     def names(self) -> tuple[str, ...]:
         """The limits that are set, in the order of a vector."""
-        every = ("parameters", "macs", "bytes", "latency_ms")
-        return tuple(name for name in every if getattr(self, name) is not None)
+        return tuple(f.name for f in fields(self) if getattr(self, f.name) is not None)
 
     @property
     def bound(self) -> Vector:
@@ -138,19 +113,52 @@ class Limits:
         limits = ((name, getattr(self, name)) for name in self.names)
         return tuple(round(MS * x) if name == "latency_ms" else x for name, x in limits)
 
+
+@dataclass(frozen=True)
+class Limits:
+    """Constraints on the networks of one spec.
+
+    Attributes:
+        spec: what all networks share; its shape plays no part.
+        constraints: the most that a bottom and its head may cost.
+        latency: measured times; needed for a limit of latency.
+
+    """
+
+    spec: NetworkSpec
+    constraints: Constraints
+    latency: LatencyTable | None = None
+
+    def __post_init__(self) -> None:
+        table = self.latency
+        if self.constraints.latency_ms is not None and table is None:
+            raise BadInput(
+                "expected a latency table for a limit of latency, got none; measure one with "
+                "panas.architecture.latency.measure"
+            )
+        mine = (self.spec.width, self.spec.classes, self.spec.norm)
+        if table is not None and (table.width, table.classes, table.norm) != mine:
+            raise BadInput(
+                "expected a latency table of the same width, classes and norm, got one of "
+                f"{(table.width, table.classes, table.norm)} for {mine}; measure it anew"
+            )
+
     def of_block(self, block: Block, shape: Shape) -> Vector:
         """What one block adds on a map of `shape`."""
         ns = self._table.nanoseconds(block, shape) if self._table else 0
-        return self._vector([block_cost(block, shape, self.norm)], ns)
+        return self._vector([block_cost(block, shape, self.spec.norm)], ns)
 
     def of_end(self, channels: int) -> Vector:
         """What adaptation layer and head add behind `channels` channels."""
-        parts = [linear_cost(channels, self.width), linear_cost(self.width, self.classes)]
+        width = self.spec.width
+        parts = [linear_cost(channels, width), linear_cost(width, self.spec.classes)]
         return self._vector(parts, _entry(self._table.ends, channels) if self._table else 0)
 
     def excess(self, v: Vector) -> str | None:
         """The first limit that v exceeds, in words."""
-        for name, value, limit in zip(self.names, v, self.bound, strict=True):
+        for name, value, limit in zip(
+            self.constraints.names, v, self.constraints.bound, strict=True
+        ):
             if value > limit:
                 return f"{shown(name, value)}, above the limit of {shown(name, limit)}"
         return None
@@ -158,39 +166,12 @@ class Limits:
     @property
     def _table(self) -> LatencyTable | None:
         """The table, if there is a limit that needs it."""
-        return None if self.latency_ms is None else self.latency
+        return None if self.constraints.latency_ms is None else self.latency
 
     def _vector(self, parts: Iterable[Cost], nanoseconds: int) -> Vector:
         return tuple(
             nanoseconds if name == "latency_ms" else sum(getattr(part, name) for part in parts)
-            for name in self.names
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Constraints:
-    """What a user lets a network cost at most, whatever its `NetworkSpec`; None for no limit."""
-
-    parameters: int | None = None
-    """Trainable parameters, at least 1."""
-    macs: int | None = None
-    """Multiply-accumulates of one image, at least 1."""
-    bytes: int | None = None
-    """Size of the float32 state, at least 1."""
-    latency_ms: float | None = None
-    """Milliseconds of one image on one thread, above 0."""
-
-    def limits(self, spec: NetworkSpec, latency: LatencyTable | None = None) -> Limits:
-        """The limits of networks of `spec`; `latency` is needed for `latency_ms`."""
-        return Limits(
-            width=spec.width,
-            classes=spec.classes,
-            norm=spec.norm,
-            parameters=self.parameters,
-            macs=self.macs,
-            bytes=self.bytes,
-            latency_ms=self.latency_ms,
-            latency=latency,
+            for name in self.constraints.names
         )
 
 

@@ -141,9 +141,9 @@ class NetworkSpec:
     """What the networks of all clients share, whatever their genomes.
 
     Attributes:
-        shape: (channels, height, width) of an image.
-        classes: number of classes.
-        width: d, width of a representation.
+        shape: (channels, height, width) of an image, each at least 1.
+        classes: number of classes, at least 1.
+        width: d, width of a representation, at least 1.
         norm: "group" or "batch".
         unit: whether representations have norm 1.
         head_init: "etf" or "random".
@@ -158,6 +158,13 @@ class NetworkSpec:
     unit: bool = True
     head_init: HeadInit = "etf"
     train_head: bool = False
+
+    def __post_init__(self) -> None:
+        if min(*self.shape, self.width, self.classes) < 1:
+            raise BadInput(
+                "expected shape, width and classes of at least 1, got "
+                f"{self.shape}, {self.width} and {self.classes}; take them from the data"
+            )
 
     @property
     def head_moves(self) -> bool:

@@ -140,6 +140,6 @@ class NetworkSearch:
             spec=spec,
             fitness=result.fitness,
             accuracy=accuracy(bottom, head, test),
-            cost=cost(result.best, shape=spec.shape, width=spec.width, classes=spec.classes),
+            cost=cost(result.best, spec),
             result=result,
         )

@@ -24,8 +24,8 @@ from functools import partial
 import numpy as np
 from deap import base, tools
 
-from panas.architecture.blocks import Shape
 from panas.architecture.cost import cost
+from panas.architecture.network import NetworkSpec
 from panas.architecture.operators import crossover, mutate
 from panas.architecture.space import SearchSpace
 from panas.evolution.fitness import Fitness, Outcome, ResumableFitness
@@ -76,7 +76,9 @@ def standard_toolbox(
     evaluator = Evaluator(lambda tasks: toolbox.map(work, tasks), rules, problem.size)
     toolbox.register("evaluate", evaluator.evaluate)
     toolbox.register("remember", evaluator.remember)
-    toolbox.register("map", _in_pool, pool, problem.space.shape)
+    toolbox.register(
+        "map", _in_pool, pool, NetworkSpec(shape=problem.space.shape, classes=1, width=1)
+    )
     if problem.size is not None:
         toolbox.register("select", tools.selNSGA2)
     elif config.survival == "roulette":
@@ -87,12 +89,12 @@ def standard_toolbox(
 
 
 def _in_pool(
-    pool: Pool[Fitness], shape: Shape, work: "partial[Outcome]", tasks: Sequence[Task]
+    pool: Pool[Fitness], spec: NetworkSpec, work: "partial[Outcome]", tasks: Sequence[Task]
 ) -> list[Outcome | WorkerDied]:
     """Do the tasks in the pool's processes, which have the fitness that `work` is bound to."""
-    return pool.survive(work.func, tasks, load=partial(_load, shape))
+    return pool.survive(work.func, tasks, load=partial(_load, spec))
 
 
-def _load(shape: Shape, task: Task) -> float:
+def _load(spec: NetworkSpec, task: Task) -> float:
     """How long a job trains, by the multiply-accumulates of its blocks."""
-    return float(cost(task[0].genome, shape=shape, width=1, classes=1).macs)
+    return float(cost(task[0].genome, spec).macs)

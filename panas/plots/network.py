@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from panas.architecture.blocks import Block, ConvBlock, PoolBlock, Shape
 from panas.architecture.cost import LayerCost, cost_table
 from panas.architecture.genome import Genome
-from panas.architecture.network import Norm
+from panas.architecture.network import NetworkSpec
 from panas.plots.style import BLUE, GREEN, GREY, ORANGE, headline, png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-OWN = ("#cc79a7", "#56b4e9", "#f0e442", "#d55e00")
+CUSTOM = ("#cc79a7", "#56b4e9", "#f0e442", "#d55e00")
 """Colours of custom block types, in the order in which they appear."""
 IN_A_ROW, LETTERS = 7, 13
 """Boxes in a row at most, and letters that fit into one."""
@@ -47,23 +47,12 @@ class Box:
     below: tuple[str, ...]
 
 
-def drawing(
-    genome: Genome,
-    *,
-    shape: Shape,
-    width: int,
-    classes: int,
-    norm: Norm = "group",
-    fitness: float | None = None,
-) -> bytes:
+def drawing(genome: Genome, spec: NetworkSpec, fitness: float | None = None) -> bytes:
     """Draw a genome's bottom and head as a block diagram.
 
     Args:
         genome: the architecture.
-        shape: (channels, height, width) of one image.
-        width: d, the width of the representation.
-        classes: outputs of the head.
-        norm: "group" or "batch".
+        spec: what it is besides its genome.
         fitness: to be named in the headline.
 
     Returns:
@@ -73,8 +62,8 @@ def drawing(
         BadInput: if the genome does not fit the shape.
 
     """
-    table = cost_table(genome, shape=shape, width=width, classes=classes, norm=norm)
-    boxes = _boxes(genome, shape, table)
+    table = cost_table(genome, spec)
+    boxes = _boxes(genome, spec.shape, table)
     rows = math.ceil(len(boxes) / IN_A_ROW)
     in_a_row = math.ceil(len(boxes) / rows)
     words = [] if fitness is None else [f"fitness {fitness:.3f}"]
@@ -90,7 +79,7 @@ def drawing(
         axes.axis("off")
         for row in range(rows):
             part = boxes[row * in_a_row : (row + 1) * in_a_row]
-            _row(axes, part, shape, top=-ROW * row, first=row == 0, last=row == rows - 1)
+            _row(axes, part, spec.shape, top=-ROW * row, first=row == 0, last=row == rows - 1)
         headline(figure, str(genome), ", ".join(words))
 
     return png(draw, (LEFT + CELL * max(in_a_row, 4), ROW * rows + 0.55))
@@ -106,9 +95,9 @@ def short(number: int) -> str:
 
 def _boxes(genome: Genome, shape: Shape, table: Sequence[LayerCost]) -> list[Box]:
     """The image, a box a block, adaptation layer and head."""
-    own = list(dict.fromkeys(type(b) for b in genome.blocks))
-    own = [t for t in own if t not in (ConvBlock, PoolBlock)]
-    looks = [_look(block, own) for block in genome.blocks]
+    custom = list(dict.fromkeys(type(b) for b in genome.blocks))
+    custom = [t for t in custom if t not in (ConvBlock, PoolBlock)]
+    looks = [_look(block, custom) for block in genome.blocks]
     looks += [(("mean, linear", "adaptation"), GREEN), (("linear", "head"), GREEN)]
     boxes = [Box(("image",), GREY, shape, (_text(shape),))]
     for (words, colour), layer in zip(looks, table, strict=True):
@@ -117,14 +106,14 @@ def _boxes(genome: Genome, shape: Shape, table: Sequence[LayerCost]) -> list[Box
     return boxes
 
 
-def _look(block: Block, own: Sequence[type]) -> tuple[tuple[str, str], str]:
+def _look(block: Block, custom: Sequence[type]) -> tuple[tuple[str, str], str]:
     """Words and colour of a block."""
     if isinstance(block, ConvBlock):
         k = block.kernel_size
         return (f"conv {k}×{k}", f"{block.out_channels} channels"), BLUE
     if isinstance(block, PoolBlock):
         return (f"{block.kind} pool", "2×2"), ORANGE
-    return (str(block), type(block).__name__), OWN[own.index(type(block)) % len(OWN)]
+    return (str(block), type(block).__name__), CUSTOM[custom.index(type(block)) % len(CUSTOM)]
 
 
 def _text(shape: tuple[int, ...]) -> str:

@@ -13,7 +13,8 @@ from panas.architecture.blocks import ConvBlock, PoolBlock, shape_after
 from panas.architecture.cost import cost
 from panas.architecture.genome import Genome
 from panas.architecture.latency import steps
-from panas.architecture.limits import LatencyTable, Limits
+from panas.architecture.limits import Constraints, LatencyTable, Limits
+from panas.architecture.network import NetworkSpec
 from panas.architecture.operators import (
     add,
     alter,
@@ -35,7 +36,7 @@ SHAPES = ((1, 1, 1), (3, 3, 40), (1, 4, 4), (2, 7, 12), (1, 8, 9), (3, 17, 16), 
 NAMES = ("parameters", "macs", "bytes", "latency_ms")
 
 
-SIZES: dict[str, Any] = {"width": 7, "classes": 3}
+SPEC = NetworkSpec(shape=(1, 1, 1), width=7, classes=3)
 
 
 patient = settings(deadline=None, max_examples=40)
@@ -47,17 +48,23 @@ def table(space: SearchSpace) -> LatencyTable:
     blocks = {(str(b), shape): crc32(f"{b}{shape}".encode()) % 999 for b, shape in found}
     channels = {shape_after(b, shape)[0] for b, shape in found}
     return LatencyTable(
-        **SIZES,
-        norm="group",
+        width=SPEC.width,
+        classes=SPEC.classes,
+        norm=SPEC.norm,
         blocks=blocks,
         ends={c: crc32(f"{c}".encode()) % 999 for c in channels},
     )
 
 
 def costs(genome: Genome, space: SearchSpace, times: LatencyTable) -> dict[str, float]:
-    found = cost(genome, shape=space.shape, **SIZES)
+    found = cost(genome, replace(SPEC, shape=space.shape))
     exact = {name: getattr(found, name) for name in NAMES[:3]}
     return exact | {"latency_ms": times.latency_ms(genome, space.shape)}
+
+
+def limits_of(latency: LatencyTable | None = None, **most: Any) -> Limits:
+    """Limits on networks of SPEC."""
+    return Limits(SPEC, Constraints(**most), latency)
 
 
 @st.composite
@@ -85,7 +92,7 @@ def spaces(draw: st.DrawFn) -> SearchSpace:
     most = {name: value for name, value in costs(some, space, times).items() if name in names}
     bounds = {n: x * slack if n == "latency_ms" else int(x * slack) for n, x in most.items()}
     assume(min(bounds.values()) > 0)
-    return replace(space, limits=Limits(**SIZES, **bounds, latency=times))
+    return replace(space, limits=limits_of(times, **bounds))
 
 
 def pools_of(genome: Genome) -> int:
@@ -115,5 +122,5 @@ def check_by_hand(space: SearchSpace, genome: Genome) -> None:
     if space.limits is not None:
         assert space.limits.latency is not None
         for name, value in costs(genome, space, space.limits.latency).items():
-            limit = getattr(space.limits, name)
+            limit = getattr(space.limits.constraints, name)
             assert limit is None or value <= limit + (name == "latency_ms") * 1e-9

@@ -219,7 +219,7 @@ def test_whatever_is_drawn_anew_is_drawn_from_the_generator_or_refused() -> None
 
 def test_costs_are_those_of_the_module() -> None:
     shape = (3, 20, 16)
-    found = cost(GENOME, shape=shape, width=5, classes=2)
+    found = cost(GENOME, NetworkSpec(shape=shape, width=5, classes=2))
     model = nn.Sequential(build_bottom(GENOME, shape=shape, width=5), Head(5, 2))
     assert found.parameters == sum(p.numel() for p in model.parameters())
     assert found.bytes == sum(t.numel() * t.element_size() for t in model.state_dict().values())

@@ -13,7 +13,7 @@ from torch import nn
 from panas.architecture.cost import cost, cost_table
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
-from panas.architecture.network import Norm, build_bottom
+from panas.architecture.network import NetworkSpec, Norm, build_bottom
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
 from panas.runtime.errors import BadInput
@@ -56,7 +56,7 @@ def test_closed_forms_match_the_module(
     genome = random_genome(space, np.random.default_rng(seed))
     bottom = build_bottom(genome, shape=shape, width=width, norm=norm)
     model = nn.Sequential(bottom, Head(width, classes))
-    found = cost(genome, shape=shape, width=width, classes=classes, norm=norm)
+    found = cost(genome, NetworkSpec(shape=shape, width=width, classes=classes, norm=norm))
     assert found.parameters == sum(p.numel() for p in model.parameters())
     assert found.bytes == sum(t.numel() * t.element_size() for t in model.state_dict().values())
     assert found.macs == counted_macs(model, shape)
@@ -76,8 +76,8 @@ def test_the_table_adds_up_and_has_the_shapes_of_the_network(
         shape=shape, min_blocks=1, max_blocks=5, widths=(4, 12), blocks=OWN if own else ()
     )
     genome = random_genome(space, np.random.default_rng(seed))
-    rows = cost_table(genome, shape=shape, width=5, classes=3, norm=norm)
-    total = cost(genome, shape=shape, width=5, classes=3, norm=norm)
+    spec = NetworkSpec(shape=shape, width=5, classes=3, norm=norm)
+    rows, total = cost_table(genome, spec), cost(genome, spec)
     for name in ("parameters", "macs", "bytes"):
         assert sum(getattr(row, name) for row in rows) == getattr(total, name)
     assert [row.name for row in rows] == [*map(str, genome.blocks), "adapt", "head"]
@@ -93,7 +93,7 @@ def test_the_table_adds_up_and_has_the_shapes_of_the_network(
 
 def test_by_hand() -> None:
     # 16 x 16 maps of 2 channels: 2*9 + 2*4 + 2*4 weights; then 8 x 8 maps of 4: 4*25 + 4*4.
-    found = cost(Genome.parse("c4k3-max-c4k5"), shape=(2, 16, 16), width=3, classes=2)
+    found = cost(Genome.parse("c4k3-max-c4k5"), NetworkSpec(shape=(2, 16, 16), width=3, classes=2))
     assert found.macs == 256 * 34 + 64 * 116 + 4 * 3 + 3 * 2
     assert found.parameters == 34 + 8 + 116 + 8 + 15 + 8
     assert found.bytes == 4 * found.parameters
@@ -101,9 +101,9 @@ def test_by_hand() -> None:
 
 def test_too_many_pools_are_refused() -> None:
     with pytest.raises(BadInput, match="fewer pools"):
-        cost(Genome.parse("c4k3-max-max"), shape=(1, 8, 2), width=3, classes=2)
+        cost(Genome.parse("c4k3-max-max"), NetworkSpec(shape=(1, 8, 2), width=3, classes=2))
 
 
 def test_bad_sizes_are_refused() -> None:
     with pytest.raises(BadInput, match="at least 1"):
-        cost(Genome.parse("c4k3"), shape=(1, 8, 8), width=0, classes=2)
+        NetworkSpec(shape=(1, 8, 8), width=0, classes=2)

@@ -21,13 +21,20 @@ from panas.architecture.blocks import Block, ConvBlock, PoolBlock, Shape
 from panas.architecture.cost import block_cost, cost
 from panas.architecture.genome import Genome
 from panas.architecture.latency import measure, steps
-from panas.architecture.limits import LatencyTable, Limits
+from panas.architecture.limits import Constraints, LatencyTable, Limits
 from panas.architecture.network import NetworkSpec
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
 from panas.runtime.errors import BadInput
 
-SIZES: dict[str, Any] = {"width": 6, "classes": 3}
+SPEC = NetworkSpec(shape=(1, 1, 1), width=6, classes=3)
+
+
+def limits_of(latency: LatencyTable | None = None, **most: Any) -> Limits:
+    """Limits on networks of SPEC."""
+    return Limits(SPEC, Constraints(**most), latency)
+
+
 NAMES = ("parameters", "macs", "bytes", "latency_ms")
 TINY = SearchSpace(
     shape=(2, 9, 8), min_blocks=1, max_blocks=3, widths=(2, 5), kernels=(3,), blocks=(Double(),)
@@ -43,7 +50,7 @@ def fake(space: SearchSpace, **sizes: int) -> LatencyTable:
         now += 1 + crc32(str(now).encode()) % 50
         return now
 
-    return measure(space, **(SIZES | sizes), repeats=1, clock=clock)
+    return measure(space, replace(SPEC, **sizes), repeats=1, clock=clock)
 
 
 def every_genome(space: SearchSpace) -> list[Genome]:
@@ -61,7 +68,7 @@ EVERY = every_genome(TINY)
 
 
 def costs(genome: Genome) -> dict[str, float]:
-    found = cost(genome, shape=TINY.shape, **SIZES)
+    found = cost(genome, replace(SPEC, shape=TINY.shape))
     times = {"latency_ms": TIMES.latency_ms(genome, TINY.shape)}
     return {name: getattr(found, name) for name in NAMES[:3]} | times
 
@@ -82,7 +89,7 @@ def test_random_genomes_are_those_within_the_limits_and_nothing_else(
         of_all = np.array([COSTS[genome][name] for genome in EVERY])
         bound = float(np.quantile(of_all, share, method="lower"))
         bounds[name] = bound if name == "latency_ms" else int(bound)
-    limits = Limits(**SIZES, **bounds, latency=TIMES)
+    limits = limits_of(**bounds, latency=TIMES)
     within = {g for g in EVERY if all(COSTS[g][name] <= bounds[name] for name in bounds)}
     if not within:
         with pytest.raises(BadInput, match="limits"):
@@ -99,7 +106,7 @@ def test_random_genomes_are_those_within_the_limits_and_nothing_else(
 
 def test_every_genome_within_the_limits_can_be_drawn() -> None:
     bounds = {"parameters": 70, "macs": 1600}
-    space = replace(TINY, limits=Limits(**SIZES, **bounds))
+    space = replace(TINY, limits=limits_of(**bounds))
     within = {g for g in EVERY if all(COSTS[g][name] <= bounds[name] for name in bounds)}
     assert 5 < len(within) < len(EVERY) / 3
     rng = np.random.default_rng(0)
@@ -116,7 +123,7 @@ def test_costs_at_odds_do_not_hide_what_fits() -> None:
         if len(g.blocks) == 2
     }
     for parameters, ms in sorted(set(pairs.values()))[::4]:
-        limits = Limits(**SIZES, parameters=parameters, latency_ms=ms, latency=table)
+        limits = limits_of(parameters=parameters, latency_ms=ms, latency=table)
         within = {g for g, (p, t) in pairs.items() if p <= parameters and t <= ms}
         space = replace(TINY, min_blocks=2, max_blocks=2, limits=limits)  # one just fits
         rng = np.random.default_rng(0)
@@ -128,7 +135,7 @@ def cost_of(block: Block, shape: Shape) -> int:
 
 
 def test_limits_without_a_number_change_nothing() -> None:
-    loose = replace(TINY, limits=Limits(**SIZES))
+    loose = replace(TINY, limits=limits_of())
     draws = [random_genome(s, np.random.default_rng(5)) for s in (TINY, loose)]
     assert draws[0] == draws[1]
 
@@ -137,10 +144,10 @@ def test_limits_without_a_number_change_nothing() -> None:
 def test_a_limit_that_nothing_keeps_names_the_cheapest(name: str) -> None:
     cheapest = min(COSTS[genome][name] for genome in EVERY)
     exact = cheapest if name == "latency_ms" else int(cheapest)
-    replace(TINY, limits=Limits(**SIZES, **{name: exact}, latency=TIMES))  # it may be met
+    replace(TINY, limits=limits_of(**{name: exact}, latency=TIMES))  # it may be met
     less = exact - (1e-6 if name == "latency_ms" else 1)
     with pytest.raises(BadInput) as error:
-        replace(TINY, limits=Limits(**SIZES, **{name: less}, latency=TIMES))
+        replace(TINY, limits=limits_of(**{name: less}, latency=TIMES))
     message = str(error.value)
     assert "\n" not in message
     named = message.split("the cheapest, ")[1].split(", has")[0]
@@ -154,18 +161,18 @@ def test_limits_that_can_only_be_kept_apart_are_refused_together() -> None:
     genomes = [Genome.parse(text) for text in ("max-c4k3", "c4k3-max", "c4k3-c4k3")]
     table = fake(space)
     table = replace(table, blocks={**table.blocks, ("max", (1, 8, 8)): 10**6})
-    macs = cost(genomes[0], shape=space.shape, **SIZES).macs  # the pool first: few products
+    macs = cost(genomes[0], replace(SPEC, shape=space.shape)).macs  # the pool first: few products
     fast = min(table.latency_ms(g, space.shape) for g in genomes[1:])  # the pool first: slow
     few, soon = {"macs": macs}, {"latency_ms": fast, "latency": table}
-    assert replace(space, limits=Limits(**SIZES, **few)).allows(genomes[0])
-    assert not replace(space, limits=Limits(**SIZES, **soon)).allows(genomes[0])
-    both = Limits(**SIZES, **few, **soon)
+    assert replace(space, limits=limits_of(**few)).allows(genomes[0])
+    assert not replace(space, limits=limits_of(**soon)).allows(genomes[0])
+    both = limits_of(**few, **soon)
     with pytest.raises(BadInput, match=r"macs and .* ms of latency: the cheapest"):
         replace(space, limits=both)
 
 
 def test_a_genome_beyond_a_limit_is_refused_with_its_cost() -> None:
-    space = replace(TINY, limits=Limits(**SIZES, parameters=70))
+    space = replace(TINY, limits=limits_of(parameters=70))
     with pytest.raises(BadInput, match=r"parameters, above the limit of 70 parameters"):
         space.check(Genome.parse("c5k3-c5k3-c5k3"))
 
@@ -173,8 +180,6 @@ def test_a_genome_beyond_a_limit_is_refused_with_its_cost() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"width": 0}, "width"),
-        ({"classes": 0}, "classes"),
         ({"parameters": 0}, "parameters 0"),
         ({"macs": -1}, "macs -1"),
         ({"latency_ms": float("nan"), "latency": TIMES}, "latency_ms nan"),
@@ -184,15 +189,17 @@ def test_a_genome_beyond_a_limit_is_refused_with_its_cost() -> None:
     ],
 )
 def test_bad_limits_are_refused(fields: dict[str, Any], words: str) -> None:
+    spec = replace(SPEC, **{k: v for k, v in fields.items() if k in ("width", "norm")})
+    most = {k: v for k, v in fields.items() if k in NAMES}
     with pytest.raises(BadInput, match="expected") as error:
-        Limits(**(SIZES | fields))
+        Limits(spec, Constraints(**most), fields.get("latency"))
     assert words in str(error.value)
 
 
 def test_a_table_of_another_space_is_refused() -> None:
     other = replace(TINY, shape=(3, 9, 8))
     with pytest.raises(BadInput, match="measure it anew"):
-        replace(other, limits=Limits(**SIZES, latency_ms=1.0, latency=TIMES))
+        replace(other, limits=limits_of(latency_ms=1.0, latency=TIMES))
 
 
 def test_a_table_survives_json() -> None:
@@ -255,7 +262,7 @@ def test_a_time_is_the_median_of_the_repeats_in_the_order_of_the_blocks() -> Non
         now += 0 if started else next(took)
         return now
 
-    found = measure(space, **SIZES, repeats=3, clock=clock)
+    found = measure(space, SPEC, repeats=3, clock=clock)
     assert dict(found.blocks) == {("c2k1", (1, 4, 4)): 7}
     assert dict(found.ends) == {1: 20, 2: 2}
 
@@ -268,20 +275,20 @@ def test_measuring_leaves_threads_and_random_state_alone() -> None:
         seen.append(torch.get_num_threads())
         return len(seen)
 
-    measure(TINY, **SIZES, repeats=1, clock=clock)
+    measure(TINY, SPEC, repeats=1, clock=clock)
     assert set(seen) == {1}
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.random.get_rng_state(), state)
     with pytest.raises(BadInput, match="repeats"):
-        measure(TINY, **SIZES, repeats=0)
+        measure(TINY, SPEC, repeats=0)
 
 
 @pytest.mark.slow
 def test_the_table_ranks_genomes_as_whole_networks_do() -> None:
     blocks = (Squeeze(4), Dilated(16))
     space = SearchSpace(shape=(3, 16, 16), blocks=blocks)
-    table = measure(space, width=64, classes=10)
     spec = NetworkSpec(shape=space.shape, classes=10, width=64)
+    table = measure(space, spec)
     rng = np.random.default_rng(0)
     genomes = [Genome((ConvBlock(16, 3),)), *(random_genome(space, rng) for _ in range(20))]
     threads = torch.get_num_threads()

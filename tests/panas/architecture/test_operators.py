@@ -16,9 +16,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from random_spaces import (
     MUTATIONS,
-    SIZES,
     check_by_hand,
     costs,
+    limits_of,
     patient,
     pools_of,
     seeds,
@@ -29,7 +29,6 @@ from scipy.stats import chisquare
 
 from panas.architecture.blocks import Block, ConvBlock, PoolBlock
 from panas.architecture.genome import Genome
-from panas.architecture.limits import Limits
 from panas.architecture.operators import (
     add,
     alter,
@@ -132,7 +131,7 @@ def test_each_mutation_reaches_every_valid_outcome_and_no_other(
     )
     genome = Genome.parse("c4k3-max-se2-c4k3", OWN)
     most = costs(genome, plain, table(plain))
-    limits = Limits(**SIZES, parameters=int(most["parameters"]) + 40, macs=int(most["macs"]) + 999)
+    limits = limits_of(parameters=int(most["parameters"]) + 40, macs=int(most["macs"]) + 999)
     space = replace(plain, limits=limits if limited else None)
     rng = np.random.default_rng(0)
     expected = naive_children(space, genome, mutation.__name__)

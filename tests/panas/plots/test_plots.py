@@ -16,6 +16,7 @@ from torch import nn
 
 from panas.architecture.cost import cost_table
 from panas.architecture.genome import Genome
+from panas.architecture.network import NetworkSpec
 from panas.evolution.halving import Evaluation
 from panas.evolution.records import GenerationRecord
 from panas.plots.network import drawing, short
@@ -236,10 +237,10 @@ def test_trials_show_the_best_so_far_and_ring_the_chosen(figures: list[Figure]):
 
 def test_equal_input_gives_equal_bytes_whatever_the_users_settings():
     records, everyone = HISTORIES["two generations"]
-    genome, sizes = Genome.parse(TEN), {"shape": (1, 32, 32), "width": 16, "classes": 4}
-    first = history(records, everyone), trials(TRIALS["some"]), drawing(genome, **sizes)
+    genome, spec = Genome.parse(TEN), NetworkSpec(shape=(1, 32, 32), width=16, classes=4)
+    first = history(records, everyone), trials(TRIALS["some"]), drawing(genome, spec)
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black", "savefig.dpi": 20}):
-        again = history(records, everyone), trials(TRIALS["some"]), drawing(genome, **sizes)
+        again = history(records, everyone), trials(TRIALS["some"]), drawing(genome, spec)
         assert again == first
         assert matplotlib.rcParams["font.size"] == 30
     info = Image.open(io.BytesIO(first[0])).info
@@ -272,7 +273,7 @@ TEN = "c16k3-c16k5-max-c64k5-avg-c256k3-c256k3-max-c128k5-c64k3"
 @pytest.mark.parametrize("text", ["c16k3", f"c16k3-{OWN}-max", TEN, "-".join(["c256k5"] * 30)])
 def test_nothing_in_a_drawing_collides(text: str, figures: list[Figure]):
     genome = Genome.parse(text, blocks=(OWN,))
-    picture = drawing(genome, shape=(3, 224, 224), width=500, classes=1000, fitness=0.9)
+    picture = drawing(genome, NetworkSpec(shape=(3, 224, 224), width=500, classes=1000), 0.9)
     assert Image.open(io.BytesIO(picture)).format == "PNG"
     assert collisions(figures[0]) == []
     assert outside(figures[0]) == []
@@ -280,11 +281,11 @@ def test_nothing_in_a_drawing_collides(text: str, figures: list[Figure]):
 
 def test_a_drawing_holds_every_line_of_the_cost_table(figures: list[Figure]):
     genome = Genome.parse(f"{TEN}-{OWN}", blocks=(OWN,))
-    sizes: dict[str, Any] = {"shape": (3, 32, 32), "width": 64, "classes": 10}
-    drawing(genome, **sizes, fitness=0.5)
+    spec = NetworkSpec(shape=(3, 32, 32), width=64, classes=10)
+    drawing(genome, spec, 0.5)
     (axes,) = figures[0].axes
     shown = [t.get_text() for t in axes.texts]
-    table = cost_table(genome, **sizes)
+    table = cost_table(genome, spec)
     assert len(axes.patches) == len(table) + 1
     for layer in table:
         assert "×".join(map(str, layer.out_shape)) in shown
@@ -298,7 +299,7 @@ def test_a_drawing_holds_every_line_of_the_cost_table(figures: list[Figure]):
 
 
 def test_a_box_is_as_high_as_its_map_asks(figures: list[Figure]):
-    drawing(Genome.parse("c16k3-max-avg"), shape=(1, 16, 16), width=10, classes=10)
+    drawing(Genome.parse("c16k3-max-avg"), NetworkSpec(shape=(1, 16, 16), width=10, classes=10))
     heights = [p.get_height() for p in figures[0].axes[0].patches]
     image, conv, large, small, adapt, head = heights
     assert image == conv > large > small > adapt == head
