@@ -19,6 +19,7 @@ from benchmarks.tuning import lived, main
 from benchmarks.tuning_live import FIXED, JUDGES, LIVE_EPSILON, Ground, fashion, live, with_regret
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
+from panas.data.load import DataSettings
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import SampledGaussian
 from panas.privacy.budget import Budget
@@ -171,10 +172,10 @@ def test_regret_is_to_the_best_at_that_seed():
 def test_images_are_averaged_and_the_parts_are_disjoint(monkeypatch: pytest.MonkeyPatch):
     x = torch.from_numpy(stream(0, "images").integers(256, size=(3500, 1, 28, 28), dtype=np.uint8))
     y = torch.arange(3500) % 10
-    asked: list[dict[str, Any]] = []
+    asked: list[tuple[DataSettings, np.random.Generator]] = []
 
-    def load(name: str, **optimizer: Any) -> SimpleNamespace:
-        asked.append({"name": name, **optimizer})
+    def load(settings: DataSettings, rng: np.random.Generator) -> SimpleNamespace:
+        asked.append((settings, rng))
         return SimpleNamespace(private=Samples(x, y, 10))
 
     monkeypatch.setattr(tuning_live, "load", load)
@@ -186,13 +187,10 @@ def test_images_are_averaged_and_the_parts_are_disjoint(monkeypatch: pytest.Monk
     for k, i, j in ((0, 0, 0), (999, 13, 2), (3499, 5, 13)):
         mean = x[k, 0, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].double().mean().item()
         assert abs(found[k, 0, i, j].item() - mean) <= 0.5
-    [optimizer] = asked
-    assert (optimizer["name"], optimizer["data_root"], optimizer["limit"]) == (
-        "fashion-mnist",
-        Path("folder"),
-        3500,
-    )
-    assert optimizer["rng"].random() == stream(7, "live data").random()
+    [(settings, rng)] = asked
+    assert settings.dataset == "fashion-mnist"
+    assert (str(settings.data_root), settings.limit) == ("folder", 3500)
+    assert rng.random() == stream(7, "live data").random()
 
 
 @pytest.mark.slow
