@@ -1,4 +1,4 @@
-"""How a search runs, apart from what it looks for: processes, log, and who is told."""
+"""How a search runs: processes, journal and progress; its outcome depends on none of them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Execution(Generic[T]):
-    """How a search of steps `T` runs; its outcome depends on none of this."""
+    """How a search of steps `T` runs."""
 
     workers: int = 1
-    """Processes, at least 1; with more, all that they are given must be picklable."""
+    """Processes, at least 1; with more, what they are given must be picklable."""
     journal: Journal | None = None
-    """Where steps are stored before the next begins; those that it holds are not run again."""
+    """Stores each step before the next begins; steps that it holds are not run again."""
     on_progress: Callable[[T], None] | None = None
     """Called after each new step."""
 

@@ -1,9 +1,8 @@
-"""A log that a search can be resumed from: a header, then one JSON line a finished step.
+"""A log from which a search resumes: a header, then one JSON line a finished step.
 
-A line is on disk before the next step begins, and holds all that going on needs (the state of the
-random generator included), so that a search that was killed continues as if nothing had happened.
-What a kill leaves of an unfinished line is dropped. No line holds a time: two equal searches
-write equal bytes.
+A line is on disk before the next step begins and holds the whole state, random generators
+included: a killed search goes on as if never interrupted. An unfinished last line is dropped. No
+line holds a time: equal searches write equal bytes.
 """
 
 import json
@@ -17,7 +16,7 @@ from panas.runtime.store import append_bytes, exclusive, read_lines
 
 
 class Journal:
-    """The lines of one search so far; `open_journal` makes it, in memory only without a path."""
+    """The lines of one search so far, made by `open_journal`; without a path, in memory only."""
 
     def __init__(self, path: Path | None, header: Mapping[str, Any]) -> None:
         self._path = path
@@ -35,7 +34,7 @@ class Journal:
         self._bytes = content.rfind(b"\n") + 1
 
     def append(self, line: Mapping[str, Any]) -> None:
-        """Put a line behind the others; it is on disk when this returns."""
+        """Append a line; it is on disk when this returns."""
         record = json.loads(_text(line))
         self._write(record)
         self.lines.append(record)
@@ -49,7 +48,7 @@ class Journal:
 
 @contextmanager
 def open_journal(path: Path | None, header: Mapping[str, Any]) -> Iterator[Journal]:
-    """A journal for this process alone, as long as the block lasts.
+    """A journal that this process alone holds while the block lasts.
 
     Args:
         path: its file, made if needed; None keeps the lines in memory.

@@ -1,8 +1,7 @@
-"""Worker processes on this machine: the same results from one worker as from many.
+"""Worker processes on this machine: one worker and many give the same results.
 
-With one worker everything runs in the calling process. With more, each worker is a process of its
-own with its share of the cores; workers are started from a clean server process, which is safe
-where threads are running. A script that uses more than one worker needs the usual
+One worker is the calling process itself. More are processes with a share of the cores each,
+forked from a server process without threads. A script that uses more than one worker needs the
 `if __name__ == "__main__":` guard.
 """
 
@@ -38,15 +37,15 @@ def default_workers() -> int:
 
 
 LIFE = 60.0
-"""Seconds after which worker processes make room for new ones, between two calls.
+"""Seconds after which new worker processes replace the old ones, between two calls.
 
-Networks of ever new shapes leave some 10 MB each behind in a process, whatever it frees.
+Each new shape of network leaves some 10 MB behind in a process.
 """
 
 
 @dataclass(frozen=True)
 class WorkerDied:
-    """What is left of a task that took its process down with it."""
+    """The result of a task whose process died."""
 
     error: str = "its process died (out of memory?)"
 
@@ -57,16 +56,14 @@ class Pool(Generic[C]):
     Args:
         workers: processes, at least 1.
         context: what every task needs; sent to each worker once.
-        preload: modules that the workers' server imports beforehand.
+        preload: modules that the server process imports, once for all workers.
 
     Raises:
         BadInput: if the context cannot be sent to another process.
 
     """
 
-    def __init__(
-        self, workers: int, context: C, *, preload: Sequence[str] = ("panas.evolution.fitness",)
-    ) -> None:
+    def __init__(self, workers: int, context: C, *, preload: Sequence[str] = ()) -> None:
         if workers < 1:
             raise BadInput(f"expected at least 1 worker, got {workers}; raise it")
         self.workers = workers
@@ -81,13 +78,13 @@ class Pool(Generic[C]):
         """Run `work` on every task; yields (position, result) as results come.
 
         Raises:
-            PanasError: if a worker process dies, or the first error of a task; tasks that have
-                not started are then dropped.
+            PanasError: if a worker process dies.
+            Exception: the first error of a task; tasks that have not started are then dropped.
 
         """
         if self.workers == 1:
             for position, task in enumerate(tasks):
-                yield position, _tidily(work, self._context, task)
+                yield position, _run(work, self._context, task)
             return
         futures = self._submit(work, tasks)
         try:
@@ -108,14 +105,13 @@ class Pool(Generic[C]):
         *,
         load: Callable[[T], float] = lambda _: 0.0,
     ) -> list[R | WorkerDied]:
-        """The results in the order of the tasks, `WorkerDied` for those whose process died.
+        """The results in the order of the tasks, `WorkerDied` where a process died.
 
-        Tasks that another one's death has interrupted run again, each alone. With one worker, a
-        task that dies takes the calling process with it. Several workers begin with the tasks of
-        the largest `load`, in any unit, so that none is left with a long one at the end.
+        Tasks in a pool that a death broke run again, each alone. With one worker, a death ends the
+        calling process. Several workers begin with the tasks of the largest `load`, in any unit.
         """
         if self.workers == 1:
-            return [_tidily(work, self._context, task) for task in tasks]
+            return [_run(work, self._context, task) for task in tasks]
         order = sorted(range(len(tasks)), key=lambda i: -load(tasks[i]))
         submitted = self._submit(work, [tasks[i] for i in order])
         futures = {order[k]: future for future, k in submitted.items()}
@@ -149,9 +145,9 @@ class Pool(Generic[C]):
         if time.monotonic() - self._born > LIFE:
             self._restart()
         if self._executor is None:
-            _give_back()
+            _trim_heap()
             context = multiprocessing.get_context("forkserver")
-            # The first optimiser would load the compiler in every worker: 1.5 s and 80 MB each.
+            # Else the first optimiser loads the compiler in every worker: 1.5 s and 80 MB each.
             context.set_forkserver_preload([*self._preload, "torch._dynamo"])
             _start_server()
             cores = len(os.sched_getaffinity(0))
@@ -175,7 +171,7 @@ class Pool(Generic[C]):
     ) -> None:
         if self._executor is None:
             return
-        # Take the processes first: shutdown forgets them, and an interrupted task must not go on.
+        # Before shutdown, which forgets them: an interrupted task must not go on.
         processes: dict[int, Any] = dict(getattr(self._executor, "_processes", None) or {})
         self._executor.shutdown(wait=error is None, cancel_futures=True)
         if error is not None:
@@ -191,30 +187,24 @@ _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform =
 
 
 def _call(work: Callable[[Any, T], R], task: T) -> R:
-    return _tidily(work, _context, task)
+    return _run(work, _context, task)
 
 
-def _tidily(work: Callable[[C, T], R], context: C, task: T) -> R:
+def _run(work: Callable[[C, T], R], context: C, task: T) -> R:
     try:
         return work(context, task)
     finally:
-        _give_back()
+        _trim_heap()
 
 
-def _give_back() -> None:
-    """Return freed memory to the system: networks of many sizes leave a heap full of holes.
-
-    The C library of Linux would keep them.
-    """
+def _trim_heap() -> None:
+    """Return freed memory to the system, which glibc would keep: networks differ in size."""
     if _malloc_trim is not None:
         _malloc_trim(0)
 
 
 def _start_server() -> None:
-    """Start the workers' server without an ear for Ctrl-C: it would die of it with a trace.
-
-    It imports for seconds before it stops listening by itself.
-    """
+    """Start the server process with SIGINT blocked, which it ignores only after its imports."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()
@@ -226,15 +216,15 @@ def _start_worker(threads: int, context: Any) -> None:
     global _context
     _context = context
     torch.set_num_threads(threads)
-    # Ctrl-C is for the calling process, which ends its workers itself.
+    # The calling process handles Ctrl-C and ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The calling process has loaded the same data and warned already.
     warnings.simplefilter("ignore")
-    threading.Thread(target=_follow_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _follow_parent() -> None:
-    """End with the calling process, so that nothing charges the ledger after it was killed."""
+def _exit_with_parent() -> None:
+    """End with the calling process: nothing may charge the ledger after it was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -247,6 +237,6 @@ def _check_picklable(context: object) -> None:
     except Exception as e:
         found = " ".join(f"{context!r:.100} ({e})".split())
         raise BadInput(
-            "expected something that can be sent to worker processes, such as a function at the "
-            f"top level of a module, got {found}; move it there, or use one worker"
+            "expected what can be sent to worker processes, such as a function at the top level "
+            f"of a module, got {found}; move it there, or use one worker"
         ) from e

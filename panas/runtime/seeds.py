@@ -40,7 +40,7 @@ def torch_generator(rng: np.random.Generator) -> torch.Generator:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch computes on one thread: sums come in one order, whatever the machine has to spare."""
+    """Torch computes on one thread, so that sums have one order on every machine."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,8 +1,8 @@
-"""A run directory on disk: the only place that writes files.
+"""Files on disk; the only module that writes them.
 
-Every file is written whole, flushed and then renamed into place, so that a reader sees the old
-file or the new one and never half of either, whatever is killed and when. JSON and safetensors
-files carry a SHA-256 of their content, which every read checks. Nothing is pickled.
+A file is written whole, flushed and renamed into place: a reader sees the old or the new one, also
+after a kill. JSON and safetensors files carry a SHA-256 of their content, which every read checks.
+Nothing is pickled.
 """
 
 import contextlib
@@ -78,7 +78,7 @@ def pack_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> 
 
 
 def _ordered(content: bytes) -> bytes:
-    """The same bytes from the same tensors: the library writes metadata in an order of chance."""
+    """Sort the metadata, so that equal tensors give equal bytes; the library's order is random."""
     end = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:end])
     header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
@@ -165,10 +165,10 @@ def exclusive(path: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def append_bytes(path: Path, content: bytes, at: int) -> None:
-    """Write `content` into a file from byte `at` on, as its end, on disk before this returns.
+    """Cut a file at byte `at` and append `content`; on disk when this returns.
 
-    What stood behind `at` is dropped; the file and its folder are made as needed. Hold
-    `exclusive(path)` where several processes append.
+    The file and its folder are made as needed. Hold `exclusive(path)` where several processes
+    append.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     new = not path.exists()
