@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks import attack_membership
-from benchmarks.attack_membership import Size, main, report
+from benchmarks import membership_tasks
+from benchmarks.attack_membership import main, report
+from benchmarks.membership_tasks import Size
 
 
 def refuse(*_: Any, **__: Any) -> None:
@@ -33,6 +34,6 @@ def test_the_benchmark_says_what_it_found_and_runs_nothing_twice(
     assert low < found["unseen"]["auc"] < high
     assert "never saw them" in report(found)
     for name in ("private", "memorised", "attacked"):
-        monkeypatch.setattr(attack_membership, name, refuse)
+        monkeypatch.setattr(membership_tasks, name, refuse)
     main(command, size)
     assert json.loads(capsys.readouterr().out) == found

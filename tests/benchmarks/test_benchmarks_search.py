@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import benchmarks
+from benchmarks.comparison import cost_ratio, holm, interval, worse_than
 from benchmarks.make_tables import all_genomes, table_space
 from benchmarks.rivals import ALGORITHMS, OURS
-from benchmarks.search import cost_ratio, holm, interval, worse_than
 from benchmarks.tabular import Meter, MeteredFitness, Problem, Spent, at
 from dprbft.config.files import build_config, read_toml
 from panas.architecture.genome import Genome
