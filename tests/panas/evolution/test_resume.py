@@ -287,7 +287,7 @@ def check_kills(folder: Path, workers: int, moments: int) -> None:
 DRIVER = """
 import sys
 from pathlib import Path
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {folders!r}
 from test_resume import check_kills
 check_kills(Path({folder!r}), {workers}, {moments})
 """
@@ -298,11 +298,12 @@ check_kills(Path({folder!r}), {workers}, {moments})
 @pytest.mark.timeout(1500)
 def test_a_search_killed_anywhere_goes_on(tmp_path: Path, workers: int, moments: int) -> None:
     # In an interpreter of its own: it forks, which only a process without threads should.
-    here = Path(__file__).resolve().parents[2] / "helpers"
-    code = DRIVER.format(tests=str(here), folder=str(tmp_path), workers=workers, moments=moments)
+    here = Path(__file__).resolve()
+    folders = [str(here.parent), str(here.parents[2] / "helpers")]
+    code = DRIVER.format(folders=folders, folder=str(tmp_path), workers=workers, moments=moments)
     done = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=here.parents[1],
+        cwd=here.parents[3],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
