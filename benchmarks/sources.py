@@ -30,7 +30,7 @@ WINGS = {
     ),
     "dprbft": (
         ("config",),
-        ("messages", "heads", "paths", "records", "events"),
+        ("messages", "heads", "paths"),
         ("simulation",),
         ("site",),
         ("methods",),
