@@ -20,12 +20,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attacks.hijacking.fsha import FSHAConfig, Hijacker
-from attacks.hijacking.split_learning import Defence, SplitClient, SplitConfig, exchange, noise_for
+from attacks.hijacking.split_learning import SplitClient, SplitConfig, exchange, noise_for
 from attacks.reconstruction.metrics import ReconstructionScore, candidates, score
 from panas.data.samples import Samples
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import SampledGaussian
 from panas.privacy.budget import Budget
+from panas.privacy.gradients.private import ClipAndNoise
 from panas.privacy.noise import NoiseSource, SystemNoise
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, write_tensors
@@ -247,7 +248,7 @@ def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
 
 
-def _defence(config: FSHAConfig, samples: int) -> Defence | None:
+def _defence(config: FSHAConfig, samples: int) -> ClipAndNoise | None:
     """The least noise whose epsilon over all iterations is at most the one asked for."""
     if config.epsilon == math.inf:
         return None
@@ -256,10 +257,11 @@ def _defence(config: FSHAConfig, samples: int) -> Defence | None:
     sigma = noise_for(
         budget, samples=samples, batch_size=config.batch_size, iterations=config.iterations
     )
-    return Defence(clip=config.clip, noise_multiplier=sigma)
+    batch_size = min(config.batch_size, samples)
+    return ClipAndNoise(clip=config.clip, noise_multiplier=sigma, batch_size=batch_size)
 
 
-def _client_config(config: FSHAConfig, defence: Defence | None) -> SplitConfig:
+def _client_config(config: FSHAConfig, defence: ClipAndNoise | None) -> SplitConfig:
     return SplitConfig(
         width=config.width,
         batch_size=config.batch_size,
@@ -269,7 +271,7 @@ def _client_config(config: FSHAConfig, defence: Defence | None) -> SplitConfig:
     )
 
 
-def _event(config: FSHAConfig, defence: Defence, samples: int) -> SampledGaussian:
+def _event(config: FSHAConfig, defence: ClipAndNoise, samples: int) -> SampledGaussian:
     rate = min(1.0, config.batch_size / samples)
     return SampledGaussian(rate, defence.noise_multiplier, config.iterations)
 

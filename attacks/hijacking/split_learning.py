@@ -14,7 +14,7 @@ gradients serve the task that it promised, the client cannot tell: that is what
 | B, q | batch size (expected, under DP), and B / n |
 | C, sigma | clipping norm and noise multiplier of DP-SGD |
 
-With a `Defence` the client runs DP-SGD on f: batches are Poisson samples, g_i is pulled back to one
+With a defence the client runs DP-SGD on f: batches are Poisson samples, g_i is pulled back to one
 gradient of f a sample (that of z_i . g_i), clipped to C, summed, noised with sigma C and divided by
 B. What is accounted is T Poisson-sampled Gaussians for *the weights of f*. z is no part of it: it
 is computed by reading the sample again and leaves without noise, so that what a server sees has
@@ -55,16 +55,6 @@ class Server(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Defence:
-    """DP-SGD on the client's network."""
-
-    clip: float
-    """C, above 0: norm of one sample's gradient of f."""
-    noise_multiplier: float
-    """sigma, above 0."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class SplitConfig:
     """How a client trains."""
 
@@ -76,7 +66,8 @@ class SplitConfig:
     """Of Adam."""
     momentum: float
     """Adam's first decay rate."""
-    defence: Defence | None = None
+    defence: ClipAndNoise | None = None
+    """DP-SGD on f; its batch size is min(B, n)."""
 
 
 def noise_for(budget: Budget, *, samples: int, batch_size: int, iterations: int) -> float:
@@ -162,7 +153,7 @@ class SplitClient:
         if self._defence is None:
             z.backward(gradient / len(z))
         else:
-            self._gradient.step(x, gradient, self._clip_and_noise(self._defence), self._noise)
+            self._gradient.step(x, gradient, self._defence, self._noise)
         self.optimiser.step()
 
     def smash(self, indices: Indices) -> Float[Tensor, "m k u v"]:
@@ -179,14 +170,6 @@ class SplitClient:
         if self._defence is None:
             return self._rng.choice(n, self._batch_size, replace=False, shuffle=False)
         return poisson_batch(n, min(1.0, self._batch_size / n), self._noise)
-
-    def _clip_and_noise(self, defence: Defence) -> ClipAndNoise:
-        n = len(self._private)
-        return ClipAndNoise(
-            clip=defence.clip,
-            noise_multiplier=defence.noise_multiplier,
-            batch_size=min(1.0, self._batch_size / n) * n,
-        )
 
 
 def _pulled_back(z: Float[Tensor, "b k u v"], g: Float[Tensor, "b k u v"]) -> Float[Tensor, "b"]:

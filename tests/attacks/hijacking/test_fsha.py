@@ -11,7 +11,6 @@ from attacks.hijacking.fsha import FSHAConfig, Hijacker, gradient_penalty
 from attacks.hijacking.networks import draw
 from attacks.hijacking.simulation import Hijacked, Progress, Trial
 from attacks.hijacking.split_learning import (
-    Defence,
     Server,
     SplitClient,
     SplitConfig,
@@ -23,6 +22,7 @@ from panas.data.samples import Samples
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import SampledGaussian
 from panas.privacy.budget import Budget
+from panas.privacy.gradients.private import ClipAndNoise
 from panas.privacy.noise import NoiseSource, ReproducibleNoise
 from panas.runtime.errors import BadInput
 
@@ -67,7 +67,7 @@ class Silent(Repeating):
 
 
 def _client(
-    private: Samples, defence: Defence | None = None, noise: NoiseSource | None = None
+    private: Samples, defence: ClipAndNoise | None = None, noise: NoiseSource | None = None
 ) -> SplitClient:
     return SplitClient(
         private,
@@ -102,8 +102,12 @@ class Recording:
 # The protocol.
 
 
-@pytest.mark.parametrize("defence", [None, Defence(clip=1.0, noise_multiplier=1.0)])
-def test_a_client_hands_over_smashed_features_and_nothing_else(defence: Defence | None) -> None:
+@pytest.mark.parametrize(
+    "defence", [None, ClipAndNoise(clip=1.0, noise_multiplier=1.0, batch_size=16)]
+)
+def test_a_client_hands_over_smashed_features_and_nothing_else(
+    defence: ClipAndNoise | None,
+) -> None:
     client, server = _client(_samples(60, 1), defence), Recording()
     assert isinstance(server, Server)
     before = [p.clone() for p in client.network.parameters()]
@@ -144,7 +148,9 @@ def test_each_batch_is_answered_once_and_in_its_shape() -> None:
 
 def test_the_private_gradient_equals_a_naive_loop_at_zero_noise() -> None:
     private, clip = _samples(60, 1), 11.0
-    client = _client(private, Defence(clip=clip, noise_multiplier=1.0), Silent())
+    client = _client(
+        private, ClipAndNoise(clip=clip, noise_multiplier=1.0, batch_size=16), Silent()
+    )
     g = torch.Generator().manual_seed(0)
     z = client.send()
     gradient = torch.randn(z.shape, generator=g) * torch.rand(len(z), 1, 1, 1, generator=g)
