@@ -257,7 +257,7 @@ def _defence(config: FSHAConfig, samples: int) -> ClipAndNoise | None:
     sigma = noise_for(
         budget, samples=samples, batch_size=config.batch_size, iterations=config.iterations
     )
-    batch_size = min(config.batch_size, samples)
+    batch_size = float(min(config.batch_size, samples))
     return ClipAndNoise(clip=config.clip, noise_multiplier=sigma, batch_size=batch_size)
 
 

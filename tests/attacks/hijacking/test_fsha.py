@@ -103,7 +103,7 @@ class Recording:
 
 
 @pytest.mark.parametrize(
-    "defence", [None, ClipAndNoise(clip=1.0, noise_multiplier=1.0, batch_size=16)]
+    "defence", [None, ClipAndNoise(clip=1.0, noise_multiplier=1.0, batch_size=16.0)]
 )
 def test_a_client_hands_over_smashed_features_and_nothing_else(
     defence: ClipAndNoise | None,
@@ -149,7 +149,7 @@ def test_each_batch_is_answered_once_and_in_its_shape() -> None:
 def test_the_private_gradient_equals_a_naive_loop_at_zero_noise() -> None:
     private, clip = _samples(60, 1), 11.0
     client = _client(
-        private, ClipAndNoise(clip=clip, noise_multiplier=1.0, batch_size=16), Silent()
+        private, ClipAndNoise(clip=clip, noise_multiplier=1.0, batch_size=16.0), Silent()
     )
     g = torch.Generator().manual_seed(0)
     z = client.send()
