@@ -14,7 +14,6 @@ class Budget:
     Attributes:
         epsilon: above 0; infinity means training without differential privacy.
         delta: in (0, 1), and below 1/n for a client with n samples (see `check`).
-
     """
 
     epsilon: float
@@ -32,23 +31,13 @@ class Budget:
         return math.isfinite(self.epsilon)
 
     def split(self, weights: Mapping[str, float]) -> dict[str, "Budget"]:
-        """Parts of the budget, in proportion to the weights: what they pay for composes to it.
+        """Parts of the budget in proportion to weights above 0, which need not add up to 1.
 
-        Basic composition: epsilons and deltas add up. It is sound whatever the parts are spent
-        on; one ledger that composes all events is tighter, and what a run uses.
-
-        Args:
-            weights: one a part, above 0; they need not add up to 1.
-
-        Raises:
-            BadInput: if there is none, or one is not above 0 and finite.
-
+        Privacy: what the parts pay for composes to the budget, by basic composition. A run's
+        ledger, which composes all events, is tighter.
         """
         if not weights or not all(0 < w < math.inf for w in weights.values()):
-            raise BadInput(
-                f"expected weights above 0 to split a budget by, got {dict(weights)}; give one a "
-                "part"
-            )
+            raise BadInput(f"expected weights above 0 for a split, got {dict(weights)}; mend them")
         # Rounded down by more than all the sums of floats can be off.
         whole = math.fsum(weights.values()) * (1 + 1e-12)
         return {
@@ -57,12 +46,7 @@ class Budget:
         }
 
     def check(self, samples: int, client: int) -> None:
-        """Refuse a delta that would allow a whole record to be published.
-
-        Raises:
-            BadInput: if delta is not below 1/samples.
-
-        """
+        """Refuse a delta of 1/samples or more: it would allow a whole record to be published."""
         if self.private and self.delta * samples >= 1:
             raise BadInput(
                 f"expected delta below 1/n = {1 / samples:.1e} for client {client} with "

@@ -1,7 +1,6 @@
 """The least noise with which everything that a client will do costs no more than its budget.
 
-`calibrate` makes the plan of a client's training rounds and releases, given what is spent. Symbols
-are those of `panas.privacy.plan`.
+Symbols are those of `panas.privacy.plan`.
 """
 
 import math
@@ -26,27 +25,25 @@ PRECISION = 2e-3
 """Of the natural logarithm of a noise multiplier."""
 
 
-def gate_interval(budget: Budget) -> float:
-    """Grid of the privacy loss for decisions: coarse enough to be quick, and always pessimistic."""
-    return min(1e-3, budget.epsilon / 2000)
-
-
 def epsilon_of(
-    events: Sequence[Event], budget: Budget, *, relation: Relation = ADD_OR_REMOVE
+    events: Sequence[Event],
+    budget: Budget,
+    *,
+    relation: Relation = ADD_OR_REMOVE,
+    coarser: float = 1.0,
 ) -> float:
-    """Epsilon of `events` at the budget's delta, as every decision about the budget sees it."""
-    return epsilon(events, budget.delta, relation=relation, interval=gate_interval(budget))
+    """Epsilon of `events` at the budget's delta, as every decision about the budget sees it.
+
+    The grid of the privacy loss is coarse, to be quick, and always overstates.
+    """
+    interval = coarser * min(1e-3, budget.epsilon / 2000)
+    return epsilon(events, budget.delta, relation=relation, interval=interval)
 
 
 def least_noise(
     affordable: Callable[[float], bool], *, low: float = LEAST_NOISE, high: float = MAX_NOISE
 ) -> float | None:
-    """Smallest noise multiplier in [low, high] that is affordable, to 0.2 %, rounded up.
-
-    Returns:
-        The multiplier, or None if even `high` is not affordable.
-
-    """
+    """Smallest affordable multiplier in [low, high], to 0.2 %, rounded up; None if none is."""
     if not affordable(high):
         return None
     if affordable(low):
@@ -61,14 +58,7 @@ def least_noise(
 def _solve(
     events_of: Callable[[float], Sequence[Event]], budget: Budget, *, high: float = MAX_NOISE
 ) -> float | None:
-    """Least multiplier whose events fit the budget; None if even `high` does not fit.
-
-    A coarse grid, which overstates the price and hence the noise, first finds the neighbourhood.
-    """
-    coarse = 20 * gate_interval(budget)
-
-    def roughly(sigma: float) -> bool:
-        return epsilon(events_of(sigma), budget.delta, interval=coarse) <= budget.epsilon
+    """Least multiplier whose events fit the budget; None if even `high` does not fit."""
 
     @cache
     def total(sigma: float) -> float:
@@ -77,7 +67,10 @@ def _solve(
     def exactly(sigma: float) -> bool:
         return total(sigma) <= budget.epsilon
 
-    near = least_noise(roughly, high=high)
+    # A coarser grid, which overstates the price and hence the noise, finds the neighbourhood.
+    near = least_noise(
+        lambda s: epsilon_of(events_of(s), budget, coarser=20) <= budget.epsilon, high=high
+    )
     low = LEAST_NOISE if near is None else max(near / 1.03, LEAST_NOISE)
     found = None if near is None else least_noise(exactly, low=low, high=near)
     if found is None or found == low > LEAST_NOISE:
@@ -93,16 +86,9 @@ def _solve(
 
 
 def release_multiplier(budget: Budget, releases: int, share: float) -> float:
-    """Noise multiplier m at which `releases` releases alone cost `share` of the budget.
+    """Noise multiplier m at which releases of one record cost `share`, in (0, 1), of epsilon.
 
-    Args:
-        budget: finite; see `Budget`.
-        releases: releases of the same record.
-        share: of epsilon, in (0, 1).
-
-    Raises:
-        BudgetExhausted: if no multiplier up to `MAX_NOISE` is enough.
-
+    BudgetExhausted if no multiplier up to `MAX_NOISE` is enough.
     """
     part = Budget(share * budget.epsilon, budget.delta)
     m = _solve(lambda m: [Gaussian(m)] * releases, part)
@@ -125,8 +111,8 @@ def calibrate(
     It lands within 1 % under the budget, never over it.
 
     Args:
-        budget: finite; see `Budget`.
-        schedule: who trains how long, and what is spent.
+        budget: finite.
+        schedule: how long the client trains, and what is spent.
         batch_size: expected batch B, at least 1.
         clip: C, above 0.
         epochs: passes a round in the place of the schedule's, at least 1.
@@ -134,7 +120,6 @@ def calibrate(
 
     Raises:
         BudgetExhausted: if no noise is large enough.
-
     """
     n, rounds, releases = schedule.samples, schedule.rounds, schedule.releases
     epochs = schedule.epochs if epochs is None else epochs
@@ -164,10 +149,7 @@ def calibrate(
 
 
 def tighten_release_noise(plan: Plan, budget: Budget, spent: Sequence[Event] = ()) -> Plan:
-    """The plan with as little release noise as the budget has left for, at its training noise.
-
-    A tuned training noise may cost less than its share; what it leaves goes to the releases.
-    """
+    """The plan with as little release noise as its training noise leaves budget for."""
     if plan.release_noise is None or not plan.releases:
         return plan
     m = _solve(
@@ -179,20 +161,14 @@ def tighten_release_noise(plan: Plan, budget: Budget, spent: Sequence[Event] = (
 
 
 def rescale_noise(plan: Plan, budget: Budget, spent: Sequence[Event]) -> Plan:
-    """The plan with all its noise raised by one factor, the least that fits what is left.
+    """The plan with all noise raised by the least factor that fits what is left.
 
-    Raises:
-        BudgetExhausted: if no factor is large enough.
-
+    BudgetExhausted if no factor is large enough.
     """
 
     def scaled(factor: float) -> Plan:
-        m = plan.release_noise
-        return replace(
-            plan,
-            noise_multiplier=factor * plan.noise_multiplier,
-            release_noise=None if m is None else factor * m,
-        )
+        m = plan.release_noise and factor * plan.release_noise
+        return replace(plan, noise_multiplier=factor * plan.noise_multiplier, release_noise=m)
 
     most = MAX_NOISE / max(plan.noise_multiplier, plan.release_noise or 0.0)
     factor = least_noise(

@@ -1,15 +1,9 @@
 """Where privacy noise and Poisson sampling come from.
 
-`SystemNoise`, the default everywhere, reads the operating system's cryptographic entropy for every
-single number, so that nobody can predict or repeat a draw. Torch's own CPU generator is not used
-for this: it keeps only 32 bits of its seed, few enough to try them all.
+Torch's own CPU generator is not used: it keeps only 32 bits of its seed, few enough to try all.
 
 Noise is drawn in float64. Attacks on the gaps between floating-point numbers (Mironov 2012) are not
-defended against; whoever adds noise should do it in float64 and round the sum, so that what is
-seen is a rounding of the mechanism's output.
-
-`ReproducibleNoise` repeats itself from a seed. It protects nobody, and is for tests and for
-training on public data, where the ledger claims no protection.
+defended against: add noise in float64 and round the sum, so that only a rounding is seen.
 """
 
 import math
@@ -37,23 +31,21 @@ class NoiseSource(Protocol):
 
 
 class SystemNoise:
-    """Noise from `os.urandom`, eight bytes a uniform number, by the Box-Muller transform.
+    """Noise from the operating system's entropy: nobody can predict or repeat a draw.
 
-    It has no state, no seed and no buffer, so that threads, forked processes and clients share no
-    draw, and nothing in a process's memory foretells the next one. It waits for a kernel that has
-    no entropy yet.
-
-    Numbers end at 8.57 standard deviations, beyond which a Gaussian has 1e-17 of its mass, and lie
-    on a coarse grid just before: a radius comes of 53 bits. Both are far below any delta in use.
+    Eight bytes of `os.urandom` a number, by the Box-Muller transform. No state, seed or buffer:
+    threads, forked processes and clients share no draw. Numbers end at 8.57 standard deviations,
+    beyond which a Gaussian has 1e-17 of its mass, and lie on a coarse grid just before (a radius
+    comes of 53 bits): both are far below any delta in use.
     """
 
     def uniform(self, size: int) -> Tensor:
-        """Uniform on [0, 1) with 53 random bits each, float64, shape (size,)."""
+        """Uniform on [0, 1) with 53 random bits each."""
         words = np.frombuffer(bytearray(os.urandom(8 * size)), dtype=np.uint64)
         return torch.from_numpy((words >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
     def normal(self, *shape: int) -> Tensor:
-        """Standard normal, float64, of the given shape."""
+        """Standard normal, of the given shape."""
         size = math.prod(shape)
         half = (size + 1) // 2
         u = self.uniform(2 * half)
@@ -65,17 +57,17 @@ class SystemNoise:
 
 
 class ReproducibleNoise:
-    """Noise that repeats from a generator: for tests and public data, never for private data."""
+    """Noise that repeats from a generator. Privacy: none; for tests and public data only."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
 
     def uniform(self, size: int) -> Tensor:
-        """Uniform on [0, 1), float64, shape (size,)."""
+        """Uniform on [0, 1)."""
         return torch.from_numpy(self._rng.random(size))
 
     def normal(self, *shape: int) -> Tensor:
-        """Standard normal, float64, of the given shape."""
+        """Standard normal, of the given shape."""
         return torch.from_numpy(self._rng.standard_normal(shape))
 
 
@@ -87,5 +79,5 @@ def poisson_batch(samples: int, rate: float, noise: NoiseSource) -> Int[Tensor, 
 def poisson_batches(
     samples: int, rate: float, steps: int, noise: NoiseSource
 ) -> Iterator[Int[Tensor, "b"]]:
-    """`steps` Poisson batches, each drawn when it is asked for."""
+    """The indices of `steps` Poisson batches, each drawn when it is asked for."""
     return (poisson_batch(samples, rate, noise) for _ in range(steps))

@@ -1,7 +1,6 @@
 """A client's whole privacy plan: sampling, clip, noise and accounting events, as one fact.
 
-Sigma is written here and nowhere else: training, release and ledger read it from the plan, which
-`panas.privacy.calibration.calibrate` solves for.
+Sigma is written here and nowhere else; `panas.privacy.calibration.calibrate` solves for it.
 
 | symbol | name |
 |---|---|
@@ -30,28 +29,16 @@ from panas.runtime.errors import BadInput
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What one client will do with its training samples, and with how much noise.
-
-    Attributes:
-        samples: n, at least 1.
-        batch_size: expected Poisson batch B; a value above n means the full batch.
-        clip: C, above 0.
-        noise_multiplier: sigma, above 0.
-        epochs: passes over the data a round, at least 1.
-        rounds: rounds in which the client trains.
-        releases: how many of them end with a release of the same record, 0 or more.
-        release_noise: m, above 0; None if nothing is released under noise.
-
-    """
+    """What one client will do with its training samples, and with how much noise."""
 
     samples: int
-    batch_size: int
+    batch_size: int  # above n: the full batch
     clip: float
     noise_multiplier: float
-    epochs: int
-    rounds: int
-    releases: int = 0
-    release_noise: float | None = None
+    epochs: int  # passes over the data a round
+    rounds: int  # in which the client trains
+    releases: int = 0  # of the same record
+    release_noise: float | None = None  # None: nothing is released under noise
 
     @property
     def rate(self) -> float:
@@ -73,7 +60,7 @@ class Plan:
         )
 
     def batches(self, noise: NoiseSource) -> Iterator[Int[Tensor, "b"]]:
-        """The indices of one round's Poisson batches, each drawn when it is asked for."""
+        """The indices of one round's Poisson batches."""
         return poisson_batches(self.samples, self.rate, self.steps, noise)
 
     @property

@@ -1,4 +1,4 @@
-"""What a client will charge to its budget from now on, as far as it is known before tuning."""
+"""What a client will charge to its budget, as far as it is known before tuning."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,6 @@ class TrainingSchedule:
         releases: releases that it still makes, all of the same record.
         release_share: share of epsilon that sizes the noise of the releases, in (0, 1).
         spent: what it was charged before.
-
     """
 
     samples: int

@@ -25,9 +25,8 @@ def save_network(
     spec: NetworkSpec,
     notes: dict[str, Any],
 ) -> None:
-    """Write bottom and head to `path`; `notes` is any JSON-able extra, say client and round."""
-    tensors = {f"bottom.{k}": v for k, v in bottom.state_dict().items()}
-    tensors |= {f"head.{k}": v for k, v in head.state_dict().items()}
+    """Write bottom and head to `path`; `notes` is any JSON-able extra."""
+    tensors = nn.ModuleDict({"bottom": bottom, "head": head}).state_dict()
     classes, width = head.linear.weight.shape
     about = {
         "genome": str(genome),
@@ -68,15 +67,9 @@ class SavedNetwork:
 
 
 def load_network(path: Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork:
-    """Read what `save_network` wrote.
+    """Read what `save_network` wrote; `blocks` are custom ones that its genome may name.
 
-    Args:
-        path: the file.
-        blocks: custom blocks that its genome may name.
-
-    Raises:
-        BadInput: if the file is missing, damaged, or no network of this project.
-
+    BadInput if the file is missing, damaged, or no network of this project.
     """
     tensors, metadata = read_tensors(path)
     if "network" not in metadata:
@@ -91,8 +84,5 @@ def load_network(path: Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork:
     )
     genome = Genome.parse(about["genome"], blocks)
     bottom, head = spec.bottom(genome), Head(spec.width, spec.classes)
-    for prefix, module in (("bottom.", bottom), ("head.", head)):
-        module.load_state_dict(
-            {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        )
+    nn.ModuleDict({"bottom": bottom, "head": head}).load_state_dict(tensors)
     return SavedNetwork(bottom.eval(), head.eval(), genome, spec, about["notes"])

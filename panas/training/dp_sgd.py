@@ -19,21 +19,11 @@ def fit_private(
     config: OptimizerConfig,
     noise: NoiseSource,
 ) -> None:
-    """Train in place for one round of `plan` by DP-SGD.
+    """Train in place for one round of `plan` by DP-SGD; batches and epochs are the plan's.
 
-    Args:
-        bottom: with GroupNorm.
-        head: moved only with `config.train_head`.
-        samples: exactly the plan's n samples.
-        plan: rate, steps, clip and noise.
-        config: optimiser, learning rate and momentum; batches and epochs are the plan's.
-        noise: source of the Poisson batches and of the noise.
-
-    Raises:
-        BadInput: if there are more or fewer samples, or the network mixes them.
+    BadInput if `samples` are not the plan's n, or the network mixes them.
 
     Privacy: `plan.training_event`, which the caller has charged to the ledger before.
-
     """
     if len(samples) != plan.samples:
         raise BadInput(

@@ -8,15 +8,10 @@ from torch.nn import functional as F
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom
 from panas.data.samples import Samples
+from panas.training.sgd import CHUNK_BYTES
 
-EVALUATION_BATCH = 512
-"""Samples in one forward pass, at most."""
-
-CHUNK_BYTES = 32 << 20
-"""Activations that one pass may hold: beyond it allocation costs most."""
-
-MAPS_HELD = 4
-"""Maps that a residual block holds at once."""
+EVALUATION_BATCH = 512  # samples in one forward pass, at most
+MAPS_HELD = 4  # by a residual block at once
 
 
 @torch.no_grad()
@@ -32,7 +27,7 @@ def represent(bottom: Bottom, samples: Samples) -> Float[Tensor, "n d"]:
 
 
 def _largest_map(bottom: Bottom, x: Float[Tensor, "1 c h w"]) -> int:
-    """Bytes of the largest map that a sample comes by."""
+    """Bytes of the largest map of a sample."""
     sizes = [x.numel() * x.element_size()]
 
     def note(_: nn.Module, __: object, out: object) -> None:
@@ -54,7 +49,7 @@ def accuracy(bottom: Bottom, head: Head, samples: Samples) -> float:
 
 @torch.no_grad()
 def head_scores(z: Float[Tensor, "n d"], samples: Samples, head: Head) -> tuple[float, float]:
-    """Accuracy and mean cross-entropy of a head on representations that are computed already."""
+    """Accuracy and mean cross-entropy of a head on representations; NaN if there are none."""
     if not len(samples):
         return float("nan"), float("nan")
     logits = head(z.to(head.linear.weight.device)).cpu()

@@ -34,7 +34,6 @@ class OptimizerConfig:
         decay: "cosine" lowers the learning rate to 0 over all steps of a `fit`.
         train_head: whether the head moves; fixed, as in DPRBFT's sound preset, it makes the
             representations of all clients point the same way.
-
     """
 
     learning_rate: float = 0.01
@@ -69,13 +68,11 @@ WARM = OptimizerConfig(
 """The training on public samples that comes before a private one."""
 
 
-def make_optimizer(
-    parameters: list[nn.Parameter], config: OptimizerConfig
-) -> torch.optim.Optimizer:
+def make_optimizer(params: list[nn.Parameter], config: OptimizerConfig) -> torch.optim.Optimizer:
     """Torch's optimiser of these parameters."""
     if config.optimiser == "adam":
-        return torch.optim.Adam(parameters, lr=config.learning_rate)
-    return torch.optim.SGD(parameters, lr=config.learning_rate, momentum=config.momentum)
+        return torch.optim.Adam(params, lr=config.learning_rate)
+    return torch.optim.SGD(params, lr=config.learning_rate, momentum=config.momentum)
 
 
 def set_trainable(
@@ -91,20 +88,8 @@ def set_trainable(
 class Trainer:
     """Training without privacy that can stop after any epoch and go on later, elsewhere.
 
-    Shuffled mini-batches, cross-entropy. A last batch of a single sample is left out, since
-    BatchNorm cannot normalise it. Networks that do not mix samples go through a large batch in
-    chunks, which bounds their memory and spares the caches.
-
-    Args:
-        bottom: trained in place.
-        head: trained in place with `config.train_head`, else held fixed.
-        samples: at least one.
-        config: optimiser, learning rate, batch size and epochs.
-        rng: order of the samples; used by nobody else until the last epoch.
-
-    Raises:
-        BadInput: if there are no samples.
-
+    Shuffled mini-batches, cross-entropy; bottom and head move in place. `rng` orders the samples;
+    nothing else may draw from it until the last epoch. BadInput if there are no samples.
     """
 
     def __init__(
@@ -127,18 +112,16 @@ class Trainer:
         self.epochs = 0
 
     def run(self, epochs: int) -> int:
-        """Train until `epochs` epochs are through; returns the sample-passes that took."""
-        config, passes = self._config, 0
+        """Train until `epochs` epochs are through; returns the sample-passes taken."""
+        config, passes, cosine = self._config, 0, self._config.decay == "cosine"
         while self.epochs < epochs:
             self._model.train()
             for batch in self._order().split(config.batch_size):
                 if len(batch) == 1 and len(self._samples) > 1 and config.batch_size > 1:
-                    continue
+                    continue  # BatchNorm cannot normalise a last batch of one
                 decay = (1 + math.cos(math.pi * self._step / self._steps)) / 2
                 for group in self._optimizer.param_groups:
-                    group["lr"] = config.learning_rate * (
-                        decay if config.decay == "cosine" else 1.0
-                    )
+                    group["lr"] = config.learning_rate * (decay if cosine else 1.0)
                 self._descend(batch)
                 self._step += 1
                 passes += len(batch)
@@ -146,7 +129,7 @@ class Trainer:
         return passes
 
     def state(self) -> dict[str, Tensor]:
-        """Weights, and what the optimiser remembers: all that `resume` needs."""
+        """Weights and the optimiser's memory: all that `resume` needs."""
         memory = self._optimizer.state_dict()["state"]
         found = {f"model.{name}": t for name, t in self._model.state_dict().items()}
         for i, slots in memory.items():
@@ -192,12 +175,7 @@ def fit(
     config: OptimizerConfig,
     rng: np.random.Generator,
 ) -> None:
-    """Train in place without privacy, from the first epoch to the last; see `Trainer`.
-
-    Raises:
-        BadInput: if there are no samples.
-
-    """
+    """Train in place without privacy, from the first epoch to the last; see `Trainer`."""
     Trainer(bottom, head, samples, config=config, rng=rng).run(config.epochs)
 
 

@@ -1,4 +1,4 @@
-"""The network that private training starts from: drawn anew, then warmed up on public samples."""
+"""The network that private training starts from, warmed up on public samples."""
 
 from dataclasses import dataclass, replace
 
@@ -15,19 +15,11 @@ from panas.training.sgd import OptimizerConfig, fit
 
 @dataclass(frozen=True, kw_only=True)
 class WarmStart:
-    """Where private training starts.
-
-    Attributes:
-        genome: the architecture.
-        spec: what all networks share.
-        optimizer: training on public samples; None for none.
-        device: where to compute.
-
-    """
+    """Where private training starts."""
 
     genome: Genome
     spec: NetworkSpec
-    optimizer: OptimizerConfig | None
+    optimizer: OptimizerConfig | None  # training on public samples; None for none
     device: torch.device
 
     def fit(self, bottom: Bottom, head: Head, public: Samples, rng: np.random.Generator) -> None:
@@ -40,9 +32,7 @@ class WarmStart:
 def warm_started(
     start: WarmStart, public: Samples, *, seed: int, client: int
 ) -> tuple[Bottom, Head]:
-    """The network with which a client enters the federation, warm-started on public samples.
-
-    The head's draw is the same for all clients (it is the server's first broadcast).
+    """The network with which a client enters the federation; all clients' heads start the same.
 
     Privacy: no private sample is read.
     """

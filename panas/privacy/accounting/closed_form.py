@@ -36,8 +36,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 def gdp_epsilon(merged: Merged, delta: float, relation: Relation, group: int) -> float:
     """Epsilon of Gaussian events by the central limit: an approximation, no bound.
 
-    mu^2 adds up; each step adds its chi-squared divergence, q^2 (e^(1/sigma^2) - 1) for one sample
-    and 4 q^2 sinh(1/sigma^2) where it is replaced. Dong, Roth and Su 2022.
+    mu^2 adds up; a step adds its chi-squared divergence, q^2 (e^(1/sigma^2) - 1) for one sample
+    and 4 q^2 sinh(1/sigma^2) where it is replaced. Source: Dong, Roth and Su 2022.
     """
     mu2 = merged.precision * group**2
     for q, sigma, steps in merged.sampled:
@@ -50,16 +50,14 @@ def gdp_epsilon(merged: Merged, delta: float, relation: Relation, group: int) ->
 
 
 def group_epsilon(delta_at: Callable[[float], float], delta: float, group: int) -> float:
-    """The general rule: (e, d)-DP for one sample is (k e, d (e^(ke) - 1) / (e^e - 1))-DP for k.
-
-    Every e whose right side is at most delta gives a bound; the search need not find the least.
-    """
+    """The general rule: (e, d)-DP for one sample is (k e, d (e^(ke) - 1) / (e^e - 1))-DP for k."""
 
     def affords(e: float) -> bool:
         d = delta_at(e)
         growth = group * e + math.log(-math.expm1(-group * e)) - math.log(math.expm1(e))
         return d <= 0 or math.log(d) + growth <= math.log(delta)
 
+    # Every e that it affords gives a bound; the search need not find the least.
     low, high = 0.0, 1e-4
     while not affords(high):
         low, high = high, 2 * high

@@ -18,18 +18,13 @@ from panas.runtime.errors import BadInput
 
 LEAST, MOST = 1e-6, 1e6
 """Noise multipliers that are told apart: less counts as none, and more as the most."""
-
 MOST_SAMPLES = 1000
-"""The largest group of samples that is priced."""
 
 
 class Merged(NamedTuple):
-    """Equal events summed; `precision` is that of one Gaussian for all full-batch ones.
+    """Equal events summed; Gaussians of m_i compose exactly to one of (sum of m_i^-2)^-1/2."""
 
-    Gaussians of multipliers m_i compose exactly to one of (sum of m_i^-2)^-1/2.
-    """
-
-    precision: float = 0.0
+    precision: float = 0.0  # sum of m_i^-2 of all full-batch Gaussians
     sampled: tuple[tuple[float, float, int], ...] = ()  # q, sigma, T
     responses: tuple[tuple[float, int, int], ...] = ()  # flip, classes, times
 
@@ -40,9 +35,7 @@ NOTHING = Merged()
 def merge(events: Iterable[Event], relation: Relation, group: int) -> Merged | None:
     """The events in merged form; None if any of them protects nothing.
 
-    Raises:
-        BadInput: if an event has no price under this relation, or the group is too large.
-
+    BadInput if an event has no price under this relation, or the group is too large.
     """
     if not 1 <= group <= MOST_SAMPLES:
         raise BadInput(

@@ -35,7 +35,7 @@ ACCOUNTANT = f"dp-accounting {version('dp-accounting')} PLD"
 """Name and version of what computes the reported figures."""
 
 LARGE = 100.0
-"""Above this epsilon no guarantee is worth the name; RDP's bound is reported, it is quicker."""
+"""Above this epsilon RDP's bound is reported: it is quicker, and no guarantee is left."""
 
 
 def epsilon(
@@ -57,17 +57,16 @@ def epsilon(
         group: k, 1 to 1000: neighbours differ in up to k samples, all of one user. Tight for
             Gaussians, randomised response and, by "pld" under add-or-remove-one, for DP-SGD;
             else by the general rule (k epsilon, delta (e^(k epsilon) - 1) / (e^epsilon - 1)).
-        interval: grid of the privacy loss; every choice gives an upper bound, a finer one a
-            tighter one.
+        interval: grid of the privacy loss; any gives an upper bound, a finer one a tighter one.
 
     Returns:
-        Epsilon >= 0; infinity if any event is unprotected, or is no mechanism (a noise, rate or
-        count that is no number, or out of range); 0 for no events.
+        Epsilon >= 0; infinity if an event is unprotected or out of range; 0 for no events.
 
     Raises:
         BadInput: if an event has no price under this relation, or by this method.
-
     """
+    if method == "prv":
+        return prv_bounds(events, delta, relation=relation, group=group)[2]
     merged = merge(events, relation, group)
     if merged is None:
         return math.inf
@@ -78,8 +77,6 @@ def epsilon(
     if method == "gdp":
         _check_gaussian(merged, method)
         return gdp_epsilon(merged, delta, relation, group)
-    if method == "prv":
-        return _prv(merged, delta, relation, group)[2]
     if method == "rdp":
         return rdp_epsilon(merged, delta, relation, group)
     return _tightest(merged, delta, relation, group, interval)
@@ -88,7 +85,6 @@ def epsilon(
 def _tightest(
     merged: Merged, delta: float, relation: Relation, group: int, interval: float
 ) -> float:
-    """The least upper bound that is worth its time."""
     if merged == Merged(merged.precision):
         # Rounded up by more than the root is off.
         return gaussian_epsilon(math.sqrt(merged.precision), delta) + 1e-9
@@ -116,25 +112,18 @@ def prv_bounds(
     """Lower bound, estimate and upper bound of epsilon by Opacus's PRV accountant.
 
     It knows add-or-remove-one and single samples. Else the lower bound is that of one sample
-    added or removed, and the upper one the general rule for a group of them.
-
-    Raises:
-        BadInput: if the events are not Gaussian.
-
+    added or removed, and the upper one the general rule for a group of them. BadInput if the
+    events are not Gaussian.
     """
+    from panas.privacy.accounting.prv import prv_epsilon  # Opacus takes seconds to import
+
     merged = merge(events, relation, group)
     if merged is None:
         return math.inf, math.inf, math.inf
+    if merged == NOTHING:
+        return 0.0, 0.0, 0.0
     if group > 1 and not merged.sampled:
         merged, group = whole_group(merged, group), 1
-    return (0.0, 0.0, 0.0) if merged == NOTHING else _prv(merged, delta, relation, group)
-
-
-def _prv(
-    merged: Merged, delta: float, relation: Relation, group: int
-) -> tuple[float, float, float]:
-    from panas.privacy.accounting.prv import prv_epsilon  # Opacus takes seconds to import
-
     _check_gaussian(merged, "prv")
     return prv_epsilon(merged, delta, relation, group)
 

@@ -1,8 +1,7 @@
 """Mechanisms as facts: what the ledger writes down and the accountant prices.
 
-An event says nothing of which datasets count as neighbours: that is the account's relation. A
-noise multiplier is the standard deviation of the noise over the L2 sensitivity *under that
-relation*, with one exception, DP-SGD, which is known by its clip (see `SampledGaussian`).
+A noise multiplier is the standard deviation of the noise over the L2 sensitivity under the
+account's relation; only DP-SGD's is over the clip (see `SampledGaussian`).
 """
 
 from collections.abc import Mapping
@@ -27,8 +26,8 @@ class Gaussian:
 class SampledGaussian:
     """DP-SGD: `steps` Gaussian mechanisms, each on a Poisson sample of rate q in (0, 1].
 
-    The noise has std noise_multiplier * C, where each sample's part is clipped to C. So adding or
-    removing a sample moves a step by up to C, and replacing one by up to 2 C.
+    The noise has std noise_multiplier * C, where C is the clip: adding or removing a sample moves
+    a step by up to C, replacing one by up to 2 C.
     """
 
     rate: float
@@ -38,9 +37,9 @@ class SampledGaussian:
 
 @dataclass(frozen=True)
 class RandomizedResponse:
-    """A label that is replaced, with probability `flip`, by a uniform one of all `classes`.
+    """A label replaced, with probability `flip`, by a uniform one of all `classes`.
 
-    Priced under replace-one only: a record that is there or not there is no label's business.
+    Priced under replace-one only: it does not hide whether a record is there.
     """
 
     flip: float
@@ -82,17 +81,12 @@ _KINDS: dict[str, type[Event]] = {
 
 
 def event_to_json(event: Event) -> dict[str, Any]:
-    """A JSON-able description of an event; `event_from_json` reads it back."""
+    """A JSON-able description of an event."""
     kind = next(k for k, t in _KINDS.items() if isinstance(event, t))
     return {"kind": kind, **asdict(event)}
 
 
 def event_from_json(record: Mapping[str, Any]) -> Event:
-    """The event that `event_to_json` described.
-
-    Raises:
-        KeyError, TypeError, ValueError: if it describes none.
-
-    """
+    """The event that `event_to_json` described; KeyError or TypeError if it described none."""
     fields = {k: v for k, v in record.items() if k != "kind"}
     return _KINDS[record["kind"]](**fields)

@@ -1,4 +1,4 @@
-"""Epsilon by privacy loss distributions, an upper bound: what is reported and what gates.
+"""Epsilon by privacy loss distributions: the upper bound that is reported and that gates.
 
 Under "replace-one" a DP-SGD step is the pair (1-q) N(0) + q N(1) against (1-q) N(0) + q N(-1), in
 units of C. It dominates every other: by joint convexity the rest of the batch may be fixed, and the
@@ -20,8 +20,7 @@ from panas.privacy.accounting.closed_form import group_epsilon
 from panas.privacy.accounting.composition import Merged
 from panas.privacy.accounting.events import ADD_OR_REMOVE, REPLACE, Relation
 
-GROUP_INTERVAL = 2e-3
-"""The finest grid for a group of samples; a coarser grid only adds to the bound."""
+GROUP_INTERVAL = 2e-3  # the finest grid for a group: a mixture's is slow to fill
 
 
 @lru_cache(maxsize=4096)
@@ -30,7 +29,6 @@ def pld_epsilon(
 ) -> float:
     """An upper bound of epsilon; a coarser grid only adds to it."""
     if group == 1 or relation == ADD_OR_REMOVE:
-        # A mixture's grid is slow to fill, point by point.
         interval = interval if group == 1 else max(interval, GROUP_INTERVAL)
         loss = loss_distribution(merged, relation, group, interval)
         return max(0.0, float(loss.get_epsilon_for_delta(delta)))

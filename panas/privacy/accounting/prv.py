@@ -7,6 +7,7 @@ brackets the truth for Poisson-sampled Gaussians, one sample added or removed.
 import math
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -25,36 +26,25 @@ from panas.privacy.accounting.closed_form import group_epsilon
 from panas.privacy.accounting.composition import Merged
 from panas.privacy.accounting.events import REPLACE, Relation
 
-LARGEST = 1 << 22
-"""Points of the grid that are worth their memory; beyond, the bracket is made wider."""
+LARGEST = 1 << 22  # points of a grid; beyond, the bracket is made wider
 
 
 @dataclass(frozen=True)
 class DiscreteLoss:
-    """The privacy loss on a grid; `loss` is None where no grid would do.
-
-    Attributes:
-        loss: Opacus's discrete privacy loss random variable.
-        error: by how much epsilon may be off, above 0.
-        delta_error: by how much delta may be off besides.
-
-    """
+    """The privacy loss on a grid; `loss` is None where no grid would do."""
 
     loss: DiscretePRV | None
-    error: float
-    delta_error: float
+    error: float  # by how much epsilon may be off
+    delta_error: float  # and delta
 
     def bounds(self, delta: float) -> tuple[float, float, float]:
         """Lower bound, estimate, upper bound of epsilon; (0, infinity, infinity) without a grid."""
-        if self.loss is None:
-            return 0.0, math.inf, math.inf
-        try:
-            with np.errstate(all="ignore"):
+        low = estimate = high = math.nan
+        if self.loss is not None:
+            with np.errstate(all="ignore"), suppress(RuntimeError, ValueError):
                 found = self.loss.compute_epsilon(delta, self.delta_error, self.error)
-        except (RuntimeError, ValueError):
-            return 0.0, math.inf, math.inf
-        low, estimate, high = (float(x) for x in found)
-        if not low <= estimate <= high:  # NaN
+                low, estimate, high = (float(x) for x in found)
+        if not low <= estimate <= high:
             return 0.0, math.inf, math.inf
         return max(0.0, low), max(0.0, estimate), max(0.0, high)
 
@@ -68,34 +58,23 @@ class DiscreteLoss:
 
 
 def discrete_loss(steps: Sequence[tuple[float, float, int]], delta: float) -> DiscreteLoss:
-    """The privacy loss of T steps at rate q and noise sigma, for each (q, sigma, T).
-
-    Args:
-        steps: q in (0, 1], sigma above 0, T at least 1.
-        delta: at which it will be asked; sets the precision.
-
-    """
+    """The privacy loss of T steps for each (q, sigma, T), as precise as `delta` needs."""
     losses = [PoissonSubsampledGaussianPRV(q, sigma) for q, sigma, _ in steps]
     counts = [t for *_, t in steps]
     error, delta_error = 0.01, delta / 1000
     while error <= 1.0:
-        try:
-            with np.errstate(all="ignore"), warnings.catch_warnings():
-                # Opacus warns of the Renyi orders of its first grid.
-                warnings.simplefilter("ignore")
-                reach = float(compute_safe_domain_size(losses, counts, error, delta_error))
-                mesh = error / math.sqrt(sum(counts) * math.log(12 / delta_error) / 2)
-                if math.isfinite(reach) and 2 * reach / mesh < LARGEST:
-                    domain = Domain.create_aligned(-reach, reach, mesh)
-                    cut = [
-                        TruncatedPrivacyRandomVariable(p, domain.t_min, domain.t_max)
-                        for p in losses
-                    ]
-                    parts = [discretize(p, domain) for p in cut]
-                    whole = compose_heterogeneous(dprvs=parts, num_self_compositions=counts)
-                    return DiscreteLoss(whole, error, delta_error)
-        except (RuntimeError, ValueError, OverflowError, ZeroDivisionError):
-            pass  # such a grid cannot hold it; a coarser one may
+        # A grid that cannot hold it raises; a coarser one may hold it.
+        refused = suppress(RuntimeError, ValueError, OverflowError, ZeroDivisionError)
+        with refused, np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the Renyi orders of Opacus's first grid
+            reach = float(compute_safe_domain_size(losses, counts, error, delta_error))
+            mesh = error / math.sqrt(sum(counts) * math.log(12 / delta_error) / 2)
+            if math.isfinite(reach) and 2 * reach / mesh < LARGEST:
+                grid = Domain.create_aligned(-reach, reach, mesh)
+                cut = [TruncatedPrivacyRandomVariable(p, grid.t_min, grid.t_max) for p in losses]
+                parts = [discretize(p, grid) for p in cut]
+                whole = compose_heterogeneous(dprvs=parts, num_self_compositions=counts)
+                return DiscreteLoss(whole, error, delta_error)
         error *= 2
     return DiscreteLoss(None, math.inf, delta_error)
 
@@ -104,10 +83,7 @@ def discrete_loss(steps: Sequence[tuple[float, float, int]], delta: float) -> Di
 def prv_epsilon(
     merged: Merged, delta: float, relation: Relation, group: int
 ) -> tuple[float, float, float]:
-    """Lower bound, estimate and upper bound of epsilon for Gaussian events.
-
-    Beyond one sample added or removed the upper bound is the general rule's, and the estimate too.
-    """
+    """Lower bound, estimate and upper bound; beyond one sample the last two are the rule's."""
     reach, pairs = group, merged.precision
     if relation == REPLACE and merged.sampled:
         # A replacement is two steps of one sample; a Gaussian's halfway point is Delta / 2 away.

@@ -19,9 +19,9 @@ from panas.privacy.accounting.composition import Merged
 from panas.privacy.accounting.events import ADD_OR_REMOVE, REPLACE, Relation
 
 Orders = tuple[float, ...]
+Curve = Float[np.ndarray, " orders"]
 
 ORDERS: Orders = tuple(float(a) for a in renyi.DEFAULT_RDP_ORDERS)
-
 FEW_ORDERS: Orders = tuple(float(a) for a in range(2, 33))
 """Those whose bound is quick; the bound of all orders lies below it."""
 
@@ -48,30 +48,27 @@ def rdp_epsilon(
     return min(general, rdp_epsilon(together, delta, relation, 1, orders))
 
 
-def _curve(merged: Merged, relation: Relation, orders: Orders) -> Float[np.ndarray, " orders"]:
+def _curve(merged: Merged, relation: Relation, orders: Orders) -> Curve:
     """Renyi divergence of everything, at each order."""
     alpha = np.array(orders)
     curve = alpha * merged.precision / 2
     for q, sigma, steps in merged.sampled:
         curve = curve + steps * _step_curve(q, sigma, relation, orders)
     for flip, classes, times in merged.responses:
-        curve = curve + times * _response_curve(flip, classes, orders)
+        event = dpa.RandomizedResponseDpEvent(flip, classes)
+        curve = curve + times * _library_curve(event, REPLACE, orders)
     return curve
 
 
-@lru_cache(maxsize=4096)
-def _step_curve(
-    q: float, sigma: float, relation: Relation, orders: Orders
-) -> Float[np.ndarray, " orders"]:
+def _step_curve(q: float, sigma: float, relation: Relation, orders: Orders) -> Curve:
     """One step of DP-SGD.
 
     A replacement is a removal and an addition. By the weak triangle inequality its divergence of
     order a is at most (a - 1/2) / (a - 1) D_2a + D_(2a - 1).
     """
     if relation == ADD_OR_REMOVE:
-        return _library_curve(
-            dpa.PoissonSampledDpEvent(q, dpa.GaussianDpEvent(sigma)), ADD_OR_REMOVE, orders
-        )
+        event = dpa.PoissonSampledDpEvent(q, dpa.GaussianDpEvent(sigma))
+        return _library_curve(event, ADD_OR_REMOVE, orders)
     alpha = np.array(orders)
     removal = _step_curve(q, sigma, ADD_OR_REMOVE, tuple(2 * alpha))
     addition = _step_curve(q, sigma, ADD_OR_REMOVE, tuple(2 * alpha - 1))
@@ -79,13 +76,7 @@ def _step_curve(
 
 
 @lru_cache(maxsize=4096)
-def _response_curve(flip: float, classes: int, orders: Orders) -> Float[np.ndarray, " orders"]:
-    return _library_curve(dpa.RandomizedResponseDpEvent(flip, classes), REPLACE, orders)
-
-
-def _library_curve(
-    event: dpa.DpEvent, relation: Relation, orders: Orders
-) -> Float[np.ndarray, " orders"]:
+def _library_curve(event: dpa.DpEvent, relation: Relation, orders: Orders) -> Curve:
     known = dpa.NeighboringRelation
     neighbours = known.REPLACE_ONE if relation == REPLACE else known.ADD_OR_REMOVE_ONE
     return np.array(renyi.RdpAccountant(orders, neighbours).compose(event).rdp)

@@ -1,8 +1,7 @@
 """What each kind of layer gives going backward: per-sample gradients, beside that of its input.
 
 A batch of B samples with C channels, folded into one sample with B C channels, turns the ordinary
-weight gradient of a grouped layer into the gradients of all samples, computed by the same kernel
-in the same time.
+weight gradient of a grouped layer into the gradients of all samples, in the same time.
 
 | layer | gradients of its weights, one a sample |
 |---|---|
@@ -30,7 +29,7 @@ Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 @dataclass(frozen=True)
 class Dense:
-    """Gradients of a parameter, one a sample, as they are: (b, *shape)."""
+    """Gradients of a parameter, one a sample, as they are."""
 
     values: Float[Tensor, "b ..."]
 
@@ -65,49 +64,37 @@ class Outer:
 
 
 def _lengths(rows: Float[Tensor, "b k"]) -> Float[Tensor, "b"]:
-    """Euclidean norms of rows, to 1e-6 relatively, whatever their width.
-
-    Torch's own norm adds up in few running sums on a CPU, which is quick and good for short rows,
-    but loses 1 % of a row of 10^7 equal numbers; its sum goes pair by pair.
-    """
+    """Euclidean norms of rows, to 1e-6 relatively, whatever their width."""
+    # Torch's norm, in few running sums, loses 1 % of 10^7 equal numbers; its sum goes pair by pair.
     if rows.shape[1] <= 2048:
         return torch.linalg.vector_norm(rows, dim=1)
     return rows.square().sum(1).sqrt()
 
 
 Gradients = Dense | Outer
-
 Grads = dict[str, Gradients]
 Tensors = dict[str, Tensor]
+Passed = tuple[Tensor | None, Grads]
 
 
 class Rule(NamedTuple):
     """How a layer runs forward, and what it gives going backward.
 
     `forward(layer, x)` returns the output and what to keep. `backward(layer, x, kept, g, needed)`
-    returns the gradient of x (or None, if it is not needed) and each parameter's gradients, by
-    name, one a sample: (b, *shape of the parameter).
+    returns the gradient of x (None, if it is not needed) and each parameter's gradients by name.
     """
 
     forward: Callable[[nn.Module, Tensor], tuple[Tensor, Saved]]
-    backward: Callable[[Any, Tensor, Saved, Tensor, bool], tuple[Tensor | None, Grads]]
+    backward: Callable[[Any, Tensor, Saved, Tensor, bool], Passed]
 
 
 def rule_for(layer: nn.Module) -> Rule | None:
-    """The closed form for a layer, or None.
-
-    Subclasses have none: they may compute otherwise. Nor have layers whose weight is computed from
-    other parameters, as `torch.nn.utils.weight_norm` does.
-    """
-    kind = type(layer)
+    """The closed form for a layer; None for subclasses, which may compute otherwise."""
     if not layer._parameters.keys() <= {"weight", "bias"}:
-        return None
-    if isinstance(layer, Convolution) and kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d):
-        return _rule_for_convolution(layer)
-    return {nn.Linear: LINEAR, nn.GroupNorm: GROUP_NORM}.get(kind)
-
-
-def _rule_for_convolution(layer: Convolution) -> Rule | None:
+        return None  # the weight is computed from others, as torch.nn.utils.weight_norm does
+    if type(layer) not in (nn.Conv1d, nn.Conv2d, nn.Conv3d):
+        return {nn.Linear: LINEAR, nn.GroupNorm: GROUP_NORM}.get(type(layer))
+    assert isinstance(layer, Convolution)
     if layer.padding_mode != "zeros" or isinstance(layer.padding, str):
         return None
     one = {*layer.kernel_size, *layer.stride} == {1} and not any(layer.padding)
@@ -121,21 +108,18 @@ def _as_usual(layer: nn.Module, x: Tensor) -> tuple[Tensor, Saved]:
 
 
 def _fold(t: Shaped[Tensor, "b c *map"]) -> Shaped[Tensor, "1 bc *map"]:
-    """A batch as one sample: its channels are those of all samples, one after the other."""
     return t.reshape(1, -1, *t.shape[2:])
 
 
-_BACKWARD = torch.ops.aten.convolution_backward
+def _backward(
+    layer: Convolution, g: Tensor, x: Tensor, w: Tensor, groups: int, wanted: list[bool]
+) -> tuple[Tensor, ...]:
+    geometry = layer.stride, layer.padding, layer.dilation, False, [0] * len(layer.kernel_size)
+    return torch.ops.aten.convolution_backward(g, x, w, None, *geometry, groups, wanted)
 
 
 def _input_gradient(layer: Convolution, x: Tensor, g: Tensor) -> Tensor:
-    only = [True, False, False]
-    w = layer.weight.detach()
-    return _BACKWARD(g, x, w, None, *_geometry(layer), layer.groups, only)[0]
-
-
-def _geometry(layer: Convolution) -> tuple[Any, ...]:
-    return layer.stride, layer.padding, layer.dilation, False, [0] * len(layer.kernel_size)
+    return _backward(layer, g, x, layer.weight.detach(), layer.groups, [True, False, False])[0]
 
 
 def _with_bias(layer: Convolution, weight: Tensor, g: Tensor) -> Grads:
@@ -145,21 +129,15 @@ def _with_bias(layer: Convolution, weight: Tensor, g: Tensor) -> Grads:
     return grads
 
 
-def _pointwise(
-    layer: Convolution, x: Tensor, _: Saved, g: Tensor, needed: bool
-) -> tuple[Tensor | None, Grads]:
+def _pointwise(layer: Convolution, x: Tensor, _: Saved, g: Tensor, needed: bool) -> Passed:
     weight = torch.bmm(g.flatten(2), x.flatten(2).transpose(1, 2)).view(-1, *layer.weight.shape)
     return (_input_gradient(layer, x, g) if needed else None), _with_bias(layer, weight, g)
 
 
-def _depthwise(
-    layer: Convolution, x: Tensor, kept: Saved, g: Tensor, needed: bool
-) -> tuple[Tensor | None, Grads]:
-    """A kernel's gradient is the input, correlated with the output's gradient.
+def _depthwise(layer: Convolution, x: Tensor, kept: Saved, g: Tensor, needed: bool) -> Passed:
+    """A kernel's gradient: the input, correlated with the output's; stride and dilation swap.
 
-    As a forward pass with that gradient for a kernel it runs up to 15 times as fast as torch's
-    backward pass on a CPU, which has fast code for kernels up to 3 x 3 only. Stride and dilation
-    change places.
+    On a CPU up to 15 times as fast as torch's backward pass, which is fast up to 3 x 3 only.
     """
     if x.device.type != "cpu" or max(layer.kernel_size) <= 3:
         return _convolution(layer, x, kept, g, needed)
@@ -180,19 +158,14 @@ def _depthwise(
     return (_input_gradient(layer, x, g) if needed else None), grads
 
 
-def _convolution(
-    layer: Convolution, x: Tensor, _: Saved, g: Tensor, needed: bool
-) -> tuple[Tensor | None, Grads]:
+def _convolution(layer: Convolution, x: Tensor, _: Saved, g: Tensor, needed: bool) -> Passed:
     b, shape = len(x), layer.weight.shape
-    weights = layer.weight.detach().expand(b, *shape).flatten(0, 1)
-    folded = (_fold(g), _fold(x), weights, None, *_geometry(layer), b * layer.groups)
-    gx, weight, _none = _BACKWARD(*folded, [needed, True, False])
+    w, wanted = layer.weight.detach().expand(b, *shape).flatten(0, 1), [needed, True, False]
+    gx, weight, _none = _backward(layer, _fold(g), _fold(x), w, b * layer.groups, wanted)
     return (gx.view_as(x) if needed else None), _with_bias(layer, weight.view(b, *shape), g)
 
 
-def _linear(
-    layer: nn.Linear, x: Tensor, _: Saved, g: Tensor, needed: bool
-) -> tuple[Tensor | None, Grads]:
+def _linear(layer: nn.Linear, x: Tensor, _: Saved, g: Tensor, needed: bool) -> Passed:
     grads: Grads
     if x.dim() == 2:
         grads = {"weight": Outer(rows=g, columns=x), "bias": Dense(g)}
@@ -205,42 +178,26 @@ def _linear(
 
 def _group_norm_forward(layer: nn.Module, x: Tensor) -> tuple[Tensor, Saved]:
     assert isinstance(layer, nn.GroupNorm)
-    b, c = x.shape[:2]
-    size = x[0, 0].numel()
-    y, mean, rstd = torch.native_group_norm(
+    b, c, size = *x.shape[:2], x[0, 0].numel()
+    y, *kept = torch.native_group_norm(
         x.contiguous(), layer.weight, layer.bias, b, c, size, layer.num_groups, layer.eps
     )
-    return y, (mean, rstd)
+    return y, tuple(kept)
 
 
-def _group_norm(
-    layer: nn.GroupNorm, x: Tensor, kept: Saved, g: Tensor, needed: bool
-) -> tuple[Tensor | None, Grads]:
+def _group_norm(layer: nn.GroupNorm, x: Tensor, kept: Saved, g: Tensor, needed: bool) -> Passed:
     b, c = x.shape[:2]
-    mean, rstd = (t.reshape(1, -1) for t in kept)
-    mask = [needed, True, True]
+    folded = (_fold(g.contiguous()), _fold(x.contiguous()), *(t.reshape(1, -1) for t in kept))
     weights = layer.weight.detach().expand(b, c).reshape(-1)
+    sizes = (1, b * c, x[0, 0].numel(), b * layer.num_groups)
     gx, gw, gb = torch.ops.aten.native_group_norm_backward(
-        _fold(g.contiguous()),
-        _fold(x.contiguous()),
-        mean,
-        rstd,
-        weights,
-        1,
-        b * c,
-        x[0, 0].numel(),
-        b * layer.num_groups,
-        mask,
+        *folded, weights, *sizes, [needed, True, True]
     )
-    return (gx.view_as(x) if needed else None), {
-        "weight": Dense(gw.view(b, c)),
-        "bias": Dense(gb.view(b, c)),
-    }
+    grads: Grads = {"weight": Dense(gw.view(b, c)), "bias": Dense(gb.view(b, c))}
+    return (gx.view_as(x) if needed else None), grads
 
 
-def _any_layer(
-    layer: nn.Module, x: Tensor, _: Saved, g: Tensor, needed: bool
-) -> tuple[Tensor | None, Grads]:
+def _any_layer(layer: nn.Module, x: Tensor, _: Saved, g: Tensor, needed: bool) -> Passed:
     moving = {n: p.detach() for n, p in layer.named_parameters() if p.requires_grad}
     fixed = fixed_tensors(layer)
 

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from panas.privacy.gradients.layer_rules import rule_for
 
 LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.GroupNorm)
-"""Types of layers whose sampler is replaced."""
 
 
 def register() -> None:

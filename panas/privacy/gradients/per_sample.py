@@ -1,16 +1,10 @@
 """Per-sample gradients of a network in one backward pass, at about the price of plain ones.
 
-Each layer with trainable parameters runs as usual going forward, and going backward gives the
-gradient of its input and, in place of the summed gradient of its weights, one a sample, by its
-rule (`panas.privacy.gradients.layer_rules`). Autograd does what lies between: activations, pools,
-shortcuts.
-
-A layer whose parameters are used in a way that no rule sees, or that does not map one tensor to
-one tensor, moves the whole network to `torch.func`, and where that fails to one sample at a time:
-slower, never wrong.
+Each layer with trainable parameters gives, going backward, one gradient of its weights a sample by
+its rule (`panas.privacy.gradients.layer_rules`). A layer that no rule fits moves the whole network
+to `torch.func`, and where that fails to one sample at a time: slower, never wrong.
 
 Privacy: a gradient belongs to one sample only if the network never mixes samples.
-`mixes_samples` asks the network itself.
 """
 
 import warnings
@@ -44,7 +38,7 @@ class Unsupported(Exception):
 
 
 class PerSample:
-    """The gradients of a network's trainable parameters, one a sample; see the module's text."""
+    """The gradients of a network's trainable parameters, one a sample."""
 
     def __init__(self, model: nn.Module, loss: Loss) -> None:
         self._model, self._loss = model, loss
@@ -89,16 +83,12 @@ class PerSample:
 
 
 class _Unit(NamedTuple):
-    """A layer that records, and its trainable parameters by name."""
-
     layer: nn.Module
     rule: Rule
     parameters: dict[str, nn.Parameter]
 
 
 class _Tape:
-    """What the layers of one pass record."""
-
     def __init__(self, batch: int) -> None:
         self.batch, self.bytes = batch, 0
         self.grads: dict[nn.Parameter, Gradients] = {}
@@ -112,8 +102,6 @@ class _Tape:
 
 
 class _Recorded(torch.autograd.Function):
-    """One layer in one pass, by its rule."""
-
     @staticmethod
     def forward(ctx: Any, x: Tensor, token: Tensor, unit: _Unit, tape: _Tape) -> Tensor:
         y, kept = unit.rule.forward(unit.layer, x)
@@ -148,8 +136,6 @@ def _units(module: nn.Module) -> Iterator[_Unit]:
 
 @contextmanager
 def _recorded(units: list[_Unit], tape: _Tape) -> Iterator[None]:
-    """Let the layers run by their rules within the block."""
-
     def run(unit: _Unit, *inputs: Any, **named: Any) -> Any:
         if named or len(inputs) != 1 or not isinstance(inputs[0], Tensor):
             raise Unsupported(f"{type(unit.layer).__name__} takes more than one tensor")
@@ -182,15 +168,9 @@ def functional_gradients(
     except RuntimeError:
         parameters = [p for p in model.parameters() if p.requires_grad]
         rows = []
-        for i in range(len(x)):
-            single = loss(model(x[i : i + 1]), y[i : i + 1]).sum()
-            found = torch.autograd.grad(single, parameters, allow_unused=True)
-            rows.append(
-                [
-                    torch.zeros_like(p) if g is None else g
-                    for g, p in zip(found, parameters, strict=True)
-                ]
-            )
+        for x_i, y_i in zip(x.split(1), y.split(1), strict=True):
+            single = loss(model(x_i), y_i).sum()
+            rows.append(torch.autograd.grad(single, parameters, materialize_grads=True))
         return [torch.stack(column) for column in zip(*rows, strict=True)]
 
 
@@ -199,19 +179,11 @@ def mixes_samples(
 ) -> bool | None:
     """Whether one sample's gradients change when another sample does, tried on three samples.
 
-    Two are changed in turn, since whatever reorders the batch may leave one where it is.
-
-    Args:
-        gradients: of the network.
-        x: three samples of noise; zeros and ones if they are no floats.
-        y: their targets.
-
-    Returns:
-        The answer; None if the gradients are not finite, so that there is none.
-
+    `x` is noise, or zeros and ones if it is no floats. None if the gradients are not finite.
     """
     floats = x.is_floating_point()
     batches = [x, x.clone(), x.clone()]
+    # Two are changed in turn, since whatever reorders the batch may leave one where it is.
     for k, batch in enumerate(batches[1:]):
         batch[k] = 1 - x[k] / 2 if floats else torch.logical_not(x[k]).to(x)
     found = []

@@ -3,12 +3,9 @@
     g = (sum_i clip(g_i, C) + sigma C N(0, I)) / (q n)
 
 The divisor is the public expected batch size, never the realised one, and an empty batch is noise
-alone: both are needed for the accounting to hold. A batch is worked off in chunks, so that
-memory does not grow with it, padded to a multiple of STEP samples whose gradients are masked, so
-that few shapes occur (torch keeps a kernel for each).
+alone: both are needed for the accounting to hold. Opacus's optimiser is not used, because it draws
+from torch's CPU generator, whose 32-bit seed can be guessed (`panas.privacy.noise`).
 
-Opacus's optimiser is not used, because it draws from torch's CPU generator, whose 32-bit seed can
-be guessed (`panas.privacy.noise`).
 Source: Abadi et al. 2016, algorithm 1.
 """
 
@@ -25,11 +22,8 @@ from panas.privacy.gradients.per_sample import Loss, PerSample, mixes_samples
 from panas.privacy.noise import NoiseSource
 from panas.runtime.errors import BadInput
 
-STEP = 16
-"""Chunks are padded to a multiple of this."""
-
-MOST = 256
-"""Most samples of a chunk."""
+STEP, MOST = 16, 256
+"""Chunks are padded to a multiple of STEP, so that few shapes occur: torch keeps a kernel each."""
 
 CHUNK_BYTES = {"cpu": 64 << 20, "cuda": 2 << 30}
 """Layer inputs and gradients that a chunk may hold: what stays near the processor's caches."""
@@ -38,23 +32,15 @@ SLACK = 2e-6
 """What is added to a norm, relatively, so that rounding lets no gradient exceed the clip."""
 
 cross_entropy: Loss = partial(F.cross_entropy, reduction="none")
-"""The loss of each sample."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClipAndNoise:
-    """What makes the gradient of one batch private.
+    """What makes the gradient of one batch private."""
 
-    Attributes:
-        clip: C, above 0.
-        noise_multiplier: sigma, 0 or more.
-        batch_size: q n, the public expected size of a batch, above 0.
-
-    """
-
-    clip: float
-    noise_multiplier: float
-    batch_size: float
+    clip: float  # C, above 0
+    noise_multiplier: float  # sigma, 0 or more
+    batch_size: float  # q n, the public expected size of a batch
 
 
 class PrivateGradient:
@@ -66,7 +52,6 @@ class PrivateGradient:
 
     Raises:
         BadInput: at once for BatchNorm, and at the first batch for whatever else mixes samples.
-
     """
 
     def __init__(self, model: nn.Module, loss: Loss = cross_entropy) -> None:
@@ -92,10 +77,7 @@ class PrivateGradient:
     def clipped_sum(
         self, x: Shaped[Tensor, "b ..."], y: Shaped[Tensor, "b ..."], clip: float
     ) -> list[Tensor]:
-        """The sum over the batch of per-sample gradients, each clipped to norm `clip`.
-
-        A sample whose gradient is not finite counts as zero.
-        """
+        """The sum of the batch's gradients, each clipped to `clip`; one not finite counts as 0."""
         return self._shaped(self._clipped_sum(x, y, clip))
 
     def step(
@@ -105,7 +87,7 @@ class PrivateGradient:
         mechanism: ClipAndNoise,
         noise: NoiseSource,
     ) -> None:
-        """Set every trainable parameter's `.grad` to the private gradient of one batch."""
+        """Set every trainable parameter's `.grad` to the private gradient of one Poisson batch."""
         total = self._clipped_sum(x, y, mechanism.clip)
         scale = mechanism.noise_multiplier * mechanism.clip
         draw = scale * noise.normal(len(total)).to(total.device)
@@ -114,7 +96,6 @@ class PrivateGradient:
             p.grad = g
 
     def _clipped_sum(self, x: Tensor, y: Tensor, clip: float) -> Float[Tensor, "p"]:
-        """The sum as one vector, parameter by parameter."""
         first = self._parameters[0]
         total = torch.zeros(sum(p.numel() for p in self._parameters)).to(first)
         if not len(y):

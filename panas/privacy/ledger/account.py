@@ -10,15 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from panas.privacy.accounting.events import (
-    ADD_OR_REMOVE,
-    Event,
-    Relation,
-    Unprotected,
-)
+from panas.privacy.accounting.events import ADD_OR_REMOVE, Event, Relation, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of
-from panas.privacy.ledger.charge import Entry, Phase
+from panas.privacy.ledger.charge import PHASES, Entry, Phase
 from panas.runtime.errors import BadInput
 
 UNIT = "one training sample"
@@ -27,7 +22,7 @@ UNIT = "one training sample"
 
 @dataclass(frozen=True)
 class Account:
-    """A client's budget, its charges in order, and whether unprotected events are allowed."""
+    """A client's terms, and its charges in order."""
 
     client: int
     budget: Budget
@@ -83,12 +78,7 @@ class Account:
         ]
 
     def events_on(self, subset: str) -> list[Event]:
-        """The events with a finite price that concern every sample of a subset.
-
-        Raises:
-            BadInput: if no such subset was declared.
-
-        """
+        """The events with a finite price that concern every sample of a declared subset."""
         self.check_subset(subset)
         return [e.event for e in self.entries_on(subset) if not isinstance(e.event, Unprotected)]
 
@@ -105,10 +95,7 @@ class Account:
         return epsilon_of(list(events), self.budget, relation=self.relation)
 
     def spent(self, phase: Phase | None = None) -> float:
-        """Epsilon of one phase alone, or of everything, for the worst subset.
-
-        Infinite if anything on it is unprotected.
-        """
+        """Epsilon of one phase or of everything, worst subset; infinite if unprotected."""
         return max(self.spent_on(leaf, phase) for leaf in self.leaves)
 
     def spent_on(self, subset: str, phase: Phase | None = None) -> float:
@@ -143,9 +130,7 @@ def totals(accounts: Iterable[Account]) -> list[dict[str, Any]]:
             "relation": a.relation,
             "spent": number(a.spent()),
             "spent_protected": number(a.spent_protected()),
-            "training": number(a.spent("training")),
-            "release": number(a.spent("release")),
-            "search": number(a.spent("search")),
+            **{phase: number(a.spent(phase)) for phase in PHASES},
             "subsets": {leaf: number(a.spent_on(leaf)) for leaf in a.leaves},
             "charges": len(a.entries),
             "reserved": sum(not e.finished for e in a.entries),

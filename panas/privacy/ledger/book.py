@@ -1,4 +1,4 @@
-"""A ledger in memory: the accounts of one file as far as this process has read it."""
+"""A ledger in memory."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ class Book:
                 self.take(record)
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Append a line; the first one stands under a header."""
+        """Append a line; a header comes before the first."""
         with self.lock, self._all_or_anew():
             if self.chain.head()[0] == 0:
                 self.take(self.chain.append({"kind": "ledger", "version": VERSION, "unit": UNIT}))
@@ -55,7 +55,11 @@ class Book:
             if (r["kind"] == "ledger") != (r["n"] == 1):
                 raise ValueError("the header is the first line, and no other")
             if r["kind"] == "account":
-                self._open(r)
+                account = Account.from_json(r)
+                if account.client in self.accounts:
+                    raise ValueError("a second account would hide the charges of the first")
+                self.accounts[account.client] = account
+                self.entries[account.client] = []
             elif r["kind"] == "charge":
                 entries = self.entries[r["client"]]
                 self.places[r["id"]] = (r["client"], len(entries))
@@ -71,13 +75,6 @@ class Book:
                 f"expected a ledger entry on line {r.get('n')} of {self.chain.path}, got {r!r:.80}"
             ) from e
 
-    def _open(self, r: Mapping[str, Any]) -> None:
-        account = Account.from_json(r)
-        if account.client in self.accounts:
-            raise ValueError("a second account would hide the charges of the first")
-        self.accounts[account.client] = account
-        self.entries[account.client] = []
-
     def account(self, client: int) -> Account:
         """A client's account with all its entries."""
         return replace(self.accounts[client], entries=tuple(self.entries[client]))
@@ -85,5 +82,5 @@ class Book:
 
 @lru_cache(maxsize=16)
 def book_of(path: Path) -> Book:
-    """One a file and process, so that a long ledger is not parsed again for every charge."""
+    """One a file and process, so that no charge parses a long ledger again."""
     return Book(Chain(path))

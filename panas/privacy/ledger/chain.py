@@ -9,9 +9,8 @@ A process that dies between the two writes leaves one line more than the head kn
 the next append catches up. A last line without its end, beyond the head, was never acknowledged
 and is dropped.
 
-What this cannot stop is someone who rewrites line, chain and head alike, or puts back old copies
-of both files: nothing on a disk can. Whoever has noted `head()` elsewhere will know
-(`check_holds`): a run's checkpoints and its summary do.
+What this cannot stop: rewriting line, chain and head alike, or putting back old copies of both
+files. A `head()` noted elsewhere, as in a run's checkpoints and summary, shows it (`check_holds`).
 """
 
 import hashlib
@@ -23,9 +22,7 @@ from typing import Any
 from panas.runtime.errors import BadInput
 from panas.runtime.store import append_bytes, read_json, write_json
 
-FIRST = "0" * 64
-"""What stands for the hash of the line before the first."""
-
+FIRST = "0" * 64  # stands for the hash of the line before the first
 VERSION = 1
 
 
@@ -50,12 +47,7 @@ class Chain:
         return len(self._hashes), self._hashes[-1] if self._hashes else FIRST
 
     def check_holds(self, count: int, digest: str) -> None:
-        """Refuse a file that does not hold line `count` with this hash.
-
-        Raises:
-            BadInput: if it was deleted, or an old copy was put in its place.
-
-        """
+        """Refuse a file without line `count` of this hash: deleted, or an old copy."""
         if count and (count > len(self._hashes) or self._hashes[count - 1] != digest):
             raise self._tampered(
                 f"one whose line {count} is not the one that the run has noted ({digest[:12]}...): "
@@ -63,20 +55,11 @@ class Chain:
             )
 
     def refresh(self, *, locked: bool) -> tuple[bool, list[dict[str, Any]]]:
-        """Read what is new since the last time, and check all of it.
+        """The lines that are new since the last time, and whether they start from the top again.
 
-        Args:
-            locked: whether the caller holds the lock of `path`. Without it the file may grow while
-                it is read, and a contradiction is looked at twice.
-
-        Returns:
-            Whether the lines start from the top again, and the new lines.
-
-        Raises:
-            BadInput: if file or head are not as they were written; it says where.
-
+        `locked`: the caller holds the lock of `path`. BadInput if file or head were changed.
         """
-        for last in (locked, True):
+        for last in (locked, True):  # without the lock the file may grow while it is read
             try:
                 return self._refresh(locked)
             except BadInput:
@@ -126,8 +109,7 @@ class Chain:
     ) -> dict[str, Any]:
         """Check that a line follows those before it, and remember it.
 
-        The line after it, or the head, tells which of two lines that contradict each other is
-        the one that was changed.
+        The line after it, or the head, tells which of two contradicting lines was changed.
         """
         number, before = self.head()
         number += 1
@@ -172,13 +154,9 @@ class Chain:
             raise self._tampered(f"one of {count} lines with an old {name}, which says {known}")
 
     def append(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Append a line, on disk with its head before this returns; the lock must be held.
+        """Append a line, on disk with its head before this returns; gives it as it stands there.
 
         `refresh(locked=True)` must have been called under the same lock.
-
-        Returns:
-            The record as it stands in the file.
-
         """
         count, before = self.head()
         line = json.dumps({"n": count + 1, "previous": before, **record}, allow_nan=False)

@@ -2,35 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from panas.privacy.accounting.events import Event, Relation, event_from_json, event_to_json
 
-Phase = Literal["search", "training", "release"]
+Phase = Literal["training", "release", "search"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Charge:
-    """What is about to touch a client's samples.
-
-    Attributes:
-        event: what happens, for the accounting.
-        phase: which part of the run it belongs to.
-        mechanism: the field's name of it, say "dp-sgd".
-        recipient: who will see the outcome.
-        sensitivity: L2 sensitivity under the account's relation; None where nothing bounds it.
-        subset: which of the client's samples are touched.
-        round: round of the federation, if any.
-
-    """
+    """What is about to touch a client's samples."""
 
     event: Event
     phase: Phase
-    mechanism: str
-    recipient: str
-    sensitivity: float | None
-    subset: str = "train"
-    round: int | None = None
+    mechanism: str  # the field's name of it, say "dp-sgd"
+    recipient: str  # who will see the outcome
+    sensitivity: float | None  # L2, under the account's relation; None: nothing bounds it
+    subset: str = "train"  # which samples are touched
+    round: int | None = None  # of the federation
 
     def to_json(self, *, relation: Relation) -> dict[str, Any]:
         """Its part of the ledger's line."""
@@ -48,35 +38,19 @@ class Charge:
     @classmethod
     def from_json(cls, r: Mapping[str, Any]) -> "Charge":
         """The charge that a line of the ledger describes; KeyError or the like if it is none."""
-        return cls(
-            event=event_from_json(r["event"]),
-            phase=r["phase"],
-            mechanism=r["mechanism"],
-            recipient=r["recipient"],
-            sensitivity=r["sensitivity"],
-            subset=r["subset"],
-            round=r["round"],
-        )
+        facts = ("phase", "mechanism", "recipient", "sensitivity", "subset", "round")
+        return cls(event=event_from_json(r["event"]), **{fact: r[fact] for fact in facts})
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A charge as it stands in the ledger.
+    """A charge as it stands in the ledger."""
 
-    Attributes:
-        id: of its receipt.
-        client: whose samples it concerns.
-        time: when it was charged, in seconds since 1970.
-        charge: what was charged.
-        finished: whether its end was noted.
-
-    """
-
-    id: str
+    id: str  # of its receipt
     client: int
-    time: float
+    time: float  # seconds since 1970
     charge: Charge
-    finished: bool = False
+    finished: bool = False  # whether its end was noted
 
     @property
     def event(self) -> Event:

@@ -2,16 +2,15 @@
 
 One append-only file a run (`panas.privacy.ledger.chain` says which changes it detects). `charge`
 forces a *reservation* to disk before it returns the receipt without which nothing is released
-(`panas.privacy.release.gate`). A reservation is never given back, whether or not its end is noted,
-so that a process that dies has spent what it charged.
-
-A client's total is the composition of all its events (`panas.privacy.ledger.account`). An event
-without protection makes the total infinite; it is refused unless the account says that it may
-happen, and the protected part is bounded all the same.
+(`panas.privacy.release.gate`). A reservation is never given back: a process that dies has spent
+what it charged. An unprotected event makes the total infinite; only an account that allows it may
+have one, and its protected part is bounded all the same.
 """
 
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from panas.privacy.accounting.epsilon import ACCOUNTANT
@@ -51,15 +50,13 @@ class Ledger:
 
         Raises:
             BadInput: if the client has an account on other terms.
-
         """
         if not subsets or len(set(subsets)) < len(subsets) or not all(subsets):
             raise BadInput(f"expected different names of subsets, got {subsets}; name each once")
         terms = Account(client, budget, allow_unprotected, (), relation, subsets)
         book = self._read()
         if client not in book.accounts:
-            with exclusive(self.path):
-                book.refresh(locked=True)
+            with self._locked():
                 if client not in book.accounts:
                     book.append({"kind": "account", **terms.to_json()})
         if book.accounts[client] != terms:
@@ -78,11 +75,8 @@ class Ledger:
             BudgetExhausted: if the event does not fit; the ledger is unchanged.
             BadInput: if the client has no account, or has not declared the subset, or the event
                 is unprotected without leave, or has no price under the account's relation.
-
         """
-        book = book_of(self.path.absolute())
-        with exclusive(self.path):
-            book.refresh(locked=True)
+        with self._locked() as book:
             account = self._account(book, client)
             account.check_subset(charge.subset)
             _check_fits(account, charge)
@@ -100,9 +94,7 @@ class Ledger:
         return Receipt(ISSUER, id, client, charge, self._commit)
 
     def _commit(self, id: str) -> None:
-        book = book_of(self.path.absolute())
-        with exclusive(self.path):
-            book.refresh(locked=True)
+        with self._locked() as book:
             if id not in book.places:
                 raise BadInput(
                     f"expected the charge of this receipt in {self.path}, found none; put the "
@@ -111,12 +103,7 @@ class Ledger:
             book.append({"kind": "commit", "id": id, "time": time.time()})
 
     def account(self, client: int) -> Account:
-        """One client's account.
-
-        Raises:
-            BadInput: if it was never opened, or the file is not as it was written.
-
-        """
+        """One client's account; BadInput if it was never opened, or the file was changed."""
         return self._account(self._read(), client)
 
     def accounts(self) -> list[Account]:
@@ -125,22 +112,24 @@ class Ledger:
         return [book.account(c) for c in sorted(book.accounts)]
 
     def head(self) -> tuple[int, str]:
-        """Number and hash of the last line, to be noted elsewhere; see `check_holds`."""
+        """Number and hash of the last line, to be noted elsewhere for `check_holds`."""
         return self._read().chain.head()
 
     def check_holds(self, count: int, digest: str) -> None:
-        """Refuse a ledger that is not a continuation of the one whose `head` was noted.
-
-        Raises:
-            BadInput: if it was deleted since, or another copy was put in its place.
-
-        """
+        """Refuse a ledger that does not continue the one whose `head` was noted (BadInput)."""
         self._read().chain.check_holds(count, digest)
 
     def _read(self) -> Book:
         book = book_of(self.path.absolute())
         book.refresh(locked=False)
         return book
+
+    @contextmanager
+    def _locked(self) -> Iterator[Book]:
+        book = book_of(self.path.absolute())
+        with exclusive(self.path):
+            book.refresh(locked=True)
+            yield book
 
     def _account(self, book: Book, client: int) -> Account:
         if client not in book.accounts:

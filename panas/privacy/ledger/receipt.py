@@ -6,15 +6,14 @@ from types import TracebackType
 from panas.privacy.ledger.charge import Charge
 from panas.runtime.errors import BadInput
 
-ISSUER = object()
-"""What `Ledger.charge` shows to make a receipt."""
+ISSUER = object()  # what `Ledger.charge` shows to make a receipt
 
 
 class Receipt:
     """Proof that the ledger was charged; only `Ledger.charge` makes one.
 
-    As a context manager it notes in the ledger that the block ended well. After an exception it
-    notes nothing, and the charge stays spent all the same.
+    As a context manager it notes in the ledger that the block ended well; after an exception it
+    notes nothing, and the charge stays spent.
     """
 
     __slots__ = ("_commit", "_done", "_used", "charge", "client", "id")
@@ -29,12 +28,7 @@ class Receipt:
         self._used = self._done = False
 
     def use(self) -> None:
-        """Note that something was released for this charge; it pays for one release only.
-
-        Raises:
-            BadInput: at the second time.
-
-        """
+        """Note a release for this charge, which pays for one only: BadInput at the second."""
         if self._used:
             raise BadInput("expected a fresh receipt, got one that paid for a release already")
         self._used = True

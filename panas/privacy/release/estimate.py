@@ -1,4 +1,4 @@
-"""What a release says, typed: the arrays that cross the wire, and what can be computed from them.
+"""What a release says, typed: the arrays that cross the wire, and what they estimate.
 
 | symbol | name |
 |---|---|
@@ -27,10 +27,8 @@ class Moments:
 
     A: Float[Tensor, "d d"]
     B: Float[Tensor, "classes d"]
-    variance: float
-    """s^2 of each number of B."""
-    counts: Float[Tensor, "classes"] | None = None
-    """Rows of each class, where they are known."""
+    variance: float  # s^2 of each number of B
+    counts: Float[Tensor, "classes"] | None = None  # of rows, where they are known
 
 
 @dataclass(frozen=True)
@@ -39,8 +37,7 @@ class ClassSums:
 
     S: Float[Tensor, "classes d"]
     counts: Float[Tensor, "classes"]
-    variance: float
-    """s^2 of each number."""
+    variance: float  # s^2 of each number
 
 
 Estimate = Moments | ClassSums | Rows
@@ -48,15 +45,8 @@ Estimate = Moments | ClassSums | Rows
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """One array of a release as it crosses the wire.
+    """One array of a release as it crosses the wire."""
 
-    Attributes:
-        shape: None stands for n, the number of samples that were read.
-        noise: standard deviation of the noise on each number in units of s; None: no noise.
-        labels: whether it holds labels (int64, below the number of classes), not finite float32.
-
-    """
-
-    shape: tuple[int | None, ...]
-    noise: Float[Tensor, "..."] | None = None
-    labels: bool = False
+    shape: tuple[int | None, ...]  # None stands for n, the number of samples that were read
+    noise: Float[Tensor, "..."] | None = None  # standard deviation of each number, in units of s
+    labels: bool = False  # int64, below the number of classes; else finite float32

@@ -2,7 +2,7 @@
 
 A representation is computed by reading the private sample again, so that DP-SGD weights do not
 protect it: post-processing covers functions of the weights alone. What leaves is therefore a
-mechanism of its own (`panas.privacy.release.kind`); labels are covered by the same mechanism.
+mechanism of its own (`panas.privacy.release.kind`), which covers the labels too.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ from panas.runtime.errors import BadInput
 
 @dataclass(frozen=True)
 class Released:
-    """What leaves a client. It cannot be built without the receipt of its charge."""
+    """What leaves a client; it cannot be built without the receipt of its charge."""
 
     kind: str
     arrays: Mapping[str, Tensor]
@@ -41,19 +41,10 @@ class Released:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseRequest:
-    """What is to leave.
-
-    Attributes:
-        kind: its name.
-        event: what the kind is charged as, or `Unprotected()` for no noise.
-        client: whose data it is.
-        round: of the federation.
-        classes: number of classes k; labels are in 0 .. k - 1.
-
-    """
+    """What is to leave."""
 
     kind: str
-    event: ReleaseEvent
+    event: ReleaseEvent  # the kind's, or `Unprotected()` for no noise
     client: int
     round: int
     classes: int
@@ -68,21 +59,12 @@ def release(
 ) -> Released:
     """Charge the ledger, then read the data and let what the mechanism makes of it leave.
 
-    Args:
-        request: what is to leave, and its price.
-        rows: reads representations (n, d) and labels (n,) of the samples that the kind reads;
-            called only after the charge is on disk.
-        ledger: where it is charged.
-        noise: source of the noise.
-
-    Raises:
-        BudgetExhausted, BadInput: from the charge; or if the event is not the kind's, the account
-            is of another relation, a representation is not finite or a label is no class. Nothing
-            leaves then, and what was charged stays charged.
+    `rows` reads representations (n, d) and labels (n,); called once the charge is on disk.
+    BudgetExhausted or BadInput from the charge, or if the event is not the kind's, the account is
+    of another relation, or the rows are invalid: nothing leaves, and what was charged stays so.
 
     Privacy: epsilon-delta of the event under add-or-remove-one, labels included; none for
     `Unprotected()`.
-
     """
     event, kind = request.event, kind_named(request.kind)
     _check_event(request, ledger.account(request.client))

@@ -1,4 +1,4 @@
-"""The label histogram of a client, noised: what a search on public samples is sized by."""
+"""The label histogram of a client, noised: it sizes the public sample that a search uses."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -27,20 +27,17 @@ def label_histogram(
 ) -> Float[Tensor, "classes"]:
     """The client's label counts with Gaussian noise, charged to its ledger before they are read.
 
-    It sizes the public sample on which the client searches, and so shapes what leaves later.
     `event` is `Gaussian(m)`, or `Unprotected()` for the exact counts.
     """
     sensitivity = SENSITIVITY[ledger.account(client).relation]
-    with ledger.charge(
-        client,
-        Charge(
-            event=event,
-            phase="search",
-            mechanism="label-histogram",
-            recipient="whoever sees the architecture",
-            sensitivity=sensitivity,
-        ),
-    ):
+    charge = Charge(
+        event=event,
+        phase="search",
+        mechanism="label-histogram",
+        recipient="whoever sees the architecture",
+        sensitivity=sensitivity,
+    )
+    with ledger.charge(client, charge):
         counts = torch.bincount(labels(), minlength=classes).double()
         if isinstance(event, Gaussian):
             counts = counts + sensitivity * event.noise_multiplier * noise.normal(classes)

@@ -1,9 +1,8 @@
 """The kinds of a release, and where they are found.
 
-A kind says what leaves a client, what that is charged as, and what can be made of it. The folder
-`panas/privacy/release/kinds/` is the registry: a module in it that has what `ReleaseKind` asks for
-is a kind, and its name is the module's. Adding one touches that file and its test; everything else
-(gate, messages, heads, configuration, attacks) asks the kind.
+The folder `panas/privacy/release/kinds/` is the registry: a module in it that has what
+`ReleaseKind` asks for is a kind, and its name is the module's. Adding one touches that file and
+its test; everything else (gate, messages, heads, configuration, attacks) asks the kind.
 
 | kind | what leaves | charged as | what that says of a sample |
 |---|---|---|---|
@@ -66,12 +65,7 @@ def kind_names() -> tuple[str, ...]:
 
 
 def kind_named(name: str) -> ReleaseKind:
-    """The kind of a name.
-
-    Raises:
-        BadInput: if there is none.
-
-    """
+    """The kind of a name; BadInput if there is none."""
     if name not in kind_names():
         raise BadInput(f"expected a release of {', '.join(kind_names())}, got {name!r:.40}")
     return cast(ReleaseKind, importlib.import_module(f"{kinds.__name__}.{name}"))
@@ -88,14 +82,8 @@ def noise_scale(kind: ReleaseKind, noise_multiplier: float | None) -> float:
 
 
 def event_of(kind: ReleaseKind, noise_multiplier: float | None) -> ReleaseEvent:
-    """What a release of a kind is charged as, where the weights are protected.
-
-    Args:
-        kind: what is released.
-        noise_multiplier: m, above 0; used where noise protects the kind.
-
-    """
-    if kind.CHARGED_AS is not Gaussian:
+    """What a release of a kind is charged as, where the weights are protected."""
+    if not is_noised(kind):
         return kind.CHARGED_AS()  # type: ignore[call-arg]
     if noise_multiplier is None:
         raise BadInput("expected a plan with releases, got one without; set release_noise")

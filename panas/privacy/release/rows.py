@@ -21,12 +21,7 @@ def sums_by_class(
 
 
 def check_rows(rows: Rows, classes: int, client: int) -> None:
-    """Refuse rows that no mechanism is proved for, before any runs.
-
-    Raises:
-        BadInput: if a representation is not finite, or a label is no class.
-
-    """
+    """Refuse rows that no mechanism is proved for: not finite, or with a label that is no class."""
     z, y = rows
     if not bool(torch.isfinite(z).all()):
         raise BadInput(

@@ -1,8 +1,7 @@
 """Noised second moments of all classes: A = sum u u^T and B = sum e_y u^T.
 
 Adding a sample adds u u^T to A and u to one row of B, each of norm at most 1: sensitivity sqrt(2).
-Of the symmetric A the upper triangle leaves. Its off-diagonal numbers get s / sqrt(2), because
-each stands for two equal entries.
+Of A its upper triangle leaves; off-diagonal numbers, each two equal entries, get s / sqrt(2).
 
 Source: Dwork and Roth 2014 (Gaussian mechanism); Sheffet 2017 (moments).
 """
@@ -55,9 +54,8 @@ def _spread(d: int) -> Float[Tensor, "k"]:
 
 
 def unpack_symmetric(upper: Float[Tensor, "k"], d: int) -> Float[Tensor, "d d"]:
-    """The symmetric matrix whose upper triangle, by rows, is `upper` (d (d + 1) / 2 numbers)."""
+    """The symmetric matrix whose upper triangle, by rows, is `upper`."""
     row, column = torch.triu_indices(d, d)
     A = torch.zeros(d, d, dtype=upper.dtype)
-    A[row, column] = upper
-    A[column, row] = upper
+    A[row, column] = A[column, row] = upper
     return A

@@ -1,7 +1,7 @@
 """Representations and labels of public samples, without noise.
 
-No private sample is read, so that what leaves is post-processing of the weights: it tells what
-DP-SGD's weights tell, no more. Weights that were trained without DP make it unprotected.
+Privacy: no private sample is read, so that it is post-processing of DP-SGD's weights. Weights that
+were trained without DP make it unprotected.
 """
 
 from collections.abc import Mapping
