@@ -15,14 +15,9 @@ from panas.privacy.plan import Plan
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BadInput, BudgetExhausted
 
-MAX_NOISE = 100.0
-"""Largest noise multiplier worth running; a budget that needs more is too small."""
-
-LEAST_NOISE = 0.05
-"""Smallest noise multiplier ever used: a plan there may stay far below its budget."""
-
-PRECISION = 2e-3
-"""Of the natural logarithm of a noise multiplier."""
+MAX_NOISE = 100.0  # a budget that needs more is too small
+LEAST_NOISE = 0.05  # never used less: a plan there may stay far below its budget
+PRECISION = 2e-3  # of the natural logarithm of a noise multiplier
 
 
 def epsilon_of(
@@ -32,10 +27,8 @@ def epsilon_of(
     relation: Relation = ADD_OR_REMOVE,
     coarser: float = 1.0,
 ) -> float:
-    """Epsilon of `events` at the budget's delta, as every decision about the budget sees it.
-
-    The grid of the privacy loss is coarse, to be quick, and always overstates.
-    """
+    """Epsilon of `events` at the budget's delta, as every decision about the budget sees it."""
+    # The grid of the privacy loss is coarse, to be quick, and always overstates.
     interval = coarser * min(1e-3, budget.epsilon / 2000)
     return epsilon(events, budget.delta, relation=relation, interval=interval)
 
@@ -69,7 +62,7 @@ def _solve(
 
     # A coarser grid, which overstates the price and hence the noise, finds the neighbourhood.
     near = least_noise(
-        lambda s: epsilon_of(events_of(s), budget, coarser=20) <= budget.epsilon, high=high
+        lambda s: epsilon_of(events_of(s), budget, coarser=20.0) <= budget.epsilon, high=high
     )
     low = LEAST_NOISE if near is None else max(near / 1.03, LEAST_NOISE)
     found = None if near is None else least_noise(exactly, low=low, high=near)

@@ -23,11 +23,9 @@ class NoiseSource(Protocol):
 
     def normal(self, *shape: int) -> Tensor:
         """Independent standard normal numbers, float64, of the given shape."""
-        ...
 
     def uniform(self, size: int) -> Tensor:
         """Independent numbers, uniform on [0, 1), float64, shape (size,)."""
-        ...
 
 
 class SystemNoise:

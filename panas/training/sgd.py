@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -17,8 +17,7 @@ from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 
-CHUNK_BYTES = 32 << 20
-"""Activations that one pass may hold: beyond it allocation costs most."""
+CHUNK_BYTES = 32 << 20  # activations of one pass: beyond it allocation costs most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +61,7 @@ SHORT = OptimizerConfig(
 )
 """The training that gives a genome its fitness."""
 
-WARM = OptimizerConfig(
-    optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=30
-)
+WARM = replace(SHORT, epochs=30)
 """The training on public samples that comes before a private one."""
 
 

@@ -8,8 +8,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
-from panas.privacy.accounting.composition import Merged
-from panas.privacy.accounting.events import REPLACE, Relation
+from panas.privacy.accounting.events import REPLACE, Merged
 
 
 @lru_cache(maxsize=4096)
@@ -33,18 +32,17 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return float(brentq(excess, 0.0, high, xtol=1e-12))
 
 
-def gdp_epsilon(merged: Merged, delta: float, relation: Relation, group: int) -> float:
+def gdp_epsilon(merged: Merged, delta: float) -> float:
     """Epsilon of Gaussian events by the central limit: an approximation, no bound.
 
     mu^2 adds up; a step adds its chi-squared divergence, q^2 (e^(1/sigma^2) - 1) for one sample
     and 4 q^2 sinh(1/sigma^2) where it is replaced. Source: Dong, Roth and Su 2022.
     """
-    mu2 = merged.precision * group**2
+    mu2, counts = merged.precision * merged.group**2, np.arange(merged.group + 1.0)
     for q, sigma, steps in merged.sampled:
-        counts = np.arange(group + 1.0)
-        weights = binom.pmf(counts, group, q)
+        weights = binom.pmf(counts, merged.group, q)
         power = np.minimum(np.outer(counts, counts) / sigma**2, 700.0)
-        moved = np.sinh(power) * 4 if relation == REPLACE else np.expm1(power)
+        moved = np.sinh(power) * 4 if merged.relation == REPLACE else np.expm1(power)
         mu2 += steps * float(weights @ moved @ weights)
     return gaussian_epsilon(math.sqrt(mu2), delta)
 

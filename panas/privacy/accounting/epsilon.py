@@ -23,19 +23,15 @@ from importlib.metadata import version
 from typing import Literal
 
 from panas.privacy.accounting.closed_form import gaussian_epsilon, gdp_epsilon
-from panas.privacy.accounting.composition import NOTHING, Merged, merge, whole_group
-from panas.privacy.accounting.events import ADD_OR_REMOVE, Event, Relation
+from panas.privacy.accounting.events import ADD_OR_REMOVE, Event, Merged, Relation, merge
 from panas.privacy.accounting.pld import pld_epsilon
 from panas.privacy.accounting.rdp import FEW_ORDERS, ORDERS, rdp_epsilon
 from panas.runtime.errors import BadInput
 
 Method = Literal["pld", "rdp", "prv", "gdp"]
 
-ACCOUNTANT = f"dp-accounting {version('dp-accounting')} PLD"
-"""Name and version of what computes the reported figures."""
-
-LARGE = 100.0
-"""Above this epsilon RDP's bound is reported: it is quicker, and no guarantee is left."""
+ACCOUNTANT = f"dp-accounting {version('dp-accounting')} PLD"  # of the reported figures
+LARGE = 100.0  # above it no guarantee is left, and RDP's quicker bound is reported
 
 
 def epsilon(
@@ -68,46 +64,30 @@ def epsilon(
     if method == "prv":
         return prv_bounds(events, delta, relation=relation, group=group)[2]
     merged = merge(events, relation, group)
-    if merged is None:
-        return math.inf
-    if merged == NOTHING:
-        return 0.0
-    if group > 1 and not merged.sampled:
-        merged, group = whole_group(merged, group), 1
+    if merged is None or merged.free:
+        return math.inf if merged is None else 0.0
     if method == "gdp":
         _check_gaussian(merged, method)
-        return gdp_epsilon(merged, delta, relation, group)
-    if method == "rdp":
-        return rdp_epsilon(merged, delta, relation, group)
-    return _tightest(merged, delta, relation, group, interval)
+        return gdp_epsilon(merged, delta)
+    return rdp_epsilon(merged, delta) if method == "rdp" else _tightest(merged, delta, interval)
 
 
-def _tightest(
-    merged: Merged, delta: float, relation: Relation, group: int, interval: float
-) -> float:
-    if merged == Merged(merged.precision):
+def _tightest(merged: Merged, delta: float, interval: float) -> float:
+    if not merged.sampled and not merged.responses:
         # Rounded up by more than the root is off.
         return gaussian_epsilon(math.sqrt(merged.precision), delta) + 1e-9
     # Without fractional orders the bound can be many times too large, where sigma is small; and
     # so can the bound under replace-one.
-    if all(
-        rdp_epsilon(merged, delta, ADD_OR_REMOVE, group, orders) > LARGE
-        for orders in (FEW_ORDERS, ORDERS)
-    ):
-        return rdp_epsilon(merged, delta, relation, group)
-    loss = pld_epsilon(merged, delta, relation, group, interval)
-    if not merged.responses:
-        return loss
+    plain = merged._replace(relation=ADD_OR_REMOVE)
+    if all(rdp_epsilon(plain, delta, orders) > LARGE for orders in (FEW_ORDERS, ORDERS)):
+        return rdp_epsilon(merged, delta)
+    loss = pld_epsilon(merged, delta, interval)
     # The grid rounds the few losses of a response up; Renyi's orders are exact on them.
-    return min(loss, rdp_epsilon(merged, delta, relation, group))
+    return min(loss, rdp_epsilon(merged, delta)) if merged.responses else loss
 
 
 def prv_bounds(
-    events: Iterable[Event],
-    delta: float,
-    *,
-    relation: Relation = ADD_OR_REMOVE,
-    group: int = 1,
+    events: Iterable[Event], delta: float, *, relation: Relation = ADD_OR_REMOVE, group: int = 1
 ) -> tuple[float, float, float]:
     """Lower bound, estimate and upper bound of epsilon by Opacus's PRV accountant.
 
@@ -118,14 +98,10 @@ def prv_bounds(
     from panas.privacy.accounting.prv import prv_epsilon  # Opacus takes seconds to import
 
     merged = merge(events, relation, group)
-    if merged is None:
-        return math.inf, math.inf, math.inf
-    if merged == NOTHING:
-        return 0.0, 0.0, 0.0
-    if group > 1 and not merged.sampled:
-        merged, group = whole_group(merged, group), 1
+    if merged is None or merged.free:
+        return (math.inf,) * 3 if merged is None else (0.0,) * 3
     _check_gaussian(merged, "prv")
-    return prv_epsilon(merged, delta, relation, group)
+    return prv_epsilon(merged, delta)
 
 
 def _check_gaussian(merged: Merged, method: Method) -> None:

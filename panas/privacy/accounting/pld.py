@@ -17,38 +17,32 @@ from dp_accounting.pld import privacy_loss_distribution as losses
 from scipy.stats import binom
 
 from panas.privacy.accounting.closed_form import group_epsilon
-from panas.privacy.accounting.composition import Merged
-from panas.privacy.accounting.events import ADD_OR_REMOVE, REPLACE, Relation
+from panas.privacy.accounting.events import REPLACE, Merged
 
 GROUP_INTERVAL = 2e-3  # the finest grid for a group: a mixture's is slow to fill
 
 
 @lru_cache(maxsize=4096)
-def pld_epsilon(
-    merged: Merged, delta: float, relation: Relation, group: int, interval: float
-) -> float:
+def pld_epsilon(merged: Merged, delta: float, interval: float) -> float:
     """An upper bound of epsilon; a coarser grid only adds to it."""
-    if group == 1 or relation == ADD_OR_REMOVE:
-        interval = interval if group == 1 else max(interval, GROUP_INTERVAL)
-        loss = loss_distribution(merged, relation, group, interval)
-        return max(0.0, float(loss.get_epsilon_for_delta(delta)))
-    one = loss_distribution(merged, relation, 1, interval)
-    return group_epsilon(one.get_delta_for_epsilon, delta, group)
+    if merged.group > 1 and merged.relation == REPLACE:
+        one = loss_distribution(merged._replace(group=1), interval)
+        return group_epsilon(one.get_delta_for_epsilon, delta, merged.group)
+    interval = interval if merged.group == 1 else max(interval, GROUP_INTERVAL)
+    loss = loss_distribution(merged, interval)
+    return max(0.0, float(loss.get_epsilon_for_delta(delta)))
 
 
-def loss_distribution(
-    merged: Merged, relation: Relation, group: int, interval: float
-) -> losses.PrivacyLossDistribution:
+def loss_distribution(merged: Merged, interval: float) -> losses.PrivacyLossDistribution:
     """The privacy loss of all events together, on a grid."""
-    total = losses.identity(value_discretization_interval=interval)
-    neighbours = dpa.NeighboringRelation.ADD_OR_REMOVE_ONE
+    total, group = losses.identity(value_discretization_interval=interval), merged.group
+    known = dpa.NeighboringRelation
+    neighbours = known.REPLACE_ONE if merged.relation == REPLACE else known.ADD_OR_REMOVE_ONE
     if merged.precision:
         full = losses.from_gaussian_mechanism(
             merged.precision**-0.5 / group, value_discretization_interval=interval
         )
         total = total.compose(full)
-    if relation == REPLACE:
-        neighbours = dpa.NeighboringRelation.REPLACE_ONE
     for q, sigma, steps in merged.sampled:
         if group == 1:
             step = losses.from_gaussian_mechanism(

@@ -8,37 +8,26 @@ import math
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
-from opacus.accountants.analysis.prv import (
-    DiscretePRV,
-    Domain,
-    PoissonSubsampledGaussianPRV,
-    TruncatedPrivacyRandomVariable,
-    compose_heterogeneous,
-    compute_safe_domain_size,
-    discretize,
-)
+from opacus.accountants.analysis import prv
 
 from panas.privacy.accounting.closed_form import group_epsilon
-from panas.privacy.accounting.composition import Merged
-from panas.privacy.accounting.events import REPLACE, Relation
+from panas.privacy.accounting.events import REPLACE, Merged
 
 LARGEST = 1 << 22  # points of a grid; beyond, the bracket is made wider
 
 
-@dataclass(frozen=True)
-class DiscreteLoss:
-    """The privacy loss on a grid; `loss` is None where no grid would do."""
+class _Loss(NamedTuple):
+    """The privacy loss on a grid; None where no grid would do."""
 
-    loss: DiscretePRV | None
+    loss: prv.DiscretePRV | None
     error: float  # by how much epsilon may be off
     delta_error: float  # and delta
 
     def bounds(self, delta: float) -> tuple[float, float, float]:
-        """Lower bound, estimate, upper bound of epsilon; (0, infinity, infinity) without a grid."""
         low = estimate = high = math.nan
         if self.loss is not None:
             with np.errstate(all="ignore"), suppress(RuntimeError, ValueError):
@@ -57,9 +46,9 @@ class DiscreteLoss:
         return delta + self.delta_error
 
 
-def discrete_loss(steps: Sequence[tuple[float, float, int]], delta: float) -> DiscreteLoss:
+def _loss(steps: Sequence[tuple[float, float, int]], delta: float) -> _Loss:
     """The privacy loss of T steps for each (q, sigma, T), as precise as `delta` needs."""
-    losses = [PoissonSubsampledGaussianPRV(q, sigma) for q, sigma, _ in steps]
+    losses = [prv.PoissonSubsampledGaussianPRV(q, sigma) for q, sigma, _ in steps]
     counts = [t for *_, t in steps]
     error, delta_error = 0.01, delta / 1000
     while error <= 1.0:
@@ -67,29 +56,28 @@ def discrete_loss(steps: Sequence[tuple[float, float, int]], delta: float) -> Di
         refused = suppress(RuntimeError, ValueError, OverflowError, ZeroDivisionError)
         with refused, np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the Renyi orders of Opacus's first grid
-            reach = float(compute_safe_domain_size(losses, counts, error, delta_error))
+            reach = float(prv.compute_safe_domain_size(losses, counts, error, delta_error))
             mesh = error / math.sqrt(sum(counts) * math.log(12 / delta_error) / 2)
             if math.isfinite(reach) and 2 * reach / mesh < LARGEST:
-                grid = Domain.create_aligned(-reach, reach, mesh)
-                cut = [TruncatedPrivacyRandomVariable(p, grid.t_min, grid.t_max) for p in losses]
-                parts = [discretize(p, grid) for p in cut]
-                whole = compose_heterogeneous(dprvs=parts, num_self_compositions=counts)
-                return DiscreteLoss(whole, error, delta_error)
+                grid = prv.Domain.create_aligned(-reach, reach, mesh)
+                ends = grid.t_min, grid.t_max
+                cut = [prv.TruncatedPrivacyRandomVariable(p, *ends) for p in losses]
+                parts = [prv.discretize(p, grid) for p in cut]
+                whole = prv.compose_heterogeneous(dprvs=parts, num_self_compositions=counts)
+                return _Loss(whole, error, delta_error)
         error *= 2
-    return DiscreteLoss(None, math.inf, delta_error)
+    return _Loss(None, math.inf, delta_error)
 
 
 @lru_cache(maxsize=256)
-def prv_epsilon(
-    merged: Merged, delta: float, relation: Relation, group: int
-) -> tuple[float, float, float]:
+def prv_epsilon(merged: Merged, delta: float) -> tuple[float, float, float]:
     """Lower bound, estimate and upper bound; beyond one sample the last two are the rule's."""
-    reach, pairs = group, merged.precision
-    if relation == REPLACE and merged.sampled:
+    reach, pairs = merged.group, merged.precision
+    if merged.relation == REPLACE and merged.sampled:
         # A replacement is two steps of one sample; a Gaussian's halfway point is Delta / 2 away.
-        reach, pairs = 2 * group, merged.precision / 4
+        reach, pairs = 2 * reach, pairs / 4
     full = [(1.0, pairs**-0.5, 1)] if pairs else []
-    loss = discrete_loss([*full, *merged.sampled], delta)
+    loss = _loss([*full, *merged.sampled], delta)
     low, estimate, high = loss.bounds(delta)
     if reach == 1:
         return low, estimate, high

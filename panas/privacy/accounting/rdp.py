@@ -15,45 +15,42 @@ from dp_accounting.rdp import rdp_privacy_accountant as renyi
 from jaxtyping import Float
 
 from panas.privacy.accounting.closed_form import group_epsilon
-from panas.privacy.accounting.composition import Merged
-from panas.privacy.accounting.events import ADD_OR_REMOVE, REPLACE, Relation
+from panas.privacy.accounting.events import ADD_OR_REMOVE, REPLACE, Merged, Relation
 
 Orders = tuple[float, ...]
 Curve = Float[np.ndarray, " orders"]
 
 ORDERS: Orders = tuple(float(a) for a in renyi.DEFAULT_RDP_ORDERS)
-FEW_ORDERS: Orders = tuple(float(a) for a in range(2, 33))
-"""Those whose bound is quick; the bound of all orders lies below it."""
+FEW_ORDERS: Orders = tuple(float(a) for a in range(2, 33))  # a quicker, higher bound
 
 
 @lru_cache(maxsize=4096)
-def rdp_epsilon(
-    merged: Merged, delta: float, relation: Relation, group: int, orders: Orders = ORDERS
-) -> float:
+def rdp_epsilon(merged: Merged, delta: float, orders: Orders = ORDERS) -> float:
     """An upper bound of epsilon, from the divergences at `orders`."""
+    group = merged.group
     with _quiet():
-        curve = _curve(merged, relation, orders)
+        curve = _curve(merged, orders)
         if group == 1:
             return float(renyi.compute_epsilon(orders, curve, delta)[0])
         general = group_epsilon(
             lambda e: float(renyi.compute_delta(orders, curve, e)[0]), delta, group
         )
-    if relation == REPLACE:
+    if merged.relation == REPLACE:
         return general
     # Also a bound: at least one of the k is in the batch, and then all k are.
     together = Merged(
         merged.precision * group**2,
         tuple((-math.expm1(group * math.log1p(-q)), s / group, t) for q, s, t in merged.sampled),
     )
-    return min(general, rdp_epsilon(together, delta, relation, 1, orders))
+    return min(general, rdp_epsilon(together, delta, orders))
 
 
-def _curve(merged: Merged, relation: Relation, orders: Orders) -> Curve:
+def _curve(merged: Merged, orders: Orders) -> Curve:
     """Renyi divergence of everything, at each order."""
     alpha = np.array(orders)
     curve = alpha * merged.precision / 2
     for q, sigma, steps in merged.sampled:
-        curve = curve + steps * _step_curve(q, sigma, relation, orders)
+        curve = curve + steps * _step_curve(q, sigma, merged.relation, orders)
     for flip, classes, times in merged.responses:
         event = dpa.RandomizedResponseDpEvent(flip, classes)
         curve = curve + times * _library_curve(event, REPLACE, orders)

@@ -29,8 +29,7 @@ from panas.privacy.gradients.layer_rules import (
     rule_for,
 )
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""From outputs (b, ...) and targets (b, ...) to one loss a sample, (b,)."""
+Loss = Callable[[Tensor, Tensor], Tensor]  # of outputs and targets, to one loss a sample
 
 
 class Unsupported(Exception):
@@ -44,8 +43,7 @@ class PerSample:
         self._model, self._loss = model, loss
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._layers: list[_Unit] | None = list(_units(model))
-        self.bytes = 0
-        """Bytes that the last call kept between its forward and its backward pass."""
+        self.bytes = 0  # kept by the last call between its forward and its backward pass
 
     def __call__(self, x: Shaped[Tensor, "b ..."], y: Shaped[Tensor, "b ..."]) -> list[Gradients]:
         """Each trainable parameter's gradients, in the order of `model.parameters()`."""

@@ -22,14 +22,10 @@ from panas.privacy.gradients.per_sample import Loss, PerSample, mixes_samples
 from panas.privacy.noise import NoiseSource
 from panas.runtime.errors import BadInput
 
+# Chunks are padded to a multiple of STEP, so that few shapes occur: torch keeps a kernel each.
 STEP, MOST = 16, 256
-"""Chunks are padded to a multiple of STEP, so that few shapes occur: torch keeps a kernel each."""
-
-CHUNK_BYTES = {"cpu": 64 << 20, "cuda": 2 << 30}
-"""Layer inputs and gradients that a chunk may hold: what stays near the processor's caches."""
-
-SLACK = 2e-6
-"""What is added to a norm, relatively, so that rounding lets no gradient exceed the clip."""
+CHUNK_BYTES = {"cpu": 64 << 20, "cuda": 2 << 30}  # inputs and gradients near the caches
+SLACK = 2e-6  # added to a norm, relatively: rounding lets no gradient exceed the clip
 
 cross_entropy: Loss = partial(F.cross_entropy, reduction="none")
 
@@ -71,8 +67,7 @@ class PrivateGradient:
                 "use model.float()"
             )
         self._gradients = PerSample(model, loss)
-        self.chunk = 0
-        """Samples worked off at once; known after the first batch."""
+        self.chunk = 0  # samples worked off at once; known after the first batch
 
     def clipped_sum(
         self, x: Shaped[Tensor, "b ..."], y: Shaped[Tensor, "b ..."], clip: float

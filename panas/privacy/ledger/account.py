@@ -16,8 +16,7 @@ from panas.privacy.calibration import epsilon_of
 from panas.privacy.ledger.charge import PHASES, Entry, Phase
 from panas.runtime.errors import BadInput
 
-UNIT = "one training sample"
-"""What is protected; a user who holds k samples has less (`epsilon`'s `group`)."""
+UNIT = "one training sample"  # a user who holds k samples is protected less: `epsilon`'s `group`
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,22 @@ what it charged. An unprotected event makes the total infinite; only an account 
 have one, and its protected part is bounded all the same.
 """
 
+import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from panas.privacy.accounting.epsilon import ACCOUNTANT
 from panas.privacy.accounting.events import ADD_OR_REMOVE, Relation, Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.ledger.account import Account, within
-from panas.privacy.ledger.book import Book, book_of
-from panas.privacy.ledger.charge import Charge
+from panas.privacy.ledger.account import UNIT, Account, within
+from panas.privacy.ledger.chain import VERSION, Chain
+from panas.privacy.ledger.charge import Charge, Entry
 from panas.privacy.ledger.receipt import ISSUER, Receipt
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.store import exclusive
@@ -119,19 +123,19 @@ class Ledger:
         """Refuse a ledger that does not continue the one whose `head` was noted (BadInput)."""
         self._read().chain.check_holds(count, digest)
 
-    def _read(self) -> Book:
-        book = book_of(self.path.absolute())
+    def _read(self) -> "_Book":
+        book = _book_of(self.path.absolute())
         book.refresh(locked=False)
         return book
 
     @contextmanager
-    def _locked(self) -> Iterator[Book]:
-        book = book_of(self.path.absolute())
+    def _locked(self) -> Iterator["_Book"]:
+        book = _book_of(self.path.absolute())
         with exclusive(self.path):
             book.refresh(locked=True)
             yield book
 
-    def _account(self, book: Book, client: int) -> Account:
+    def _account(self, book: "_Book", client: int) -> Account:
         if client not in book.accounts:
             raise BadInput(
                 f"expected an account of client {client} in {self.path}, got "
@@ -161,3 +165,72 @@ def _check_fits(account: Account, charge: Charge) -> None:
             f"{account.budget.epsilon:g}, got {total:.3f} with the next {charge.mechanism}; "
             "stopped before it, the last valid model is kept; raise --epsilon or plan fewer rounds"
         )
+
+
+@dataclass
+class _Book:
+    """The accounts of one file as far as this process has read it."""
+
+    chain: Chain
+    accounts: dict[int, Account] = field(default_factory=dict)
+    entries: dict[int, list[Entry]] = field(default_factory=dict)
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def refresh(self, *, locked: bool) -> None:
+        with self.lock, self._all_or_anew():
+            anew, records = self.chain.refresh(locked=locked)
+            if anew:
+                self.accounts, self.entries, self.places = {}, {}, {}
+            for record in records:
+                self.take(record)
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Append a line; a header comes before the first."""
+        with self.lock, self._all_or_anew():
+            if self.chain.head()[0] == 0:
+                self.take(self.chain.append({"kind": "ledger", "version": VERSION, "unit": UNIT}))
+            self.take(self.chain.append(record))
+
+    @contextmanager
+    def _all_or_anew(self) -> Iterator[None]:
+        """Read everything anew next time if a line may have been read that was not entered."""
+        try:
+            yield
+        except BaseException:
+            self.chain.forget()
+            raise
+
+    def take(self, r: Mapping[str, Any]) -> None:
+        try:
+            if (r["kind"] == "ledger") != (r["n"] == 1):
+                raise ValueError("the header is the first line, and no other")
+            if r["kind"] == "account":
+                account = Account.from_json(r)
+                if account.client in self.accounts:
+                    raise ValueError("a second account would hide the charges of the first")
+                self.accounts[account.client] = account
+                self.entries[account.client] = []
+            elif r["kind"] == "charge":
+                entries = self.entries[r["client"]]
+                self.places[r["id"]] = (r["client"], len(entries))
+                entries.append(Entry(r["id"], r["client"], r["time"], Charge.from_json(r)))
+            elif r["kind"] == "commit":
+                client, place = self.places[r["id"]]
+                entries = self.entries[client]
+                entries[place] = replace(entries[place], finished=True)
+            elif r["kind"] != "ledger" or r["version"] != VERSION:
+                raise ValueError("no such kind of line, or of ledger")
+        except (KeyError, TypeError, ValueError, AttributeError) as e:
+            raise BadInput(
+                f"expected a ledger entry on line {r.get('n')} of {self.chain.path}, got {r!r:.80}"
+            ) from e
+
+    def account(self, client: int) -> Account:
+        return replace(self.accounts[client], entries=tuple(self.entries[client]))
+
+
+@lru_cache(maxsize=16)
+def _book_of(path: Path) -> _Book:
+    """One a file and process, so that no charge parses a long ledger again."""
+    return _Book(Chain(path))

@@ -12,8 +12,8 @@ from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import NoiseSource
 
+# How far one sample moves the counts, in L2 norm.
 SENSITIVITY: Mapping[Relation, float] = {ADD_OR_REMOVE: 1.0, REPLACE: math.sqrt(2.0)}
-"""How far one sample moves the counts, in L2 norm."""
 
 
 def label_histogram(

@@ -48,15 +48,12 @@ class ReleaseKind(Protocol):
 
     def run(self, rows: Rows, classes: int, scale: float, noise: NoiseSource) -> dict[str, Tensor]:
         """What leaves, computed from checked rows; `scale` is s, and 0 where there is no noise."""
-        ...
 
     def arrays(self, classes: int, d: int) -> dict[str, ArraySpec]:
         """What crosses the wire, by name."""
-        ...
 
     def estimate(self, arrays: Mapping[str, Tensor], classes: int, scale: float) -> Estimate:
         """What a receiver makes of it: unbiased sums, or the rows."""
-        ...
 
 
 def kind_names() -> tuple[str, ...]:

@@ -10,11 +10,11 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from panas.privacy.accounting.closed_form import group_epsilon
-from panas.privacy.accounting.composition import Merged
 from panas.privacy.accounting.epsilon import Method, epsilon
 from panas.privacy.accounting.events import (
     Event,
     Gaussian,
+    Merged,
     NoisyRows,
     RandomizedResponse,
     SampledGaussian,
@@ -52,7 +52,7 @@ def test_a_tight_group_lies_below_the_general_rule(q: float, sigma: float, steps
     events = [SampledGaussian(q, sigma, steps)]
     tight = epsilon(events, 1e-5, group=2)
     merged = Merged(0.0, ((q, sigma, steps),))
-    one = loss_distribution(merged, "add-or-remove-one", 1, 1e-3)
+    one = loss_distribution(merged, 1e-3)
     general = group_epsilon(one.get_delta_for_epsilon, 1e-5, 2)
     assert tight <= general
     assert tight <= epsilon(events, 1e-5, method="rdp", group=2)

@@ -14,7 +14,7 @@ from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import (
     Gaussian,
 )
-from panas.privacy.ledger import book
+from panas.privacy.ledger import ledger as module
 from panas.privacy.ledger.chain import Chain
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BudgetExhausted
@@ -31,7 +31,7 @@ def test_an_interrupt_between_the_disk_and_memory_forgets_no_charge(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(book.Book, "take", interrupted)
+        patch.setattr(module._Book, "take", interrupted)
         with pytest.raises(KeyboardInterrupt):
             charge(ledger, Gaussian(5.0))
     # The line is on disk, and so it is spent, in this process as in any other.
@@ -53,7 +53,7 @@ def test_threads_that_charge_and_read_at_once_see_one_ledger(ledger: Ledger) -> 
     finally:
         sys.setswitchinterval(before)
     assert len(ledger.account(0).entries) == 32
-    book.book_of.cache_clear()
+    module._book_of.cache_clear()
     assert len(ledger.account(0).entries) == 32
 
 
