@@ -9,15 +9,10 @@ from panas.runtime.errors import BadInput
 
 @dataclass(frozen=True)
 class Budget:
-    """What one client may spend over the whole run.
+    """What one client may spend over the whole run."""
 
-    Attributes:
-        epsilon: above 0; infinity means training without differential privacy.
-        delta: in (0, 1), and below 1/n for a client with n samples (see `check`).
-    """
-
-    epsilon: float
-    delta: float
+    epsilon: float  # above 0; infinity means training without differential privacy
+    delta: float  # in (0, 1), and below 1/n for a client with n samples (see `check`)
 
     def __post_init__(self) -> None:
         if not self.epsilon > 0:

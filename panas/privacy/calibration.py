@@ -21,15 +21,11 @@ PRECISION = 2e-3  # of the natural logarithm of a noise multiplier
 
 
 def epsilon_of(
-    events: Sequence[Event],
-    budget: Budget,
-    *,
-    relation: Relation = ADD_OR_REMOVE,
-    coarser: float = 1.0,
+    events: Sequence[Event], budget: Budget, relation: Relation = ADD_OR_REMOVE, grid: float = 1.0
 ) -> float:
     """Epsilon of `events` at the budget's delta, as every decision about the budget sees it."""
     # The grid of the privacy loss is coarse, to be quick, and always overstates.
-    interval = coarser * min(1e-3, budget.epsilon / 2000)
+    interval = grid * min(1e-3, budget.epsilon / 2000)
     return epsilon(events, budget.delta, relation=relation, interval=interval)
 
 
@@ -62,7 +58,7 @@ def _solve(
 
     # A coarser grid, which overstates the price and hence the noise, finds the neighbourhood.
     near = least_noise(
-        lambda s: epsilon_of(events_of(s), budget, coarser=20.0) <= budget.epsilon, high=high
+        lambda s: epsilon_of(events_of(s), budget, grid=20.0) <= budget.epsilon, high=high
     )
     low = LEAST_NOISE if near is None else max(near / 1.03, LEAST_NOISE)
     found = None if near is None else least_noise(exactly, low=low, high=near)

@@ -1,6 +1,7 @@
 """A client's whole privacy plan: sampling, clip, noise and accounting events, as one fact.
 
-Sigma is written here and nowhere else; `panas.privacy.calibration.calibrate` solves for it.
+Sigma is written here and nowhere else; `panas.privacy.calibration.calibrate` solves for it. A plan
+is priced under add-or-remove-one.
 
 | symbol | name |
 |---|---|
@@ -10,8 +11,6 @@ Sigma is written here and nowhere else; `panas.privacy.calibration.calibrate` so
 | sigma | `noise_multiplier` of DP-SGD |
 | C | `clip`, norm to which each sample's gradient is clipped |
 | m | `release_noise`, noise multiplier of one release |
-
-A plan is priced under add-or-remove-one.
 """
 
 import math

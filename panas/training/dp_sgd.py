@@ -32,9 +32,8 @@ def fit_private(
         )
     model, parameters = set_trainable(bottom, head, config.train_head)
     optimizer = make_optimizer(parameters, config)
-    y, device = samples.y, parameters[0].device
-    gradient = PrivateGradient(model)
+    device, gradient = parameters[0].device, PrivateGradient(model)
     for batch in plan.batches(noise):
-        x = samples.inputs(batch).to(device)
-        gradient.step(x, y[batch].to(device), plan.clip_and_noise, noise)
+        x, y = samples.inputs(batch).to(device), samples.y[batch].to(device)
+        gradient.step(x, y, plan.clip_and_noise, noise)
         optimizer.step()

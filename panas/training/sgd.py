@@ -22,26 +22,16 @@ CHUNK_BYTES = 32 << 20  # activations of one pass: beyond it allocation costs mo
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """How weights move.
+    """How weights move; under DP a `Plan` says the batches and epochs."""
 
-    Attributes:
-        learning_rate: above 0.
-        optimiser: "sgd" (the paper's) or "adam".
-        momentum: of SGD, in [0, 1).
-        batch_size: samples a step, at least 1 (without DP; a `Plan` has its own).
-        epochs: passes over the data, 0 or more.
-        decay: "cosine" lowers the learning rate to 0 over all steps of a `fit`.
-        train_head: whether the head moves; fixed, as in DPRBFT's sound preset, it makes the
-            representations of all clients point the same way.
-    """
-
-    learning_rate: float = 0.01
-    optimiser: Literal["sgd", "adam"] = "sgd"
-    momentum: float = 0.0
-    batch_size: int = 64
-    epochs: int = 1
-    decay: Literal["none", "cosine"] = "none"
+    learning_rate: float = 0.01  # above 0
+    optimiser: Literal["sgd", "adam"] = "sgd"  # "sgd" is the paper's
+    momentum: float = 0.0  # of SGD, in [0, 1)
+    batch_size: int = 64  # samples a step, at least 1
+    epochs: int = 1  # passes over the data, 0 or more
+    decay: Literal["none", "cosine"] = "none"  # "cosine": to 0 over all steps of a `fit`
     train_head: bool = True
+    """Fixed, as in DPRBFT's sound preset, it makes all clients' representations point one way."""
 
     def __post_init__(self) -> None:
         if not 0 < self.learning_rate < math.inf or not 0 <= self.momentum < 1:
@@ -127,9 +117,8 @@ class Trainer:
 
     def state(self) -> dict[str, Tensor]:
         """Weights and the optimiser's memory: all that `resume` needs."""
-        memory = self._optimizer.state_dict()["state"]
         found = {f"model.{name}": t for name, t in self._model.state_dict().items()}
-        for i, slots in memory.items():
+        for i, slots in self._optimizer.state_dict()["state"].items():
             found |= {f"memory.{i}.{name}": t for name, t in slots.items() if t is not None}
         return found | {"epochs": torch.tensor(self.epochs), "step": torch.tensor(self._step)}
 

@@ -91,9 +91,8 @@ def prv_bounds(
 ) -> tuple[float, float, float]:
     """Lower bound, estimate and upper bound of epsilon by Opacus's PRV accountant.
 
-    It knows add-or-remove-one and single samples. Else the lower bound is that of one sample
-    added or removed, and the upper one the general rule for a group of them. BadInput if the
-    events are not Gaussian.
+    Beyond one sample added or removed the lower bound is that of one, and the upper one the
+    general rule for a group. BadInput if the events are not Gaussian.
     """
     from panas.privacy.accounting.prv import prv_epsilon  # Opacus takes seconds to import
 

@@ -118,7 +118,7 @@ def merge(events: Iterable[Event], relation: Relation, group: int) -> Merged | N
     """
     if not 1 <= group <= MOST_SAMPLES:
         raise BadInput(
-            f"expected a group of 1 to {MOST_SAMPLES} samples, got {group}; give another group"
+            f"expected a group of 1 to {MOST_SAMPLES} samples, got {group}; give another"
         )
     precision, times = 0.0, 1
     sampled = defaultdict[tuple[float, float], int](int)

@@ -1,7 +1,7 @@
 """A second opinion on epsilon: Opacus's PRV accountant, which shares no code with dp-accounting.
 
-Source: Gopi, Lee and Wutschitz 2021, "Numerical composition of differential privacy". It
-brackets the truth for Poisson-sampled Gaussians, one sample added or removed.
+It brackets the truth for Poisson-sampled Gaussians, one sample added or removed.
+Source: Gopi, Lee and Wutschitz 2021, "Numerical composition of differential privacy".
 """
 
 import math

@@ -113,7 +113,7 @@ def _fold(t: Shaped[Tensor, "b c *map"]) -> Shaped[Tensor, "1 bc *map"]:
 
 def _backward(
     layer: Convolution, g: Tensor, x: Tensor, w: Tensor, groups: int, wanted: list[bool]
-) -> tuple[Tensor, ...]:
+) -> Any:
     geometry = layer.stride, layer.padding, layer.dilation, False, [0] * len(layer.kernel_size)
     return torch.ops.aten.convolution_backward(g, x, w, None, *geometry, groups, wanted)
 
@@ -199,7 +199,7 @@ def _group_norm(layer: nn.GroupNorm, x: Tensor, kept: Saved, g: Tensor, needed: 
 
 def _any_layer(layer: nn.Module, x: Tensor, _: Saved, g: Tensor, needed: bool) -> Passed:
     moving = {n: p.detach() for n, p in layer.named_parameters() if p.requires_grad}
-    fixed = fixed_tensors(layer)
+    fixed = frozen(layer)
 
     def one(x_i: Tensor, g_i: Tensor) -> tuple[Tensor, Tensors]:
         def forward(parameters: Tensors, x_i: Tensor) -> Tensor:
@@ -223,7 +223,7 @@ GROUP_NORM = Rule(_group_norm_forward, _group_norm)
 ANY_LAYER = Rule(_as_usual, _any_layer)
 
 
-def fixed_tensors(module: nn.Module) -> Tensors:
-    """What does not move: frozen parameters and buffers, by name."""
-    frozen = {n: p.detach() for n, p in module.named_parameters() if not p.requires_grad}
-    return frozen | dict(module.named_buffers())
+def frozen(module: nn.Module) -> Tensors:
+    """Parameters that do not move, and buffers, by name."""
+    parameters = {n: p.detach() for n, p in module.named_parameters() if not p.requires_grad}
+    return parameters | dict(module.named_buffers())

@@ -3,8 +3,8 @@
     from panas.privacy.gradients.opacus import register
     register()
 
-From then on Opacus's hooks take those of convolutions, linear layers and group norms from here,
-through Opacus's own registry. Its clipping, its noise and its accountants stay its own.
+From then on Opacus's hooks take those of convolutions, linear layers and group norms from here;
+clipping, noise and accountants stay Opacus's.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,12 @@ from torch import Tensor, nn
 
 from panas.privacy.gradients.layer_rules import rule_for
 
-LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.GroupNorm)
-
 
 def register() -> None:
     """Put the samplers into Opacus's registry, for this process; doing it twice changes nothing."""
     from opacus.grad_sample import GradSampleModule, register_grad_sampler
 
-    for kind in LAYERS:
+    for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.GroupNorm):
         theirs = GradSampleModule.GRAD_SAMPLERS[kind]
         if getattr(theirs, "__module__", "") == __name__:
             continue

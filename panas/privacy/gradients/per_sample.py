@@ -14,21 +14,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Shaped
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from panas.privacy.gradients.layer_rules import (
-    ANY_LAYER,
-    Dense,
-    Gradients,
-    Grads,
-    Rule,
-    Tensors,
-    fixed_tensors,
-    rule_for,
-)
+from panas.privacy.gradients.layer_rules import ANY_LAYER, Dense, Gradients, Rule, frozen, rule_for
 
+Batch = Shaped[Tensor, "b ..."]
 Loss = Callable[[Tensor, Tensor], Tensor]  # of outputs and targets, to one loss a sample
 
 
@@ -45,7 +37,7 @@ class PerSample:
         self._layers: list[_Unit] | None = list(_units(model))
         self.bytes = 0  # kept by the last call between its forward and its backward pass
 
-    def __call__(self, x: Shaped[Tensor, "b ..."], y: Shaped[Tensor, "b ..."]) -> list[Gradients]:
+    def __call__(self, x: Batch, y: Batch) -> list[Gradients]:
         """Each trainable parameter's gradients, in the order of `model.parameters()`."""
         if self._layers is not None:
             try:
@@ -93,11 +85,6 @@ class _Tape:
         # Something for autograd to follow where neither the input nor any weight asks for it.
         self.token = torch.zeros((), requires_grad=True)
 
-    def add(self, unit: _Unit, grads: Grads) -> None:
-        for name, p in unit.parameters.items():
-            new, known = grads[name], self.grads.get(p)
-            self.grads[p] = Dense(known.values + new.values) if known else new
-
 
 class _Recorded(torch.autograd.Function):
     @staticmethod
@@ -115,7 +102,9 @@ class _Recorded(torch.autograd.Function):
         x, *kept = ctx.saved_tensors
         unit, needed = ctx.unit, bool(ctx.needs_input_grad[0])
         gx, grads = unit.rule.backward(unit.layer, x.detach(), tuple(kept), g[0], needed)
-        ctx.tape.add(unit, grads)
+        for name, p in unit.parameters.items():
+            new, known = grads[name], ctx.tape.grads.get(p)
+            ctx.tape.grads[p] = Dense(known.values + new.values) if known else new
         return gx, None, None, None
 
 
@@ -150,14 +139,12 @@ def _recorded(units: list[_Unit], tape: _Tape) -> Iterator[None]:
             unit.layer.__dict__.pop("forward", None)
 
 
-def functional_gradients(
-    model: nn.Module, loss: Loss, x: Shaped[Tensor, "b ..."], y: Shaped[Tensor, "b ..."]
-) -> list[Float[Tensor, "b ..."]]:
+def functional_gradients(model: nn.Module, loss: Loss, x: Batch, y: Batch) -> list[Batch]:
     """The same by `torch.func` over the whole network, or one sample at a time if that fails."""
     moving = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
-    fixed = fixed_tensors(model)
+    fixed = frozen(model)
 
-    def one(parameters: Tensors, x_i: Tensor, y_i: Tensor) -> Tensor:
+    def one(parameters: dict[str, Tensor], x_i: Tensor, y_i: Tensor) -> Tensor:
         return loss(functional_call(model, (parameters, fixed), (x_i[None],)), y_i[None]).sum()
 
     try:
@@ -172,9 +159,7 @@ def functional_gradients(
         return [torch.stack(column) for column in zip(*rows, strict=True)]
 
 
-def mixes_samples(
-    gradients: PerSample, x: Shaped[Tensor, "3 ..."], y: Shaped[Tensor, "3 ..."]
-) -> bool | None:
+def mixes_samples(gradients: PerSample, x: Batch, y: Batch) -> bool | None:
     """Whether one sample's gradients change when another sample does, tried on three samples.
 
     `x` is noise, or zeros and ones if it is no floats. None if the gradients are not finite.

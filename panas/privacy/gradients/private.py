@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from panas.privacy.gradients.layer_rules import Dense
-from panas.privacy.gradients.per_sample import Loss, PerSample, mixes_samples
+from panas.privacy.gradients.per_sample import Batch, Loss, PerSample, mixes_samples
 from panas.privacy.noise import NoiseSource
 from panas.runtime.errors import BadInput
 
@@ -54,34 +54,22 @@ class PrivateGradient:
         for name, module in model.named_modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 raise BadInput(
-                    f"expected a network whose samples do not mix, got BatchNorm at {name!r}; "
-                    'build it with norm="group"'
+                    f'expected samples that do not mix, got BatchNorm at {name!r}; use norm="group"'
                 )
         self._model = model
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         if not self._parameters:
             raise BadInput("expected a network with parameters to train, got none; thaw some")
         for kind in {p.dtype for p in self._parameters} - {torch.float32, torch.float64}:
-            raise BadInput(
-                f"expected parameters of 32 or 64 bits, got {kind}, whose rounding no clip bounds; "
-                "use model.float()"
-            )
+            raise BadInput(f"expected weights of 32 or 64 bits, got {kind}; use model.float()")
         self._gradients = PerSample(model, loss)
         self.chunk = 0  # samples worked off at once; known after the first batch
 
-    def clipped_sum(
-        self, x: Shaped[Tensor, "b ..."], y: Shaped[Tensor, "b ..."], clip: float
-    ) -> list[Tensor]:
+    def clipped_sum(self, x: Batch, y: Batch, clip: float) -> list[Tensor]:
         """The sum of the batch's gradients, each clipped to `clip`; one not finite counts as 0."""
         return self._shaped(self._clipped_sum(x, y, clip))
 
-    def step(
-        self,
-        x: Shaped[Tensor, "b ..."],
-        y: Shaped[Tensor, "b ..."],
-        mechanism: ClipAndNoise,
-        noise: NoiseSource,
-    ) -> None:
+    def step(self, x: Batch, y: Batch, mechanism: ClipAndNoise, noise: NoiseSource) -> None:
         """Set every trainable parameter's `.grad` to the private gradient of one Poisson batch."""
         total = self._clipped_sum(x, y, mechanism.clip)
         scale = mechanism.noise_multiplier * mechanism.clip
@@ -91,8 +79,7 @@ class PrivateGradient:
             p.grad = g
 
     def _clipped_sum(self, x: Tensor, y: Tensor, clip: float) -> Float[Tensor, "p"]:
-        first = self._parameters[0]
-        total = torch.zeros(sum(p.numel() for p in self._parameters)).to(first)
+        total = torch.zeros(sum(p.numel() for p in self._parameters)).to(self._parameters[0])
         if not len(y):
             return total
         self.chunk = self.chunk or self._chunk_size(x, y)
@@ -121,9 +108,8 @@ class PrivateGradient:
         # Some networks take positive numbers only; of indices there are surely 0 and 1.
         tries = [noise, noise.abs() / (1 + noise.abs())] if x.is_floating_point() else [noise > 0]
         before = {name: b.clone() for name, b in self._model.named_buffers()}
-        mixed = None
-        for probe in tries:
-            mixed = mixes_samples(self._gradients, probe.to(x), targets) if mixed is None else mixed
+        found = (mixes_samples(self._gradients, probe.to(x), targets) for probe in tries)
+        mixed = next((m for m in found if m is not None), None)
         if mixed is None:
             raise BadInput(
                 "expected a network that can be tried on noise, got gradients that are not finite; "
@@ -131,14 +117,13 @@ class PrivateGradient:
             )
         if mixed:
             raise BadInput(
-                "expected a network whose samples do not mix, got one in which a sample's "
-                "gradient depends on the rest of its batch; find the layer that does it"
+                "expected samples that do not mix, got one whose gradient depends on the rest of "
+                "its batch; find the layer that does it"
             )
         for name, b in self._model.named_buffers():
             if not torch.equal(b, before[name]):
                 raise BadInput(
-                    f"expected buffers that stay as they are, got {name!r}, which follows the data "
-                    "without noise; switch its statistics off"
+                    f"expected fixed buffers, got {name!r}, which follows the data; switch it off"
                 )
         size = sum(p.numel() * p.element_size() for p in self._parameters)
         size += self._gradients.bytes // len(targets)

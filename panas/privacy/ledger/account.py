@@ -60,7 +60,8 @@ class Account:
     @property
     def leaves(self) -> tuple[str, ...]:
         """The declared subsets that have no declared part: every sample is in at most one."""
-        return tuple(s for s in self.subsets if not any(within(o, s) for o in self.subsets))
+        subsets = self.subsets
+        return tuple(s for s in subsets if not any(within(o, s) for o in subsets if o != s))
 
     def events(self, phase: Phase | None = None) -> list[Event]:
         """The events of one phase, or of all, on any subset."""
@@ -72,9 +73,7 @@ class Account:
 
     def entries_on(self, subset: str) -> list[Entry]:
         """The charges that concern every sample of a subset: on itself, or on what holds it."""
-        return [
-            e for e in self.entries if e.charge.subset == subset or within(subset, e.charge.subset)
-        ]
+        return [e for e in self.entries if within(subset, e.charge.subset)]
 
     def events_on(self, subset: str) -> list[Event]:
         """The events with a finite price that concern every sample of a declared subset."""
@@ -83,7 +82,7 @@ class Account:
 
     def check_subset(self, subset: str) -> None:
         """Refuse a subset that was not declared, nor any part of it."""
-        if not any(s == subset or within(s, subset) for s in self.subsets):
+        if not any(within(s, subset) for s in self.subsets):
             raise BadInput(
                 f"expected one of the subsets that client {self.client} has declared "
                 f"({', '.join(self.subsets)}), got {subset!r}; declare it in open_account"
@@ -109,8 +108,8 @@ class Account:
 
 
 def within(part: str, whole: str) -> bool:
-    """Whether a subset is a part of another, by its name."""
-    return part.startswith(f"{whole}/")
+    """Whether a subset is another or a part of it, by its name."""
+    return part == whole or part.startswith(f"{whole}/")
 
 
 def number(x: float) -> float | str:

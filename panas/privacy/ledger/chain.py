@@ -3,11 +3,9 @@
 Each line carries its number `n`, from 1, and `previous`, the SHA-256 of the line before it (of 64
 zeros for the first). A head file beside it, replaced after every append, holds the number and the
 hash of the last line that was acknowledged. So a change anywhere contradicts the next line's
-`previous`, and a change at the end contradicts the head.
-
-A process that dies between the two writes leaves one line more than the head knows: it counts, and
-the next append catches up. A last line without its end, beyond the head, was never acknowledged
-and is dropped.
+`previous`, and a change at the end contradicts the head. A process that dies between the two
+writes leaves one line more than the head knows: it counts. A last line without its end, beyond
+the head, was never acknowledged and is dropped.
 
 What this cannot stop: rewriting line, chain and head alike, or putting back old copies of both
 files. A `head()` noted elsewhere, as in a run's checkpoints and summary, shows it (`check_holds`).
@@ -22,6 +20,7 @@ from typing import Any
 from panas.runtime.errors import BadInput
 from panas.runtime.store import append_bytes, read_json, write_json
 
+Head = tuple[int, str]  # number and hash of a line
 FIRST = "0" * 64  # stands for the hash of the line before the first
 VERSION = 1
 
@@ -40,9 +39,8 @@ class Chain:
         self._prefix = hashlib.sha256()
         self._size = 0
         self._seen: tuple[int, ...] | None = None
-        self._fresh = True
 
-    def head(self) -> tuple[int, str]:
+    def head(self) -> Head:
         """Number and hash of the last line; (0, FIRST) for none."""
         return len(self._hashes), self._hashes[-1] if self._hashes else FIRST
 
@@ -75,7 +73,6 @@ class Chain:
             if head:
                 raise self._tampered(f"no such file, although {self.head_path.name} knows of one")
             self.forget()
-            self._fresh = False
             return True, []
         stat = self.path.stat()
         seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
@@ -85,7 +82,7 @@ class Chain:
             if hashlib.sha256(content[: self._size]).digest() != self._prefix.digest():
                 self.forget()
             content = content[self._size :]
-        fresh, self._fresh = self._fresh, False
+        anew = not self._hashes
         *lines, rest = content.split(b"\n")
         records = []
         for i, line in enumerate(lines):
@@ -93,9 +90,9 @@ class Chain:
             records.append(self._take(line + b"\n", following, head))
         self._check_end(head, torn=bool(rest), locked=locked)
         self._seen = None if rest else seen
-        return fresh, records
+        return anew, records
 
-    def _read_head(self) -> tuple[int, str] | None:
+    def _read_head(self) -> Head | None:
         if not self.head_path.exists():
             return None
         try:
@@ -104,9 +101,7 @@ class Chain:
         except (BadInput, KeyError, TypeError, ValueError) as e:
             raise self._tampered(f"a {self.head_path.name} that was edited or damaged") from e
 
-    def _take(
-        self, line: bytes, following: bytes | None, head: tuple[int, str] | None
-    ) -> dict[str, Any]:
+    def _take(self, line: bytes, following: bytes | None, head: Head | None) -> dict[str, Any]:
         """Check that a line follows those before it, and remember it.
 
         The line after it, or the head, tells which of two contradicting lines was changed.
@@ -135,9 +130,8 @@ class Chain:
         self._size += len(line)
         return record
 
-    def _check_end(self, head: tuple[int, str] | None, *, torn: bool, locked: bool) -> None:
-        count = len(self._hashes)
-        name = self.head_path.name
+    def _check_end(self, head: Head | None, *, torn: bool, locked: bool) -> None:
+        count, name = len(self._hashes), self.head_path.name
         if head is None:
             # The first append may have died before it wrote the head.
             if count > 1:
@@ -154,10 +148,7 @@ class Chain:
             raise self._tampered(f"one of {count} lines with an old {name}, which says {known}")
 
     def append(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Append a line, on disk with its head before this returns; gives it as it stands there.
-
-        `refresh(locked=True)` must have been called under the same lock.
-        """
+        """Append a line under the lock of a `refresh`; on disk with its head when this returns."""
         count, before = self.head()
         line = json.dumps({"n": count + 1, "previous": before, **record}, allow_nan=False)
         content = f"{line}\n".encode()

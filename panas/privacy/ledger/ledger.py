@@ -85,24 +85,16 @@ class Ledger:
             account.check_subset(charge.subset)
             _check_fits(account, charge)
             id = uuid.uuid4().hex
-            book.append(
-                {
-                    "kind": "charge",
-                    "id": id,
-                    "time": time.time(),
-                    "client": client,
-                    **charge.to_json(relation=account.relation),
-                    "accountant": ACCOUNTANT,
-                }
-            )
+            line = {"kind": "charge", "id": id, "time": time.time(), "client": client}
+            line |= charge.to_json(relation=account.relation)
+            book.append({**line, "accountant": ACCOUNTANT})
         return Receipt(ISSUER, id, client, charge, self._commit)
 
     def _commit(self, id: str) -> None:
         with self._locked() as book:
             if id not in book.places:
                 raise BadInput(
-                    f"expected the charge of this receipt in {self.path}, found none; put the "
-                    "right ledger back"
+                    f"expected the charge of this receipt in {self.path}, got none; put it back"
                 )
             book.append({"kind": "commit", "id": id, "time": time.time()})
 
@@ -138,8 +130,7 @@ class Ledger:
     def _account(self, book: "_Book", client: int) -> Account:
         if client not in book.accounts:
             raise BadInput(
-                f"expected an account of client {client} in {self.path}, got "
-                f"{len(book.accounts)} others; open it before charging"
+                f"expected an account of client {client} in {self.path}; open it before charging"
             )
         return book.account(client)
 
@@ -157,7 +148,7 @@ def _check_fits(account: Account, charge: Charge) -> None:
     total = max(
         account.price([*account.events_on(leaf), charge.event])
         for leaf in account.leaves
-        if leaf == charge.subset or within(leaf, charge.subset)
+        if within(leaf, charge.subset)
     )
     if not total <= account.budget.epsilon:
         raise BudgetExhausted(

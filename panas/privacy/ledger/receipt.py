@@ -1,7 +1,6 @@
 """Proof of a charge: nothing is released without one (`panas.privacy.release.gate`)."""
 
 from collections.abc import Callable
-from types import TracebackType
 
 from panas.privacy.ledger.charge import Charge
 from panas.runtime.errors import BadInput
@@ -36,12 +35,7 @@ class Receipt:
     def __enter__(self) -> "Receipt":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None and not self._done:
             self._commit(self.id)
             self._done = True

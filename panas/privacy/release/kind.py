@@ -35,16 +35,11 @@ ReleaseEvent = Gaussian | PostProcessing | Unprotected
 class ReleaseKind(Protocol):
     """What a kind of release says of itself; a module with these names is one."""
 
-    CHARGED_AS: type[ReleaseEvent]
-    """The event that says what it is; `Unprotected` says of any kind that it had no noise."""
-    SENSITIVITY: float | None
-    """How far one sample more or less moves what leaves, in L2 norm; None: nothing bounds it."""
-    READS: Literal["training", "public"]
-    """Which samples it reads: the client's training samples, or public ones."""
-    UNIT: bool
-    """Whether it needs representations of norm at most 1."""
-    BARE: str
-    """What leaves where nothing protects it, for the privacy card."""
+    CHARGED_AS: type[ReleaseEvent]  # what it is; any kind without noise is `Unprotected`
+    SENSITIVITY: float | None  # to one sample more or less, in L2 norm; None: nothing bounds it
+    READS: Literal["training", "public"]  # the client's training samples, or public ones
+    UNIT: bool  # whether it needs representations of norm at most 1
+    BARE: str  # what leaves where nothing protects it, for the privacy card
 
     def run(self, rows: Rows, classes: int, scale: float, noise: NoiseSource) -> dict[str, Tensor]:
         """What leaves, computed from checked rows; `scale` is s, and 0 where there is no noise."""
