@@ -1,9 +1,7 @@
 """`panas.search`, `panas.tune` and `panas.load`: one data set in, its own network out.
 
-Search and tuning run in the calling process and tell their progress to a callback. With `out` they
-can be interrupted or killed at any moment: the same call again goes on where it was. Only a private
-training that was killed in its middle has spent its budget.
-
+With `out`, search and tuning can be interrupted or killed at any moment: the same call again goes
+on where it was. Only a private training that was killed in its middle has spent its budget.
 Source: DPFNAS, algorithm 1.
 """
 
@@ -70,8 +68,7 @@ def search(
 
     Args:
         dataset: what `panas.data.arrays.as_samples` takes: a torch data set, or a pair of arrays.
-        out: folder for the log, the winner and its pictures; a search that is there is gone on
-            with, and one on other data or settings is refused. None keeps nothing.
+        out: folder for the log, the winner and its pictures; None keeps nothing.
         space: where to search; None: up to 6 blocks of up to 64 channels.
         blocks: custom blocks, used besides; see `panas.architecture.blocks.BlockType`.
         max_parameters: hard limit on the network, as the next three.
@@ -84,17 +81,15 @@ def search(
         optimizer: the training that gives a genome its fitness, and the winner its weights.
         width: d, width of the representation, at least the number of classes.
         seed: of data split, search and weights.
-        workers: processes that train candidates; the outcome does not depend on it. More than
-            one needs the usual `if __name__ == "__main__":`.
+        workers: processes that train candidates, same outcome; above 1 needs the main guard.
         device: "cpu" or "cuda".
         progress: called with the record of every generation.
 
     Raises:
-        BadInput: for data, settings or a folder that do not fit.
+        BadInput: for data or settings that do not fit, or a folder of another search.
 
-    Privacy: none. Whoever sees the genome, the network or the folder learns of the samples; use
-    public ones, or keep all of it where the data are.
-
+    Privacy: none. Who sees the genome, the network or the folder learns of the samples; use public
+    ones, or keep all of it where the data are.
     """
     samples, folder = as_samples(dataset), None if out is None else Path(out)
     spec = NetworkSpec(shape=samples.shape, classes=samples.classes, width=width)
@@ -103,9 +98,7 @@ def search(
     )
     space = space or SearchSpace(shape=spec.shape, max_blocks=6, widths=(16, 32, 64))
     if space.shape != spec.shape:
-        raise BadInput(
-            f"expected a space for images of {spec.shape} as the data's, got {space.shape}"
-        )
+        raise BadInput(f"expected a space for images of {spec.shape}, got {space.shape}; mend it")
     space = replace(space, blocks=(*space.blocks, *blocks))
     task = NetworkSearch(
         samples=samples,
@@ -154,8 +147,7 @@ def tune(
         dataset: the private samples, as for `search`.
         genome: the architecture, or its text.
         public: samples of the same kind that anybody may see.
-        out: folder for the trials, the ledger and the network; one that holds a tuning that was
-            interrupted is gone on with.
+        out: folder for the trials, the ledger and the network.
         epsilon: the budget, above 0.
         delta: of the budget, in (0, 1), below 1/n.
         epochs: passes of the private training, at least 1, unless `space` searches them.
@@ -171,15 +163,13 @@ def tune(
 
     Raises:
         BadInput: for data, settings or a folder that do not fit.
-        BudgetExhausted: if the budget affords no training, or an earlier call that was killed
-            while it trained has spent it.
+        BudgetExhausted: if the budget affords no training, or a killed training has spent it.
 
     Privacy: the network is (epsilon, delta)-differentially private for one training sample added
     or removed; the ledger in `out` is charged before the first private sample is read for
     training. Nothing else in `out` depends on private samples but their number, which counts as
     public, like the number of classes. `accuracy` is exact and of private test samples, and not
     in `out`: keep it where the data are.
-
     """
     private, open_samples = _alike(dataset, public)
     task = NetworkTuning(
@@ -199,8 +189,7 @@ def tune(
     with open_journal(folder / "log.jsonl", task.header()) as journal:
         if (folder / "best.json").exists():
             return task.read(folder, blocks)
-        how = Execution(workers=workers, journal=journal, on_progress=progress)
-        result = task.search(how)
+        result = task.search(Execution(workers=workers, journal=journal, on_progress=progress))
         write_bytes(folder / "trials.png", trials(result.trials, result.best))
         return task.train(result, folder)
 
@@ -208,14 +197,9 @@ def tune(
 def load(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork:
     """Read a network that a search, a tuning or a federation's run has saved.
 
-    Args:
-        path: the folder of a search or a tuning, or any network's file, as a run has them in
-            `models/`.
-        blocks: custom blocks that its genome may name.
-
-    Raises:
-        BadInput: if there is none, or it is damaged.
-
+    `path` is the folder of a search or a tuning, or any network's file, as a run has them in
+    `models/`; `blocks` are custom blocks that its genome may name. A missing or damaged one is
+    `BadInput`.
     """
     file = Path(path)
     if file.is_dir():
@@ -230,23 +214,15 @@ def load(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork:
 
 def _draw(folder: Path, found: SearchResult, size: Size | None) -> None:
     """How the search went, and its network."""
-    spec, result = found.spec, found.result
-    picture = history(
-        result.records,
-        result.history,
-        result.front if size else None,
-        size=size or "parameters",
-    )
+    result, front = found.result, found.result.front if size else None
+    picture = history(result.records, result.history, front, size=size or "parameters")
     write_bytes(folder / "history.png", picture)
-    write_bytes(folder / "network.png", drawing(found.genome, spec, found.fitness))
+    write_bytes(folder / "network.png", drawing(found.genome, found.spec, found.fitness))
 
 
 def _alike(dataset: Any, public: Any) -> tuple[Samples, Samples]:
-    """Private and public samples, as images of one shape and range with as many classes.
-
-    Public floats decide for the private ones whether they go from 0 to 1: their own look is
-    private.
-    """
+    """Private and public samples, as images of one shape and range with as many classes."""
+    # Public floats decide whether the private ones go from 0 to 1: their own look is private.
     raw = as_samples(public, unit=False)
     unit = raw.x.dtype == torch.uint8 or in_unit_range(raw.x)
     private, open_samples = as_samples(dataset, unit=unit), as_samples(public, unit=unit)

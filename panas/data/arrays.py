@@ -13,21 +13,13 @@ from panas.runtime.errors import BadInput
 def as_samples(data: Any, *, classes: int | None = None, unit: bool | None = None) -> Samples:
     """Labelled images of one shape, in memory.
 
-    Args:
-        data: `Samples`; a pair of images (n, c, h, w) or (n, h, w) and labels (n,); or a torch data
-            set (anything with a length and `[i]`) of pairs image and label, where an image is a
-            tensor (c, h, w) or (h, w), a numpy array or a PIL image, channels last.
-        classes: number of classes; None: the largest label plus one.
-        unit: whether floats go from 0 to 1; None: as all of them together look. Private samples
-            must be told, since one sample may decide how the others look.
-
-    Returns:
-        The samples. Bytes stay bytes; floats from 0 to 1 are scaled to [-1, 1], which networks
-        take; other floats stay as they are.
-
-    Raises:
-        BadInput: if there is none, if shapes differ, or if values or labels are no such thing.
-
+    `data` is `Samples`; a pair of images (n, c, h, w) or (n, h, w) and labels (n,); or a torch data
+    set (anything with a length and `[i]`) of pairs image and label, where an image is a tensor (c,
+    h, w) or (h, w), a numpy array or a PIL image, channels last. Bytes stay bytes; floats from 0 to
+    1 are scaled to [-1, 1], which networks take; other floats stay as they are. `classes` of None:
+    the largest label plus one. `unit` says whether floats go from 0 to 1; None: as all of them
+    together look. Private samples must be told, since one sample may decide how the others look.
+    Other data: `BadInput`.
     """
     if isinstance(data, Samples):
         return data
@@ -58,7 +50,6 @@ def as_samples(data: Any, *, classes: int | None = None, unit: bool | None = Non
 
 
 def _images_and_labels(data: Any) -> tuple[list[Any], list[Any]]:
-    """The images and the labels of a pair of arrays or of a torch data set."""
     if isinstance(data, tuple) and len(data) == 2 and hasattr(data[0], "shape"):
         # Tensors, since those have their channels first.
         stacked = data[0] if isinstance(data[0], Tensor) else torch.from_numpy(np.array(data[0]))
@@ -80,7 +71,6 @@ def in_unit_range(x: Tensor) -> bool:
 
 
 def _image(image: Any) -> Tensor:
-    """One image, (c, h, w)."""
     if isinstance(image, Tensor):
         tensor = image.detach().cpu()
     else:

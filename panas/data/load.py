@@ -1,11 +1,8 @@
 """Load a data set by name or path, and divide it into a private pool and a public part.
 
 Public samples cost no budget: they warm-start bottoms and stand in for private ones in the search.
-They come from a second data set, or are set aside from the first, stratified by class. Either way
-no sample is both public and private. The number and the names of the classes count as public.
-
-Tables become square one-channel images. Their values are standardised with the mean and standard
-deviation of the *public* rows: statistics of private rows would leave with every release.
+They come from a second data set, or are set aside from the first, stratified by class. No sample is
+both public and private. The number and the names of the classes count as public.
 """
 
 import warnings
@@ -18,7 +15,7 @@ import torch
 from panas.data.files.raw import Raw
 from panas.data.files.tables import squares
 from panas.data.samples import Samples, Source
-from panas.data.sources import check_alike, identity, read_source, shown, title
+from panas.data.sources import check_alike, identity, read_source, shown
 from panas.data.splits import stratified
 from panas.runtime.errors import BadInput
 
@@ -48,20 +45,14 @@ class DataSettings:
     """Side of images read from picture files, in pixels, >= 1."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.public_fraction < 1:
-            raise BadInput(
-                f"expected a public fraction in [0, 1), got {self.public_fraction}; change it"
-            )
-        if self.public_limit < 0:
-            raise BadInput(f"expected a public limit from 0 up, got {self.public_limit}; raise it")
-        if self.limit is not None and self.limit < 1:
-            raise BadInput(
-                f"expected a limit of at least 1 sample, got {self.limit}; leave it out for all"
-            )
-        if self.image_size < 1:
-            raise BadInput(
-                f"expected an image size of at least 1 pixel, got {self.image_size}; raise it"
-            )
+        for wanted, got, fits in (
+            ("a public fraction in [0, 1)", self.public_fraction, 0 <= self.public_fraction < 1),
+            ("a public limit from 0 up", self.public_limit, self.public_limit >= 0),
+            ("a limit of at least 1 sample", self.limit, self.limit is None or self.limit >= 1),
+            ("an image size of at least 1 pixel", self.image_size, self.image_size >= 1),
+        ):
+            if not fits:
+                raise BadInput(f"expected {wanted}, got {got}; change it")
 
     @property
     def has_public(self) -> bool:
@@ -70,26 +61,18 @@ class DataSettings:
 
 
 def load(settings: DataSettings, rng: np.random.Generator) -> Source:
-    """Load a data set and divide it into private pool and public part.
+    """Load a data set and divide it; `rng` decides what is public and what the limits keep.
 
-    Args:
-        settings: what is loaded.
-        rng: decides what is public and what the limits keep.
+    Images are uint8. A table of f features has shape (1, s, s), s = ceil(sqrt(f)), float32 in [-1,
+    1], padded with zeros: standardised by the public rows and clipped at three deviations; without
+    public rows, tanh(sign(v) log(1 + |v|)) of each value v.
 
-    Returns:
-        The source. Images are uint8. A table of f features has shape (1, s, s), s = ceil(sqrt(f)),
-        float32 in [-1, 1], padded with zeros: standardised by the public rows and clipped at three
-        deviations; without public rows, tanh(sign(v) log(1 + |v|)) of each value v.
-
-    Raises:
-        BadInput: if a data set is unknown, missing, damaged or empty, or the public one does not
-            match.
-
-    Privacy: `private` influences nothing in `public`, and no scale.
-
+    Privacy: `private` influences nothing in `public`, and no scale: statistics of private rows
+    would leave with every release.
     """
-    raw = _read(settings.dataset, settings)
-    shared = raw if settings.public_data is None else _read_public(raw, settings)
+    s = settings
+    raw = read_source(s.dataset, s.data_root, s.label, s.image_size)
+    shared = raw if s.public_data is None else _read_public(raw, s)
     size = min(len(shared.y), settings.public_limit)
     if shared is raw:
         size = min(round(settings.public_fraction * len(raw.y)), size, len(raw.y) - 1)
@@ -99,7 +82,7 @@ def load(settings: DataSettings, rng: np.random.Generator) -> Source:
         private = np.delete(private, public)
     if settings.limit is not None and settings.limit < len(private):
         private = np.sort(rng.choice(private, settings.limit, replace=False))
-    name = title(settings.dataset)
+    name = Path(identity(settings.dataset)).name  # without the folders of this machine
     if len(raw.class_names) == 1:
         warnings.warn(f"{name} has one class only: every accuracy will be 1", stacklevel=2)
     rows = shared.x[public]
@@ -111,17 +94,11 @@ def load(settings: DataSettings, rng: np.random.Generator) -> Source:
     )
 
 
-def _read(dataset: str, settings: DataSettings) -> Raw:
-    root = Path(settings.data_root) if settings.data_root else None
-    return read_source(dataset, root, settings.label, settings.image_size)
-
-
-def _read_public(raw: Raw, settings: DataSettings) -> Raw:
-    """The second data set, if a network for the private pool can read it."""
-    assert settings.public_data is not None
-    if identity(settings.public_data) == identity(settings.dataset):
-        raise BadInput(f"expected public data other than {settings.dataset}, got the same; drop it")
-    shared = _read(settings.public_data, settings)
+def _read_public(raw: Raw, s: DataSettings) -> Raw:
+    assert s.public_data is not None
+    if identity(s.public_data) == identity(s.dataset):
+        raise BadInput(f"expected public data other than {s.dataset}, got the same; drop it")
+    shared = read_source(s.public_data, s.data_root, s.label, s.image_size)
     check_alike(raw, shared, "public data", "the data set")
     if len(raw.class_names) != len(shared.class_names):
         raise BadInput(
@@ -138,7 +115,6 @@ def _read_public(raw: Raw, settings: DataSettings) -> Raw:
 
 
 def _samples(raw: Raw, chosen: np.ndarray, public_rows: np.ndarray) -> Samples:
-    """The chosen samples as images."""
     x = raw.x[chosen]
     if x.ndim == 2:
         x = squares(x, public_rows)

@@ -19,13 +19,10 @@ class Membership:
     """What a network was trained on, and like samples that it was not trained on."""
 
     members: Samples
-    others: Samples
-    """None of its images is among the members'."""
+    others: Samples  # none of its images is among the members'
     names: tuple[str, ...]
-    """Classes by number, where labels are texts; empty where they are numbers, taken as they are.
-    """
-    duplicates: int
-    """Images of the others that were among the members, and were taken out."""
+    """Classes by number, where labels are texts; empty where they are numbers."""
+    duplicates: int  # images taken out of the others, since they were among the members
 
 
 def load_members(
@@ -35,18 +32,8 @@ def load_members(
 
     Labels are to be indices of a network's outputs: whole numbers are taken as they are, though
     some classes may be absent. Texts (of a table, or names of folders) are numbered in sorted
-    order, over both sets.
-
-    Args:
-        data: an .npz archive, a .csv table or a folder of pictures, see `panas.data.load`.
-        others: the same; None takes the rest of an archive with `train_images` and `test_images`.
-        label: name of a table's label column.
-        image_size: side of images read from picture files, in pixels, >= 1.
-
-    Raises:
-        BadInput: if one cannot be read, or they do not match, or `data` holds others itself while
-            `others` are given.
-
+    order, over both sets. Without `others`, they are the rest of an archive with `train_images` and
+    `test_images`.
     """
     mine, rest = _read_both(data, others, label, image_size)
     names, (y, z) = _labels([(mine, data), (rest, others or data)])
@@ -69,7 +56,6 @@ def load_members(
 def _read_both(
     data: str, others: str | None, label: str | None, image_size: int
 ) -> tuple[Raw, Raw]:
-    """Members and others, of one kind."""
     path = path_of(data)
     archive = data not in NAMES and path.suffix.lower() == ".npz" and path.is_file()
     if others is None:

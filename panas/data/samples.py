@@ -1,14 +1,7 @@
 """Labelled images in memory: `Samples` (one set) and `Source` (a private pool and a public part).
 
-Pictures stay uint8, one byte a value, until a batch is asked for: `Samples.inputs` converts that
-batch alone, so that a full set never exists as floats. A set whose values are not bytes (scaled
-tables, float pictures) is float32 and already in [-1, 1].
-
-| symbol | name |
-|---|---|
-| n | number of samples |
-| (c, h, w) | `shape`: channels, height, width |
-| C | `classes` |
+Pictures stay uint8 until `Samples.inputs` converts a batch: a full set never exists as floats. A
+set whose values are not bytes (scaled tables, float pictures) is float32 and already in [-1, 1].
 """
 
 import hashlib
@@ -35,13 +28,10 @@ class Samples:
 
     x: UInt8[Tensor, "n c h w"] | Float32[Tensor, "n c h w"]
     """Values 0..255 (uint8), or network inputs in [-1, 1] (float32)."""
-    y: Int64[Tensor, "n"]
-    """Classes, 0..C-1."""
-    classes: int
-    """C, the number of classes of the task; a set may lack some of them."""
+    y: Int64[Tensor, "n"]  # classes, 0..C-1
+    classes: int  # C, the number of classes of the task; a set may lack some of them
 
     def __len__(self) -> int:
-        """Number of samples."""
         return len(self.y)
 
     @property
@@ -57,9 +47,7 @@ class Samples:
 
     def inputs(self, indices: Indices | None = None) -> Float[Tensor, "m c h w"]:
         """Network inputs in [-1, 1] of the samples at `indices` (all, if None)."""
-        x = self.x
-        if indices is not None:
-            x = x[torch.as_tensor(indices, dtype=torch.int64, device=x.device)]
+        x = self.x if indices is None else self.take(indices).x
         return x.float().div_(127.5).sub_(1) if x.dtype == torch.uint8 else x
 
     def histogram(self) -> Int[Tensor, "classes"]:
@@ -71,23 +59,15 @@ class Samples:
 class Source:
     """A loaded data set: what the clients share out, and what everyone may look at."""
 
-    name: str
-    """The set's name, or the name of its file or folder."""
-    private: Samples
-    """The pool that is spread over the clients; disjoint from `public`."""
-    public: Samples
-    """Samples that cost no budget; may be empty."""
+    name: str  # the set's name, or the name of its file or folder
+    private: Samples  # the pool that is spread over the clients; disjoint from `public`
+    public: Samples  # samples that cost no budget; may be empty
     class_names: tuple[str, ...]
     """One name a class; with their number the only facts about the pool taken as public."""
 
 
 def concat(parts: Sequence[Samples]) -> Samples:
-    """Join sets of the same shape, type and classes into one, in the given order.
-
-    Raises:
-        BadInput: if there is no part, or the parts differ.
-
-    """
+    """Join sets of the same shape, type and classes into one, in the given order."""
     kinds = {(p.shape, p.x.dtype, p.classes) for p in parts}
     if len(kinds) != 1:
         found = "; ".join(f"{s} {t} with {c} classes" for s, t, c in kinds) or "none"

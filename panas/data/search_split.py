@@ -1,9 +1,4 @@
-"""What one client's search looks at, and so what it costs.
-
-`proxy_data` draws everything from public samples, resampled to the client's own noised label
-histogram: personal, and paid for by the histogram alone. `private_data` is the paper's way, on the
-client's search split: nothing here accounts for it, and the ledger says infinity.
-"""
+"""What one client's search looks at, and so what it costs."""
 
 from dataclasses import dataclass
 
@@ -18,14 +13,10 @@ from panas.runtime.errors import BadInput
 
 @dataclass(frozen=True)
 class SearchData:
-    """What a search looks at; the parts are disjoint in their origin.
+    """What a search looks at; the parts are disjoint in their origin."""
 
-    `warm` stands for what a network has seen before private training, `train` for the private
-    samples, `validation` scores.
-    """
-
-    warm: Samples
-    train: Samples
+    warm: Samples  # what a network has seen before private training
+    train: Samples  # stands for the private samples
     validation: Samples
 
 
@@ -36,16 +27,10 @@ def proxy_data(
     samples: int,
     rng: np.random.Generator,
 ) -> SearchData:
-    """Public samples made to look like a client's: its class frequencies, its number of samples.
+    """At least one public sample, resampled to a client's class frequencies and number of samples.
 
-    Args:
-        public: public samples, at least one.
-        histogram: the client's noised label counts.
-        samples: n, the client's number of training samples (treated as public).
-        rng: which samples are drawn.
-
-    Privacy: the outcome depends on private data through `histogram` alone.
-
+    Privacy: the outcome depends on private data through the client's noised label histogram alone;
+    `samples`, the number of its training samples, counts as public.
     """
     if not len(public):
         raise BadInput(
@@ -65,11 +50,10 @@ def proxy_data(
 def private_data(search: Samples, public: Samples, rng: np.random.Generator) -> SearchData:
     """The paper's way: five sevenths of the private search split train, one seventh validates.
 
-    The remaining seventh is the paper's test part of the search, which nothing may choose by.
-    `public` is what a warm start would see; it may be empty.
+    The last seventh is the paper's test part of the search, which nothing may choose by. `public`
+    is what a warm start would see; it may be empty.
 
     Privacy: none; charge `Unprotected()` for the search split first.
-
     """
     s = split(search.y, search=0.0, validation=1 / 7, test=1 / 7, rng=rng)
     return SearchData(public, search.take(s.train), search.take(s.validation))

@@ -21,12 +21,7 @@ def identity(dataset: str) -> str | Path:
     return dataset if dataset in NAMES else path_of(dataset).resolve()
 
 
-def title(dataset: str) -> str:
-    """A name for reports, without the folders of this machine."""
-    return dataset if dataset in NAMES else path_of(dataset).resolve().name
-
-
-def read_source(dataset: str, data_root: Path | None, label: str | None, image_size: int) -> Raw:
+def read_source(dataset: str, data_root: str | None, label: str | None, image_size: int) -> Raw:
     """Read a data set by name or by what its path ends in."""
     path = path_of(dataset)
     if dataset in NAMES:

@@ -28,22 +28,10 @@ class Splits:
 def split(
     y: Labels, *, search: float, validation: float, test: float, rng: np.random.Generator
 ) -> Splits:
-    """Split n samples by class; what the three fractions leave is for training.
+    """Split n samples by class; what the three fractions, each in [0, 1), leave is for training.
 
-    Args:
-        y: (n,) classes, >= 0.
-        search: share for architecture and hyperparameter search, in [0, 1).
-        validation: share for choosing a round and a head, in [0, 1).
-        test: share for the reported accuracy, in [0, 1).
-        rng: decides which samples go where.
-
-    Returns:
-        Disjoint parts that cover all samples. `train` holds at least one sample if n >= 1; from
-        n = 4 on, `validation` and `test` do too where their share is above 0.
-
-    Raises:
-        BadInput: if a fraction is outside [0, 1), or together they reach 1.
-
+    `validation` chooses a round and a head. `train` holds at least one sample if n >= 1; from n = 4
+    on, `validation` and `test` do too where their share is above 0.
     """
     fractions = np.array([search, validation, test], dtype=float)
     if not (np.all(fractions >= 0) and fractions.sum() < 1):  # also refuses NaN
@@ -67,15 +55,8 @@ def split(
 
 
 def stratified(y: Labels, size: int, rng: np.random.Generator) -> Int64[np.ndarray, "m"]:
-    """Draw `size` of the samples without replacement, each class in proportion to its count.
-
-    Returns:
-        Sorted distinct indices; a class's count is within one of its exact share.
-
-    Raises:
-        BadInput: if `size` is negative or above n.
-
-    """
+    """Sorted positions of `size` samples, drawn without replacement; a class's count is within one
+    of its exact share."""
     labels = np.asarray(y)
     if not 0 <= size <= len(labels):
         raise BadInput(f"expected a draw of 0 to {len(labels)} samples, got {size}")
@@ -95,24 +76,11 @@ def resample_to(
 ) -> Int64[np.ndarray, "m"]:
     """Draw samples with replacement so that their class frequencies follow a histogram.
 
-    Args:
-        y: (n,) classes of the samples to draw from, 0..C-1.
-        histogram: (C,) weights, say a client's noised label counts; negative ones count as 0. The
-            weight of a class without samples is spread over the present ones, in proportion.
-            Weights that leave nothing are replaced by equal ones.
-        size: number of draws, >= 0.
-        rng: decides which samples are drawn.
+    Negative weights, as noise leaves them, count as 0. The weight of a class without samples is
+    spread over the present ones, in proportion; weights that leave nothing are replaced by equal
+    ones. The result is shuffled; each class's count is within one of its exact share.
 
-    Returns:
-        (size,) shuffled indices; each class's count is within one of its exact share.
-
-    Raises:
-        BadInput: if the histogram is shorter than the classes or not finite, or nothing can be
-            drawn.
-
-    Privacy: touches nothing but its arguments; public samples and a noised histogram cost nothing
-    more than the noised histogram did.
-
+    Privacy: public samples and a noised histogram cost nothing more than the noised histogram did.
     """
     labels, weights = np.asarray(y), np.asarray(histogram, dtype=float)
     if size < 0 or (size > 0 and not len(labels)):
@@ -137,13 +105,9 @@ def resample_to(
 def apportion(
     weights: Real[np.ndarray, "k"], size: int, rng: np.random.Generator
 ) -> Int64[np.ndarray, "k"]:
-    """Share `size` out in proportion to `weights` by largest remainder, ties at random.
-
-    Returns:
-        Counts that sum to `size`, each within one of its exact share; where the weights are counts
-        and `size` at most their sum, no count is above its weight.
-
-    """
+    """Share `size` out in proportion to `weights` by largest remainder, ties at random: each count
+    is within one of its exact share, and of weights that are counts, none is exceeded if `size` is
+    at most their sum."""
     if not len(weights):
         return np.zeros(0, np.int64)
     # First to a largest weight of 1: sums of huge weights would overflow, of tiny ones vanish.

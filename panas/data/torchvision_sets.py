@@ -2,11 +2,9 @@
 
 A named set is read from where torchvision keeps it under a data root and is never downloaded. Its
 train and test parts are pooled: each client makes its own split later. The four MNIST-like families
-are read from their IDX files, packed (.gz) or not, without torchvision. Sets that torchvision
-keeps as picture files come out as squares of side `image_size`; the others keep their own size.
-
-Left out, because they have no single class for an image: CelebA (attributes), LSUN and Kinetics
-(databases, video), and the sets for captions, detection, segmentation, flow and stereo.
+are read from their IDX files, packed (.gz) or not, without torchvision. Picture files come out as
+squares of side `image_size`; other sets keep their own size. Left out, because they have no single
+class for an image: CelebA, LSUN, Kinetics, and sets for captions, detection, segmentation and flow.
 """
 
 import gzip
@@ -30,8 +28,7 @@ class Idx:
     folder: str
     prefixes: tuple[str, ...] = ("train", "t10k")
     labels: str = "labels-idx1-ubyte"
-    names: tuple[str, ...] = ()
-    """Names of labels 0, 1, ...; none: the labels themselves."""
+    names: tuple[str, ...] = ()  # names of labels 0, 1, ...; none: the labels themselves
 
 
 @dataclass(frozen=True)
@@ -39,12 +36,10 @@ class Vision:
     """A set that a class of `torchvision.datasets` reads."""
 
     reader: str
-    place: str
-    """What must be under the data root for the set to be there."""
+    place: str  # what must be under the data root for the set to be there
     parts: tuple[Mapping[str, Any], ...]
     """Arguments of the reader, beside the root, one mapping for each part to pool."""
-    mode: str = "RGB"
-    """Colour mode of picture files: "RGB" or "L"."""
+    mode: str = "RGB"  # colour mode of picture files: "RGB" or "L"
     own_classes: bool = False
     """Whether each part numbers classes of its own, instead of all parts sharing them."""
 
@@ -53,6 +48,7 @@ FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shi
 MERGED = string.digits + string.ascii_uppercase + "abdefghnqrt"
 _TRAIN = ({"train": True}, {"train": False})
 _TRAIN_TEST = ({"split": "train"}, {"split": "test"})
+_TRAIN_VAL = ({"split": "train"}, {"split": "val"})
 _ALL = ({"split": "train"}, {"split": "val"}, {"split": "test"})
 _ONE: tuple[Mapping[str, Any], ...] = ({},)
 
@@ -78,7 +74,7 @@ SETS: dict[str, Idx | Vision] = {
     "caltech256": Vision("Caltech256", "caltech256", _ONE),
     "cifar10": Vision("CIFAR10", "cifar-10-batches-py", _TRAIN),
     "cifar100": Vision("CIFAR100", "cifar-100-python", _TRAIN),
-    "clevr-count": Vision("CLEVRClassification", "clevr", ({"split": "train"}, {"split": "val"})),
+    "clevr-count": Vision("CLEVRClassification", "clevr", _TRAIN_VAL),
     "country211": Vision(
         "Country211", "country211", tuple({"split": s} for s in ("train", "valid", "test"))
     ),
@@ -92,8 +88,8 @@ SETS: dict[str, Idx | Vision] = {
     "flowers102": Vision("Flowers102", "flowers-102", _ALL),
     "food101": Vision("Food101", "food-101", _TRAIN_TEST),
     "gtsrb": Vision("GTSRB", "gtsrb", _TRAIN_TEST),
-    "imagenet": Vision("ImageNet", "meta.bin", ({"split": "train"}, {"split": "val"})),
-    "imagenette": Vision("Imagenette", "imagenette2", ({"split": "train"}, {"split": "val"})),
+    "imagenet": Vision("ImageNet", "meta.bin", _TRAIN_VAL),
+    "imagenette": Vision("Imagenette", "imagenette2", _TRAIN_VAL),
     "inaturalist": Vision(
         "INaturalist",
         "2021_train_mini",
@@ -101,11 +97,7 @@ SETS: dict[str, Idx | Vision] = {
     ),
     "lfw-people": Vision("LFWPeople", "lfw-py", _ONE),
     "omniglot": Vision(
-        "Omniglot",
-        "omniglot-py",
-        ({"background": True}, {"background": False}),
-        mode="L",
-        own_classes=True,
+        "Omniglot", "omniglot-py", ({"background": True}, {"background": False}), "L", True
     ),
     "oxford-iiit-pet": Vision(
         "OxfordIIITPet", "oxford-iiit-pet", ({"split": "trainval"}, {"split": "test"})
@@ -128,17 +120,12 @@ SETS: dict[str, Idx | Vision] = {
 NAMES = ("digits", *SETS)
 
 
-def read_named(name: str, data_root: Path | None, image_size: int) -> Raw:
-    """Read a set of `NAMES`, all parts pooled.
-
-    Raises:
-        BadInput: if it is not complete under `data_root`.
-
-    """
+def read_named(name: str, data_root: str | Path | None, image_size: int) -> Raw:
+    """Read a set of `NAMES`, all parts pooled."""
     if name == "digits":
         return _digits()
     entry = SETS[name]
-    if data_root is None:
+    if not data_root:
         raise BadInput(
             f"expected --data-root DIR for {name}, got none; only digits comes with the library"
         )
@@ -179,7 +166,6 @@ def _pool(images: list[np.ndarray], labels: list[np.ndarray], names: tuple[str, 
 
 
 def _read_idx_set(entry: Idx, folder: Path) -> Raw:
-    """Read the parts of a set in IDX files."""
     images = [read_idx(folder / f"{p}-images-idx3-ubyte")[:, None] for p in entry.prefixes]
     # QMNIST's labels are rows of eight numbers, the class first.
     labels = [read_idx(folder / f"{p}-{entry.labels}") for p in entry.prefixes]
@@ -203,8 +189,7 @@ def read_idx(path: Path) -> np.ndarray:
     return np.frombuffer(data, dtype, offset=start).reshape(sizes)
 
 
-def _read_vision(entry: Vision, root: Path, image_size: int) -> Raw:
-    """Read the parts of a set through torchvision."""
+def _read_vision(entry: Vision, root: str | Path, image_size: int) -> Raw:
     from torchvision import datasets  # here: importing it takes seconds
 
     images, labels, offset = [], [], 0
@@ -218,13 +203,9 @@ def _read_vision(entry: Vision, root: Path, image_size: int) -> Raw:
             offset += int(y.max()) + 1
         else:
             found: Sequence[Any] = getattr(data, "classes", getattr(data, "categories", ()))
-            names = tuple(_name(n) for n in found)
+            # Of synonyms, the first.
+            names = tuple(n if isinstance(n, str) else n[0] for n in found)
     return _pool(images, labels, names)
-
-
-def _name(name: str | tuple[str, ...]) -> str:
-    """A class's name; where torchvision lists synonyms, the first."""
-    return name if isinstance(name, str) else name[0]
 
 
 def _arrays(data: Any, mode: str, image_size: int) -> tuple[np.ndarray, np.ndarray]:

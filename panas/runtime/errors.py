@@ -1,8 +1,4 @@
-"""What can go wrong, as types: the command line turns each into one line and an exit code.
-
-`BadInput` is raised once, at the boundary, and says what was expected, what came and what to do.
-`BudgetExhausted` is raised before the data is touched that the budget cannot pay for.
-"""
+"""What can go wrong, as types: the command line turns each into one line and an exit code."""
 
 
 class PanasError(Exception):
@@ -12,7 +8,8 @@ class PanasError(Exception):
 
 
 class BadInput(PanasError, ValueError):
-    """The input is not usable; nothing was done."""
+    """The input is not usable; nothing was done. The text says what was expected, what came, what
+    to do."""
 
     exit_code = 2
 

@@ -13,12 +13,10 @@ T = TypeVar("T")
 class Execution(Generic[T]):
     """How a search of steps `T` runs."""
 
-    workers: int = 1
-    """Processes, at least 1; with more, what they are given must be picklable."""
+    workers: int = 1  # processes, at least 1; with more, what they are given must be picklable
     journal: Journal | None = None
     """Stores each step before the next begins; steps that it holds are not run again."""
-    on_progress: Callable[[T], None] | None = None
-    """Called after each new step."""
+    on_progress: Callable[[T], None] | None = None  # called after each new step
 
     def finished(self, step: T, line: Mapping[str, Any]) -> None:
         """Store a step as a line of the journal, then tell of it."""

@@ -9,13 +9,8 @@ from typing import Any
 
 
 def face(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package.
-
-    Args:
-        package: its name.
-        homes: the module that defines each public name, below the package.
-
-    """
+    """The `__getattr__` of a package; `homes` are the modules below it that define its public
+    names."""
 
     def lookup(name: str) -> Any:
         if name not in homes:

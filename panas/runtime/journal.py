@@ -1,13 +1,12 @@
 """A log from which a search resumes: a header, then one JSON line a finished step.
 
-A line is on disk before the next step begins and holds the whole state, random generators
-included: a killed search goes on as if never interrupted. An unfinished last line is dropped. No
-line holds a time: equal searches write equal bytes.
+A line is on disk before the next step begins and holds the whole state, random generators included.
+An unfinished last line is dropped. No line holds a time: equal searches write equal bytes.
 """
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +29,7 @@ class Journal:
         assert path is not None
         _compare(wanted, found[0], path)
         self.lines = found[1:]
-        content = path.read_bytes()
-        self._bytes = content.rfind(b"\n") + 1
+        self._bytes = path.read_bytes().rfind(b"\n") + 1
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Append a line; it is on disk when this returns."""
@@ -48,20 +46,12 @@ class Journal:
 
 @contextmanager
 def open_journal(path: Path | None, header: Mapping[str, Any]) -> Iterator[Journal]:
-    """A journal that this process alone holds while the block lasts.
+    """A journal that this process alone holds while the block lasts; without a path, in memory.
 
-    Args:
-        path: its file, made if needed; None keeps the lines in memory.
-        header: which search this is, as plain JSON; a file of another search is refused.
-
-    Raises:
-        BadInput: if the file holds another search or is damaged, or if another process has it open.
-
+    `header` says which search this is. The file of another search, a damaged one, or one that
+    another process has open, is `BadInput`.
     """
-    if path is None:
-        yield Journal(None, header)
-        return
-    with exclusive(path, wait=False):
+    with exclusive(path, wait=False) if path is not None else nullcontext():
         yield Journal(path, header)
 
 
@@ -78,11 +68,7 @@ def _compare(header: dict[str, Any], found: dict[str, Any], path: Path) -> None:
     for key in (*header, *found):
         if header.get(key) != found.get(key):
             raise BadInput(
-                f"expected {path} from a search with {key} = {_short(header.get(key))}, got one "
-                f"with {_short(found.get(key))}; give the same settings, or another folder"
+                f"expected {path} from a search with {key} = {json.dumps(header.get(key))[:80]}, "
+                f"got one with {json.dumps(found.get(key))[:80]}; give the same settings, or "
+                "another folder"
             )
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 80 else text[:77] + "..."

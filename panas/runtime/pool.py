@@ -1,8 +1,7 @@
 """Worker processes on this machine: one worker and many give the same results.
 
-One worker is the calling process itself. More are processes with a share of the cores each,
-forked from a server process without threads. A script that uses more than one worker needs the
-`if __name__ == "__main__":` guard.
+One worker is the calling process itself. More are processes with a share of the cores each, forked
+from a server process without threads; a script that uses them needs the usual main guard.
 """
 
 import ctypes
@@ -19,7 +18,6 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import forkserver
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -37,10 +35,8 @@ def default_workers() -> int:
 
 
 LIFE = 60.0
-"""Seconds after which new worker processes replace the old ones, between two calls.
-
-Each new shape of network leaves some 10 MB behind in a process.
-"""
+"""Seconds after which new worker processes replace the old ones, between two calls: each new shape
+of network leaves some 10 MB behind in a process."""
 
 
 @dataclass(frozen=True)
@@ -51,17 +47,8 @@ class WorkerDied:
 
 
 class Pool(Generic[C]):
-    """Runs functions of (context, task) over many tasks.
-
-    Args:
-        workers: processes, at least 1.
-        context: what every task needs; sent to each worker once.
-        preload: modules that the server process imports, once for all workers.
-
-    Raises:
-        BadInput: if the context cannot be sent to another process.
-
-    """
+    """Runs functions of (context, task) over many tasks. The context is sent to each worker once;
+    `preload` are modules that the server process imports for all workers."""
 
     def __init__(self, workers: int, context: C, *, preload: Sequence[str] = ()) -> None:
         if workers < 1:
@@ -77,10 +64,7 @@ class Pool(Generic[C]):
     def map(self, work: Callable[[C, T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
         """Run `work` on every task; yields (position, result) as results come.
 
-        Raises:
-            PanasError: if a worker process dies.
-            Exception: the first error of a task; tasks that have not started are then dropped.
-
+        The first error of a task is raised, and tasks that have not started are dropped.
         """
         if self.workers == 1:
             for position, task in enumerate(tasks):
@@ -150,12 +134,11 @@ class Pool(Generic[C]):
             # Else the first optimiser loads the compiler in every worker: 1.5 s and 80 MB each.
             context.set_forkserver_preload([*self._preload, "torch._dynamo"])
             _start_server()
-            cores = len(os.sched_getaffinity(0))
             self._executor = ProcessPoolExecutor(
                 self.workers,
                 context,
                 initializer=_start_worker,
-                initargs=(max(1, cores // self.workers), self._context),
+                initargs=(max(1, default_workers() // self.workers), self._context),
             )
             self._born = time.monotonic()
         return {self._executor.submit(_call, work, task): i for i, task in enumerate(tasks)}
@@ -163,12 +146,7 @@ class Pool(Generic[C]):
     def __enter__(self) -> "Pool[C]":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._executor is None:
             return
         # Before shutdown, which forgets them: an interrupted task must not go on.
@@ -180,8 +158,7 @@ class Pool(Generic[C]):
         self._executor = None
 
 
-_context: Any = None
-"""In a worker process: the context of its pool."""
+_context: Any = None  # in a worker process: the context of its pool
 
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 

@@ -1,10 +1,9 @@
 """Every reproducible draw of a run: one `SeedSequence`, spawned by stable ids.
 
 The run's seed and a path of keys, say `(7, "client", 3, "search")`, name a stream. Streams with
-different keys are independent, and adding a client or a purpose moves no other stream.
-
-These streams drive data, search and initialisation. Privacy noise never comes from here, except
-where the ledger claims no protection: see `panas.privacy.noise`.
+different keys are independent, and adding a client or a purpose moves no other stream. Privacy
+noise never comes from here, except where the ledger claims no protection: see
+`panas.privacy.noise`.
 """
 
 import hashlib
@@ -21,14 +20,10 @@ def _words(key: str | int) -> tuple[int, int]:
     return int.from_bytes(digest[:4], "big"), int.from_bytes(digest[4:8], "big")
 
 
-def sequence(seed: int, *keys: str | int) -> np.random.SeedSequence:
-    """The seed sequence of one purpose: `seed` >= 0, `keys` its stable ids."""
-    return np.random.SeedSequence(seed, spawn_key=tuple(w for key in keys for w in _words(key)))
-
-
 def stream(seed: int, *keys: str | int) -> np.random.Generator:
-    """A numpy generator for one purpose of a run."""
-    return np.random.default_rng(sequence(seed, *keys))
+    """A numpy generator for one purpose of a run: `seed` >= 0, `keys` its stable ids."""
+    spawn_key = tuple(word for key in keys for word in _words(key))
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=spawn_key))
 
 
 def torch_generator(rng: np.random.Generator) -> torch.Generator:

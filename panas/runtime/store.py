@@ -51,17 +51,11 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read what `write_json` wrote.
-
-    Raises:
-        BadInput: if the file is missing, is no JSON object, or was changed since.
-
-    """
+    """Read what `write_json` wrote; a missing, edited or damaged file is `BadInput`."""
+    content = read_bytes(path)
     try:
-        body = json.loads(read_bytes(path))
+        body = json.loads(content)
         digest = body.pop(CHECKSUM)
-    except BadInput:
-        raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise _damaged(path) from e
     if digest != _json_digest(body):
@@ -88,12 +82,8 @@ def _ordered(content: bytes) -> bytes:
 
 
 def parse_tensors(content: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata of safetensors bytes, not checked any further.
-
-    Raises:
-        ValueError: if the bytes do not decode.
-
-    """
+    """Tensors and metadata of safetensors bytes, not checked any further; `ValueError` if they do
+    not decode."""
     try:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         return from_safetensors(content), dict(header.get("__metadata__") or {})
@@ -102,12 +92,7 @@ def parse_tensors(content: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def unpack_tensors(content: bytes, origin: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read what `pack_tensors` made; `origin` is named in the error.
-
-    Raises:
-        BadInput: if it does not decode, or was changed since.
-
-    """
+    """Read what `pack_tensors` made; `origin` is named in the error."""
     try:
         tensors, notes = parse_tensors(content)
     except ValueError as e:
@@ -123,22 +108,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read what `write_tensors` wrote: tensors by name, and metadata.
-
-    Raises:
-        BadInput: if the file is missing, is no safetensors file, or was changed since.
-
-    """
+    """Read what `write_tensors` wrote; a missing, edited or damaged file is `BadInput`."""
     return unpack_tensors(read_bytes(path), path)
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file that an earlier stage wrote.
-
-    Raises:
-        BadInput: if it is missing.
-
-    """
+    """The content of a file that an earlier stage wrote; `BadInput` if it is missing."""
     if not path.is_file():
         raise BadInput(f"expected {path}, found no such file; run the stage that makes it")
     return path.read_bytes()
@@ -146,12 +121,8 @@ def read_bytes(path: Path) -> bytes:
 
 @contextlib.contextmanager
 def exclusive(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold the lock of `path` among all processes of this machine (a file beside it).
-
-    Raises:
-        BadInput: if another process holds it and `wait` is False.
-
-    """
+    """Hold the lock of `path` (a file beside it) among all processes of this machine; without
+    `wait`, a lock that another holds is `BadInput`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f".{path.name}.lock").open("w") as lock:
         try:
@@ -165,11 +136,8 @@ def exclusive(path: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def append_bytes(path: Path, content: bytes, at: int) -> None:
-    """Cut a file at byte `at` and append `content`; on disk when this returns.
-
-    The file and its folder are made as needed. Hold `exclusive(path)` where several processes
-    append.
-    """
+    """Cut a file at byte `at` and append `content`; on disk when this returns. Hold
+    `exclusive(path)` where several processes append."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = not path.exists()
     with path.open("ab") as file:
@@ -182,12 +150,8 @@ def append_bytes(path: Path, content: bytes, at: int) -> None:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a JSONL file; none if there is no file.
-
-    Raises:
-        BadInput: if a whole line is no JSON object.
-
-    """
+    """All whole lines of a JSONL file, none if there is no file; `BadInput` if one is no JSON
+    object."""
     if not path.exists():
         return []
     records = []

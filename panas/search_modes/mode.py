@@ -6,12 +6,9 @@
 | `data-free` | noise | nothing | 0 |
 | `unaccounted` | the private search split (the paper) | search | infinity |
 
-Every other module of this folder is a mode. Its name is the module's, with "-" for "_", and its
-`MODE` keeps the Protocol `SearchMode`. A new mode is one module and its test.
-
-The search split and the training samples are disjoint parts of a site's data, declared before
-either is touched, so that they compose in parallel. A split also costs the samples that it holds
-back from training.
+Every other module of this folder is a mode: its name is the module's, with "-" for "_", and its
+`MODE` keeps the Protocol `SearchMode`. The search split and the training samples are disjoint parts
+of a site's data, declared before either is touched: they compose in parallel.
 """
 
 from dataclasses import dataclass
@@ -44,28 +41,16 @@ RENAMED = {"proxy": "public-proxy"}
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSite:
-    """What a mode may use of a site.
-
-    Attributes:
-        id: of the site, in its ledger and its streams of random numbers.
-        seed: of the run.
-        train: private training samples; their number is public, all else is charged first.
-        search: private search split; empty where the mode needs none.
-        public: samples that anybody may see.
-        warm_start: whether networks train on public samples first.
-        ledger: of the site; its account is open.
-        histogram_share: share of epsilon that a label histogram may cost, in (0, 1).
-
-    """
+    """What a mode may use of a site."""
 
     id: int
     seed: int
-    train: Samples
-    search: Samples
+    train: Samples  # private; their number is public, all else is charged first
+    search: Samples  # private; empty where the mode needs none
     public: Samples
-    warm_start: bool
-    ledger: Ledger
-    histogram_share: float
+    warm_start: bool  # whether networks train on public samples first
+    ledger: Ledger  # its account is open
+    histogram_share: float  # share of epsilon that a label histogram may cost, in (0, 1)
 
     @property
     def account(self) -> Account:
@@ -79,41 +64,25 @@ class SearchSite:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchPlan:
-    """How to search, whatever the samples.
-
-    Attributes:
-        spec: what all networks share.
-        space: where to search.
-        config: of the genetic search.
-        optimizer: the short training that gives a genome its fitness.
-        size: of a genome's network, as second objective; None for none.
-        device: where to train.
-        execution: workers, journal and progress.
-
-    """
+    """How to search, whatever the samples."""
 
     spec: NetworkSpec
     space: SearchSpace
     config: EvolutionConfig
-    optimizer: OptimizerConfig
-    size: GenomeScore | None = None
+    optimizer: OptimizerConfig  # the short training that gives a genome its fitness
+    size: GenomeScore | None = None  # second objective
     device: str = "cpu"
     execution: Execution[GenerationRecord] = HERE
 
 
 @dataclass(frozen=True)
 class SearchPrice:
-    """What a whole search, tuning included, will have cost.
+    """What a whole search, tuning included, will have cost."""
 
-    Attributes:
-        epsilon: as the ledger will show it for the search.
-        reason: what is paid for: "noise" (scores on noise cost nothing), "unbounded", "histogram",
-            "histogram kept" (paid already) or "no histogram" (the budget affords none).
-
-    """
-
-    epsilon: float
+    epsilon: float  # as the ledger will show it for the search
     reason: str
+    """What is paid for: "noise" (costs nothing), "unbounded", "histogram", "histogram kept" (paid
+    already) or "no histogram" (the budget affords none)."""
 
 
 @runtime_checkable
@@ -124,10 +93,8 @@ class SearchMode(Protocol):
         protected: whether a ledger can bound what the search costs.
         needs_public: whether it needs public samples.
         least_search: fewest samples of a private search split; 0 if it needs none.
-        reads_samples: whether it looks at samples, which tuning can learn from too; if not, fitness
-            is a score on noise.
+        reads_samples: whether it looks at samples, which tuning can learn from too, or at noise.
         keeps_log: whether its generations may be stored where others can read them.
-
     """
 
     protected: bool
@@ -137,10 +104,8 @@ class SearchMode(Protocol):
     keeps_log: bool
 
     def price(self, site: SearchSite, *, paid: bool) -> SearchPrice:
-        """What the search will have cost, before it begins; reads no private sample.
-
-        `paid` says whether the site has its label histogram already.
-        """
+        """What the search will have cost, before it begins; reads no private sample. `paid` says
+        whether the site has its label histogram already."""
         ...
 
     def pay(self, site: SearchSite) -> list[float] | None:
@@ -148,12 +113,8 @@ class SearchMode(Protocol):
         ...
 
     def data(self, site: SearchSite, histogram: list[float] | None) -> SearchData:
-        """What the search looks at, once `pay` has returned this histogram.
-
-        Raises:
-            BadInput: if it looks at no samples.
-
-        """
+        """What the search looks at, once `pay` has returned this histogram; `BadInput` if no
+        samples."""
         ...
 
     def search(
@@ -170,12 +131,7 @@ def mode_names() -> list[str]:
 
 
 def mode_named(name: str) -> SearchMode:
-    """The mode of a name.
-
-    Raises:
-        BadInput: if there is none.
-
-    """
+    """The mode of a name; another name is `BadInput`."""
     if name in RENAMED:
         raise BadInput(f"expected {RENAMED[name]}, as {name} is called now, got {name!r}")
     if name not in mode_names():

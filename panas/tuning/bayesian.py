@@ -36,22 +36,10 @@ def tune(
 ) -> TuningResult:
     """Search for the settings with the best validation accuracy that the budget allows.
 
-    Args:
-        objective: accuracy in [0, 1] after training. What is not finite, and any exception but a
-            `PanasError`, is recorded as failed, with value 0.
-        space: where to look. A trial that its accountant refuses is recorded as over budget, never
-            trained, and the next one is drawn at random.
-        config: number of trials, and how many are proposed at once.
-        rng: names every draw; the result is a function of it, the objective and the space.
-        execution: processes, log and callback; refused trials are told and logged, too.
-
-    Returns:
-        The settings with the highest posterior mean among those that were trained.
-
-    Raises:
-        BudgetExhausted: if the budget fits no batch size, or the accountant refused every trial.
-        BadInput: if every trial that was trained failed, or the journal is another search's.
-
+    `rng` names every draw: the result is a function of it, the objective and the space. A trial
+    that the accountant refuses is recorded, never trained, and the next one is drawn at random. The
+    winner has the highest posterior mean among the settings that were trained. `BudgetExhausted` if
+    the budget fits no batch size or every trial was refused; `BadInput` if all trained ones failed.
     """
     if not config.trials:
         raise BadInput("expected at least 1 trial to tune by, got 0; raise trials")
@@ -77,7 +65,6 @@ def tune(
 
 
 def _known(journal: Journal | None, stream: int) -> list[TrialRecord]:
-    """The trials that a journal holds; refused if they are another search's."""
     lines = journal.lines if journal else []
     if any(line["stream"] != stream for line in lines):
         raise BadInput("expected a journal of this search, got another's; give another folder")

@@ -28,10 +28,8 @@ class PrivacyConstraint(Protocol):
     """What a budget affords."""
 
     def least_noise(self, batch_size: int, epochs: int | None) -> float | None:
-        """Least noise multiplier at a batch size and passes a round; None if none is enough.
-
-        `epochs` of None are the schedule's.
-        """
+        """Least noise multiplier at a batch size and passes a round (None: the schedule's); None if
+        none is enough."""
         ...
 
     def allows(self, settings: DPSGDSettings) -> bool:
@@ -47,24 +45,21 @@ class ScheduleConstraint:
     schedule: TrainingSchedule
 
     def least_noise(self, batch_size: int, epochs: int | None) -> float | None:
-        """The noise of the schedule's plan; see `PrivacyConstraint`."""
+        """The noise of the schedule's plan."""
         plan = self._plan(batch_size, epochs)
         return plan.noise_multiplier if plan else None
 
     def allows(self, settings: DPSGDSettings) -> bool:
         """Whether the schedule's plan with these settings costs no more than the budget."""
-        s = settings
-        plan = self._plan(s.batch_size, s.epochs)
+        plan = self._plan(settings.batch_size, settings.epochs)
         if plan is None:
             return False
-        plan = replace(plan, noise_multiplier=s.noise_multiplier, clip=s.clip)
+        plan = replace(plan, noise_multiplier=settings.noise_multiplier, clip=settings.clip)
         events = [*self.schedule.spent, *plan.events()]
         return epsilon_of(events, self.budget) <= self.budget.epsilon
 
     @cached_property
     def _plan(self) -> Callable[[int, int | None], Plan | None]:
-        """The plan of least noise; None if there is none."""
-
         @cache
         def plan(batch_size: int, epochs: int | None) -> Plan | None:
             try:
@@ -89,7 +84,7 @@ class BudgetedSpace:
         values = (axis.value(u[i : i + 1]).item() for i, axis in enumerate(self.space.axes))
         rate, clip, factor, batch, epochs = values
         passes = int(epochs) or None
-        least = self._least_noise(int(batch), passes)
+        least = self.constraint.least_noise(int(batch), passes)
         if least is None:
             return None
         if not 0 < least < math.inf:
@@ -106,7 +101,7 @@ class BudgetedSpace:
         """Where in the cube settings lie."""
         rows = []
         for s in settings:
-            least = self._least_noise(s.batch_size, s.epochs)
+            least = self.constraint.least_noise(s.batch_size, s.epochs)
             assert least is not None
             factor = s.noise_multiplier / least
             rows.append((s.learning_rate, s.clip, factor, s.batch_size, s.epochs or 0))
@@ -130,8 +125,8 @@ class BudgetedSpace:
         """A surrogate's inputs at points: logarithms, in [0, 1], of the free axes.
 
         The learning rate's place is taken by the length of the whole path, eta C epochs / B, if all
-        gradients are clipped. At the least noise that a budget affords, the noise along the path
-        grows with that length alone; accuracy changes along it, and less across it.
+        gradients are clipped. At the least noise, the noise along the path grows with that length
+        alone.
         """
         logs = [
             np.log(a.value(u[:, i]) / a.low) if a.high > a.low else np.zeros(len(u))
@@ -140,7 +135,3 @@ class BudgetedSpace:
         if self.spans[0]:
             logs[0] = logs[0] + logs[1] + logs[4] + (self.spans[3] - logs[3])
         return np.stack([logs[i] / self.spans[i] for i in self.free], axis=1)
-
-    @cached_property
-    def _least_noise(self) -> Callable[[int, int | None], float | None]:
-        return cache(self.constraint.least_noise)

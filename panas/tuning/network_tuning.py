@@ -26,7 +26,6 @@ from panas.privacy.calibration import calibrate
 from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
-from panas.privacy.plan import Plan
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.execution import Execution
 from panas.runtime.seeds import stream
@@ -45,24 +44,14 @@ from panas.tuning.trial import TrialRecord, TuningConfig, TuningResult
 
 @dataclass(frozen=True, kw_only=True)
 class TuneResult:
-    """What tuning found, and the network that was trained with it under the budget.
-
-    Attributes:
-        setting: the hyperparameters.
-        bottom: the bottom, trained by DP-SGD.
-        head: its head.
-        accuracy: on test samples that nothing else saw.
-        epsilon: what the ledger has for the training samples, at the budget's delta.
-        result: every trial; None where a finished directory was read again.
-
-    """
+    """What tuning found, and the network that was trained with it under the budget."""
 
     setting: DPSGDSettings
     bottom: Bottom
     head: Head
-    accuracy: float
-    epsilon: float
-    result: TuningResult | None
+    accuracy: float  # on test samples that nothing else saw
+    epsilon: float  # what the ledger has for the training samples, at the budget's delta
+    result: TuningResult | None  # every trial; None where a finished directory was read again
 
     @property
     def network(self) -> nn.Sequential:
@@ -94,10 +83,8 @@ class NetworkTuning:
         self.budget.check(self._schedule.samples, 0)
 
     def header(self) -> dict[str, Any]:
-        """What decides the tuning, as a log notes it.
-
-        No digest of private samples: it would tell whether a guess of them all is right.
-        """
+        """What decides the tuning; no digest of private samples, which would tell whether a guess
+        of them all is right."""
         return {
             "search": "settings",
             "data": [len(self.private), digest(self.public)],
@@ -119,10 +106,11 @@ class NetworkTuning:
             samples=self._schedule.samples,
             rng=stream(self.seed, "proxy"),
         )
+        objective = training_objective(
+            data, self._start, self._schedule, momentum=0.0, seed=self.seed, client=0
+        )
         return tune(
-            training_objective(
-                data, self._start, self._schedule, momentum=0.0, seed=self.seed, client=0
-            ),
+            objective,
             BudgetedSpace(self.space, ScheduleConstraint(self.budget, self._schedule)),
             self.config,
             rng=stream(self.seed, "client", 0, "tune"),
@@ -132,7 +120,11 @@ class NetworkTuning:
     def train(self, result: TuningResult, folder: Path) -> TuneResult:
         """Train once with the best settings, charged to the ledger in `folder`, and save there."""
         bottom, head = warm_started(self._start, self.public, seed=self.seed, client=0)
-        best, plan = result.best, self._plan(result.best)
+        best, schedule = result.best, self._schedule
+        plan = calibrate(
+            self.budget, schedule, batch_size=best.batch_size, clip=best.clip, epochs=best.epochs
+        )
+        plan = replace(plan, noise_multiplier=best.noise_multiplier)
         ledger = Ledger(folder / "ledger.jsonl")
         ledger.open_account(0, self.budget)
         charge = Charge(
@@ -160,7 +152,7 @@ class NetworkTuning:
         return found
 
     def read(self, folder: Path, blocks: Sequence[BlockType] = ()) -> TuneResult:
-        """A tuning that has finished in `folder`; custom blocks are those that its genome names."""
+        """A tuning that has finished in `folder`."""
         record = read_json(folder / "best.json")
         saved = load_network(folder / "network.safetensors", blocks)
         return TuneResult(
@@ -171,16 +163,6 @@ class NetworkTuning:
             epsilon=record["epsilon"],
             result=None,
         )
-
-    def _plan(self, settings: DPSGDSettings) -> Plan:
-        plan = calibrate(
-            self.budget,
-            self._schedule,
-            batch_size=settings.batch_size,
-            clip=settings.clip,
-            epochs=settings.epochs,
-        )
-        return replace(plan, noise_multiplier=settings.noise_multiplier)
 
     @cached_property
     def _parts(self) -> tuple[Samples, Samples]:
@@ -195,9 +177,5 @@ class NetworkTuning:
 
     @property
     def _start(self) -> WarmStart:
-        return WarmStart(
-            genome=self.genome,
-            spec=self.spec,
-            optimizer=self.warm,
-            device=torch.device(self.device),
-        )
+        device = torch.device(self.device)
+        return WarmStart(genome=self.genome, spec=self.spec, optimizer=self.warm, device=device)

@@ -1,9 +1,7 @@
 """DP-SGD settings are tried by rehearsing a client's training on data that may be looked at.
 
-A rehearsal trains with the noise, clip, rate and number of steps that the deployment will have. It
-computes on one thread, so that a trial comes to the same value in any worker process.
-
-Source: DPFNAS, section III-A3.
+A rehearsal has the deployment's noise, clip, rate and number of steps, and computes on one thread:
+a trial comes to the same value in any worker process. Source: DPFNAS, section III-A3.
 """
 
 import copy
@@ -23,18 +21,10 @@ from panas.training.warm_start import WarmStart
 from panas.tuning.space import DPSGDSettings
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class TrainingObjective:
     """The validation accuracy of some settings, by a whole training on data that may be looked at.
-
-    Attributes:
-        data: `train` is trained on, `validation` scores.
-        bottom, head: the networks that every trial starts from.
-        schedule: of the deployment.
-        optimizer: of the deployment, but for the learning rate.
-        seed, client: name the noise; it repeats, since the ledger claims no protection here.
-
-    """
+    The noise is named by seed and client, and repeats: the ledger claims no protection here."""
 
     data: SearchData
     bottom: Bottom
@@ -92,12 +82,5 @@ def training_objective(
     head = start.spec.head(generator).to(start.device)
     with one_thread():
         start.fit(bottom, head, data.warm, rng)
-    return TrainingObjective(
-        data=data,
-        bottom=bottom,
-        head=head,
-        schedule=schedule,
-        optimizer=OptimizerConfig(momentum=momentum, train_head=start.spec.head_moves),
-        seed=seed,
-        client=client,
-    )
+    optimizer = OptimizerConfig(momentum=momentum, train_head=start.spec.head_moves)
+    return TrainingObjective(data, bottom, head, schedule, optimizer, seed, client)

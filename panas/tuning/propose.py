@@ -17,27 +17,17 @@ from panas.tuning.space import DPSGDSettings
 from panas.tuning.surrogate import Surrogate, fit_surrogate
 from panas.tuning.trial import Proposal, Proposer, TrialRecord, TuningConfig
 
-CANDIDATES = 1000
-"""Points at which a score is compared, before the best ones are refined."""
+CANDIDATES = 1000  # points at which a score is compared, before the best ones are refined
 
 REFINEMENTS = (0.1, 0.03, 0.01)
 """Spread of the candidates around the best ones so far, in sides of the cube, round by round."""
 
-DRAWS = 100
-"""Points that are tried before there seems to be none that the budget affords."""
+DRAWS = 100  # points that are tried before there seems to be none that the budget affords
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """What decides the proposals of a search, apart from its trials.
-
-    Attributes:
-        space: where to look.
-        config: number of trials.
-        stream: names every draw.
-        validation_samples: how many samples a value is the share of; None if that is unknown.
-
-    """
+    """What decides the proposals of a search, apart from its trials; `stream` names every draw."""
 
     space: BudgetedSpace
     config: TuningConfig
@@ -66,13 +56,7 @@ class Strategy:
         return proposals
 
     def winner(self, trials: Sequence[TrialRecord]) -> tuple[DPSGDSettings, float]:
-        """The trained settings of highest posterior mean; without a surrogate, of highest value.
-
-        Raises:
-            BudgetExhausted: if the accountant refused every trial.
-            BadInput: if every trial that was trained failed.
-
-        """
+        """The trained settings of highest posterior mean; without a surrogate, of highest value."""
         done = [(t.setting, t.value) for t in trials if t.status == "done" and t.value is not None]
         if all(t.value is None for t in trials):
             raise BudgetExhausted("the accountant refused every trial; raise epsilon")
@@ -95,12 +79,7 @@ def design(initial: int, stream: int) -> Float[np.ndarray, "initial 5"]:
 
 
 def random_settings(space: BudgetedSpace, rng: np.random.Generator) -> DPSGDSettings:
-    """Settings drawn from all that the budget affords.
-
-    Raises:
-        BudgetExhausted: if it affords none that is drawn, nor the cheapest one.
-
-    """
+    """Settings drawn from all that the budget affords."""
     for u in (*rng.random((DRAWS, 5)), np.zeros(5)):
         if (settings := space.settings(u)) is not None:
             return settings

@@ -119,18 +119,10 @@ class Range:
 class Choice:
     """One of some integers, in ascending order; each owns a part of [0, 1]."""
 
+    low: float
+    high: float
     values: Float[np.ndarray, " k"]
     edges: Float[np.ndarray, " k+1"]
-
-    @property
-    def low(self) -> float:
-        """The smallest."""
-        return float(self.values[0])
-
-    @property
-    def high(self) -> float:
-        """The largest."""
-        return float(self.values[-1])
 
     def value(self, u: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Values of coordinates in [0, 1]."""
@@ -150,5 +142,7 @@ def choice(menu: Menu) -> Choice:
     values = np.array(sorted(menu), dtype=np.float64)
     if isinstance(menu, range):
         logs = np.log(np.append(values, values[-1] + abs(menu.step)))
-        return Choice(values, (logs - logs[0]) / (logs[-1] - logs[0]))
-    return Choice(values, np.linspace(0.0, 1.0, len(values) + 1))
+        edges = (logs - logs[0]) / (logs[-1] - logs[0])
+    else:
+        edges = np.linspace(0.0, 1.0, len(values) + 1)
+    return Choice(values[0].item(), values[-1].item(), values, edges)

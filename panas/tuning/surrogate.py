@@ -6,9 +6,9 @@
 | noise of an observation p | p (1 - p) / n_validation, and a learnt part for the training's own |
 | acquisition | augmented expected improvement over the best posterior mean, as its logarithm |
 
-Augmented is expected improvement times 1 - sqrt(v / (v + s^2)), with noise v and posterior
-variance s^2: it soon leaves what another look would not show any better. The hyperparameters are
-the likeliest of `DRAWN` that fill their priors. BoTorch and GPyTorch are loaded on first use.
+Augmented is expected improvement times 1 - sqrt(v / (v + s^2)), with noise v and posterior variance
+s^2: it leaves what another look would not show any better. BoTorch and GPyTorch are loaded on first
+use.
 
 Source: DPFNAS, section III-A3 and equation 1; Huang et al. 2006 for the augmentation; Ament et al.
 2023 for the logarithm.
@@ -33,13 +33,11 @@ from panas.runtime.seeds import one_thread
 from panas.tuning.budgeted import BudgetedSpace
 from panas.tuning.trial import TrialRecord
 
-DRAWN = 512
-"""Hyperparameters of the surrogate that are compared, a power of 2."""
+DRAWN = 512  # hyperparameters of the surrogate that are compared, a power of 2
 
 LENGTHS = (2.0, 8.0, 1.0, 2.2, 1.1)
 """Prior medians of the length scales, by axis, in natural logarithms: accuracy depends most on how
-long the path is and on how many passes it takes, least on clip (once below most gradients).
-"""
+long the path is and on how many passes it takes, least on clip (once below most gradients)."""
 
 LEAST_VARIANCE = 0.05
 """Of an answer that is right or wrong, p (1 - p), since an accuracy of 0 or 1 is not certain."""
@@ -52,10 +50,6 @@ class Hyperparameters:
     lengths: Float[Tensor, "*k d"]
     variance: Float[Tensor, "*k"]
     noise: Float[Tensor, "*k"]
-
-    def at(self, k: int) -> "Hyperparameters":
-        """The k-th of them."""
-        return Hyperparameters(self.lengths[k], self.variance[k], self.noise[k])
 
 
 @dataclass(frozen=True)
@@ -75,8 +69,7 @@ class Surrogate:
     space: BudgetedSpace
     centre: float
     scale: float
-    noise: float
-    """Mean variance of an observation."""
+    noise: float  # mean variance of an observation
 
     def mean(self, u: Float[np.ndarray, "n 5"]) -> Float[Tensor, " n"]:
         """Posterior mean of the value at points."""
@@ -89,8 +82,7 @@ class Surrogate:
     ) -> Callable[[Float[np.ndarray, "n 5"]], Float[np.ndarray, " n"]]:
         """The logarithm of augmented expected improvement over a value, as a function of points.
 
-        Points that are pending count as observed at their posterior mean: the mean stays as it
-        is, and the variance near them shrinks.
+        Pending points count as observed at their posterior mean: the variance near them shrinks.
         """
         import botorch
 
@@ -121,10 +113,8 @@ class Surrogate:
 def fit_surrogate(
     space: BudgetedSpace, trials: Sequence[TrialRecord], validation_samples: int | None
 ) -> Surrogate | None:
-    """The likeliest of many surrogates drawn from the priors; None where the data allow none.
-
-    `validation_samples` are those that a value is the share of; None if that is unknown.
-    """
+    """The likeliest of `DRAWN` surrogates drawn from the priors; None where the data allow none.
+    `validation_samples` are those that a value is the share of; None if that is unknown."""
     from linear_operator.utils.errors import NanError, NotPSDError
 
     observed = [(t, t.value) for t in trials if t.value is not None]
@@ -143,7 +133,8 @@ def fit_surrogate(
     drawn = draw_hyperparameters(tuple(LENGTHS[i] / space.spans[i] for i in space.free))
     with quiet(), torch.no_grad():
         try:
-            likeliest = drawn.at(int(_evidence(data, drawn).argmax()))
+            k = _evidence(data, drawn).argmax()
+            likeliest = Hyperparameters(drawn.lengths[k], drawn.variance[k], drawn.noise[k])
             model = _model(data, likeliest)
             finite = bool(model.posterior(x).mean.isfinite().all())
         except (NotPSDError, NanError, torch.linalg.LinAlgError):
@@ -154,10 +145,8 @@ def fit_surrogate(
 
 @cache
 def draw_hyperparameters(medians: tuple[float, ...]) -> Hyperparameters:
-    """Hyperparameters spread over their priors, length scales with these medians.
-
-    Without priors, five points fit every length scale.
-    """
+    """Hyperparameters spread over their priors, length scales with these medians: without priors,
+    five points fit every length scale."""
     d = len(medians)
     u = qmc.Sobol(d + 2, rng=np.random.default_rng(0)).random(DRAWN)
     lengths = stats.lognorm(0.7, scale=medians).ppf(u[:, :d])

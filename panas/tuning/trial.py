@@ -1,8 +1,4 @@
-"""Trials of a hyperparameter search: how they run, what came of them, as records.
-
-A trial whose training fails is recorded with the error's text and survived; one that the
-accountant refuses is recorded and never trained.
-"""
+"""Trials of a hyperparameter search: how they run, what came of them, as records."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,7 +23,7 @@ class Objective(Protocol):
         ...
 
     def __call__(self, settings: DPSGDSettings) -> float:
-        """Accuracy in [0, 1] after training with the settings."""
+        """Accuracy in [0, 1]; other values, and errors but `PanasError`, make a failed trial."""
         ...
 
 
@@ -83,23 +79,6 @@ class TuningResult:
     best: DPSGDSettings
     predicted: float
     trials: tuple[TrialRecord, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The result as plain JSON."""
-        return {
-            "setting": self.best.to_json(),
-            "predicted": self.predicted,
-            "trials": [trial.to_json() for trial in self.trials],
-        }
-
-    @staticmethod
-    def from_json(record: Mapping[str, Any]) -> "TuningResult":
-        """Read back what `to_json` made."""
-        return TuningResult(
-            DPSGDSettings.from_json(record["setting"]),
-            record["predicted"],
-            tuple(TrialRecord.from_json(trial) for trial in record["trials"]),
-        )
 
 
 @dataclass(frozen=True)

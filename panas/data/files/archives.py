@@ -14,10 +14,6 @@ def read_npz(path: Path) -> Raw:
 
     The parts of a MedMNIST archive are pooled; otherwise the keys are `images`, `labels` or `x`,
     `y`.
-
-    Raises:
-        BadInput: if the archive is damaged, a key is missing, or its arrays are no labelled images.
-
     """
     parts = list(_parts(path).values())
     x, y = (np.concatenate(arrays) for arrays in zip(*((p.x, p.y) for p in parts), strict=True))
@@ -25,12 +21,7 @@ def read_npz(path: Path) -> Raw:
 
 
 def read_split_npz(path: Path) -> tuple[Raw, Raw]:
-    """Read the training part of a MedMNIST archive, and the rest of it: `val_*` and `test_*`.
-
-    Raises:
-        BadInput: as `read_npz`, or if one of the two is missing.
-
-    """
+    """Read the training part of a MedMNIST archive, and the rest of it: `val_*` and `test_*`."""
     parts = _parts(path)
     train = parts.pop("train_images", None)
     if train is None or not parts:
@@ -43,12 +34,7 @@ def read_split_npz(path: Path) -> tuple[Raw, Raw]:
 
 
 def read_one_part_npz(path: Path) -> Raw:
-    """Read an archive that holds one part, such as `train_*` alone, or `images` and `labels`.
-
-    Raises:
-        BadInput: as `read_npz`, or if there are several parts: which was trained on?
-
-    """
+    """Read an archive of one part; of several, it is unknown which was trained on."""
     parts = _parts(path)
     if len(parts) > 1:
         raise BadInput(
@@ -84,7 +70,6 @@ def _parts(path: Path) -> dict[str, Raw]:
 
 
 def _pairs(path: Path, arrays: Mapping[str, np.ndarray]) -> list[tuple[str, str]]:
-    """The keys of images and labels that an archive holds."""
     medmnist = [(f"{part}_images", f"{part}_labels") for part in ("train", "val", "test")]
     pairs = [p for p in medmnist if p[0] in arrays] or [
         p for p in (("images", "labels"), ("x", "y")) if p[0] in arrays
@@ -109,20 +94,14 @@ def _pictures(path: Path, key: str, x: np.ndarray) -> np.ndarray:
     if x.dtype.kind == "f" and (x.size == 0 or (x.min() >= 0 and x.max() <= 1)):  # NaN: neither
         x = (2 * x - 1).astype(np.float32)
     elif x.dtype != np.uint8:
+        found = f"{x.dtype}{' outside that range' * (x.dtype.kind == 'f')}; rescale them"
         if x.dtype.kind == "f" and not bool(np.isfinite(x).all()):
-            raise BadInput(
-                f"expected {key} as uint8, or floats in [0, 1], in {path}, got NaN or infinity; "
-                "repair or drop those images"
-            )
-        raise BadInput(
-            f"expected {key} as uint8, or floats in [0, 1], in {path}, got {x.dtype}"
-            f"{' outside that range' * (x.dtype.kind == 'f')}; rescale them"
-        )
+            found = "NaN or infinity; repair or drop those images"
+        raise BadInput(f"expected {key} as uint8, or floats in [0, 1], in {path}, got {found}")
     return np.ascontiguousarray(x.transpose(0, 3, 1, 2))
 
 
 def _classes(path: Path, key: str, y: np.ndarray) -> np.ndarray:
-    """Labels as a flat integer array."""
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     whole = y.dtype.kind in "iu" or (y.dtype.kind == "f" and bool(np.all(y == np.floor(y))))

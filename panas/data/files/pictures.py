@@ -12,12 +12,7 @@ PICTURES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".
 
 
 def read_folder(path: Path, image_size: int) -> Raw:
-    """Read a folder with one subfolder of pictures a class, as RGB of side `image_size`.
-
-    Raises:
-        BadInput: if a class has no pictures, or a picture cannot be read.
-
-    """
+    """Read a folder with one subfolder of pictures a class, as RGB of side `image_size`."""
     folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
     files = [sorted(f for f in p.rglob("*") if f.suffix.lower() in PICTURES) for p in folders]
     empty = [p.name for p, found in zip(folders, files, strict=True) if not found]

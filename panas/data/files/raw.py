@@ -20,11 +20,9 @@ class Raw:
 
     x: np.ndarray
     """Images (n, c, h, w), uint8 0..255 or float32 in [-1, 1]; or table rows (n, f), float64."""
-    y: np.ndarray
-    """(n,) classes 0..C-1, int64."""
+    y: np.ndarray  # (n,) classes 0..C-1, int64
     class_names: tuple[str, ...]
-    columns: tuple[str, ...] = ()
-    """Names of a table's f features; empty for images."""
+    columns: tuple[str, ...] = ()  # names of a table's f features; empty for images
     from_file: bool = True
     """Whether classes are known by what the file calls them, not by a set's own numbering."""
 

@@ -18,11 +18,8 @@ def read_csv(path: Path, label: str | None) -> Raw:
     """Read a table: a header, one label column (`label`), every other column a finite number.
 
     A first column without a name is a row index and is dropped. Without `label`, the one column of
-    `LABEL_COLUMNS` that is there is taken. Classes are whole numbers or texts.
-
-    Raises:
-        BadInput: if the file is no such table; the message names the row (the header is row 1).
-
+    `LABEL_COLUMNS` that is there is taken. Classes are whole numbers or texts. Errors count the
+    header as row 1.
     """
     features, lines = array.array("d"), array.array("q")
     targets: list[str] = []
@@ -67,7 +64,6 @@ def _number(cell: str) -> float:
 
 
 def _label_column(path: Path, header: list[str], label: str | None) -> str:
-    """The name of the label column."""
     found = [name for name in (LABEL_COLUMNS if label is None else (label,)) if name in header]
     if len(found) != 1:
         wanted = f"a column {label!r}" if label else f"one of {', '.join(LABEL_COLUMNS)}"
@@ -77,7 +73,6 @@ def _label_column(path: Path, header: list[str], label: str | None) -> str:
 
 
 def _table_classes(path: Path, targets: list[str]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Classes 0..C-1 of label cells, and their names in sorted order."""
     distinct = sorted(set(targets))
     check_class_count(path, len(distinct))
     numbers = {t: _number(t) for t in distinct}
