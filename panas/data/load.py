@@ -86,12 +86,8 @@ def load(settings: DataSettings, rng: np.random.Generator) -> Source:
     if len(raw.class_names) == 1:
         warnings.warn(f"{name} has one class only: every accuracy will be 1", stacklevel=2)
     rows = shared.x[public]
-    return Source(
-        name=name,
-        private=_samples(raw, private, rows),
-        public=_samples(shared, public, rows),
-        class_names=raw.class_names,
-    )
+    open_samples = _samples(shared, public, rows)
+    return Source(name, _samples(raw, private, rows), open_samples, raw.class_names)
 
 
 def _read_public(raw: Raw, s: DataSettings) -> Raw:

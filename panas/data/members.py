@@ -30,10 +30,9 @@ def load_members(
 ) -> Membership:
     """Load what a network was trained on, and like samples that it was not trained on.
 
-    Labels are to be indices of a network's outputs: whole numbers are taken as they are, though
-    some classes may be absent. Texts (of a table, or names of folders) are numbered in sorted
-    order, over both sets. Without `others`, they are the rest of an archive with `train_images` and
-    `test_images`.
+    Whole numbers as labels are taken as they are: indices of a network's outputs. Texts (of a
+    table, or names of folders) are numbered in sorted order, over both sets. Without `others`, they
+    are the rest of an archive with `train_images` and `test_images`.
     """
     mine, rest = _read_both(data, others, label, image_size)
     names, (y, z) = _labels([(mine, data), (rest, others or data)])
@@ -45,12 +44,8 @@ def load_members(
         images = squares(x, scale) if x.ndim == 2 else x
         return Samples(torch.from_numpy(images), torch.from_numpy(labels), classes)
 
-    return Membership(
-        members=samples(mine.x, y),
-        others=samples(scale, z[fresh]),
-        names=names,
-        duplicates=len(rest.x) - len(fresh),
-    )
+    duplicates = len(rest.x) - len(fresh)
+    return Membership(samples(mine.x, y), samples(scale, z[fresh]), names, duplicates)
 
 
 def _read_both(

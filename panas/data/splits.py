@@ -1,8 +1,8 @@
 """Splits of one client's samples, and draws that follow a label histogram.
 
-Source: DPFNAS, section IV: architecture search sees 500 train / 100 validation / 100 test samples,
-disjoint from the training data. Here every sample falls into exactly one of search, train,
-validation and test, each stratified: a class has the same share of every part, up to one sample.
+Every sample falls into exactly one of search, train, validation and test, each stratified: a class
+has the same share of every part, up to one sample. Source: DPFNAS, section IV (search 500 train /
+100 validation / 100 test samples, disjoint from the training data).
 """
 
 from dataclasses import dataclass
@@ -55,8 +55,8 @@ def split(
 
 
 def stratified(y: Labels, size: int, rng: np.random.Generator) -> Int64[np.ndarray, "m"]:
-    """Sorted positions of `size` samples, drawn without replacement; a class's count is within one
-    of its exact share."""
+    """Sorted positions of `size` samples without replacement, each class within one of its
+    share."""
     labels = np.asarray(y)
     if not 0 <= size <= len(labels):
         raise BadInput(f"expected a draw of 0 to {len(labels)} samples, got {size}")
@@ -105,9 +105,9 @@ def resample_to(
 def apportion(
     weights: Real[np.ndarray, "k"], size: int, rng: np.random.Generator
 ) -> Int64[np.ndarray, "k"]:
-    """Share `size` out in proportion to `weights` by largest remainder, ties at random: each count
-    is within one of its exact share, and of weights that are counts, none is exceeded if `size` is
-    at most their sum."""
+    """Share `size` out in proportion to `weights` by largest remainder, ties at random. Each count
+    is within one of its share; a weight that is a count is not exceeded if `size` is at most their
+    sum."""
     if not len(weights):
         return np.zeros(0, np.int64)
     # First to a largest weight of 1: sums of huge weights would overflow, of tiny ones vanish.

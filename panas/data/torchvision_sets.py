@@ -48,6 +48,7 @@ FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shi
 MERGED = string.digits + string.ascii_uppercase + "abdefghnqrt"
 _TRAIN = ({"train": True}, {"train": False})
 _TRAIN_TEST = ({"split": "train"}, {"split": "test"})
+_TRAINVAL_TEST = ({"split": "trainval"}, {"split": "test"})
 _TRAIN_VAL = ({"split": "train"}, {"split": "val"})
 _ALL = ({"split": "train"}, {"split": "val"}, {"split": "test"})
 _ONE: tuple[Mapping[str, Any], ...] = ({},)
@@ -82,9 +83,7 @@ SETS: dict[str, Idx | Vision] = {
     "eurosat": Vision("EuroSAT", "eurosat", _ONE),
     # The test part has labels in one of its published forms only.
     "fer2013": Vision("FER2013", "fer2013", ({"split": "train"},), mode="L"),
-    "fgvc-aircraft": Vision(
-        "FGVCAircraft", "fgvc-aircraft-2013b", ({"split": "trainval"}, {"split": "test"})
-    ),
+    "fgvc-aircraft": Vision("FGVCAircraft", "fgvc-aircraft-2013b", _TRAINVAL_TEST),
     "flowers102": Vision("Flowers102", "flowers-102", _ALL),
     "food101": Vision("Food101", "food-101", _TRAIN_TEST),
     "gtsrb": Vision("GTSRB", "gtsrb", _TRAIN_TEST),
@@ -99,9 +98,7 @@ SETS: dict[str, Idx | Vision] = {
     "omniglot": Vision(
         "Omniglot", "omniglot-py", ({"background": True}, {"background": False}), "L", True
     ),
-    "oxford-iiit-pet": Vision(
-        "OxfordIIITPet", "oxford-iiit-pet", ({"split": "trainval"}, {"split": "test"})
-    ),
+    "oxford-iiit-pet": Vision("OxfordIIITPet", "oxford-iiit-pet", _TRAINVAL_TEST),
     "pcam": Vision("PCAM", "pcam", _ALL),
     "places365": Vision(
         "Places365",

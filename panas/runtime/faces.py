@@ -1,7 +1,4 @@
-"""A package's public names, each imported when it is first asked for.
-
-`import panas` so loads no library, and `panas.Genome` loads what a genome needs.
-"""
+"""A package's public names, each imported when first asked for: `import panas` loads no library."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module

@@ -47,8 +47,10 @@ class WorkerDied:
 
 
 class Pool(Generic[C]):
-    """Runs functions of (context, task) over many tasks. The context is sent to each worker once;
-    `preload` are modules that the server process imports for all workers."""
+    """Runs functions of (context, task) over many tasks; the context is sent to each worker once.
+
+    The server process imports the modules of `preload`, once for all workers.
+    """
 
     def __init__(self, workers: int, context: C, *, preload: Sequence[str] = ()) -> None:
         if workers < 1:

@@ -36,12 +36,8 @@ class DataFree:
         self, site: SearchSite, histogram: list[float] | None, plan: SearchPlan
     ) -> EvolutionResult:
         """The genetic search by the score on noise."""
-        return evolve(
-            SearchProblem(plan.space, DataFreeFitness(plan.spec, site.seed), plan.size),
-            config=plan.config,
-            rng=site.rng("search"),
-            execution=plan.execution,
-        )
+        problem = SearchProblem(plan.space, DataFreeFitness(plan.spec, site.seed), plan.size)
+        return evolve(problem, config=plan.config, rng=site.rng("search"), execution=plan.execution)
 
 
 MODE: SearchMode = DataFree()

@@ -35,9 +35,6 @@ from panas.runtime.execution import Execution
 from panas.runtime.seeds import stream
 from panas.training.sgd import OptimizerConfig
 
-RENAMED = {"proxy": "public-proxy"}
-"""Modes under the names that they had before."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSite:
@@ -106,22 +103,18 @@ class SearchMode(Protocol):
     def price(self, site: SearchSite, *, paid: bool) -> SearchPrice:
         """What the search will have cost, before it begins; reads no private sample. `paid` says
         whether the site has its label histogram already."""
-        ...
 
     def pay(self, site: SearchSite) -> list[float] | None:
         """Charge a new search to the ledger, then return its label histogram; None for none."""
-        ...
 
     def data(self, site: SearchSite, histogram: list[float] | None) -> SearchData:
         """What the search looks at, once `pay` has returned this histogram; `BadInput` if no
         samples."""
-        ...
 
     def search(
         self, site: SearchSite, histogram: list[float] | None, plan: SearchPlan
     ) -> EvolutionResult:
         """Search, once `pay` has returned this histogram."""
-        ...
 
 
 def mode_names() -> list[str]:
@@ -132,8 +125,8 @@ def mode_names() -> list[str]:
 
 def mode_named(name: str) -> SearchMode:
     """The mode of a name; another name is `BadInput`."""
-    if name in RENAMED:
-        raise BadInput(f"expected {RENAMED[name]}, as {name} is called now, got {name!r}")
+    if name == "proxy":
+        raise BadInput("expected public-proxy, as proxy is called now, got 'proxy'")
     if name not in mode_names():
         raise BadInput(f"expected a search mode of {', '.join(mode_names())}, got {name!r}")
     mode: SearchMode = import_module(f"panas.search_modes.{name.replace('-', '_')}").MODE
@@ -146,9 +139,5 @@ def search_by_training(data: SearchData, site: SearchSite, plan: SearchPlan) -> 
     fitness = TrainingFitness(
         train, data.validation, plan.spec, plan.optimizer, site.seed, site.id, plan.device
     )
-    return evolve(
-        SearchProblem(plan.space, fitness, plan.size, prior_of(plan.spec.shape)),
-        config=plan.config,
-        rng=site.rng("search"),
-        execution=plan.execution,
-    )
+    problem = SearchProblem(plan.space, fitness, plan.size, prior_of(plan.spec.shape))
+    return evolve(problem, config=plan.config, rng=site.rng("search"), execution=plan.execution)

@@ -1,8 +1,7 @@
 """`public-proxy`: public samples, resampled to the site's noised label histogram.
 
 Privacy: the search and what is tuned on its data depend on private samples through the histogram
-alone, which is charged to the training samples before it is counted. If the budget affords none,
-all classes are taken as equally frequent.
+alone, which is charged before it is counted. If the budget affords none, all classes count alike.
 """
 
 import math

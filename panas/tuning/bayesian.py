@@ -6,8 +6,7 @@
 | surrogate and acquisition | `panas.tuning.surrogate` |
 | epsilon(theta) <= budget | `panas.tuning.budgeted`: sigma = factor x the least, factor >= 1 |
 
-The constraint holds by construction, in closed form over the cube; the accountant is asked again
-before a trial trains. Torch proposes on one thread.
+The constraint holds by construction; the accountant is asked again before a trial trains.
 
 Privacy: the winner releases whatever the objective reads. The constraint prices the training that
 follows, not the trials; if they read private data, the caller must account for every one.

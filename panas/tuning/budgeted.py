@@ -28,13 +28,11 @@ class PrivacyConstraint(Protocol):
     """What a budget affords."""
 
     def least_noise(self, batch_size: int, epochs: int | None) -> float | None:
-        """Least noise multiplier at a batch size and passes a round (None: the schedule's); None if
-        none is enough."""
-        ...
+        """Least noise multiplier at a batch size and passes (None: the schedule's); None for
+        none."""
 
     def allows(self, settings: DPSGDSettings) -> bool:
         """Whether the accountant lets the settings train."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from panas.tuning.space import DPSGDSettings, TuningSpace
 from panas.tuning.trial import TrialRecord, TuningConfig, TuningResult
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class TuneResult:
     """What tuning found, and the network that was trained with it under the budget."""
 
@@ -83,8 +83,8 @@ class NetworkTuning:
         self.budget.check(self._schedule.samples, 0)
 
     def header(self) -> dict[str, Any]:
-        """What decides the tuning; no digest of private samples, which would tell whether a guess
-        of them all is right."""
+        """What decides the tuning. A digest of private samples would tell if a guess of all is
+        right."""
         return {
             "search": "settings",
             "data": [len(self.private), digest(self.public)],
@@ -100,22 +100,15 @@ class NetworkTuning:
 
     def search(self, execution: Execution[TrialRecord]) -> TuningResult:
         """Tune by rehearsals on public samples, all classes alike."""
-        data = proxy_data(
-            self.public,
-            torch.ones(self.spec.classes),
-            samples=self._schedule.samples,
-            rng=stream(self.seed, "proxy"),
-        )
+        alike, schedule = torch.ones(self.spec.classes), self._schedule
+        rng = stream(self.seed, "proxy")
+        data = proxy_data(self.public, alike, samples=schedule.samples, rng=rng)
         objective = training_objective(
-            data, self._start, self._schedule, momentum=0.0, seed=self.seed, client=0
+            data, self._start, schedule, momentum=0.0, seed=self.seed, client=0
         )
-        return tune(
-            objective,
-            BudgetedSpace(self.space, ScheduleConstraint(self.budget, self._schedule)),
-            self.config,
-            rng=stream(self.seed, "client", 0, "tune"),
-            execution=execution,
-        )
+        space = BudgetedSpace(self.space, ScheduleConstraint(self.budget, schedule))
+        rng = stream(self.seed, "client", 0, "tune")
+        return tune(objective, space, self.config, rng=rng, execution=execution)
 
     def train(self, result: TuningResult, folder: Path) -> TuneResult:
         """Train once with the best settings, charged to the ledger in `folder`, and save there."""
@@ -138,14 +131,8 @@ class NetworkTuning:
         with ledger.charge(0, charge):
             train = self._parts[0]
             fit_private(bottom, head, train, plan=plan, config=config, noise=SystemNoise())
-        found = TuneResult(
-            setting=best,
-            bottom=bottom,
-            head=head,
-            accuracy=accuracy(bottom, head, self._parts[1]),
-            epsilon=ledger.account(0).spent(),
-            result=result,
-        )
+        score = accuracy(bottom, head, self._parts[1])
+        found = TuneResult(best, bottom, head, score, ledger.account(0).spent(), result)
         network, notes = folder / "network.safetensors", {"epsilon": found.epsilon}
         save_network(network, bottom, head, genome=self.genome, spec=self.spec, notes=notes)
         write_json(folder / "best.json", found.to_json())
@@ -155,14 +142,9 @@ class NetworkTuning:
         """A tuning that has finished in `folder`."""
         record = read_json(folder / "best.json")
         saved = load_network(folder / "network.safetensors", blocks)
-        return TuneResult(
-            setting=DPSGDSettings.from_json(record["setting"]),
-            bottom=saved.bottom,
-            head=saved.head,
-            accuracy=accuracy(saved.bottom, saved.head, self._parts[1]),
-            epsilon=record["epsilon"],
-            result=None,
-        )
+        setting = DPSGDSettings.from_json(record["setting"])
+        score = accuracy(saved.bottom, saved.head, self._parts[1])
+        return TuneResult(setting, saved.bottom, saved.head, score, record["epsilon"], None)
 
     @cached_property
     def _parts(self) -> tuple[Samples, Samples]:

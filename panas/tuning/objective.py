@@ -23,8 +23,10 @@ from panas.tuning.space import DPSGDSettings
 
 @dataclass(frozen=True)
 class TrainingObjective:
-    """The validation accuracy of some settings, by a whole training on data that may be looked at.
-    The noise is named by seed and client, and repeats: the ledger claims no protection here."""
+    """The validation accuracy of settings, by a whole training on data that may be looked at.
+
+    Seed and client name the noise, which repeats: the ledger claims no protection here.
+    """
 
     data: SearchData
     bottom: Bottom

@@ -20,11 +20,9 @@ class Objective(Protocol):
     @property
     def validation_samples(self) -> int | None:
         """How many samples an accuracy is the share of; None if that is unknown."""
-        ...
 
     def __call__(self, settings: DPSGDSettings) -> float:
         """Accuracy in [0, 1]; other values, and errors but `PanasError`, make a failed trial."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,24 +88,20 @@ class Proposal:
     by: Proposer
     affordable: bool
 
-    def became(self, outcome: float | str | None) -> TrialRecord:
+    def became(self, outcome: float | str | WorkerDied | None) -> TrialRecord:
         """The trial that came to a value, died of something, or was refused (None)."""
         if outcome is None:
             return TrialRecord(self.number, self.setting, None, "over budget", self.by)
-        if isinstance(outcome, str):
-            return TrialRecord(self.number, self.setting, 0.0, "failed", self.by, outcome)
-        return TrialRecord(self.number, self.setting, outcome, "done", self.by)
+        if isinstance(outcome, float):
+            return TrialRecord(self.number, self.setting, outcome, "done", self.by)
+        error = outcome if isinstance(outcome, str) else outcome.error
+        return TrialRecord(self.number, self.setting, 0.0, "failed", self.by, error)
 
 
 def run(pool: Pool[Objective], proposals: Sequence[Proposal]) -> list[TrialRecord]:
     """The trials of proposals, all at once; a worker process that dies takes one trial with it."""
-    asked = [p for p in proposals if p.affordable]
-    outcomes = iter(pool.survive(_attempt, [p.setting for p in asked]))
-    trials = []
-    for p in proposals:
-        outcome = next(outcomes) if p.affordable else None
-        trials.append(p.became(outcome.error if isinstance(outcome, WorkerDied) else outcome))
-    return trials
+    outcomes = iter(pool.survive(_attempt, [p.setting for p in proposals if p.affordable]))
+    return [p.became(next(outcomes) if p.affordable else None) for p in proposals]
 
 
 def _attempt(objective: Objective, settings: DPSGDSettings) -> float | str:
