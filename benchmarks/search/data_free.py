@@ -2,6 +2,12 @@
 
     python -m benchmarks.data_free [--dataset digits --data-root DIR] [--genomes 24] [--json]
 
+| proxy | what it measures | source |
+|---|---|---|
+| `learnability` | how well a few steps tell smooth Gaussian images apart | `panas`' own |
+| `synaptic_flow` | log sum of w dR/dw at w = abs(w), R = the sum of outputs | Tanaka et al. 2020 |
+| `activation_agreement` | log determinant of the kernel of ReLU patterns | Mellor et al. 2021 |
+
 Random genomes of the default space are trained as a search trains them, on the public part of a
 data set, and scored on held-out public samples; each proxy scores them without any data. What is
 printed is Spearman's rank correlation between the two, beside that of two facts that cost nothing
@@ -10,28 +16,87 @@ either: the number of parameters and of multiply-adds.
 
 import argparse
 import json
+import math
 import statistics
+from collections.abc import Callable, Mapping
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from scipy.stats import spearmanr
+from torch import Tensor
 
 from panas.architecture.cost import cost
 from panas.architecture.genome import Genome
-from panas.architecture.network import NetworkSpec
+from panas.architecture.network import Bottom, NetworkSpec, SeparableBlock
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
 from panas.data.load import DataSettings, load
 from panas.data.samples import Samples
 from panas.data.splits import split, stratified
 from panas.evolution.fitness import TrainingFitness
-from panas.evolution.zero_cost import PROXIES
-from panas.runtime.seeds import stream
+from panas.evolution.zero_cost import score
+from panas.runtime.seeds import stream, torch_generator
 from panas.training.sgd import OptimizerConfig
+
+Proxy = Callable[[Genome, NetworkSpec, np.random.Generator], float]
 
 HOW = OptimizerConfig(
     learning_rate=0.005, optimiser="adam", decay="cosine", batch_size=32, epochs=8
 )
 CPU = torch.device("cpu")
+
+
+def synaptic_flow(genome: Genome, spec: NetworkSpec, rng: np.random.Generator) -> float:
+    """Log of the synaptic flow: products of absolute weights along all paths, without norms.
+
+    A custom block runs as it is, norms included; -inf if there is no positive flow then.
+    """
+    bottom = spec.bottom(genome, torch_generator(rng)).eval()
+    with torch.no_grad():
+        for p in bottom.parameters():
+            p.abs_()
+    x = torch.ones(1, *spec.shape)
+    for block in bottom.blocks:
+        if isinstance(block, SeparableBlock):
+            x = block.pointwise(block.depthwise(x)) + block.shortcut(x)
+        else:
+            x = block(x)
+    bottom.adapt(x.mean(dim=(2, 3))).sum().backward()
+    flows = [(p * p.grad).sum() for p in bottom.parameters() if p.grad is not None]
+    flow = torch.stack(flows).detach().double().sum()
+    return float(flow.log()) if flow > 0 else -math.inf
+
+
+def activation_agreement(genome: Genome, spec: NetworkSpec, rng: np.random.Generator) -> float:
+    """Log determinant of K, where K_ij counts the ReLUs on which noise images i and j agree.
+
+    ReLUs within a custom block do not count, so that genomes with it compare badly.
+    """
+    generator = torch_generator(rng)
+    bottom = spec.bottom(genome, generator).eval()
+    x = torch.randn(32, *spec.shape, generator=generator)
+    K = sum((p @ p.T + (1 - p) @ (1 - p).T for p in _patterns(bottom, x)), torch.zeros(32, 32))
+    return float(torch.linalg.slogdet(K.double()).logabsdet)
+
+
+def _patterns(bottom: Bottom, x: Float[Tensor, "n c h w"]) -> list[Tensor]:
+    """For each block, which of its ReLUs are on, (n, units) of 0 and 1."""
+    found: list[Tensor] = []
+    for block in bottom.blocks:
+        if isinstance(block, SeparableBlock):
+            before = block.norm(block.pointwise(block.depthwise(x)))
+            found.append((before > 0).flatten(1).float().detach())
+        x = block(x).detach()
+    return found
+
+
+PROXIES: Mapping[str, Proxy] = {
+    "learnability": score,
+    "synaptic flow": synaptic_flow,
+    "activation agreement": activation_agreement,
+}
+"""All of them, by name, to compare; larger is better."""
 
 
 def public_parts(dataset: str, root: str | None, samples: int) -> tuple[Samples, Samples]:

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from benchmarks.data_free import PROXIES
 from panas.architecture.blocks import PoolBlock
 from panas.architecture.cost import cost
 from panas.architecture.genome import Genome
@@ -35,7 +36,6 @@ from panas.architecture.space import SearchSpace
 from panas.data.load import DataSettings, load
 from panas.data.samples import Samples
 from panas.data.splits import stratified
-from panas.evolution.zero_cost import PROXIES
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.evaluate import accuracy
 from panas.training.sgd import OptimizerConfig, Trainer

@@ -3,7 +3,7 @@
 `TrainingFitness` trains without privacy, seeded by the genome: the result does not depend on when,
 where and in which order genomes are trained. It can stop after any epoch and go on later.
 
-Privacy: whoever sees the fitness, or what was chosen by it, learns of the samples it reads.
+Privacy: the fitness, and what is chosen by it, tell of the samples that it reads.
 """
 
 import math
@@ -25,36 +25,21 @@ from panas.training.sgd import OptimizerConfig, Trainer
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """A part of one candidate's training.
-
-    Attributes:
-        genome: the candidate.
-        share: of the full training after which to stop, in (0, 1].
-        state: what an earlier job of the same genome returned; None from the start.
-
-    """
+    """A part of one candidate's training."""
 
     genome: Genome
-    share: float = 1.0
-    state: bytes | None = None
+    share: float = 1.0  # of the full training after which to stop, in (0, 1]
+    state: bytes | None = None  # what an earlier job of the genome returned; None from the start
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job brought.
+    """What a job brought."""
 
-    Attributes:
-        fitness: validation accuracy in [0, 1]; not finite for a failure.
-        passes: sample-passes that this job took.
-        state: for the next job of the same genome.
-        error: why it failed.
-
-    """
-
-    fitness: float
-    passes: int = 0
-    state: bytes | None = None
-    error: str | None = None
+    fitness: float  # validation accuracy in [0, 1]; not finite for a failure
+    passes: int = 0  # sample-passes that this job took
+    state: bytes | None = None  # for the next job of the genome
+    error: str | None = None  # why it failed
 
 
 @runtime_checkable
@@ -73,15 +58,7 @@ Fitness = Callable[[Genome], float] | ResumableFitness
 class TrainingFitness:
     """Accuracy on `validation` after training on `train`.
 
-    Attributes:
-        train: samples to train on.
-        validation: samples to validate on.
-        spec: what all networks share.
-        optimizer: the full training; a share of it is rounded to whole epochs, at least one.
-        seed: of the run.
-        client: whose search it is.
-        device: where to train, as text.
-
+    A share of the training is rounded to whole epochs, at least one.
     """
 
     train: Samples
@@ -98,19 +75,19 @@ class TrainingFitness:
 
     def advance(self, job: TrainingJob) -> Outcome:
         """Train up to a share of the epochs, from scratch or from where an earlier job stopped."""
-        bottom, head, fitting = self._begin(job.genome)
+        bottom, head, trainer = self._begin(job.genome)
         if job.state is not None:
-            fitting.resume(unpack_tensors(job.state, Path("state"))[0])
-        passes = fitting.run(max(1, round(job.share * self.optimizer.epochs)))
+            trainer.resume(unpack_tensors(job.state, Path("state"))[0])
+        passes = trainer.run(max(1, round(job.share * self.optimizer.epochs)))
         if not all(p.isfinite().all() for m in (bottom, head) for p in m.parameters()):
             return Outcome(math.nan, passes, error="its training diverged")
-        state = pack_tensors(fitting.state(), {}) if job.share < 1 else None
+        state = pack_tensors(trainer.state(), {}) if job.share < 1 else None
         return Outcome(accuracy(bottom, head, self.validation), passes, state)
 
     def trained(self, genome: Genome) -> tuple[Bottom, Head]:
         """The genome's network after the full training."""
-        bottom, head, fitting = self._begin(genome)
-        fitting.run(self.optimizer.epochs)
+        bottom, head, trainer = self._begin(genome)
+        trainer.run(self.optimizer.epochs)
         return bottom, head
 
     def _begin(self, genome: Genome) -> tuple[Bottom, Head, Trainer]:
@@ -124,7 +101,10 @@ class TrainingFitness:
 
 @dataclass(frozen=True)
 class DataFreeFitness:
-    """The data-free score of `zero_cost`, the same for everyone with the same seed."""
+    """The data-free score of `zero_cost`, the same for everyone with the same seed.
+
+    Privacy: reads no data, epsilon 0.
+    """
 
     spec: NetworkSpec
     seed: int

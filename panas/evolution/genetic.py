@@ -1,17 +1,9 @@
-"""The genetic search for an architecture: Algorithm 1, first half, on DEAP's toolbox.
+"""The genetic search for an architecture, on DEAP's toolbox; with a second objective, NSGA-II.
 
-Its operators, its evaluation and its selection are entries of a DEAP toolbox
-(`panas.evolution.toolbox`), which a user may replace one by one: `evolve(..., customise=...)`.
+Privacy: the search releases what its fitness reads. If that is private data, the architecture
+leaks it, and nothing here accounts for that.
 
-`EvolutionConfig.paper()` is the paper's search and no more. By default the search also remembers
-what it has trained (`cache`), stops candidates that fall behind (`rungs`), draws its first
-population with the help of a score that needs no training (`seeding`), and keeps the best rather
-than spinning a wheel (`survival`). With a size as second objective it is NSGA-II.
-
-Privacy: the search releases whatever its fitness reads. If that is private data, the architecture
-leaks it, and nothing in this module accounts for that.
-
-Source: DPFNAS, section III-A2; Deb et al. 2002 (NSGA-II).
+Source: DPFNAS, Algorithm 1 and section III-A2; Deb et al. 2002 (NSGA-II).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,8 +14,7 @@ from deap import base, tools
 
 from panas.architecture.genome import Genome
 from panas.evolution.halving import Evaluation
-from panas.evolution.history import History
-from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord
+from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord, History
 from panas.evolution.selection import Individual
 from panas.evolution.toolbox import SearchProblem, standard_toolbox
 from panas.evolution.variation import Child, Variation
@@ -42,23 +33,18 @@ def evolve(
     execution: Execution[GenerationRecord] = HERE,
     customise: Callable[[base.Toolbox], None] | None = None,
 ) -> EvolutionResult:
-    """Search for the genome with the highest fitness.
+    """Search for the genome with the highest fitness; a function of `rng` and the fitness.
 
     Args:
         problem: what to search for, and where.
         config: sizes, probabilities and savings.
-        rng: source of every draw; the result is a function of it and of the fitness.
+        rng: source of every draw.
         execution: workers, journal and progress.
         customise: replaces entries of the toolbox (`panas.evolution.toolbox`) before the search
-            begins: `lambda toolbox: toolbox.register("mutate", mine, rng=rng)`. What it draws
-            from `rng` is resumed with the search.
-
-    Returns:
-        The best genome, with the record of every generation and candidate.
+            begins. What it draws from `rng` is resumed with the search.
 
     Raises:
-        BadInput: if a fitness is finite and outside [0, 1], or if a customised operator leaves
-            the space.
+        BadInput: if a finite fitness is outside [0, 1], or a customised operator leaves the space.
         PanasError: of the fitness itself.
 
     """
@@ -91,18 +77,7 @@ class _Search:
         self._records: list[GenerationRecord] = []
         self._population: list[Individual] = []
         self._passes = 0
-        self._statistics = tools.Statistics(lambda individual: individual.evaluation.fitness)
-        for name, f in {"mean": np.mean, "std": np.std, "min": np.min}.items():
-            self._statistics.register(name, _as_float, f)
-        self._variation = Variation(
-            space=problem.space,
-            config=config,
-            rng=rng,
-            history=history,
-            toolbox=toolbox,
-            seeded=problem.prior is not None,
-            size=problem.size,
-        )
+        self._variation = Variation(problem, config, rng, history, toolbox)
 
     @property
     def generation(self) -> int:
@@ -122,6 +97,7 @@ class _Search:
             children = self._variation.first()
             self._population = self._evaluate(generation, children)
         best, new = self._best(), history.evaluations[begun:]
+        values = [individual.evaluation.fitness for individual in self._population]
         fresh = {str(g): score for g, score in list(history.priors.items())[scored:]}
         price = self._problem.prior.passes if self._problem.prior else 0
         self._passes += sum(e.passes for e in new) + len(fresh) * price
@@ -134,7 +110,9 @@ class _Search:
             passes=self._passes,
             best=best.fitness,
             best_genome=best.genome,
-            **self._statistics.compile(self._population),
+            mean=float(np.mean(values)),
+            std=float(np.std(values)),
+            min=min(values),
         )
         self._records.append(record)
         return record, {
@@ -151,9 +129,8 @@ class _Search:
         front = [best]
         if self._problem.size is not None:
             optimal = tools.ParetoFront(similar=lambda a, b: a.genome == b.genome)
-            optimal.update(
-                self._individuals(i for i, e in enumerate(history.evaluations) if e.trained)
-            )
+            trained = (i for i, e in enumerate(history.evaluations) if e.trained)
+            optimal.update(self._individuals(trained))
             places = sorted(individual.index for individual in optimal)
             front = [history.evaluations[i] for i in places] or front
         shown = sorted(front, key=lambda e: (e.size, -e.fitness))
@@ -202,7 +179,3 @@ class _Search:
     def _individuals(self, places: Iterable[int]) -> list[Individual]:
         two = self._problem.size is not None
         return [Individual(i, self._history.evaluations[i], two) for i in places]
-
-
-def _as_float(summary: Callable[[Any], Any], values: Any) -> float:
-    return float(summary(values))

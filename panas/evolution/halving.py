@@ -6,16 +6,13 @@
 | rung | a share of the training after which candidates are compared, and the slower ones stop |
 | pass | one training sample, seen forward and backward: the unit of cost |
 
-Early dropping: a candidate goes on beyond a rung if it is among the best `keep` of all that have
-reached that rung in this search and are no larger than it (with one objective, size does not
-count). So the first generation is halved like DecNAS's pool, and later ones are held against all
-that came before, as in asynchronous successive halving. A dropped candidate keeps the accuracy it
-was stopped with. The first candidate of a search is trained to the end before the others begin.
+A candidate goes on beyond a rung if it is among the best `keep` of all that have reached that rung
+in this search and are no larger than it (with one objective, size does not count). A dropped one
+keeps the accuracy it was stopped with.
 
 A fitness that raises, is not finite, takes too long or takes its process down is recorded as a
-failure, with fitness 0, and the search goes on. Errors that the user has to mend (`PanasError`)
-are not survived. All jobs run on one thread each, so that results do not depend on the number of
-workers.
+failure, with fitness 0, and the search goes on; a `PanasError` ends it. Each job runs on one
+thread, so that results do not depend on the number of workers.
 
 Source: DecNAS, section 4.3; Li et al. 2020 (ASHA).
 """
@@ -42,30 +39,17 @@ Task = tuple[TrainingJob, float | None]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What became of one candidate.
-
-    Attributes:
-        genome: its architecture.
-        fitness: validation accuracy in [0, 1]; 0 for a failure.
-        generation: in which it was evaluated.
-        failed: whether it has no accuracy.
-        scores: accuracy at each rung that it reached, the full training last.
-        dropped: whether it was stopped at a rung.
-        passes: sample-passes it took.
-        size: of its network, if size is an objective; else 0.
-        error: why it failed.
-
-    """
+    """What became of one candidate."""
 
     genome: Genome
-    fitness: float
+    fitness: float  # validation accuracy in [0, 1]; 0 for a failure
     generation: int
-    failed: bool
-    scores: tuple[float, ...] = ()
-    dropped: bool = False
+    failed: bool  # whether it has no accuracy
+    scores: tuple[float, ...] = ()  # accuracy at each rung, the full training last
+    dropped: bool = False  # whether it was stopped at a rung
     passes: int = 0
-    size: float = 0.0
-    error: str | None = None
+    size: float = 0.0  # of its network, if size is an objective
+    error: str | None = None  # why it failed
 
     @property
     def trained(self) -> bool:
@@ -78,21 +62,14 @@ class Evaluation:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], blocks: Sequence[BlockType] = ()) -> "Evaluation":
-        """The evaluation that `to_json` wrote, of genomes that may have the custom `blocks`."""
+        """The evaluation that `to_json` wrote; `blocks` are the custom ones."""
         genome = Genome.parse(data["genome"], blocks)
         return cls(**{**data, "genome": genome, "scores": tuple(data["scores"])})
 
 
 @dataclass(frozen=True, kw_only=True)
 class HalvingConfig:
-    """How candidates are evaluated.
-
-    Attributes:
-        rungs: shares of the training, increasing, in (0, 1); () trains everyone fully.
-        keep: share that goes on beyond a rung, in (0, 1].
-        seconds: that one job may take; None for no limit.
-
-    """
+    """The fields of the same names in `EvolutionConfig`."""
 
     rungs: tuple[float, ...] = ()
     keep: float = 1 / 3
@@ -102,12 +79,8 @@ class HalvingConfig:
 class Evaluator:
     """Evaluates candidates, and remembers what it needs for the next ones.
 
-    Args:
-        advance: does jobs (`bounded`), and returns their outcomes in order.
-        rules: how to evaluate.
-        size: of a genome's network, where small is an objective too; dropping then compares a
-            candidate with those that are no larger.
-
+    `advance` does jobs (`bounded`) and returns their outcomes in order; `size`, of a genome's
+    network, is given where small is an objective too.
     """
 
     def __init__(
@@ -120,16 +93,7 @@ class Evaluator:
         self._reached: list[list[tuple[float, float]]] = [[] for _ in rules.rungs]
 
     def evaluate(self, generation: int, genomes: Sequence[Genome]) -> list[Evaluation]:
-        """Evaluate every genome of a list; the results are in its order.
-
-        Args:
-            generation: its number.
-            genomes: what to evaluate.
-
-        Raises:
-            BadInput: if a fitness is finite and outside [0, 1].
-
-        """
+        """Evaluate genomes, in their order; BadInput if a finite fitness is outside [0, 1]."""
         runs = [_Run(genome, self._size(genome) if self._size else 0.0) for genome in genomes]
         if self._reached and not any(self._reached):
             self._train(runs[:1])  # the first of all goes to the end: there is a result early
@@ -144,21 +108,14 @@ class Evaluator:
     def _train(self, runs: "list[_Run]") -> None:
         """Train to the end, but for those that fall behind."""
         for rung, share in enumerate((*self._rules.rungs, 1.0)):
-            for run, outcome in zip(runs, self._advance(runs, share), strict=True):
+            seconds = self._rules.seconds
+            tasks = [(TrainingJob(run.genome, share, run.state), seconds) for run in runs]
+            for run, outcome in zip(runs, self._do(tasks), strict=True):
                 run.take(outcome)
             runs = [run for run in runs if run.error is None]
             if rung < len(self._rules.rungs):
                 self._drop(rung, runs)
                 runs = [run for run in runs if not run.dropped]
-
-    def _advance(self, runs: "list[_Run]", share: float) -> list[Outcome]:
-        seconds = self._rules.seconds
-        tasks = [(TrainingJob(run.genome, share, run.state), seconds) for run in runs]
-        results = self._do(tasks)
-        return [
-            Outcome(math.nan, error=result.error) if isinstance(result, WorkerDied) else result
-            for result in results
-        ]
 
     def _drop(self, rung: int, runs: "list[_Run]") -> None:
         reached = self._reached[rung]
@@ -181,8 +138,10 @@ class _Run:
     dropped: bool = False
     error: str | None = None
 
-    def take(self, outcome: Outcome) -> None:
+    def take(self, outcome: Outcome | WorkerDied) -> None:
         """Add what a job brought."""
+        if isinstance(outcome, WorkerDied):
+            outcome = Outcome(math.nan, error=outcome.error)
         self.passes += outcome.passes
         self.state = outcome.state
         if not math.isfinite(outcome.fitness):
@@ -211,7 +170,7 @@ class _Run:
 
 
 def bounded(fitness: Fitness, task: Task) -> Outcome:
-    """Do a job on one thread and within its time; what goes wrong becomes its outcome."""
+    """Do a job on one thread and within its time; an error becomes its outcome."""
     job, seconds = task
     try:
         with one_thread(), _limit(seconds):

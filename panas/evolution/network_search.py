@@ -1,4 +1,4 @@
-"""One data set in, its own architecture and trained network out: what `panas.search` does.
+"""What `panas.search` does: one data set in, its own architecture and trained network out.
 
 Source: DPFNAS, algorithm 1, first half.
 """
@@ -31,28 +31,19 @@ from panas.training.sgd import OptimizerConfig
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """What a search found.
-
-    Attributes:
-        genome: the best.
-        bottom: its trained bottom.
-        head: its head.
-        spec: what it is besides its genome.
-        fitness: its validation accuracy, by which it was chosen.
-        accuracy: its accuracy on test samples that chose nothing.
-        cost: of the network.
-        result: the whole search: every generation, every candidate, the Pareto front.
-
-    """
+    """What a search found: the best genome and its trained network."""
 
     genome: Genome
     bottom: Bottom
     head: Head
     spec: NetworkSpec
     fitness: float
+    """Validation accuracy, by which it was chosen."""
     accuracy: float
+    """Accuracy on test samples that chose nothing."""
     cost: Cost
     result: EvolutionResult
+    """The whole search: every generation, every candidate, the Pareto front."""
 
     @property
     def network(self) -> nn.Sequential:
@@ -122,10 +113,7 @@ class NetworkSearch:
         training = TrainingFitness(train, validation, spec, self.optimizer, seed, 0, self.device)
         result = evolve(
             SearchProblem(
-                self.space,
-                self.fitness or training,
-                size=size_of(spec, self.size),
-                prior=prior_of(spec.shape),
+                self.space, self.fitness or training, size_of(spec, self.size), prior_of(spec.shape)
             ),
             config=self.config,
             rng=stream(seed, "client", 0, "search"),

@@ -1,11 +1,14 @@
-"""The plan and the records of a genetic search: what it is asked to do, and what it tells."""
+"""The plan and the records of a genetic search: what it is asked, remembers and tells."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+import numpy as np
 from deap import tools
+from jaxtyping import Float
 
 from panas.architecture.blocks import BlockType
 from panas.architecture.genome import Genome
@@ -82,7 +85,7 @@ class EvolutionConfig:
         return self.population if self.offspring is None else self.offspring
 
     def random(self) -> "EvolutionConfig":
-        """A random search in its place: as many genomes as it evaluates at most, none bred."""
+        """A random search of as many genomes as this one evaluates at most."""
         everyone = self.first + self.generations * self.children
         return replace(self, population=everyone, initial=None, generations=0, rungs=(), seeding=1)
 
@@ -113,16 +116,71 @@ class EvolutionConfig:
 
 @dataclass(frozen=True)
 class ZeroCostScore:
-    """A score of genomes that needs no training: larger is more promising.
+    """A score of genomes that needs no training: larger is more promising."""
 
-    Attributes:
-        score: of a genome; only its order matters.
-        passes: sample-passes that one score takes.
+    score: GenomeScore  # only its order matters
+    passes: int = 0  # sample-passes that one score takes
 
-    """
 
-    score: GenomeScore
-    passes: int = 0
+class History:
+    """What a search remembers: all candidates, in order, and their scores without training."""
+
+    def __init__(self, prior: ZeroCostScore | None) -> None:
+        self._prior = prior
+        self.evaluations: list[Evaluation] = []
+        self.first: dict[Genome, int] = {}  # place of a genome's first evaluation
+        self.priors: dict[Genome, float] = {}
+
+    def remember(self, evaluation: Evaluation) -> int:
+        """Note an evaluation; returns the place of its genome's first one."""
+        self.evaluations.append(evaluation)
+        return self.first.setdefault(evaluation.genome, len(self.evaluations) - 1)
+
+    def promise(self, genome: Genome) -> float:
+        """The prior's score of a genome; 0 without a prior."""
+        if self._prior is None:
+            return 0.0
+        if genome not in self.priors:
+            # A score may be infinite or none at all; a journal holds finite numbers only.
+            least = np.finfo(float).min
+            self.priors[genome] = float(np.nan_to_num(self._prior.score(genome), nan=least))
+        return self.priors[genome]
+
+    def ranked(self, places: Iterable[int], *, ties: bool) -> list[int]:
+        """Places from the best to the worst: trained to the end first, then by accuracy.
+
+        With `ties` the prior decides between equals, else the earlier is first.
+        """
+
+        def key(place: int) -> tuple[bool, float]:
+            return self.evaluations[place].trained, self.evaluations[place].fitness
+
+        listed = list(places)
+        equals = Counter(map(key, listed))
+
+        def rank(place: int) -> tuple[bool, float, float]:
+            tied = ties and equals[key(place)] > 1
+            return (*key(place), self.promise(self.evaluations[place].genome) if tied else 0.0)
+
+        return sorted(listed, key=rank, reverse=True)
+
+    def finals(self) -> tuple[list[int], Float[np.ndarray, " n"]]:
+        """Places of all that have an accuracy, and what it is, or would be, after all training.
+
+        A dropped candidate is taken to gain the mean of what others did from its rung on.
+        """
+        gains: dict[int, list[float]] = {}
+        for e in self.evaluations:
+            if e.trained:
+                for rung, score in enumerate(e.scores[:-1]):
+                    gains.setdefault(rung, []).append(e.scores[-1] - score)
+
+        def final(e: Evaluation) -> float:
+            gain = gains.get(len(e.scores) - 1, []) if e.dropped else []
+            return e.fitness + (float(np.mean(gain)) if gain else 0.0)
+
+        places = [i for i, e in enumerate(self.evaluations) if not e.failed]
+        return places, np.array([final(self.evaluations[i]) for i in places])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,15 +188,11 @@ class GenerationRecord:
     """The population after one generation; generation 0 is the first one."""
 
     generation: int
-    evaluations: int
-    """Candidates whose training began in it."""
+    evaluations: int  # candidates whose training began in it
     failed: int
-    cached: int
-    """Children that had been trained before, as what they were or before they were made new."""
-    dropped: int
-    """Candidates that were stopped at a rung."""
-    passes: int
-    """Sample-passes of the search so far."""
+    cached: int  # children that had been trained before, or were until they were made new
+    dropped: int  # candidates that were stopped at a rung
+    passes: int  # sample-passes of the search so far
     best: float
     mean: float
     std: float
@@ -153,32 +207,23 @@ class GenerationRecord:
     def from_json(
         cls, data: Mapping[str, Any], blocks: Sequence[BlockType] = ()
     ) -> "GenerationRecord":
-        """The record that `to_json` wrote, whatever else `data` holds; `blocks` are custom ones."""
+        """The record that `to_json` wrote; `data` may hold more, `blocks` are custom ones."""
         held = {field.name: data[field.name] for field in fields(cls)}
         return cls(**held | {"best_genome": Genome.parse(held["best_genome"], blocks)})
 
 
 @dataclass(frozen=True)
 class EvolutionResult:
-    """What the search found, and how it came to it.
+    """What the search found, and how it came to it."""
 
-    Attributes:
-        best: the most accurate genome that was trained to the end.
-        fitness: its accuracy, in [0, 1].
-        records: one a generation.
-        history: what became of each candidate, in order.
-        passes: sample-passes of all of them.
-        front: with size as second objective, (genome, accuracy, size) of all that no other one
-            beats in both, smallest first; else the best alone.
-
-    """
-
-    best: Genome
-    fitness: float
+    best: Genome  # the most accurate that was trained to the end
+    fitness: float  # its accuracy, in [0, 1]
     records: list[GenerationRecord]
-    history: list[Evaluation]
-    passes: int
+    history: list[Evaluation]  # one a candidate, in order
+    passes: int  # sample-passes of all of them
     front: list[tuple[Genome, float, float]]
+    """(genome, accuracy, size), smallest first, of all that no other one beats in both; without
+    size as second objective the best alone."""
 
     @property
     def evaluations(self) -> int:

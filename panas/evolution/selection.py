@@ -1,15 +1,6 @@
 """Who becomes a parent and who goes on: tournament, roulette, truncation, NSGA-II.
 
-| selection | here |
-|---|---|
-| of parents | `tournament_parents`: binary, between two different individuals |
-| environmental, paper | `roulette_survivors`: without replacement over parents and offspring; the |
-| | elite replaces the worst if the wheel missed it |
-| environmental, default | `fittest`; with two objectives DEAP's `selNSGA2` |
-
-DEAP's own operators that draw use Python's global `random`; these draw from a numpy generator.
-
-Source: DPFNAS, section III-A2; Deb et al. 2002 (NSGA-II).
+Source: DPFNAS, section III-A2 (tournament, roulette); Deb et al. 2002 (NSGA-II).
 """
 
 import math
@@ -22,7 +13,7 @@ from jaxtyping import Float
 
 from panas.architecture.genome import Genome
 from panas.evolution.halving import Evaluation
-from panas.evolution.history import History
+from panas.evolution.records import History
 
 Values = Float[np.ndarray, " n"]
 
@@ -40,14 +31,7 @@ class AccuracyAndSize(base.Fitness):
 
 
 class Individual:
-    """A candidate as DEAP compares it.
-
-    Args:
-        index: its place in the history.
-        evaluation: what became of it.
-        two: whether small is an objective too.
-
-    """
+    """A candidate, at its place in the history, as DEAP compares it; `two` counts size too."""
 
     def __init__(self, index: int, evaluation: Evaluation, two: bool) -> None:
         self.index = index
@@ -67,7 +51,7 @@ class Individual:
 def tournament_parents(
     population: Sequence[Individual], k: int, rng: np.random.Generator
 ) -> list[Individual]:
-    """The winners of `k` binary tournaments."""
+    """The winners of `k` binary tournaments, each between two different individuals."""
     values = worth(tuple(population))
     return [population[tournament(values, rng) if len(values) > 1 else 0] for _ in range(k)]
 
@@ -75,27 +59,24 @@ def tournament_parents(
 def roulette_survivors(
     pool: Sequence[Individual], k: int, rng: np.random.Generator
 ) -> list[Individual]:
-    """`k` of the pool by roulette, the elite among them."""
+    """`k` of the pool by roulette, the elite among them: the paper's selection."""
     return [pool[i] for i in survivors(accuracies(pool), k, rng)]
 
 
 def fittest(pool: Sequence[Individual], k: int, history: History) -> list[Individual]:
-    """The `k` best: trained to the end first, then by accuracy, then by the score without one."""
+    """The `k` best by `History.ranked`."""
     of = {individual.index: individual for individual in pool}
     return [of[i] for i in history.ranked((i.index for i in pool), ties=True)[:k]]
 
 
 def tournament(values: Values, rng: np.random.Generator) -> int:
-    """Draw two different individuals and return the index of the better one.
-
-    On a tie either wins with probability 1/2.
-    """
+    """Draw two different individuals; the index of the better one (on a tie, of either)."""
     i, j = rng.choice(len(values), size=2, replace=False)
     return int(i if values[i] >= values[j] else j)
 
 
 def roulette(values: Values, size: int, rng: np.random.Generator) -> list[int]:
-    """Draw `size` indices without replacement, each in proportion to its value among those left.
+    """Draw indices without replacement, each in proportion to its value among those left.
 
     Once all that is left has value 0, the draw is uniform.
     """
@@ -110,10 +91,7 @@ def roulette(values: Values, size: int, rng: np.random.Generator) -> list[int]:
 
 
 def survivors(values: Values, size: int, rng: np.random.Generator) -> list[int]:
-    """Draw the next population by roulette, and keep the elite.
-
-    If nobody with the highest value was drawn, the best replaces the worst of the drawn.
-    """
+    """Draw by roulette; if nobody with the highest value was drawn, it replaces the worst."""
     chosen = roulette(values, size, rng)
     best = int(np.argmax(values))
     if values[chosen].max() < values[best]:
@@ -123,7 +101,7 @@ def survivors(values: Values, size: int, rng: np.random.Generator) -> list[int]:
 
 @lru_cache(maxsize=1)  # a generation's tournaments are all of one population
 def worth(population: tuple[Individual, ...]) -> Values:
-    """By what a tournament compares: accuracy, or NSGA-II's front and crowding distance."""
+    """What a tournament compares: accuracy, or NSGA-II's front and crowding distance."""
     if isinstance(population[0].fitness, Accuracy):
         return accuracies(population)
     places: dict[int, tuple[int, float]] = {}
@@ -136,7 +114,7 @@ def worth(population: tuple[Individual, ...]) -> Values:
 
 
 def accuracies(individuals: Sequence[Individual]) -> Values:
-    """Accuracies; one that was dropped is worth less than the least of those trained to the end."""
+    """Accuracies; a dropped one counts less than the least of those trained to the end."""
     evaluations = [individual.evaluation for individual in individuals]
     trained = [e.fitness for e in evaluations if e.trained]
     ceiling = np.nextafter(min(trained), 0.0) if trained else 1.0

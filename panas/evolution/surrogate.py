@@ -1,9 +1,7 @@
 """What a search expects of genomes that it has not trained, from those that it has.
 
-A Gaussian process on a dozen features of the sequence of blocks and on `capacity`, which ranks
-genomes before any was trained. With ten trained genomes it tells good ones from bad, for
-microseconds instead of a training; a search draws several children for each one that it trains, and
-keeps the most promising.
+A Gaussian process on features of the sequence of blocks and on `capacity`. Ten trained genomes
+are enough for it to tell good ones from bad.
 
 | symbol | name |
 |---|---|
@@ -13,8 +11,8 @@ keeps the most promising.
 | | plus a linear kernel of capacity alone |
 
 Length scale, noise and the linear part's weight come from a small grid, by marginal likelihood:
-with so few points a grid is as good as a gradient, and cannot fail. (scikit-learn's processes have
-neither kernels on some of the columns nor the variance in closed form: this is shorter.)
+with so few points a grid is as good as a gradient. (scikit-learn's processes have no kernels on
+some of the columns and no variance in closed form.)
 
 Source: White et al. 2021 (BANANAS) for the idea; Rasmussen and Williams 2006, algorithm 2.1.
 """
@@ -42,10 +40,9 @@ TRUST = 0.3
 def capacity(genome: Genome, shape: Shape) -> float:
     """What a genome promises before any training, from its blocks alone: the larger, the better.
 
-    The logarithm of its parameters, plus its changes of width (each is a shortcut with weights of
-    its own), plus twice the logarithm of its field of view. Rank correlation with accuracy is .64
-    to .69 in the spaces of `benchmarks.search`; synaptic flow has .26 and .57 on its tables. The
-    three and their weights were chosen there.
+    Log of the parameters, plus changes of width (each a shortcut with weights), plus twice the log
+    of the field of view. Rank correlation with accuracy is .64 to .69 in the spaces of
+    `benchmarks.search`, where terms and weights were chosen; synaptic flow has .26 and .57.
     """
     return float(features(genome, shape)[-1])
 
@@ -56,12 +53,9 @@ def prior_of(shape: Shape) -> ZeroCostScore:
 
 
 def features(genome: Genome, shape: Shape) -> Float[np.ndarray, " f"]:
-    """What a genome is like: depth, widths, kernels, pools, weights, work, view; capacity last.
+    """Depth, widths, kernels, pools, weights, work, field of view; `capacity` comes last.
 
-    Args:
-        genome: the architecture; custom blocks count as convolutions of kernel 1.
-        shape: (channels, height, width) of an image.
-
+    Custom blocks count as convolutions of kernel 1.
     """
     field, stride, own = 1, 1, 0
     parameters = macs = 0
@@ -104,14 +98,9 @@ def features(genome: Genome, shape: Shape) -> Float[np.ndarray, " f"]:
 
 
 class Predictor:
-    """Accuracies of genomes, learnt from those of others.
+    """Accuracies of genomes, learnt from those of at least 2 others.
 
-    Args:
-        X: features of the genomes that were trained, at least 2, `capacity` in the last column.
-        y: their accuracies.
-        scale_of: features of all genomes in question, by whose spread each feature is measured;
-            None: X itself.
-
+    Features are standardised over `scale_of`, by default over X.
     """
 
     def __init__(
@@ -134,22 +123,18 @@ class Predictor:
         mean, covariance = self._posterior(X)
         return mean, np.sqrt(np.diag(covariance))
 
-    def improvement(self, X: Features, best: Values | float) -> Values:
-        """Expected improvement over an accuracy, or for each genome over its own."""
-        return _improvement(*self.predict(X), best)
-
     def batch(self, X: Features, best: Values | float, count: int) -> list[int]:
-        """So many genomes to train at once: each the most promising, given those before it.
+        """Genomes to train at once, by expected improvement over `best` (one for all or for each).
 
-        Each choice is taken to turn out as expected: that leaves all means as they are, and makes
-        its like less uncertain, so that the next choice is another kind of genome.
+        Each choice is taken to turn out as expected, which makes its like less uncertain, so that
+        the next choice is another kind of genome.
         """
         mean, covariance = self._posterior(X)
         noise = self._hyperparameters[1] * self._variance * self._spread**2
         chosen: list[int] = []
         for _ in range(min(count, len(X))):
             deviation = np.sqrt(np.maximum(np.diag(covariance), 1e-12))
-            gain = _improvement(mean, deviation, best)
+            gain = improvement(mean, deviation, best)
             gain[chosen] = -np.inf
             i = int(np.argmax(gain))
             chosen.append(i)
@@ -178,7 +163,8 @@ class Predictor:
         return evidence, (scale, noise, linear), factor, alpha, variance
 
 
-def _improvement(mean: Values, deviation: Values, best: Values | float) -> Values:
+def improvement(mean: Values, deviation: Values, best: Values | float) -> Values:
+    """Expected improvement of a normal variable over `best`."""
     z = (mean - best) / deviation
     return deviation * (z * norm.cdf(z) + norm.pdf(z))
 

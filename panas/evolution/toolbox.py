@@ -13,8 +13,8 @@
     def mine(genome: Genome) -> Genome: ...
     evolve(problem, ..., customise=lambda toolbox: toolbox.register("mutate", mine))
 
-Genomes are immutable, so that `mate` and `mutate` return new ones. Whatever draws takes a numpy
-generator; DEAP's own operators that draw use Python's global `random`, and are not used here.
+`mate` and `mutate` return new genomes. What draws takes a numpy generator: DEAP's own operators
+draw from Python's global `random`.
 """
 
 from collections.abc import Sequence
@@ -30,29 +30,22 @@ from panas.architecture.operators import crossover, mutate
 from panas.architecture.space import SearchSpace
 from panas.evolution.fitness import Fitness, Outcome, ResumableFitness
 from panas.evolution.halving import Evaluator, HalvingConfig, Task, bounded
-from panas.evolution.history import History
-from panas.evolution.records import EvolutionConfig, GenomeScore, ZeroCostScore
+from panas.evolution.records import EvolutionConfig, GenomeScore, History, ZeroCostScore
 from panas.evolution.selection import fittest, roulette_survivors, tournament_parents
 from panas.runtime.pool import Pool, WorkerDied
 
 
 @dataclass(frozen=True)
 class SearchProblem:
-    """What is searched for, and where.
-
-    Attributes:
-        space: where to search.
-        fitness: accuracy of a genome, in [0, 1]: a function, or a `ResumableFitness` that can stop
-            at rungs. One that raises, is not finite or takes too long is a failure, counted as 0.
-        size: of a genome's network; if given, small is the second objective.
-        prior: a score that needs no training, for `EvolutionConfig.seeding` and between equals.
-
-    """
+    """What is searched for, and where."""
 
     space: SearchSpace
     fitness: Fitness
+    """Accuracy of a genome, in [0, 1]; one that raises, is not finite or takes too long is 0."""
     size: GenomeScore | None = None
+    """Of a genome's network; if given, small is the second objective."""
     prior: ZeroCostScore | None = None
+    """For `EvolutionConfig.seeding`, and between equals."""
 
 
 def standard_toolbox(
@@ -76,9 +69,8 @@ def standard_toolbox(
     evaluator = Evaluator(lambda tasks: toolbox.map(work, tasks), rules, problem.size)
     toolbox.register("evaluate", evaluator.evaluate)
     toolbox.register("remember", evaluator.remember)
-    toolbox.register(
-        "map", _in_pool, pool, NetworkSpec(shape=problem.space.shape, classes=1, width=1)
-    )
+    spec = NetworkSpec(shape=problem.space.shape, classes=1, width=1)
+    toolbox.register("map", _in_pool, pool, spec)
     if problem.size is not None:
         toolbox.register("select", tools.selNSGA2)
     elif config.survival == "roulette":
@@ -91,10 +83,5 @@ def standard_toolbox(
 def _in_pool(
     pool: Pool[Fitness], spec: NetworkSpec, work: "partial[Outcome]", tasks: Sequence[Task]
 ) -> list[Outcome | WorkerDied]:
-    """Do the tasks in the pool's processes, which have the fitness that `work` is bound to."""
-    return pool.survive(work.func, tasks, load=partial(_load, spec))
-
-
-def _load(spec: NetworkSpec, task: Task) -> float:
-    """How long a job trains, by the multiply-accumulates of its blocks."""
-    return float(cost(task[0].genome, spec).macs)
+    """Do the tasks, longest first, in the pool's processes: they have the fitness of `work`."""
+    return pool.survive(work.func, tasks, load=lambda task: cost(task[0].genome, spec).macs)

@@ -1,9 +1,6 @@
-"""How a genetic search comes by its candidates: the first ones, their children, and which to train.
+"""A genetic search's candidates: the first ones, their children, and which of them to train.
 
-Children come from tournaments, crossover and mutation (DPFNAS, section III-A2). With a cache, one
-that was met before is mutated until it is new; with screening, more are drawn than can be trained,
-and a predictor that has learnt from the others chooses. With size as a second objective a child's
-promise is its improvement over those that are no larger.
+Source: DPFNAS, section III-A2; cache and screening are ours.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,11 +12,10 @@ from jaxtyping import Float
 
 from panas.architecture.genome import Genome
 from panas.architecture.operators import random_genome
-from panas.architecture.space import SearchSpace
-from panas.evolution.history import History
-from panas.evolution.records import EvolutionConfig, GenomeScore
+from panas.evolution.records import EvolutionConfig, History
 from panas.evolution.selection import Individual, Values
 from panas.evolution.surrogate import Predictor, features
+from panas.evolution.toolbox import SearchProblem
 
 TRIES = 20
 """How often a child that was trained before is mutated again, to be a new one."""
@@ -29,47 +25,27 @@ LEAST = 4
 
 @dataclass(frozen=True)
 class Child:
-    """A genome to evaluate.
-
-    Attributes:
-        genome: what to evaluate.
-        known: the place in the history of one that needs no training.
-        met: whether variation came to one that had been trained before.
-
-    """
+    """A genome to evaluate."""
 
     genome: Genome
-    known: int | None = None
-    met: bool = False
+    known: int | None = None  # place in the history of one that needs no training
+    met: bool = False  # whether variation came to one that had been trained before
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Variation:
-    """Draws a search's candidates.
+    """Draws a search's candidates."""
 
-    Attributes:
-        space: where to search.
-        config: sizes and probabilities.
-        rng: source of every draw.
-        history: of the search.
-        toolbox: whose `select_parents`, `mate` and `mutate` make children.
-        seeded: whether there is a prior to seed the first population by.
-        size: of a genome's network, if small is an objective.
-
-    """
-
-    space: SearchSpace
+    problem: SearchProblem
     config: EvolutionConfig
     rng: np.random.Generator
     history: History
     toolbox: base.Toolbox
-    seeded: bool
-    size: GenomeScore | None
 
     def first(self) -> list[Child]:
         """Random genomes, or the most promising of several times as many."""
-        config, space = self.config, self.space
-        seeding = config.seeding if self.seeded else 1
+        config, space = self.config, self.problem.space
+        seeding = 1 if self.problem.prior is None else config.seeding
         wanted = config.first * seeding
         if config.cache:
             drawn: dict[Genome, None] = {}
@@ -103,7 +79,7 @@ class Variation:
         return self._screened(children)[: config.children]
 
     def _made_new(self, genome: Genome, siblings: list[Child]) -> Child:
-        """The genome, mutated until it is one that was never met; as it is if that fails."""
+        """The genome, mutated until it is new, `TRIES` times at most."""
         met = self.history.first.keys() | {sibling.genome for sibling in siblings}
         child = genome
         for _ in range(TRIES):
@@ -113,12 +89,10 @@ class Variation:
         return Child(child, self.history.first.get(child), genome in met)
 
     def _screened(self, children: list[Child]) -> list[Child]:
-        """The children in the order of their promise, as far as a predictor can tell."""
+        """The new children by their expected improvement, then the known ones."""
         places, y = self.history.finals()
-        if self.config.screening == 1 or len(places) < LEAST:
-            return children
         new = [child for child in children if child.known is None]
-        if not new:
+        if self.config.screening == 1 or len(places) < LEAST or not new:
             return children
         X = self._features(self.history.evaluations[i].genome for i in places)
         Z = self._features(child.genome for child in new)
@@ -130,11 +104,11 @@ class Variation:
         self, children: list[Child], places: list[int], y: Values
     ) -> Float[np.ndarray, " c"]:
         """For each child the accuracy to be beaten: the best, of those no larger if size counts."""
-        if self.size is None:
+        if self.problem.size is None:
             return np.full(len(children), y.max())
         known = np.array([self.history.evaluations[i].size for i in places])
-        sizes = [self.size(child.genome) for child in children]
+        sizes = [self.problem.size(child.genome) for child in children]
         return np.array([y[known <= s].max(initial=0.0) for s in sizes])
 
     def _features(self, genomes: Iterable[Genome]) -> Float[np.ndarray, "n f"]:
-        return np.array([features(genome, self.space.shape) for genome in genomes])
+        return np.array([features(genome, self.problem.space.shape) for genome in genomes])

@@ -15,17 +15,8 @@ from panas.architecture.genome import Genome
 from panas.architecture.latency import steps
 from panas.architecture.limits import Constraints, LatencyTable, Limits
 from panas.architecture.network import NetworkSpec
-from panas.architecture.operators import (
-    add,
-    alter,
-    exchange,
-    random_genome,
-    remove,
-)
+from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
-
-MUTATIONS = (add, remove, alter, exchange)
-
 
 seeds = st.integers(0, 2**32)
 

@@ -3,7 +3,6 @@
 import copy
 import doctest
 import json
-import math
 import pickle
 import warnings
 from dataclasses import dataclass, field
@@ -29,10 +28,8 @@ from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import NetworkSpec, build_bottom, initialise
 from panas.architecture.space import SearchSpace
-from panas.evolution.zero_cost import PROXIES
 from panas.privacy.gradients.private import PrivateGradient
 from panas.runtime.errors import BadInput
-from panas.runtime.seeds import stream
 
 TEXT = "c8k3-se2-dil6-double-max-se4"
 GENOME = Genome.parse(TEXT, OWN)
@@ -233,24 +230,6 @@ def test_counting_touches_no_random_state_and_builds_nothing_large() -> None:
     before = torch.random.get_rng_state()
     assert block_cost(Dilated(60_000), (50_000, 64, 64), "group").parameters > 10**10
     assert torch.equal(before, torch.random.get_rng_state())
-
-
-@pytest.mark.parametrize("name", PROXIES)
-def test_proxies_can_be_asked(name: str) -> None:
-    spec = NetworkSpec(shape=(3, 20, 16), classes=3, width=8)
-    value = PROXIES[name](GENOME, spec, stream(0, "test"))
-    assert value == PROXIES[name](GENOME, spec, stream(0, "test"))
-    assert math.isfinite(value)
-
-
-def test_synaptic_flow_has_a_word_for_none() -> None:
-    class Negative(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return -100 * x
-
-    spec = NetworkSpec(shape=(3, 8, 8), classes=3, width=8)
-    genome = Genome((Odd(channels=3, module=Negative()),))
-    assert PROXIES["synaptic flow"](genome, spec, stream(0, "test")) == -math.inf
 
 
 @pytest.mark.parametrize("text", [TEXT, "se2-c8k3", "double-double", "dil6-se4-max"])
