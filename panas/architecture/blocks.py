@@ -6,9 +6,6 @@
 | `avg`, `max` | 2 x 2 average or max pooling |
 | anything else | a block of a custom one: `BlockType` |
 
-A block is a frozen value; its text is what stands for it in a genome. `shape_after` is what it
-does to the shape of a map, `panas.architecture.network.build_block` its module.
-
 Source: DPFNAS, section III-A1. Custom blocks are ours.
 """
 
@@ -22,14 +19,12 @@ from torch import nn
 
 from panas.runtime.errors import BadInput
 
-Shape = tuple[int, int, int]
-"""(channels, height, width) of an image or a feature map."""
+Shape = tuple[int, int, int]  # (channels, height, width) of an image or a feature map
 PoolKind = Literal["avg", "max"]
 LARGEST = 65_536
 """Upper bound of a block's channels and kernel: what a message may ask a receiver to build."""
 
 CONV = re.compile(r"c([1-9][0-9]{0,5})k([1-9][0-9]{0,5})")
-"""The text of a convolution."""
 _TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_.]*")
 
 
@@ -37,10 +32,8 @@ _TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_.]*")
 class ConvBlock:
     """A depthwise separable convolution with a shortcut; the map keeps its size."""
 
-    out_channels: int
-    """Channels out, 1 to 65,536."""
-    kernel_size: int
-    """Side of the depthwise kernel, odd, 1 to 65,535."""
+    out_channels: int  # 1 to 65,536
+    kernel_size: int  # side of the depthwise kernel, odd, 1 to 65,535
 
     def __post_init__(self) -> None:
         if not _is_count(self.out_channels):
@@ -63,7 +56,6 @@ class PoolBlock:
     """A 2 x 2 pooling with stride 2; each side of the map halves, rounded down."""
 
     kind: PoolKind
-    """Which pooling: "avg" or "max"."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(PoolKind):
@@ -75,46 +67,35 @@ class PoolBlock:
 
 @runtime_checkable
 class BlockType(Protocol):
-    """A custom block: a frozen value whose `str` is its text in a genome, here `se4`.
+    """A custom block: a frozen value whose `str` is its text in a genome, here `dil6`.
 
     It must be hashable and equal to its copies (a frozen dataclass is), and at the top level of a
     module if searches run in several processes. Under DP its module must not mix samples.
 
     >>> from dataclasses import dataclass
     >>> from torch import nn
-    >>> class SqueezeExcite(nn.Module):
-    ...     def __init__(self, c: int, ratio: int) -> None:
-    ...         super().__init__()
-    ...         h = max(1, c // ratio)
-    ...         layers = nn.Conv2d(c, h, 1), nn.ReLU(), nn.Conv2d(h, c, 1), nn.Sigmoid()
-    ...         self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), *layers)
-    ...     def forward(self, x):
-    ...         return x * self.gate(x)
     >>> @dataclass(frozen=True)
-    ... class Squeeze:
-    ...     ratio: int
+    ... class Dilated:
+    ...     channels: int
     ...     def __str__(self) -> str:
-    ...         return f"se{self.ratio}"
+    ...         return f"dil{self.channels}"
     ...     def build(self, in_channels: int) -> nn.Module:
-    ...         return SqueezeExcite(in_channels, self.ratio)
+    ...         return nn.Conv2d(in_channels, self.channels, 3, padding=2, dilation=2)
     ...     def out_channels(self, in_channels: int) -> int:
-    ...         return in_channels
+    ...         return self.channels
     ...     def out_side(self, side: int) -> int:
     ...         return side
     >>> from panas.architecture.genome import Genome
-    >>> Genome.parse("c16k3-se4-max", blocks=(Squeeze(4),)).blocks[1]
-    Squeeze(ratio=4)
+    >>> Genome.parse("c16k3-dil6-max", blocks=(Dilated(6),)).blocks[1]
+    Dilated(channels=6)
 
-    `SearchSpace(..., blocks=(Squeeze(4), Squeeze(8)))` lets a search use it.
+    `SearchSpace(..., blocks=(Dilated(6), Dilated(12)))` lets a search use it.
     """
 
     def __hash__(self) -> int: ...
 
     def build(self, in_channels: int) -> nn.Module:
-        """Build a fresh module, from (n, in_channels, h, w) to (n, out_channels, h', w').
-
-        It must do so for any number of channels that a map of the space can have.
-        """
+        """Build a fresh module, (n, in_channels, h, w) to (n, out_channels, h', w')."""
         ...
 
     def out_channels(self, in_channels: int) -> int:
@@ -128,16 +109,10 @@ class BlockType(Protocol):
 
 Block = ConvBlock | PoolBlock | BlockType
 POOLS: dict[str, PoolBlock] = {"avg": PoolBlock("avg"), "max": PoolBlock("max")}
-"""The pools by their texts."""
 
 
 def shape_after(block: Block, shape: Shape) -> Shape:
-    """The shape of what comes out of `block` for a map of `shape`.
-
-    Raises:
-        BadInput: if nothing is left of the map, or a custom block says what it must not.
-
-    """
+    """The shape behind a block; BadInput if nothing is left of the map."""
     c, h, w = shape
     if isinstance(block, ConvBlock):
         return block.out_channels, h, w
@@ -147,23 +122,19 @@ def shape_after(block: Block, shape: Shape) -> Shape:
                 f"expected maps of at least 2 x 2 before each pool, got {h} x {w}; use fewer pools"
             )
         return c, h // 2, w // 2
-    k, sides = block.out_channels(c), (block.out_side(h), block.out_side(w))
-    if not _is_count(k):
-        raise BadInput(
-            f"expected out_channels({c}) of block {block} as an integer from 1 to {LARGEST}, "
-            f"got {k!r}; fix it or use it less often"
-        )
-    for side, out in zip((h, w), sides, strict=True):
-        if not _is_count(out) or out > side:
+    after = block.out_channels(c), block.out_side(h), block.out_side(w)
+    calls = (f"out_channels({c})", LARGEST), (f"out_side({h})", h), (f"out_side({w})", w)
+    for out, (call, most) in zip(after, calls, strict=True):
+        if not _is_count(out) or out > most:
             raise BadInput(
-                f"expected out_side({side}) of block {block} as an integer from 1 to {side}, "
-                f"got {out!r}; fix it or use it less often"
+                f"expected {call} of block {block} as an integer from 1 to {most}, got {out!r}; "
+                "fix it or use it less often"
             )
-    return k, *sides
+    return after
 
 
 def check_block(block: object) -> None:
-    """Raise BadInput, with the reason, unless `block` can be a custom block in a genome."""
+    """Raise BadInput unless `block` can be a custom block in a genome."""
     try:
         settled = hash(copy(block)) == hash(block) and copy(block) == block
     except TypeError:
@@ -179,20 +150,16 @@ def check_block(block: object) -> None:
             f"{type(block).__name__}; see panas.architecture.blocks.BlockType"
         )
     text = str(block)
-    if not _TEXT.fullmatch(text):
+    if not _TEXT.fullmatch(text) or text in POOLS or CONV.fullmatch(text):
         raise BadInput(
-            f"expected a block's text as a letter, then letters, digits, _ or ., got {text!r} of a "
-            f"{type(block).__name__}; give it a __str__"
-        )
-    if text in POOLS or CONV.fullmatch(text):
-        raise BadInput(
-            f"expected a block's text unlike those of the built-in blocks, got {text!r} of a "
+            "expected a block's text as a letter, then letters, digits, _ or ., and unlike those "
+            f"of the built-in blocks, got {text!r} of a "
             f"{type(block).__name__}; change its __str__"
         )
 
 
 def by_text(blocks: Sequence[BlockType]) -> dict[str, BlockType]:
-    """Custom blocks by their texts; raises BadInput if two share one, or one is invalid."""
+    """Custom blocks by their texts; BadInput if two share one, or one is invalid."""
     for block in blocks:
         check_block(block)
     own = {str(block): block for block in blocks}

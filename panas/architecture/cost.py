@@ -10,12 +10,12 @@ A convolution from c to k channels with kernel s on an h x w map, by parts (bias
 | norm | 2 k | not counted |
 
 Then come the adaptation layer `Linear(C_last, d)` and the head `Linear(d, classes)`, with biases.
-Norms, activations and pools are not counted as multiply-accumulates, as is the custom.
-A custom block is built on torch's meta device, which computes nothing, and counted there.
+Norms, activations and pools count no multiply-accumulates, as is the custom. Custom blocks are
+counted on torch's meta device, which computes nothing.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Literal, get_args
 
@@ -28,56 +28,37 @@ from panas.runtime.errors import BadInput
 
 Size = Literal["parameters", "macs", "bytes"]
 
-FLOAT32 = 4
-COUNTER = 8
-"""Bytes of a BatchNorm's int64 count of batches."""
+FLOAT32, COUNTER = 4, 8  # bytes of a number, and of a BatchNorm's int64 count of batches
 
 
 @dataclass(frozen=True)
 class Cost:
     """The cost of a bottom and its head, on one image."""
 
-    parameters: int
-    """Trainable parameters."""
-    macs: int
-    """Multiply-accumulates of one forward pass."""
-    bytes: int
-    """Size of the float32 state: parameters, and BatchNorm's running statistics."""
+    parameters: int  # trainable
+    macs: int  # multiply-accumulates of one forward pass
+    bytes: int  # of the float32 state: parameters, and BatchNorm's running statistics
 
 
 @dataclass(frozen=True)
 class LayerCost:
     """One line of a network's cost table."""
 
-    name: str
-    """The block's text, or "adapt" or "head"."""
-    out_shape: tuple[int, ...]
-    """(channels, height, width) of what comes out for one image; one number for the last two."""
+    name: str  # the block's text, or "adapt" or "head"
+    out_shape: tuple[int, ...]  # for one image; one number behind "adapt" and "head"
     parameters: int
-    """Trainable parameters."""
     macs: int
-    """Multiply-accumulates of one forward pass on one image."""
     bytes: int
-    """Size of the state."""
 
 
 def cost(genome: Genome, spec: NetworkSpec) -> Cost:
-    """Count what the genome's bottom and head cost, without building them.
-
-    Raises:
-        BadInput: if the pools shrink the map to nothing.
-
-    """
+    """What a genome's bottom and head cost; BadInput if the pools shrink the map to nothing."""
     rows = cost_table(genome, spec)
-    return Cost(
-        parameters=sum(row.parameters for row in rows),
-        macs=sum(row.macs for row in rows),
-        bytes=sum(row.bytes for row in rows),
-    )
+    return Cost(*(sum(getattr(row, f.name) for row in rows) for f in fields(Cost)))
 
 
 def cost_table(genome: Genome, spec: NetworkSpec) -> list[LayerCost]:
-    """Where the cost lies: one line a block, then "adapt" and "head"; the sums are `cost`'s."""
+    """Where the cost lies: one line a block, then "adapt" and "head"."""
     shape, rows = spec.shape, list[LayerCost]()
     for block in genome.blocks:
         part = block_cost(block, shape, spec.norm)
@@ -91,21 +72,12 @@ def cost_table(genome: Genome, spec: NetworkSpec) -> list[LayerCost]:
 
 
 def size_of(spec: NetworkSpec, size: Size | None) -> Callable[[Genome], float] | None:
-    """How large a genome's network is, as a second objective of a search; None for none.
-
-    Raises:
-        BadInput: if there is no such size.
-
-    """
+    """How large a genome's network is, as a second objective of a search; None for none."""
     if size is None:
         return None
     if size not in get_args(Size):
         raise BadInput(f"expected size as one of {', '.join(get_args(Size))}, got {size!r}")
-
-    def measure(genome: Genome) -> float:
-        return float(getattr(cost(genome, spec), size))
-
-    return measure
+    return lambda genome: float(getattr(cost(genome, spec), size))
 
 
 def linear_cost(inputs: int, outputs: int) -> Cost:
@@ -116,7 +88,7 @@ def linear_cost(inputs: int, outputs: int) -> Cost:
 
 @lru_cache(maxsize=1 << 16)
 def block_cost(block: Block, shape: Shape, norm: Norm) -> Cost:
-    """The cost of one block on a map of `shape`; raises BadInput where `shape_after` does."""
+    """The cost of one block on a map of `shape`; BadInput where `shape_after` raises it."""
     c, h, w = shape
     k, *sides = shape_after(block, shape)
     if isinstance(block, PoolBlock):

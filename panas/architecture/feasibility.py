@@ -5,12 +5,13 @@
 | v | a `Vector`: one cost for each limit that is set |
 | front | Pareto-minimal vectors of all ways to complete a genome with so many blocks more |
 
-A beginning can be completed if it and some vector of the front together keep the limits. The front
-is exact (dynamic programming over the shape of the map and the number of blocks left), so that a
+The front is exact (dynamic programming over the shape of the map and the number of blocks left): a
 construction that follows it never gets stuck, and an empty front proves that nothing fits.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from operator import mul
 
 from panas.architecture.blocks import Block, PoolBlock, Shape
 from panas.architecture.limits import Limits, Vector, shown
@@ -18,19 +19,13 @@ from panas.runtime.errors import BadInput
 
 After = Callable[[Block, Shape], Shape | None]
 Blocks = tuple[Block, ...]
-State = tuple[Shape, int, bool]
-"""Shape of the map, blocks left, and whether there is a block that is no pool yet."""
+State = tuple[Shape, int, bool]  # of the map; blocks left; is there a block that is no pool yet?
 
 
 class FeasibilityTable:
     """What genomes and their beginnings cost, and whether they can keep the limits.
 
-    Args:
-        limits: the most that a genome may cost.
-        shape: of an image.
-        menu: every block that a genome may have.
-        after: the shape behind a block, or None where the block may not stand.
-
+    `after` gives the shape behind a block, or None where the block may not stand.
     """
 
     def __init__(self, limits: Limits, shape: Shape, menu: Sequence[Block], after: After) -> None:
@@ -40,7 +35,7 @@ class FeasibilityTable:
         self._fronts: dict[State, list[Vector]] = {}
 
     def excess(self, blocks: Sequence[Block]) -> str | None:
-        """The limit that a whole genome exceeds, in words; its blocks may stand where they do."""
+        """The limit that a whole genome exceeds, in words."""
         shape, v = self._walk(blocks)
         return self._limits.excess(_plus(v, self._limits.of_end(shape[0])))
 
@@ -63,30 +58,24 @@ class FeasibilityTable:
             " and ".join(shown(n, x) for n, w, x in zip(names, weights, costs, strict=True) if w)
             for costs in (v, bound)
         )
-        text = "-".join(map(str, blocks))
         return BadInput(
             f"expected limits that a genome of the search space can keep, got at most {want}: the "
-            f"cheapest, {text}, has {has}; raise the limits"
+            f"cheapest, {'-'.join(map(str, blocks))}, has {has}; raise the limits"
         )
 
     def _cheapest(self, lengths: Iterable[int], weights: Sequence[float]) -> tuple[Blocks, Vector]:
-        """The genome whose costs, weighted, have the lowest sum, whatever the limits."""
-        known: dict[State, tuple[float, Blocks, Vector] | None] = {}
+        """The genome whose weighted costs have the lowest sum, limits aside."""
 
+        @cache
         def best(shape: Shape, left: int, solid: bool) -> tuple[float, Blocks, Vector] | None:
-            key = shape, left, solid
-            if key not in known:
-                ways: list[tuple[Blocks, Vector]] = []
-                if not left and solid:
-                    ways.append(((), self._limits.of_end(shape[0])))
-                for block, after, v in self._moves(shape) if left else ():
-                    if rest := best(after, left - 1, solid or not isinstance(block, PoolBlock)):
-                        ways.append(((block, *rest[1]), _plus(v, rest[2])))
-                priced = [
-                    (sum(w * x for w, x in zip(weights, v, strict=True)), b, v) for b, v in ways
-                ]
-                known[key] = min(priced, key=lambda way: way[0], default=None)
-            return known[key]
+            ways: list[tuple[Blocks, Vector]] = []
+            if not left and solid:
+                ways.append(((), self._limits.of_end(shape[0])))
+            for block, after, v in self._moves(shape) if left else ():
+                if rest := best(after, left - 1, solid or not isinstance(block, PoolBlock)):
+                    ways.append(((block, *rest[1]), _plus(v, rest[2])))
+            priced = [(sum(map(mul, weights, v)), b, v) for b, v in ways]
+            return min(priced, key=lambda way: way[0], default=None)
 
         ways = [way for n in lengths if (way := best(self._shape, n, False))]
         return min(ways, key=lambda way: way[0])[1:]
@@ -104,8 +93,7 @@ class FeasibilityTable:
         key = block, shape
         if key not in self._steps:
             after = self._after(block, shape)
-            found = None if after is None else (after, self._limits.of_block(block, shape))
-            self._steps[key] = found
+            self._steps[key] = after and (after, self._limits.of_block(block, shape))
         return self._steps[key]
 
     def _moves(self, shape: Shape) -> list[tuple[Block, Shape, Vector]]:
@@ -113,7 +101,6 @@ class FeasibilityTable:
         return [(block, *step) for block, step in steps if step is not None]
 
     def _front(self, shape: Shape, left: int, solid: bool) -> list[Vector]:
-        """Costs of the cheapest ways to go on; `solid` if there is a block that is no pool yet."""
         key = shape, left, solid
         if key not in self._fronts:
             ways = {self._limits.of_end(shape[0])} if not left and solid else set()

@@ -1,9 +1,5 @@
 """What an architecture is: a sequence of blocks, written `c16k3-max-c32k5`.
 
-A genome is frozen and hashable, and an invalid one cannot be built. Its blocks are those of
-`panas.architecture.blocks`. Which genomes a search may visit (lengths, menus, image size, limits)
-is `panas.architecture.space`; the network of a genome is `panas.architecture.network`.
-
 Source: DPFNAS, section III-A1.
 """
 
@@ -89,24 +85,20 @@ def _parse_block(part: str, text: str, own: dict[str, BlockType]) -> Block:
 
 def _block_to_json(block: Block) -> dict[str, str | int]:
     if isinstance(block, ConvBlock):
-        channels, kernel = block.out_channels, block.kernel_size
-        return {"type": "conv", "out_channels": channels, "kernel_size": kernel}
+        return {"type": "conv"} | vars(block)
     if isinstance(block, PoolBlock):
-        return {"type": "pool", "kind": block.kind}
+        return {"type": "pool"} | vars(block)
     return {"type": "own", "text": str(block)}
 
 
 def _block_from_json(item: object, own: dict[str, BlockType]) -> Block:
     match item:
-        case {"type": "conv", "out_channels": int(channels), "kernel_size": int(kernel), **rest}:
-            if not rest:
-                return ConvBlock(channels, kernel)
-        case {"type": "pool", "kind": "avg" | "max" as kind, **rest}:
-            if not rest:
-                return POOLS[kind]
-        case {"type": "own", "text": str(text), **rest}:
-            if not rest and text in own:
-                return own[text]
+        case {"type": "conv", "out_channels": int(k), "kernel_size": int(s), **rest} if not rest:
+            return ConvBlock(k, s)
+        case {"type": "pool", "kind": "avg" | "max" as kind, **rest} if not rest:
+            return POOLS[kind]
+        case {"type": "own", "text": str(text), **rest} if not rest and text in own:
+            return own[text]
     raise BadInput(
         f"expected a conv or a pool block, or one of `blocks`, got {item!r}; write it with to_json"
     )

@@ -1,9 +1,4 @@
-"""The head: the shared top model, and the public simplex that it may start from.
-
-| symbol | name |
-|---|---|
-| d | `width`, the width of a representation |
-"""
+"""The head: the shared top model on representations of width d, and its public simplex."""
 
 import math
 from typing import Literal
@@ -46,16 +41,11 @@ def build_head(width: int, classes: int, *, init: HeadInit, generator: torch.Gen
 
 
 def simplex_etf(width: int, classes: int) -> Float[Tensor, "classes d"]:
-    """Weights of a fixed simplex equiangular tight frame, the same for everyone, at no cost.
+    """Weights of a fixed simplex equiangular tight frame; BadInput if d < classes.
 
-    Class c owns its own block of floor(d / classes) coordinates, so that the ideal representation
-    of each class is non-negative and can leave a ReLU. All pairs of rows have the same angle.
-
-    Raises:
-        BadInput: if the representation is narrower than the number of classes.
-
-    Source: Papyan, Han and Donoho 2020 (neural collapse).
-
+    Each class owns floor(d / classes) coordinates, so that its ideal representation is non-negative
+    and can leave a ReLU. Privacy: reads no data. Source: Papyan, Han and Donoho 2020 (neural
+    collapse).
     """
     if width < classes:
         raise BadInput(

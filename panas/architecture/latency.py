@@ -1,9 +1,7 @@
 """Measured latency, block by block, so that a search can keep a limit of milliseconds.
 
-Every block is timed once on every map that a genome of the space may put it on; from then on a
-genome's latency is a sum (`panas.architecture.limits.LatencyTable`). Keep the table with the run:
-a search with the same table makes the same decisions, whenever it resumes and however many workers
-it has.
+Every block is timed once on every map that a genome of the space may put it on. A search with the
+same table makes the same decisions.
 """
 
 import time
@@ -22,59 +20,41 @@ from panas.architecture.limits import Constraints, LatencyTable, Limits
 from panas.architecture.network import Bottom, NetworkSpec, build_block
 from panas.architecture.space import SearchSpace
 from panas.runtime.errors import BadInput
+from panas.runtime.seeds import one_thread
 from panas.runtime.store import exclusive, read_json, write_json
 
 Clock = Callable[[], int]
 
 
 def measure(
-    space: SearchSpace,
-    spec: NetworkSpec,
-    *,
-    repeats: int = 7,
-    clock: Clock = time.perf_counter_ns,
+    space: SearchSpace, spec: NetworkSpec, *, repeats: int = 7, clock: Clock = time.perf_counter_ns
 ) -> LatencyTable:
     """Time the forward pass of every block of a space: one image, one thread, the CPU.
 
-    Args:
-        space: whose blocks; its limits play no part.
-        spec: what the networks share; its shape plays no part.
-        repeats: timed passes, at least 1, after one that is not; their median counts.
-        clock: the time in nanoseconds.
-
-    Raises:
-        BadInput: if `repeats` is below 1.
-
+    The median counts of `repeats` >= 1 passes after an untimed one; `clock` tells nanoseconds. The
+    space's limits and the spec's shape play no part.
     """
     if repeats < 1:
         raise BadInput(f"expected repeats of at least 1, got {repeats}; raise them")
     width, classes, norm = spec.width, spec.classes, spec.norm
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            blocks: dict[tuple[str, Shape], int] = {}
-            last = dict.fromkeys(space.shape[:1])
-            for block, shape in steps(space):
-                module = build_block(block, shape[0], norm)
-                blocks[str(block), shape] = _time(module, torch.zeros(1, *shape), repeats, clock)
-                last |= dict.fromkeys((space.after(block, shape) or shape)[:1])
-            ends = {}
-            for channels in last:
-                end = nn.Sequential(Bottom([], channels, width, unit=True), Head(width, classes))
-                ends[channels] = _time(end, torch.zeros(1, channels, 4, 4), repeats, clock)
-    finally:
-        torch.set_num_threads(threads)
+    with one_thread(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        blocks: dict[tuple[str, Shape], int] = {}
+        last = dict.fromkeys(space.shape[:1])
+        for block, shape in steps(space):
+            module = build_block(block, shape[0], norm)
+            blocks[str(block), shape] = _time(module, torch.zeros(1, *shape), repeats, clock)
+            last |= dict.fromkeys((space.after(block, shape) or shape)[:1])
+        ends = {}
+        for channels in last:
+            end = nn.Sequential(Bottom([], channels, width, unit=True), Head(width, classes))
+            ends[channels] = _time(end, torch.zeros(1, channels, 4, 4), repeats, clock)
     return LatencyTable(width=width, classes=classes, norm=norm, blocks=blocks, ends=ends)
 
 
 def limited(
     space: SearchSpace, spec: NetworkSpec, constraints: Constraints, table: Path | None = None
 ) -> SearchSpace:
-    """The space within the constraints.
-
-    Latencies are measured once and kept at `table`, so that every search there has the same.
-    """
+    """The space within the constraints; latencies are measured once, and kept at `table`."""
     if constraints == Constraints():
         return space
     latency = None if constraints.latency_ms is None else _measured(space, spec, table)
@@ -86,12 +66,12 @@ def _measured(space: SearchSpace, spec: NetworkSpec, path: Path | None) -> Laten
         return measure(space, spec)
     with exclusive(path):
         if not path.exists():
-            write_json(path, _measured(space, spec, None).to_json())
+            write_json(path, measure(space, spec).to_json())
     return LatencyTable.from_json(read_json(path))
 
 
 def steps(space: SearchSpace) -> list[tuple[Block, Shape]]:
-    """Every block on every map that it may meet in a genome of a space, limits aside."""
+    """Every block on every map that it may meet in a genome, limits aside."""
     found: dict[tuple[Block, Shape], None] = {}  # a set in the order of discovery
     shapes = {space.shape: None}
     for _ in range(space.max_blocks):
@@ -99,14 +79,12 @@ def steps(space: SearchSpace) -> list[tuple[Block, Shape]]:
         for block, shape in product(space.choices, shapes):
             after = space.after(block, shape)
             if after is not None and (block, shape) not in found:
-                found[block, shape] = None
-                behind[after] = None
+                found[block, shape] = behind[after] = None
         shapes = behind
     return list(found)
 
 
 def _time(module: nn.Module, x: Tensor, repeats: int, clock: Clock) -> int:
-    """The median time of a pass in nanoseconds."""
     module.eval()
     module(x)
     times = []

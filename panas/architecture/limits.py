@@ -1,9 +1,8 @@
 """Hard limits on what a genome may cost.
 
-A cost is a sum over blocks, plus adaptation layer and head: of parameters, multiply-accumulates
-and bytes by `panas.architecture.cost`, of latency by a table that was measured once
-(`panas.architecture.latency`). All are integers (latency in nanoseconds), so that sums are exact
-and the same everywhere. A `Vector` v holds one cost for each limit that is set.
+A cost is a sum over blocks, adaptation layer and head, by `panas.architecture.cost` or by the
+measured table of `panas.architecture.latency`. All are integers (latency in nanoseconds), so that
+sums are exact. A `Vector` v holds one cost for each limit that is set.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,26 +15,20 @@ from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec, Norm
 from panas.runtime.errors import BadInput
 
-Vector = tuple[int, ...]
-"""Costs, in the order of `Constraints.names`."""
-MS = 1_000_000
-"""Nanoseconds of a millisecond."""
+Vector = tuple[int, ...]  # in the order of `Constraints.names`
+MS = 1_000_000  # nanoseconds of a millisecond
 
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyTable:
     """Measured times of blocks on maps; a genome's latency is the sum over its parts.
 
-    A block runs here alone and again and again on the same map; a whole network has fewer calls
-    from Python and colder caches. The table is for comparing genomes.
+    It serves to compare genomes: a whole network has fewer calls from Python and colder caches.
     """
 
     width: int
-    """d, the width of the representation."""
     classes: int
-    """Outputs of the head."""
     norm: Norm
-    """The norm of the blocks."""
     blocks: Mapping[tuple[str, Shape], int] = field(hash=False)
     """Nanoseconds of a block, by its text and the shape of the map that comes in."""
     ends: Mapping[int, int] = field(hash=False)
@@ -65,7 +58,7 @@ class LatencyTable:
 
     @classmethod
     def from_json(cls, data: object) -> "LatencyTable":
-        """The table that `to_json` wrote; raises BadInput for anything else."""
+        """The table that `to_json` wrote; BadInput for anything else."""
         match data:
             case {
                 "width": int(width),
@@ -78,29 +71,23 @@ class LatencyTable:
                 blocks = {(text, (c, h, w)): ns for text, (c, h, w), ns in rows}
                 return cls(width=width, classes=classes, norm=norm, blocks=blocks, ends=dict(ends))
         raise BadInput(
-            "expected a latency table as to_json writes it, got something else; measure it anew"
+            "expected a latency table as to_json writes it, got another; measure it anew"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Constraints:
-    """What a user lets a network cost at most; None for no limit."""
+    """What a network may cost at most, each above 0; None for no limit."""
 
     parameters: int | None = None
-    """Trainable parameters, at least 1."""
-    macs: int | None = None
-    """Multiply-accumulates of one forward pass on one image, at least 1."""
-    bytes: int | None = None
-    """Size of the float32 state, at least 1."""
-    latency_ms: float | None = None
-    """Milliseconds of one image on one thread, above 0."""
+    macs: int | None = None  # multiply-accumulates of one image
+    bytes: int | None = None  # of the float32 state
+    latency_ms: float | None = None  # of one image on one thread
 
     def __post_init__(self) -> None:
         for name in self.names:
-            if not getattr(self, name) > 0:
-                raise BadInput(
-                    f"expected a limit above 0, got {name} {getattr(self, name)}; raise it"
-                )
+            if not (value := getattr(self, name)) > 0:
+                raise BadInput(f"expected a limit above 0, got {name} {value}; raise it")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -116,18 +103,11 @@ class Constraints:
 
 @dataclass(frozen=True)
 class Limits:
-    """Constraints on the networks of one spec.
+    """Constraints on bottom and head of the networks of one spec."""
 
-    Attributes:
-        spec: what all networks share; its shape plays no part.
-        constraints: the most that a bottom and its head may cost.
-        latency: measured times; needed for a limit of latency.
-
-    """
-
-    spec: NetworkSpec
+    spec: NetworkSpec  # its shape plays no part
     constraints: Constraints
-    latency: LatencyTable | None = None
+    latency: LatencyTable | None = None  # needed for a limit of latency
 
     def __post_init__(self) -> None:
         table = self.latency
@@ -156,16 +136,14 @@ class Limits:
 
     def excess(self, v: Vector) -> str | None:
         """The first limit that v exceeds, in words."""
-        for name, value, limit in zip(
-            self.constraints.names, v, self.constraints.bound, strict=True
-        ):
+        names, bound = self.constraints.names, self.constraints.bound
+        for name, value, limit in zip(names, v, bound, strict=True):
             if value > limit:
                 return f"{shown(name, value)}, above the limit of {shown(name, limit)}"
         return None
 
     @property
     def _table(self) -> LatencyTable | None:
-        """The table, if there is a limit that needs it."""
         return None if self.constraints.latency_ms is None else self.latency
 
     def _vector(self, parts: Iterable[Cost], nanoseconds: int) -> Vector:
@@ -185,7 +163,7 @@ def _entry(table: Mapping[Any, int], key: object) -> int:
 
 
 def shown(name: str, value: int) -> str:
-    """An entry of a vector, as it is told to people."""
+    """An entry of a vector, in words."""
     return f"{value / MS:.4g} ms of latency" if name == "latency_ms" else f"{value:,} {name}"
 
 

@@ -1,9 +1,7 @@
 """From a genome to a network: its bottom, which is blocks and adaptation layer.
 
-Source: DPFNAS, section III-A1. A convolutional block is a depthwise separable convolution
-(depthwise k x k, then pointwise 1 x 1), a norm and a ReLU, with a shortcut around all of it; where
-the width changes the shortcut is a 1 x 1 projection. The adaptation layer gives every bottom the
-same output width, so that one head fits all: global average pooling, `Linear(C_last, d)`, ReLU.
+The adaptation layer gives every bottom the same output width, so that one head fits all: global
+average pooling, `Linear(C_last, d)`, ReLU.
 
 | symbol | name |
 |---|---|
@@ -11,8 +9,10 @@ same output width, so that one head fits all: global average pooling, `Linear(C_
 | z = bottom(x) | representation, shape (n, d) |
 | u = z / max(norm(z), tiny) | unit representation, what a sound release reads |
 
-The paper's BatchNorm couples the samples of a batch, so that clipping each sample's gradient no
-longer bounds what one sample can do; whenever DP is on, the norm is "group".
+Privacy: the paper's BatchNorm couples the samples of a batch, so that clipping each sample's
+gradient does not bound what one sample can do. Under DP the norm is "group".
+
+Source: DPFNAS, section III-A1.
 """
 
 import math
@@ -35,34 +35,27 @@ Norm = Literal["group", "batch"]
 
 
 class SeparableBlock(nn.Module):
-    """Depthwise k x k, pointwise 1 x 1, norm, ReLU, and a shortcut."""
+    """Depthwise k x k, pointwise 1 x 1, norm, ReLU, and a shortcut around them."""
 
     def __init__(self, inputs: int, block: ConvBlock, norm: Norm) -> None:
         super().__init__()
         k, outputs = block.kernel_size, block.out_channels
         self.depthwise = nn.Conv2d(inputs, inputs, k, padding=k // 2, groups=inputs, bias=False)
         self.pointwise = nn.Conv2d(inputs, outputs, 1, bias=False)
-        self.norm: nn.Module
-        if norm == "group":
-            # A group of one channel on a 1 x 1 map would be a single number, whose variance is 0.
-            groups = math.gcd(outputs, 8)
-            self.norm = nn.GroupNorm(groups if outputs > groups else 1, outputs)
-        else:
-            self.norm = nn.BatchNorm2d(outputs)
+        # No group may be one channel: on a 1 x 1 map that is one number, of variance 0.
+        groups = math.gcd(outputs, 8) if 8 % outputs else 1
+        self.norm = nn.GroupNorm(groups, outputs) if norm == "group" else nn.BatchNorm2d(outputs)
         self.shortcut = (
             nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1, bias=False)
         )
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n k h w"]:
-        """Map a feature map to one of the same size with the block's channels."""
+        """The map of the same size with the block's channels."""
         return F.relu(self.norm(self.pointwise(self.depthwise(x)))) + self.shortcut(x)
 
 
 class Bottom(nn.Module):
-    """Blocks and adaptation layer: images (n, c, h, w) to representations (n, d).
-
-    With `unit`, representations have Euclidean norm at most 1: what a sound release needs.
-    """
+    """Blocks and adaptation layer: images to representations, of norm at most 1 with `unit`."""
 
     def __init__(self, blocks: list[nn.Module], last: int, width: int, unit: bool) -> None:
         super().__init__()
@@ -98,8 +91,6 @@ def build_bottom(
     Raises:
         BadInput: if the map shrinks to nothing.
 
-    Weights are drawn from `generator` block by block; custom blocks draw theirs first.
-
     """
     blocks: list[nn.Module] = []
     for block in genome.blocks:
@@ -121,11 +112,7 @@ def build_bottom(
 def build_block(
     block: Block, in_channels: int, norm: Norm, generator: torch.Generator | None = None
 ) -> nn.Module:
-    """Build the module of one block.
-
-    A custom block keeps the weights that its `build` gives it, drawn by a seed from
-    `generator` if there is one. It is not told the norm.
-    """
+    """Build the module of one block; `generator` seeds the weights of a custom block only."""
     if isinstance(block, ConvBlock):
         return SeparableBlock(in_channels, block, norm)
     if isinstance(block, PoolBlock):
@@ -138,26 +125,15 @@ def build_block(
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkSpec:
-    """What the networks of all clients share, whatever their genomes.
+    """What the networks of all clients share, whatever their genomes."""
 
-    Attributes:
-        shape: (channels, height, width) of an image, each at least 1.
-        classes: number of classes, at least 1.
-        width: d, width of a representation, at least 1.
-        norm: "group" or "batch".
-        unit: whether representations have norm 1.
-        head_init: "etf" or "random".
-        train_head: whether the simplex head moves in training.
-
-    """
-
-    shape: tuple[int, int, int]
-    classes: int
-    width: int
-    norm: Norm = "group"
-    unit: bool = True
-    head_init: HeadInit = "etf"
-    train_head: bool = False
+    shape: tuple[int, int, int]  # (channels, height, width) of an image, each at least 1
+    classes: int  # at least 1
+    width: int  # d, width of a representation, at least 1
+    norm: Norm = "group"  # allowed under DP, which "batch" is not
+    unit: bool = True  # whether representations have norm 1
+    head_init: HeadInit = "etf"  # the public simplex, or a random head
+    train_head: bool = False  # whether the simplex head moves in training
 
     def __post_init__(self) -> None:
         if min(*self.shape, self.width, self.classes) < 1:
@@ -168,15 +144,11 @@ class NetworkSpec:
 
     @property
     def head_moves(self) -> bool:
-        """Whether the head moves in training: search, tuning, warm start and rounds alike.
-
-        A random head must, since its logits on unit representations are too small to learn
-        anything against. The simplex head stays unless it is asked to move.
-        """
+        """Whether the head trains; a random one must: its logits are too small to learn against."""
         return self.train_head or self.head_init == "random"
 
     def bottom(self, genome: Genome, generator: torch.Generator | None = None) -> Bottom:
-        """The bottom of a genome, with weights drawn from `generator`."""
+        """The bottom of a genome, as `build_bottom` makes it."""
         return build_bottom(
             genome,
             shape=self.shape,
@@ -192,10 +164,9 @@ class NetworkSpec:
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
-    """Draw all weights anew from `generator`, with torch's default distributions.
+    """Draw all weights anew, with torch's default distributions.
 
-    Layers of other kinds (in a custom block) do it by their `reset_parameters`; BadInput if
-    one has none.
+    Layers that torch does not know need `reset_parameters`, else BadInput.
     """
     for m in module.modules():
         if isinstance(m, nn.Conv2d | nn.Linear):
@@ -217,7 +188,6 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
 
 @contextmanager
 def _seeded(generator: torch.Generator) -> Iterator[None]:
-    """Within the block torch's global generator is a function of `generator`."""
     seed = int(torch.randint(2**62, (), generator=generator))
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

@@ -14,10 +14,7 @@ from panas.architecture.genome import Genome
 from panas.architecture.space import SearchSpace
 
 T = TypeVar("T")
-
-
-Groups = Iterator[list[Blocks]]
-"""Outcomes of a mutation, valid or not, grouped by where it acts."""
+Groups = Iterator[list[Blocks]]  # outcomes of a mutation, valid or not, by where it acts
 Mutation = Callable[[SearchSpace, Blocks], Groups]
 
 

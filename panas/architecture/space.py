@@ -1,11 +1,7 @@
 """Which architectures a search may visit.
 
-A space bounds the number of blocks, lists the menu of each and may limit what a genome costs.
-How a search moves in it: `panas.architecture.operators`.
-
 A block that shrinks the map (a pool, or a custom one) is allowed while the smaller side
-of the map is at least 4. Convolutions keep the map's size, so among built-in blocks this only
-bounds the number of pools, wherever they stand.
+of the map is at least 4. Among built-in blocks this only bounds the number of pools.
 
 Source: DPFNAS, section III-A1. The menus and bounds are ours: the paper states none
 but the kernels 3 and 5 and the two pools.
@@ -38,22 +34,14 @@ from panas.runtime.errors import BadInput
 class SearchSpace:
     """Bounds and menus of the genomes for images of one shape."""
 
-    shape: Shape
-    """(channels, height, width) of one image, each at least 1."""
-    min_blocks: int = 3
-    """Fewest blocks, at least 1."""
-    max_blocks: int = 10
-    """Most blocks, at least min_blocks."""
-    widths: tuple[int, ...] = (16, 32, 64, 128, 256)
-    """Channels that a convolution may have."""
-    kernels: tuple[int, ...] = (3, 5)
-    """Kernels that a convolution may have, odd."""
+    shape: Shape  # (channels, height, width) of one image, each at least 1
+    min_blocks: int = 3  # at least 1
+    max_blocks: int = 10  # at least min_blocks
+    widths: tuple[int, ...] = (16, 32, 64, 128, 256)  # channels of a convolution
+    kernels: tuple[int, ...] = (3, 5)  # of a convolution, odd
     pools: tuple[PoolKind, ...] = ("avg", "max")
-    """Pools that may be used; () for none."""
-    blocks: tuple[BlockType, ...] = ()
-    """Custom blocks that may be used besides."""
-    limits: Limits | None = None
-    """The most that a genome may cost."""
+    blocks: tuple[BlockType, ...] = ()  # custom ones
+    limits: Limits | None = None  # the most that a genome may cost
 
     def __post_init__(self) -> None:
         if len(self.shape) != 3 or min(self.shape) < 1:
@@ -80,7 +68,7 @@ class SearchSpace:
 
     @property
     def convs(self) -> tuple[ConvBlock, ...]:
-        """The menu of convolutions: every width with every kernel."""
+        """Every width with every kernel."""
         return tuple(ConvBlock(c, k) for c, k in product(self.widths, self.kernels))
 
     @cached_property
@@ -92,22 +80,19 @@ class SearchSpace:
     @property
     def max_pools(self) -> int:
         """The most pools a genome may have: one for each time that a side of 4 or more halves."""
-        if not self.pools:
-            return 0
-        side = min(self.shape[1:])
-        return max(0, side.bit_length() - 2)
+        return max(0, min(self.shape[1:]).bit_length() - 2) if self.pools else 0
 
     def allows(self, genome: Genome) -> bool:
         """Whether the genome lies in this space."""
         return self.fault(genome.blocks) is None
 
     def check(self, genome: Genome) -> None:
-        """Raise BadInput, with the reason, unless the genome lies in this space."""
+        """Raise BadInput unless the genome lies in this space."""
         if fault := self.fault(genome.blocks):
             raise BadInput(f"expected a genome of this search space, got {genome}: {fault}")
 
     def menu(self, before: Sequence[Block]) -> tuple[Block, ...]:
-        """Every block that may follow `before`: one that shrinks the map only if there is room."""
+        """Every block that may follow `before`."""
         shape = self.shape
         for block in before:
             shape = shape_after(block, shape)
@@ -124,7 +109,7 @@ class SearchSpace:
         return None if after[1:] != shape[1:] and min(shape[1:]) < 4 else after
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields alone: what was worked out from them stays behind."""
+        """The fields alone, without what was computed from them."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
@@ -140,8 +125,7 @@ class SearchSpace:
     @cached_property
     def lengths(self) -> list[int]:
         """Numbers of blocks that a genome of this space may have, limits included."""
-        lengths = range(self.min_blocks, self.max_blocks + 1)
-        return [n for n in lengths if self.completable((), n)]
+        return [n for n in range(self.min_blocks, self.max_blocks + 1) if self.completable((), n)]
 
     def completable(self, blocks: Blocks, left: int) -> bool:
         """Whether `left` blocks more can make a genome of what stands there validly."""
@@ -150,7 +134,7 @@ class SearchSpace:
         return left > 0 or _pools(blocks) < len(blocks)
 
     def fault(self, blocks: Blocks) -> str | None:
-        """Why blocks are no genome of this space, in words; None if they are."""
+        """Why blocks are no genome of this space, in words; None if they are one."""
         if not self.min_blocks <= len(blocks) <= self.max_blocks:
             return f"{len(blocks)} blocks, outside {self.min_blocks} to {self.max_blocks}"
         if not self._set.issuperset(blocks):
@@ -162,8 +146,7 @@ class SearchSpace:
         if self.blocks:
             shape: Shape = self.shape
             for block in blocks:
-                after = self.after(block, shape)
-                if after is None:
+                if (after := self.after(block, shape)) is None:
                     return f"{block} may not stand on a map of {shape}"
                 shape = after
         return self._pricing.excess(blocks) if self._pricing is not None else None

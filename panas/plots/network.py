@@ -1,7 +1,6 @@
 """A network as a picture: its blocks from left to right, with what each gives out and costs.
 
-Built-in and custom blocks are drawn alike, from the cost table: a box is the higher, the larger
-the map that it gives out, and coloured by its block's type. Long networks go on in a new row.
+A box is the higher, the larger the map that it gives out, and coloured by its block's type.
 """
 
 import math
@@ -19,49 +18,25 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CUSTOM = ("#cc79a7", "#56b4e9", "#f0e442", "#d55e00")
-"""Colours of custom block types, in the order in which they appear."""
-IN_A_ROW, LETTERS = 7, 13
-"""Boxes in a row at most, and letters that fit into one."""
-CELL, HALF, ROW, BOX, LOWEST, LEFT = 1.3, 0.47, 2.05, 1.1, 0.45, 0.85
+CUSTOM = ("#cc79a7", "#56b4e9", "#f0e442", "#d55e00")  # types of custom blocks, as they appear
+IN_A_ROW, LETTERS = 7, 13  # boxes in a row at most, and letters that fit into one
+CELL, HALF, ROW, BOX, LOWEST, LEFT, LINE = 1.3, 0.47, 2.05, 1.1, 0.45, 0.85, 0.2
 """Inches: width of a cell and half that of a box, height of a row, of the highest box and of the
-lowest, space for the rows' labels."""
-LINE = 0.2
+lowest, space for the rows' labels, height of a line."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """One box of the diagram.
+    """One box of the diagram."""
 
-    Attributes:
-        words: what stands in it, the first line in bold.
-        colour: of its type.
-        out: shape of what it gives out.
-        below: what stands under it: output, parameters, multiply-accumulates.
-
-    """
-
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # what stands in it, the first line in bold
     colour: str
-    out: tuple[int, ...]
-    below: tuple[str, ...]
+    out: tuple[int, ...]  # shape of what it gives out
+    below: tuple[str, ...]  # output, parameters, multiply-accumulates
 
 
 def drawing(genome: Genome, spec: NetworkSpec, fitness: float | None = None) -> bytes:
-    """Draw a genome's bottom and head as a block diagram.
-
-    Args:
-        genome: the architecture.
-        spec: what it is besides its genome.
-        fitness: to be named in the headline.
-
-    Returns:
-        A PNG.
-
-    Raises:
-        BadInput: if the genome does not fit the shape.
-
-    """
+    """Draw a genome's bottom and head as a PNG; BadInput if it does not fit the shape."""
     table = cost_table(genome, spec)
     boxes = _boxes(genome, spec.shape, table)
     rows = math.ceil(len(boxes) / IN_A_ROW)
@@ -95,8 +70,7 @@ def short(number: int) -> str:
 
 def _boxes(genome: Genome, shape: Shape, table: Sequence[LayerCost]) -> list[Box]:
     """The image, a box a block, adaptation layer and head."""
-    custom = list(dict.fromkeys(type(b) for b in genome.blocks))
-    custom = [t for t in custom if t not in (ConvBlock, PoolBlock)]
+    custom = [t for t in dict.fromkeys(map(type, genome.blocks)) if t not in (ConvBlock, PoolBlock)]
     looks = [_look(block, custom) for block in genome.blocks]
     looks += [(("mean, linear", "adaptation"), GREEN), (("linear", "head"), GREEN)]
     boxes = [Box(("image",), GREY, shape, (_text(shape),))]
@@ -107,7 +81,6 @@ def _boxes(genome: Genome, shape: Shape, table: Sequence[LayerCost]) -> list[Box
 
 
 def _look(block: Block, custom: Sequence[type]) -> tuple[tuple[str, str], str]:
-    """Words and colour of a block."""
     if isinstance(block, ConvBlock):
         k = block.kernel_size
         return (f"conv {k}×{k}", f"{block.out_channels} channels"), BLUE
@@ -134,14 +107,9 @@ def _row(
         x = LEFT + CELL * (column + 0.5)
         share = box.out[1] * box.out[2] / (image[1] * image[2]) if len(box.out) == 3 else 0.0
         height = LOWEST + (BOX - LOWEST) * share**0.25  # the root of a side
-        shape = FancyBboxPatch(
-            (x - HALF, middle - height / 2),
-            2 * HALF,
-            height,
-            boxstyle="round,pad=0,rounding_size=0.06",
-            facecolor=box.colour + "38",
-            edgecolor=box.colour,
-        )
+        corner, style = (x - HALF, middle - height / 2), "round,pad=0,rounding_size=0.06"
+        shape = FancyBboxPatch(corner, 2 * HALF, height, boxstyle=style)
+        shape.set(facecolor=box.colour + "38", edgecolor=box.colour)
         axes.add_patch(shape)
         for k, line in enumerate(box.words):
             text = line if len(line) <= LETTERS else line[: LETTERS - 1] + "…"

@@ -1,13 +1,4 @@
-"""The picture of a search: how fitness rose, and what it cost.
-
-The same records give the same bytes on the same machine.
-
-| word | meaning |
-|---|---|
-| sample-pass | one sample, once forward and backward: what a search spends |
-| full, dropped, failed | how a candidate came to its fitness: `STATUSES` |
-| front | candidates that no other beats in both fitness and size |
-"""
+"""The picture of a search: how fitness rose, and what it cost in sample-passes."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -49,18 +40,10 @@ def history(
     *,
     size: str = "parameters",
 ) -> bytes:
-    """Draw how fitness rose over the generations, and against what the search had spent.
+    """Draw how fitness rose, over generations and over cost, as a PNG.
 
-    Args:
-        records: one a generation.
-        evaluations: one a candidate.
-        front: genome, fitness and size of those that no other beats in both; None for a search by
-            fitness alone.
-        size: what the second objective measures.
-
-    Returns:
-        A PNG.
-
+    `front` holds genome, fitness and size of those that no other beats in both; None for a search
+    by fitness alone. `size` names the second objective.
     """
     found = [r for r in records if _found(r)]
     counted = any(e.passes for e in evaluations)  # a custom fitness need not
@@ -81,7 +64,6 @@ def history(
 
 
 def _spent(records: Sequence[GenerationRecord], counted: bool) -> str:
-    """What the search came to, in words."""
     total = {k: sum(getattr(r, k) for r in records) for k in ("evaluations", "cached", "dropped")}
     passes = records[-1].passes if counted else 0
     words = [f"{total['evaluations']:,} candidates"]
@@ -94,17 +76,16 @@ def _spent(records: Sequence[GenerationRecord], counted: bool) -> str:
 def _generations(
     axes: "Axes", records: Sequence[GenerationRecord], evaluations: Sequence[Evaluation]
 ) -> None:
-    """Best and mean of each generation, over the candidates that were looked at for it."""
+    """Best and mean of each generation, and its candidates."""
     from matplotlib.ticker import MaxNLocator
 
     _candidates(axes, evaluations)
     found = [r for r in records if _found(r)]
-    for key, colour, style in (("mean", GREEN, "--"), ("best", "black", "-")):
-        if found:
-            x, y = [float(r.generation) for r in found], [getattr(r, key) for r in found]
-            if len(x) == 1:
-                x, y = [x[0] - 0.4, x[0] + 0.4], 2 * y
-            axes.plot(x, y, style, color=colour, label=key, lw=1.5)
+    if len(found) == 1:
+        middle = found[0].generation
+        _best_and_mean(axes, [middle - 0.4, middle + 0.4], 2 * found)
+    else:
+        _best_and_mean(axes, [r.generation for r in found], found)
     room(axes, [*(e.fitness for e in evaluations if not e.failed), *_lines(found)])
     axes.set(xlabel="generation", ylabel="fitness", title="Candidates, by generation")
     if records:
@@ -131,13 +112,12 @@ def _candidates(axes: "Axes", evaluations: Sequence[Evaluation]) -> None:
         if status == "failed":
             below(axes, x, label)
             continue
-        hollow = status == "dropped"
         axes.scatter(
             x,
             y,
             s=18,
             marker=marker,
-            facecolors="none" if hollow else colour,
+            facecolors="none" if status == "dropped" else colour,
             edgecolors=colour,
             linewidths=0.8,
             alpha=0.8,
@@ -150,19 +130,23 @@ def _spending(axes: "Axes", records: Sequence[GenerationRecord], counted: bool) 
     evaluations = list(accumulate(r.evaluations for r in records))
     spent = [r.passes for r in records] if counted else evaluations
     both = [(x, r) for x, r in zip(spent, records, strict=True) if _found(r)]
-    for key, colour, style in (("mean", GREEN, "--"), ("best", "black", "-")):
-        if both:
-            y = [getattr(r, key) for _, r in both]
-            axes.plot([x for x, _ in both], y, style, color=colour, label=key, lw=1.5)
-    room(axes, _lines([r for _, r in both]))
-    axes.set(
-        xlabel="sample-passes so far" if counted else "evaluations so far",
-        ylabel="fitness",
-        title="Population, by what it cost",
-    )
+    found = [r for _, r in both]
+    _best_and_mean(axes, [x for x, _ in both], found)
+    room(axes, _lines(found))
+    unit = "sample-passes" if counted else "evaluations"
+    axes.set(xlabel=f"{unit} so far", ylabel="fitness", title="Population, by what it cost")
     axes.set_xlim(0, 1.03 * max(1, spent[-1]))
     thousands(axes)
     legend(axes)
+
+
+def _best_and_mean(
+    axes: "Axes", x: Sequence[int | float], records: Sequence[GenerationRecord]
+) -> None:
+    for key, colour, style in (("mean", GREEN, "--"), ("best", "black", "-")):
+        if records:
+            y = [getattr(r, key) for r in records]
+            axes.plot(x, y, style, color=colour, label=key, lw=1.5)
 
 
 def _pareto(
@@ -173,25 +157,19 @@ def _pareto(
 ) -> None:
     """The front among the candidates that were trained in full."""
     others = [e for e in evaluations if _status(e) == "full"]
-    axes.scatter(
-        [e.size for e in others],
-        [e.fitness for e in others],
-        s=14,
-        color=GREY,
-        alpha=0.7,
-        label="trained in full",
-    )
+    sizes, fitnesses = [e.size for e in others], [e.fitness for e in others]
+    axes.scatter(sizes, fitnesses, s=14, color=GREY, alpha=0.7, label="trained in full")
     edge = sorted(front, key=lambda point: point[2])
     x, y = [size for _, _, size in edge], [fitness for _, fitness, _ in edge]
     axes.step(x, y, where="post", color=BLUE, lw=1.2)
     axes.scatter(x, y, s=30, color=BLUE, label=f"Pareto front ({len(edge)})", zorder=3)
-    everyone = [*x, *(e.size for e in others)]
+    everyone = [*x, *sizes]
     if max(everyone) > 8 * max(1, min(everyone)):
         axes.set_xscale("log")
     else:
         thousands(axes)
     axes.set(xlabel=size, ylabel="fitness", title=f"Fitness against {size}")
-    room(axes, [*y, *(e.fitness for e in others)])
+    room(axes, [*y, *fitnesses])
     legend(axes)
 
 
@@ -205,5 +183,4 @@ def _found(record: GenerationRecord) -> bool:
 
 
 def _lines(records: Sequence[GenerationRecord]) -> list[float]:
-    """Every value of the lines best and mean."""
     return [getattr(r, key) for r in records for key in ("best", "mean")]

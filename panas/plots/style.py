@@ -31,7 +31,7 @@ STYLE: dict[Any, Any] = {
 
 
 def png(draw: Callable[["Figure"], None], inches: tuple[float, float]) -> bytes:
-    """The picture as PNG bytes, without what would differ from day to day."""
+    """The picture as PNG bytes, without its date."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -48,7 +48,7 @@ def png(draw: Callable[["Figure"], None], inches: tuple[float, float]) -> bytes:
 
 
 def headline(figure: "Figure", *lines: str) -> None:
-    """Lines over all panels, wrapped where they are longer than the picture is wide."""
+    """Lines over all panels, wrapped to the picture's width."""
     width = int(11.5 * figure.get_figwidth())
     text = "\n".join(textwrap.fill(line, width) for line in lines)
     figure.suptitle(text, x=0.01, ha="left", fontsize=10, family="monospace")
@@ -58,8 +58,7 @@ def below(
     axes: "Axes", x: Sequence[int | float], label: str, marker: str = "x", colour: str = RED
 ) -> None:
     """Marks on the lower edge, for what has no value."""
-    transform = axes.get_xaxis_transform()
-    y = [0.03] * len(x)
+    y, transform = [0.03] * len(x), axes.get_xaxis_transform()
     axes.scatter(x, y, s=22, marker=marker, color=colour, lw=1.2, transform=transform, label=label)
 
 

@@ -12,26 +12,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-NAMES = {
-    "learning_rate": "learning rate",
-    "noise_multiplier": "noise multiplier",
-    "clip": "clipping norm",
-    "batch_size": "batch size",
-}
-"""A hyperparameter -> its axis; others keep their name."""
-
 
 def trials(records: Sequence[TrialRecord], chosen: DPSGDSettings | None = None) -> bytes:
-    """Draw the value of each trial with the best so far, and the value against each hyperparameter.
+    """Draw the value of each trial, in order and against each hyperparameter, as a PNG.
 
-    Args:
-        records: the trials, in order.
-        chosen: the settings that tuning chose, which need not have the highest value; None takes
-            those that have.
-
-    Returns:
-        A PNG.
-
+    The chosen settings need not have the highest value; None takes those that have.
     """
     done = [r for r in records if r.status == "done"]
     varied = [f.name for f in fields(DPSGDSettings) if len(_menu(done, f.name)) > 1]
@@ -67,15 +52,13 @@ def _progress(axes: "Axes", records: Sequence[TrialRecord], done: Sequence[Trial
     for guided, marker, words in ((False, "s", "without a model"), (True, "o", "by the model")):
         part = [r for r in done if (r.proposed_by != "random") is guided]
         if part:
-            axes.scatter(
+            x, y, face = (
                 [r.number + 1 for r in part],
-                [_value(r) for r in part],
-                s=22,
-                marker=marker,
-                facecolors=BLUE if guided else "none",
-                edgecolors=BLUE,
-                label=f"{words} ({len(part)})",
+                [*map(_value, part)],
+                BLUE if guided else "none",
             )
+            label = f"{words} ({len(part)})"
+            axes.scatter(x, y, s=22, marker=marker, facecolors=face, edgecolors=BLUE, label=label)
     for status, marker, colour in (("failed", "x", RED), ("over budget", "+", GREY)):
         x = [r.number + 1 for r in records if r.status == status]
         if x:
@@ -83,11 +66,9 @@ def _progress(axes: "Axes", records: Sequence[TrialRecord], done: Sequence[Trial
     last = max((r.number for r in records), default=0) + 1.5
     if done:
         best = [max(map(_value, done[: k + 1])) for k in range(len(done))]
-        steps = [*(r.number + 1 for r in done), last]
-        axes.step(
-            steps, [*best, best[-1]], where="post", color="black", lw=1.5, label="best so far"
-        )
-    room(axes, [_value(r) for r in done])
+        steps, best = [*(r.number + 1 for r in done), last], [*best, best[-1]]
+        axes.step(steps, best, where="post", color="black", lw=1.5, label="best so far")
+    room(axes, [*map(_value, done)])
     axes.set(xlabel="trial", ylabel="validation accuracy", title="Trials, in order")
     axes.set_xlim(0.5, last)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -99,16 +80,9 @@ def _against(
 ) -> None:
     """Value against one hyperparameter, later trials darker."""
     axes.set_xscale("log")
-    axes.scatter(
-        [getattr(r.setting, name) for r in done],
-        [_value(r) for r in done],
-        s=20,
-        c=[r.number for r in done],
-        cmap="Blues",
-        vmin=-len(done) / 2,
-        lw=0.3,
-        ec=BLUE,
-    )
+    x, y = [getattr(r.setting, name) for r in done], [*map(_value, done)]
+    shade = [r.number for r in done]
+    axes.scatter(x, y, s=20, c=shade, cmap="Blues", vmin=-len(done) / 2, lw=0.3, ec=BLUE)
     if ringed:
         at = getattr(ringed.setting, name), _value(ringed)
         axes.scatter(*at, s=70, facecolors="none", edgecolors="black", linewidths=1.3)
@@ -120,7 +94,7 @@ def _against(
 
 
 def _ticks(axes: "Axes", menu: Sequence[int | float]) -> None:
-    """Few enough along the x axis that their labels do not touch."""
+    """Ticks along the x axis, few enough that their labels do not touch."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
     if len(menu) <= 5 and all(isinstance(v, int) for v in menu):
@@ -139,9 +113,8 @@ def _value(record: TrialRecord) -> float:
 
 
 def _menu(done: Sequence[TrialRecord], name: str) -> list[int | float]:
-    """All values of a hyperparameter, in ascending order."""
     return sorted({getattr(r.setting, name) for r in done} - {None})
 
 
 def _name(field: str) -> str:
-    return NAMES.get(field, field.replace("_", " "))
+    return "clipping norm" if field == "clip" else field.replace("_", " ")

@@ -41,7 +41,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 def test_the_example_of_the_protocol_runs() -> None:
     found = doctest.testmod(panas.architecture.blocks)
-    assert found.attempted > 5
+    assert found.attempted >= 5
     assert found.failed == 0
 
 
