@@ -55,15 +55,9 @@ def aggregate(
     optimizer: OptimizerConfig,
     rng: np.random.Generator,
 ) -> Broadcast:
-    """The next broadcast from one round's releases, all of one kind.
+    """The next broadcast from one round's releases: at least one, all of one kind.
 
-    Args:
-        releases: at least one.
-        previous: the broadcast that the clients trained with.
-        round: the round that ends.
-        optimizer: the server's SGD, for raw rows.
-        rng: order of its batches.
-
+    `optimizer` and `rng` (order of batches) are of the server's SGD, for raw rows.
     """
     kinds = {r.kind for r in releases}
     if len(kinds) != 1:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from panas.privacy.release.estimate import ArraySpec, Estimate
 from panas.privacy.release.gate import Released
-from panas.privacy.release.kind import ReleaseKind, is_noised, kind_named, noise_scale
+from panas.privacy.release.kind import is_noised, kind_named, noise_scale
 from panas.runtime.errors import BadInput
 from panas.runtime.store import parse_tensors
 
@@ -39,12 +39,7 @@ class Broadcast:
 
     @staticmethod
     def from_bytes(content: bytes, *, width: int, classes: int) -> "Broadcast":
-        """Decode and check a broadcast for heads of the given size.
-
-        Raises:
-            BadInput: if it is no valid broadcast.
-
-        """
+        """Decode a broadcast for heads of this size; BadInput if it is none."""
         arrays, about = _decode(content, "broadcast")
         wanted = {"weight": ArraySpec((classes, width)), "bias": ArraySpec((classes,))}
         _check(arrays, wanted, "broadcast")
@@ -54,16 +49,12 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Release:
-    """What one client sends in a round. Built from a `Released`, which needs a receipt.
-
-    `noise_multiplier` is what the mechanism had, and None where it had none; the server needs it,
-    and it is no secret.
-    """
+    """What one client sends in a round. Built from a `Released`, which needs a receipt."""
 
     client: int
     round: int
     kind: str
-    noise_multiplier: float | None
+    noise_multiplier: float | None  # of the mechanism, None without noise; no secret
     receipt: str
     arrays: Mapping[str, Tensor]
 
@@ -84,48 +75,33 @@ class Release:
 
     def to_bytes(self) -> bytes:
         """The message as it crosses the wire."""
-        about = {
-            "type": "release",
-            "client": self.client,
-            "round": self.round,
-            "kind": self.kind,
-            "noise_multiplier": self.noise_multiplier,
-            "receipt": self.receipt,
-        }
+        names = ("client", "round", "kind", "noise_multiplier", "receipt")
+        about = {"type": "release"} | {name: getattr(self, name) for name in names}
         arrays = {k: v.contiguous() for k, v in self.arrays.items()}
         return save(arrays, {"message": json.dumps(about)})
 
     @staticmethod
     def from_bytes(content: bytes, *, width: int, classes: int) -> "Release":
-        """Decode and check a release of representations of the given width.
-
-        Raises:
-            BadInput: if it is no valid release.
-
-        """
+        """Decode a release of representations of this width; BadInput if it is none."""
         arrays, about = _decode(content, "release")
         facts = {"client": int, "round": int, "kind": str, "receipt": str}
         _check_facts(about, facts, "release")
-        kind = kind_named(about["kind"])
-        m = _noise(about, kind)
+        kind, m = kind_named(about["kind"]), _noise_multiplier(about)
         wanted = kind.arrays(classes, width)
         _check(arrays, wanted, "release")
         for labels in (arrays[name] for name, spec in wanted.items() if spec.labels):
             if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
                 raise BadInput(f"expected labels below {classes} in a release, got others")
-        name = about["kind"]
-        return Release(about["client"], about["round"], name, m, about["receipt"], arrays)
+        given = {name: about[name] for name in facts}
+        return Release(**given, noise_multiplier=m, arrays=arrays)
 
 
-def _noise(about: Mapping[str, Any], kind: ReleaseKind) -> float | None:
-    """A release's noise multiplier; None without noise."""
+def _noise_multiplier(about: Mapping[str, Any]) -> float | None:
     m = about.get("noise_multiplier")
     if m is not None and not (type(m) in (int, float) and 0 < m < 1e9):
         raise BadInput(f"expected a noise multiplier above 0 in a release, got {m!r:.40}")
-    if m is not None and not is_noised(kind):
-        raise BadInput(
-            f"expected no noise multiplier in {about['kind']}, which has no noise, got {m}"
-        )
+    if m is not None and not is_noised(kind_named(about["kind"])):
+        raise BadInput(f"expected no noise multiplier in {about['kind']}, got {m}")
     return None if m is None else float(m)
 
 
@@ -154,7 +130,8 @@ def _check_facts(about: Mapping[str, Any], types: Mapping[str, type], kind: str)
 
 def _check(arrays: Mapping[str, Tensor], wanted: Mapping[str, ArraySpec], kind: str) -> None:
     """Refuse arrays of other names, shapes or types; what has a size n of its own has the same."""
-    n = next((len(a) for k, a in arrays.items() if a.dim() and _sized(wanted.get(k))), 0)
+    sized = {k for k, spec in wanted.items() if None in spec.shape}
+    n = next((len(a) for k, a in arrays.items() if a.dim() and k in sized), 0)
     shapes = {k: tuple(n if s is None else s for s in spec.shape) for k, spec in wanted.items()}
     got = {k: tuple(v.shape) for k, v in arrays.items()}
     if got != shapes:
@@ -165,7 +142,3 @@ def _check(arrays: Mapping[str, Tensor], wanted: Mapping[str, ArraySpec], kind: 
             raise BadInput(f"expected {dtype} for {name!r} in a {kind}, got {array.dtype}")
         if array.is_floating_point() and not bool(torch.isfinite(array).all()):
             raise BadInput(f"expected finite numbers for {name!r} in a {kind}, got others")
-
-
-def _sized(spec: ArraySpec | None) -> bool:
-    return spec is not None and None in spec.shape

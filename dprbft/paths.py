@@ -1,103 +1,39 @@
-"""The names of the files in a run directory: a contract with whoever reads one."""
+"""The files of a run directory: a contract with whoever reads one."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 
-def search_file(run: Path, client: int) -> Path:
-    """A client's architecture: genome, fitness, cost, logbook."""
-    return run / "search" / f"client-{client:03d}" / "best.json"
+def _file(name: str) -> Callable[[Path], Path]:
+    return lambda run: run / name
 
 
-def search_log(run: Path, client: int) -> Path:
-    """A line for every generation of a client's search that is through."""
-    return search_file(run, client).with_name("log.jsonl")
+def _client_file(name: str) -> Callable[[Path, int], Path]:
+    return lambda run, client: run / name.format(client)
 
 
-def histogram_file(run: Path, client: int) -> Path:
-    """The noised label histogram that a client's search on public samples follows."""
-    return search_file(run, client).with_name("histogram.json")
+ledger_file = _file("ledger.jsonl")  # what every client has spent
+rounds_file = _file("rounds.jsonl")  # one line a finished round
+stages_file = _file("stages.json")  # which stages are done, and the seconds each took
+summary_file = _file("summary.json")  # the outcome of the run
+checkpoint_folder = _file("checkpoint")  # what it takes to resume after the last finished round
+latency_file = _file("search/latency.json")  # how long blocks take, where latency is limited
 
+search_file = _client_file("search/client-{:03d}/best.json")  # the architecture and its cost
+search_log = _client_file("search/client-{:03d}/log.jsonl")  # a line a finished generation
+histogram_file = _client_file("search/client-{:03d}/histogram.json")  # noised label histogram
+history_picture = _client_file("search/client-{:03d}/history.png")  # `panas.plots.search.history`
+network_picture = _client_file("search/client-{:03d}/network.png")  # `panas.plots.network.drawing`
 
-def latency_file(run: Path) -> Path:
-    """How long the blocks of the search space take, where latency is limited."""
-    return run / "search" / "latency.json"
+tune_file = _client_file("tune/client-{:03d}/best.json")  # DP-SGD settings, and every trial
+tune_log = _client_file("tune/client-{:03d}/log.jsonl")  # a line a finished trial
+trials_picture = _client_file("tune/client-{:03d}/trials.png")  # `panas.plots.tuning.trials`
 
+release_file = _client_file("releases/client-{:03d}.safetensors")  # the last, as it was sent
+model_file = _client_file("models/client-{:03d}.safetensors")  # the one that validation selected
+# That of the last round, whose bottom computed the last release.
+last_model_file = _client_file("models/client-{:03d}-last.safetensors")
 
-def tune_log(run: Path, client: int) -> Path:
-    """A line for every trial of a client's tuning that is through."""
-    return tune_file(run, client).with_name("log.jsonl")
-
-
-def tune_file(run: Path, client: int) -> Path:
-    """A client's DP-SGD settings, and every trial."""
-    return run / "tune" / f"client-{client:03d}" / "best.json"
-
-
-def history_picture(run: Path, client: int) -> Path:
-    """How a client's fitness rose (`panas.plots.search.history`)."""
-    return search_file(run, client).with_name("history.png")
-
-
-def network_picture(run: Path, client: int) -> Path:
-    """A client's network, block by block (`panas.plots.network.drawing`)."""
-    return search_file(run, client).with_name("network.png")
-
-
-def trials_picture(run: Path, client: int) -> Path:
-    """How a client's tuning went (`panas.plots.tuning.trials`)."""
-    return tune_file(run, client).with_name("trials.png")
-
-
-def ledger_file(run: Path) -> Path:
-    """What every client has spent."""
-    return run / "ledger.jsonl"
-
-
-def rounds_file(run: Path) -> Path:
-    """One line a finished round."""
-    return run / "rounds.jsonl"
-
-
-def summary_file(run: Path) -> Path:
-    """The outcome of the run."""
-    return run / "summary.json"
-
-
-def stages_file(run: Path) -> Path:
-    """Which stages are done, and the seconds each took."""
-    return run / "stages.json"
-
-
-def checkpoint_folder(run: Path) -> Path:
-    """What it takes to resume after the last finished round."""
-    return run / "checkpoint"
-
-
-def release_file(run: Path, client: int) -> Path:
-    """The bytes of a client's last release, as they crossed the wire."""
-    return run / "releases" / f"client-{client:03d}.safetensors"
-
-
-def model_file(run: Path, client: int) -> Path:
-    """The network that a client keeps: the round and head that its validation split selected."""
-    return run / "models" / f"client-{client:03d}.safetensors"
-
-
-def last_model_file(run: Path, client: int) -> Path:
-    """The network of the last round, whose bottom computed the last release."""
-    return run / "models" / f"client-{client:03d}-last.safetensors"
-
-
-def audit_file(run: Path) -> Path:
-    """What attacks on the releases have found."""
-    return run / "audit.json"
-
-
-def audit_pictures(run: Path) -> Path:
-    """The folder of what reconstructions look like, beside private samples."""
-    return run / "audit"
-
-
-def audit_unfinished(run: Path) -> Path:
-    """The folder of an audit that is not through yet."""
-    return audit_pictures(run) / "unfinished"
+audit_file = _file("audit.json")  # what attacks on the releases have found
+audit_pictures = _file("audit")  # reconstructions beside private samples
+audit_unfinished = _file("audit/unfinished")  # where an audit goes on that was interrupted

@@ -17,9 +17,7 @@ from panas.runtime.store import write_bytes
 def build_config(*layers: dict[str, Any]) -> RunConfig:
     """A configuration from nested dictionaries, later ones over earlier ones, over the preset.
 
-    Raises:
-        BadInput: one line that names the key, what it expects and what came.
-
+    BadInput, in one line, names the key, what it expects and what came.
     """
     merged = _merge(*layers)
     preset = merged.get("preset", "sound")
@@ -45,10 +43,7 @@ def _first_error(e: ValidationError) -> str:
     error = e.errors()[0]
     key = _key(error["loc"])
     if error["type"] == "extra_forbidden":
-        return (
-            f"expected a known configuration key, got {key!r}; the config.toml of any run lists "
-            "them all"
-        )
+        return f"expected a known configuration key, got {key!r}; any run's config.toml lists all"
     message = error["msg"].removeprefix("Value error, ").replace("Input should be", "to be")
     if message.startswith("expected"):  # by a dataclass of the domain
         return f"{key}: {message}"
@@ -63,21 +58,14 @@ def _key(place: tuple[int | str, ...]) -> str:
     section, *rest = (str(p) for p in place or ("",) if not str(p).startswith("tuple["))
     model = RunConfig.model_fields[section].annotation if rest else None
     if isinstance(model, type) and issubclass(model, Section):
-        for name, names in model.flat():
-            if rest[0] == name:
-                prefix = next(key.removesuffix(field) for key, field in names.items())
-                rest = [prefix + rest[1], *rest[2:]] if rest[1:] else [f"{prefix}*"]
-                break
+        prefixes = {name: prefix for name, prefix, _ in model.flat()}
+        if rest[0] in prefixes:
+            rest = [prefixes[rest[0]] + (rest[1] if rest[1:] else "*"), *rest[2:]]
     return ".".join((section, *rest)).removesuffix(".*")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The nested dictionary of a TOML file.
-
-    Raises:
-        BadInput: if it is missing or no TOML.
-
-    """
+    """The nested dictionary of a TOML file."""
     try:
         return tomllib.loads(path.read_text())
     except OSError as e:
@@ -92,12 +80,7 @@ def load_config(run: Path) -> RunConfig:
 
 
 def read_run(run: Path) -> dict[str, Any]:
-    """The settings of a run directory as they are written.
-
-    Raises:
-        BadInput: if there are none, or this version does not know them.
-
-    """
+    """The settings of a run directory as they are written; BadInput if this version cannot."""
     if not (run / "config.toml").is_file():
         raise BadInput(f"expected a run directory with a config.toml at {run}, found none")
     settings = read_toml(run / "config.toml")

@@ -9,26 +9,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, model_serializer, model_validator
 
 
 @dataclass(frozen=True)
 class Flat:
-    """Marks a dataclass whose fields are keys of the section.
+    """Marks a dataclass whose fields are keys of the section."""
 
-    Attributes:
-        prefix: of these keys.
-        only: the fields that are keys, the others keep their defaults; () for all.
-
-    """
-
-    prefix: str = ""
-    only: tuple[str, ...] = ()
+    prefix: str = ""  # of these keys
+    only: tuple[str, ...] = ()  # the fields that are keys, the others keep their defaults; () all
 
 
 class Section(BaseModel):
@@ -45,10 +34,10 @@ class Section(BaseModel):
         if not isinstance(keys, dict):
             return keys
         gathered = dict(keys)
-        for name, names in cls.flat():
+        for name, prefix, names in cls.flat():
             if isinstance(gathered.get(name), dict):
                 raise ValueError(f"expected no table {name!r}, got one; write its keys without it")
-            given = {field: gathered.pop(key) for key, field in names.items() if key in gathered}
+            given = {f: gathered.pop(prefix + f) for f in names if prefix + f in gathered}
             if given:
                 gathered[name] = asdict(cls.model_fields[name].default) | given
         return gathered
@@ -57,16 +46,16 @@ class Section(BaseModel):
     def _spread(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         """Write the fields of each dataclass as keys of the section."""
         spread = handler(self)
-        for name, names in self.flat():
+        for name, prefix, names in self.flat():
             values = spread.pop(name)
-            spread |= {key: values[field] for key, field in names.items() if field in values}
+            spread |= {prefix + f: values[f] for f in names if f in values}
         return spread
 
     @classmethod
-    def flat(cls) -> Iterator[tuple[str, dict[str, str]]]:
-        """Each dataclass's name in the section, and its fields by their keys."""
+    def flat(cls) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        """Each dataclass's name in the section, the prefix of its keys, and its fields."""
         for name, info in cls.model_fields.items():
             for mark in info.metadata:
                 if isinstance(mark, Flat):
-                    names = mark.only or tuple(f.name for f in fields(info.default))
-                    yield name, {mark.prefix + field: field for field in names}
+                    every = tuple(f.name for f in fields(info.default))
+                    yield name, mark.prefix, mark.only or every

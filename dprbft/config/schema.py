@@ -26,6 +26,7 @@ from dprbft.config.sections import (
 )
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
+from panas.runtime.seeds import stream
 
 
 class RunConfig(Section):
@@ -57,8 +58,8 @@ class RunConfig(Section):
     @property
     def sent(self) -> str | None:
         """What a client sends to the server in a round; None where nothing leaves it."""
-        kind = self.privacy.release
-        return None if kind == "none" or self.federation.method == "local" else kind
+        has_kind = self.privacy.kind is not None
+        return self.privacy.release if has_kind and self.federation.has_server else None
 
     @property
     def norm(self) -> Literal["group", "batch"]:
@@ -66,6 +67,21 @@ class RunConfig(Section):
         if self.network.norm != "auto":
             return self.network.norm
         return "group" if any(b.private for b in self.budgets()) else "batch"
+
+
+def participants(config: RunConfig) -> list[list[int]]:
+    """The clients of each round, in order: public facts, drawn from the run's seed."""
+    f = config.federation
+    size = max(1, round(f.participation * f.clients))
+    rng = stream(config.seed, "participation")
+    return [
+        sorted(int(i) for i in rng.choice(f.clients, size, replace=False)) for _ in range(f.rounds)
+    ]
+
+
+def rounds_of(config: RunConfig, client: int) -> list[int]:
+    """The rounds, from 1, in which a client takes part."""
+    return [r for r, c in enumerate(participants(config), start=1) if client in c]
 
 
 def _protected(config: RunConfig) -> str | None:
@@ -139,18 +155,15 @@ def _samples_to_release(config: RunConfig) -> str | None:
     p = config.privacy
     if p.kind is None or p.kind.READS != "public" or config.data.source.has_public:
         return None
-    return (
-        f"public samples for privacy.release = {p.release}, got none; give --public-data, "
-        "or data.public_fraction above 0"
-    )
+    what = f"public samples for privacy.release = {p.release}, got none"
+    return f"{what}; give --public-data, or data.public_fraction above 0"
 
 
 def _unit(config: RunConfig) -> str | None:
-    p = config.privacy
-    free = config.federation.method != "dprbft" or p.kind is None or not p.kind.UNIT
-    if free or config.network.unit:
+    kind = config.privacy.kind if config.sent else None
+    if kind is None or not kind.UNIT or config.network.unit:
         return None
-    return f"network.unit = true for the release {p.release}, got false; change it"
+    return f"network.unit = true for the release {config.sent}, got false; change it"
 
 
 RULES: tuple[Callable[[RunConfig], str | None], ...] = (

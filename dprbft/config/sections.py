@@ -3,6 +3,9 @@
 A `Flat` field is a dataclass whose own fields are keys of the section, with their defaults.
 """
 
+import pkgutil
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
@@ -31,6 +34,13 @@ SOURCE = (
 )
 SIZES = ("epochs", "learning_rate", "batch_size")
 WITHOUT_MOMENTUM = (*SIZES, "optimiser", "decay")
+METHODS = str(Path(__file__).parents[1] / "methods")
+
+
+def _one_of(name: str, choices: Sequence[str]) -> str:
+    if name not in choices:
+        raise ValueError(f"to be one of {', '.join(choices)}")
+    return name
 
 
 class Data(Section):
@@ -101,7 +111,7 @@ class Training(Section):
 class FederationSettings(Section):
     """Rounds and heads (DPFNAS, algorithm 2)."""
 
-    method: Literal["dprbft", "local"] = "dprbft"
+    method: str = "dprbft"  # a module of dprbft.methods
     clients: Count = 4
     partition: Literal["iid", "dirichlet", "classes"] = "dirichlet"
     alpha: Positive = 0.5  # of the Dirichlet partition; smaller is more skewed
@@ -115,6 +125,20 @@ class FederationSettings(Section):
     train_head: bool = False  # whether the simplex head moves during local training
     # of the server's SGD on raw rows
     server: Annotated[OptimizerConfig, Flat("server_", only=SIZES)] = OptimizerConfig()
+
+    @field_validator("method")
+    @classmethod
+    def _is_a_method(cls, method: str) -> str:
+        return _one_of(method, sorted(m.name for m in pkgutil.iter_modules([METHODS])))
+
+    @property
+    def has_server(self) -> bool:
+        """Whether there is a server that clients send to.
+
+        The one fact of a method that the configuration must know. It stands here, because methods
+        import the configuration and the configuration cannot ask them.
+        """
+        return self.method != "local"
 
 
 class Privacy(Section):
@@ -132,10 +156,7 @@ class Privacy(Section):
     @field_validator("release")
     @classmethod
     def _known(cls, release: str) -> str:
-        choices = (*kind_names(), "none")
-        if release not in choices:
-            raise ValueError(f"to be one of {', '.join(choices)}")
-        return release
+        return _one_of(release, (*kind_names(), "none"))
 
     @field_validator("search")
     @classmethod

@@ -8,16 +8,7 @@ from panas.runtime.pool import Pool
 
 
 class InProcess:
-    """An `Engine` of worker processes.
-
-    Args:
-        workers: processes, at least 1.
-        clients: how many clients share them; None: as many as there are workers.
-
-    Attributes:
-        inner: processes that each client's own search may use, where clients are few.
-
-    """
+    """An `Engine` of worker processes, at least 1; where clients are few, each may use several."""
 
     def __init__(self, workers: int = 1, clients: int | None = None) -> None:
         self.workers = min(workers, clients or workers)

@@ -1,7 +1,6 @@
 """What an engine runs for one client: pure functions of small, serialisable inputs.
 
-A task names its client; the worker loads that client's samples itself. What comes back of training
-is bytes. The engine's processes import this module and nothing above it.
+A task names its client, whose samples the worker loads itself; training returns bytes.
 """
 
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from dprbft.site.round import keep_best
 from dprbft.site.site import Client, build_client
 from dprbft.site.state import State, weights
 from panas.runtime.seeds import stream, torch_generator
-from panas.training.warm_start import WarmStart, warm_started
+from panas.training.warm_start import warm_started
 
 
 @dataclass(frozen=True)
@@ -58,9 +57,7 @@ def start(task: Task) -> bytes:
     """A client's state before round 1: warm-started on public samples, plan calibrated."""
     client = task.load()
     found = SearchRecord.read(task.run, client.id)
-    begin = WarmStart(
-        genome=found.genome, spec=client.spec, optimizer=client.warm, device=client.device
-    )
+    begin = client.warm_start(found.genome)
     bottom, head = warm_started(begin, client.public, seed=client.config.seed, client=client.id)
     b, h = weights(bottom), weights(head)
     state = State(

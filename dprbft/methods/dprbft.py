@@ -14,9 +14,8 @@ step 2, so that feature spaces agree; step 3 is a DP release; and after step 6 a
 blend of its own and the shared head that its validation split prefers. Its own head is fitted to
 its own noised release, plus the log of its noised class frequencies: both were paid for already.
 
-What step 3 releases is `privacy.release` (see `panas.privacy.release.kind`). With `none` nothing
-leaves and the first head stays: no bytes, no epsilon, the baseline that every shared head must
-beat.
+Step 3 releases `privacy.release` (`panas.privacy.release.kind`). With `none` nothing leaves and the
+first head stays: no bytes, no epsilon, the baseline that every shared head must beat.
 
 Privacy: steps 2 and 3 are charged before they touch data. The validation split chooses round and
 blend; that choice stays on the client and is not covered.
@@ -58,8 +57,7 @@ def client_round(
     trained = train_locally(client, state, bottom, head, round)
     if trained is None:
         return skip_round(state), None
-    state = trained
-    kind = client.config.sent
+    state, kind = trained, client.config.sent
     message = send(client, state, bottom, round, kind) if kind else None
     rows = message is not None and isinstance(message.estimate(client.spec.classes), Rows)
     own = head if client.train_head or rows else own_head(client, state, message, broadcast)
@@ -67,7 +65,7 @@ def client_round(
         state,
         bottom=weights(bottom),
         head=weights(own),
-        plan=after_release(state.plan) if state.plan else None,
+        plan=after_release(state.plan),
         charges=accounted(client),
         scores=replace(state.scores, local=accuracy(bottom, own, client.data.test)),
     )
@@ -96,13 +94,12 @@ def send(client: Client, state: State, bottom: Bottom, round: int, kind: str) ->
 
 def own_head(client: Client, state: State, message: Release | None, broadcast: Broadcast) -> Head:
     """A client's own head from its own release, at no further cost; the shared one without."""
-    fitted = to_head(broadcast)
+    own = broadcast
     if message is not None:
         optimizer = OptimizerConfig(epochs=0)
         rng = stream(client.config.seed, "client", client.id, "own-head")
-        fitted = to_head(
-            aggregate([message], broadcast, round=message.round, optimizer=optimizer, rng=rng)
-        )
+        own = aggregate([message], broadcast, round=message.round, optimizer=optimizer, rng=rng)
+    fitted = to_head(own)
     return with_prior(fitted, torch.tensor(state.histogram)) if state.histogram else fitted
 
 
@@ -124,14 +121,8 @@ def client_finish(client: Client, state: State, broadcast: Broadcast, round: int
     """Step 6: replace the head, and keep what validation prefers so far."""
     bottom, own = state.networks(client)
     shared = to_head(broadcast)
-    if client.config.federation.head == "local":
-        choices = [(1.0, own.cpu())]
-    elif client.config.federation.head == "shared":
-        choices = [(0.0, shared)]
-    else:
-        choices = [(a, blend(own, shared, a)) for a in BLENDS]
-    scores = replace(
-        state.scores, shared=accuracy(bottom, shared.to(client.device), client.data.test)
-    )
-    state = replace(state, head=weights(shared), scores=scores)
+    shares = {"local": BLENDS[-1:], "shared": BLENDS[:1], "blend": BLENDS}
+    choices = [(a, blend(own, shared, a)) for a in shares[client.config.federation.head]]
+    right = accuracy(bottom, shared.to(client.device), client.data.test)
+    state = replace(state, head=weights(shared), scores=replace(state.scores, shared=right))
     return keep_best(client, state, bottom, choices, round)

@@ -2,10 +2,9 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from dprbft.paths import ledger_file, stages_file
 from dprbft.server.checkpoint import check_since_round
@@ -18,28 +17,11 @@ STAGES = ("search", "tune", "train", "audit")
 
 @dataclass(frozen=True)
 class StageRecord:
-    """The stages of a run so far.
+    """The stages of a run so far."""
 
-    Attributes:
-        seconds: of each stage that has begun, over all interruptions.
-        done: stages that ran to their end.
-        ledger: number of lines that the ledger had, and the hash of the last.
-
-    """
-
-    seconds: dict[str, float] = field(default_factory=dict)
-    done: tuple[str, ...] = ()
-    ledger: tuple[int, str] = (0, "")
-
-    def to_json(self) -> dict[str, Any]:
-        """The record as plain JSON."""
-        return {"seconds": self.seconds, "done": list(self.done), "ledger": list(self.ledger)}
-
-    @staticmethod
-    def from_json(record: Mapping[str, Any]) -> "StageRecord":
-        """Read back what `to_json` made."""
-        count, digest = record["ledger"]
-        return StageRecord(record["seconds"], tuple(record["done"]), (count, digest))
+    seconds: dict[str, float] = field(default_factory=dict)  # of stages begun, interruptions too
+    done: tuple[str, ...] = ()  # stages that ran to their end
+    ledger: tuple[int, str] = (0, "")  # number of lines that it had, and the hash of the last
 
 
 @contextlib.contextmanager
@@ -48,11 +30,8 @@ def timed(
 ) -> Iterator[None]:
     """Add the seconds of the block to the stage's; mark it done if it ends well and is whole.
 
-    With `anew` the stage starts from the top, and so do its seconds.
-
-    Raises:
-        BadInput: at once, if the ledger is not the one that the stages before have written to.
-
+    With `anew` its seconds start at 0. BadInput, at once, if the ledger is not the one that the
+    stages before have written to.
     """
     check_ledger(run)  # before this stage's note of it replaces theirs
     began = time.perf_counter()
@@ -70,16 +49,11 @@ def timed(
             with contextlib.suppress(BadInput):  # if it was exchanged, what was noted stands
                 check_ledger(run)
                 ledger = Ledger(ledger_file(run)).head()
-            write_json(stages_file(run), StageRecord(seconds, ended, ledger).to_json())
+            write_json(stages_file(run), asdict(StageRecord(seconds, ended, ledger)))
 
 
 def check_ledger(run: Path) -> None:
-    """Refuse a ledger that is not the one that the run's stages and rounds have written to.
-
-    Raises:
-        BadInput: naming the line that is not there.
-
-    """
+    """Refuse a ledger that is not the one that the run's stages and rounds have written to."""
     Ledger(ledger_file(run)).check_holds(*_read(run).ledger)
     check_since_round(run)
 
@@ -96,5 +70,7 @@ def is_done(run: Path, stage: str) -> bool:
 
 
 def _read(run: Path) -> StageRecord:
-    path = stages_file(run)
-    return StageRecord.from_json(read_json(path)) if path.exists() else StageRecord()
+    if not stages_file(run).exists():
+        return StageRecord()
+    r = read_json(stages_file(run))
+    return StageRecord(r["seconds"], tuple(r["done"]), (r["ledger"][0], r["ledger"][1]))

@@ -9,7 +9,7 @@ from dprbft.config.files import load_config, save_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.protocol import Engine
 from dprbft.run.bookkeeping import check_ledger
-from dprbft.server.events import Event, Listener
+from dprbft.server.events import Listener
 from dprbft.simulation.federation import Federation, load_federation
 from dprbft.site.search import search_space
 from dprbft.site.site import spec_of
@@ -19,50 +19,28 @@ from panas.runtime.seeds import stream, torch_generator
 from panas.runtime.store import exclusive
 
 
-def _nobody(event: Event) -> None:
-    """Listen to nothing."""
-
-
 @dataclass(frozen=True)
 class OpenRun:
-    """A run directory that is open for work.
-
-    Attributes:
-        folder: the directory.
-        config: of the run.
-        engine: runs the clients' work.
-        device: where the clients compute.
-        listener: hears of what happens.
-
-    """
+    """A run directory that is open for work."""
 
     folder: Path
     config: RunConfig
     engine: Engine
-    device: str = "cpu"
-    listener: Listener = _nobody
+    device: str = "cpu"  # where the clients compute
+    listener: Listener = lambda event: None
 
 
 def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False) -> RunConfig:
-    """Make a run directory, or check that an existing one may be continued.
+    """Make a run directory, or check that an existing one may be continued; returns `config`.
 
-    Args:
-        run: the directory.
-        config: what the user asks for.
-        resume: continue what is there.
-        shared: several commands fill the directory one after the other (search, tune, train).
-
-    Returns:
-        The configuration of the run.
-
-    Raises:
-        BadInput: if the directory is in use and `resume` was not given, or was made with another
-            configuration; or if the data set cannot be loaded, or a stage would refuse the
-            settings. Nothing is written then.
-
+    `resume` continues what is there; so does `shared`, for commands that fill a directory one
+    after the other (search, tune, train). Nothing is written where a directory in use, a data set
+    or the settings are refused.
     """
     # Looked at before config.toml: several commands may begin at once, and one be ahead.
-    used = run.exists() and (not run.is_dir() or any(map(_is_visible, run.iterdir())))
+    # A name with a dot is a lock, or a file that is being written.
+    inside = run.iterdir() if run.is_dir() else [run] if run.exists() else []
+    used = any(not path.name.startswith(".") for path in inside)
     if (run / "config.toml").exists():
         if not (resume or shared):
             raise BadInput(
@@ -95,11 +73,6 @@ def missing(
         if i not in everyone:
             raise BadInput(f"expected a client of 0 to {len(everyone) - 1}, got {i}")
     return [i for i in (clients if clients is not None else everyone) if not file(i).exists()]
-
-
-def _is_visible(path: Path) -> bool:
-    """Whether it is more than a lock, or a file that is being written."""
-    return not path.name.startswith(".")
 
 
 def _check_settings(run: Path, config: RunConfig) -> None:

@@ -23,9 +23,7 @@ EVERY = 0.5
 def watch_logs(logs: Mapping[int, Path], progress: Progress | None) -> Iterator[Callable[[], None]]:
     """Tell `progress` of every line of the clients' logs, once each, as long as the block lasts.
 
-    Yields:
-        A function that catches up at once.
-
+    Yields a function that catches up at once.
     """
     if progress is None:
         yield lambda: None

@@ -1,7 +1,6 @@
 """The stages of a run, each resumable: search, tune, train. (The audit is `attacks.audit.run`.)
 
-A stage writes each client's result as it comes and skips the clients that have one, so that a
-killed run loses at most what was in the air.
+A stage writes each client's result as it comes and skips the clients that have one.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from dprbft.config.participation import participants
-from dprbft.config.schema import RunConfig
+from dprbft.config.schema import RunConfig, participants
 from dprbft.engines import verbs
 from dprbft.paths import search_file, search_log, tune_file, tune_log
 from dprbft.run.bookkeeping import timed
@@ -29,21 +27,12 @@ R = TypeVar("R", SearchRecord, TuningRecord)
 
 @dataclass(frozen=True)
 class _ClientStage(Generic[R]):
-    """A stage in which every client works for itself.
-
-    Attributes:
-        name: of the stage.
-        work: what the engine runs for a client.
-        file, log: where its record and its steps are kept.
-        draw: makes pictures of its record.
-        event: tells of its record.
-
-    """
+    """A stage in which every client works for itself."""
 
     name: str
     work: Callable[[verbs.Task], R]
-    file: Callable[[Path, int], Path]
-    log: Callable[[Path, int], Path]
+    file: Callable[[Path, int], Path]  # of a client's record
+    log: Callable[[Path, int], Path]  # of its steps
     draw: Callable[[Path, RunConfig, R], None]
     event: Callable[[R], Event]
 
@@ -57,8 +46,7 @@ def search_stage(
 ) -> None:
     """Search the architecture of the clients that have none yet (all, by default).
 
-    A search that was interrupted goes on after its last generation. `progress` hears of every
-    generation of every client.
+    `progress` hears of every generation of every client.
     """
     _over_clients(run, SEARCH, clients, progress)
 
@@ -68,8 +56,7 @@ def tune_stage(
 ) -> None:
     """Tune the DP-SGD settings of the clients that have none yet (all, by default).
 
-    A tuning that was interrupted goes on after its last trial. `progress` hears of every trial of
-    every client.
+    `progress` hears of every trial of every client.
     """
     for i in missing(run.config, clients, lambda i: tune_file(run.folder, i)):
         SearchRecord.read(run.folder, i)
@@ -112,10 +99,7 @@ def last_generation(config: RunConfig) -> int:
 
 
 def _over_clients(
-    run: OpenRun,
-    stage: _ClientStage[R],
-    clients: Sequence[int] | None,
-    progress: Progress | None,
+    run: OpenRun, stage: _ClientStage[R], clients: Sequence[int] | None, progress: Progress | None
 ) -> None:
     """Run a stage for the clients that have no record yet."""
     folder, config = run.folder, run.config

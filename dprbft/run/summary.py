@@ -1,7 +1,6 @@
 """The outcome of a run: summary.json, from what the stages left on disk.
 
-Accuracies here are the simulator's view: it holds every client's test split. In a deployment no
-client would tell them.
+Accuracies are the simulator's view, which holds every test split; no client would tell them.
 """
 
 import statistics
@@ -27,12 +26,7 @@ LIBRARIES = ("panas", "torch", "deap", "botorch", "gpytorch", "opacus", "dp-acco
 
 
 def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
-    """Gather the summary of a trained run, write it, and return it.
-
-    Raises:
-        BadInput: if training has not begun, or the ledger is not the one that the run wrote.
-
-    """
+    """Gather the summary of a trained run, write it, and return it."""
     check_ledger(run)
     states = load_states(run, config.federation.clients)
     ledger = Ledger(ledger_file(run))
@@ -78,31 +72,20 @@ def _client(
         "samples": {
             part: len(getattr(data, part)) for part in ("search", "train", "validation", "test")
         },
-        "setting": _setting(state),
-        "accuracy": _accuracy(state),
+        # The noise is that of the plan; None without DP.
+        "setting": asdict(state.settings)
+        | {name: getattr(state.plan, name, None) for name in ("noise_multiplier", "release_noise")},
+        "accuracy": {
+            "local_last": state.scores.local,
+            "global_last": state.scores.shared,
+            "best": state.scores.best,
+            "selected": state.kept.accuracy,
+        },
         "selected_round": state.kept.round,
         "blend": state.kept.blend,
         "epsilon": {k: spent[k] for k in ("budget", "spent", "release", "search", "training")},
         "delta": spent["delta"],
         "relation": spent["relation"],
-    }
-
-
-def _setting(state: State) -> dict[str, Any]:
-    """The settings that it trained with; the noise is that of its plan, None without DP."""
-    plan = state.plan
-    return asdict(state.settings) | {
-        "noise_multiplier": plan.noise_multiplier if plan else None,
-        "release_noise": plan.release_noise if plan else None,
-    }
-
-
-def _accuracy(state: State) -> dict[str, float | None]:
-    return {
-        "local_last": state.scores.local,
-        "global_last": state.scores.shared,
-        "best": state.scores.best,
-        "selected": state.kept.accuracy,
     }
 
 

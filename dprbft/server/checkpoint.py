@@ -18,25 +18,18 @@ from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_json, write_bytes, write_json
 
+BROADCAST = "broadcast.safetensors"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """Where all clients and the server stand after a round.
+    """Where all clients and the server stand after a round; messages as they crossed the wire."""
 
-    Attributes:
-        round: its number; 0 before the first.
-        states: each client's `State`, as bytes.
-        broadcast: the server's answer, as it crossed the wire.
-        releases: each client's last release, as it crossed the wire.
-        records: of all rounds so far.
-
-    """
-
-    round: int
-    states: tuple[bytes, ...]
-    broadcast: bytes
-    releases: Mapping[int, bytes]
-    records: tuple[RoundRecord, ...]
+    round: int  # 0 before the first
+    states: tuple[bytes, ...]  # each client's `State`
+    broadcast: bytes  # the server's answer
+    releases: Mapping[int, bytes]  # each client's last
+    records: tuple[RoundRecord, ...]  # of all rounds so far
 
 
 def is_trained(run: Path) -> bool:
@@ -45,17 +38,12 @@ def is_trained(run: Path) -> bool:
 
 
 def write_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
-    """Write a round, move `latest.json` to it, and remove the one before.
-
-    Raises:
-        BadInput: if the ledger is not the one that the last whole round has seen.
-
-    """
+    """Write a round, move `latest.json` to it, and remove the one before."""
     check_since_round(run)  # before this round's note of the ledger replaces the last one's
     folder = _folder(run, checkpoint.round)
     for i, state in enumerate(checkpoint.states):
         write_bytes(_state_file(folder, i), state)
-    write_bytes(_broadcast_file(folder), checkpoint.broadcast)
+    write_bytes(folder / BROADCAST, checkpoint.broadcast)
     count, seen = Ledger(ledger_file(run)).head()
     write_json(
         folder / "rounds.json",
@@ -73,33 +61,22 @@ def write_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
 
 
 def read_checkpoint(run: Path, clients: int) -> Checkpoint:
-    """The last whole round.
-
-    Raises:
-        BadInput: if there is none, or a file of it is damaged.
-
-    """
+    """The last whole round; BadInput if there is none, or a file of it is damaged."""
     round = _latest(run)
     folder = _folder(run, round)
-    known, path = read_json(folder / "rounds.json"), _broadcast_file(folder)
+    known, path = read_json(folder / "rounds.json"), folder / BROADCAST
+    load_states(run, clients)  # refuses, by name, what is damaged
     broadcast = read_bytes(path)
     if hashlib.sha256(broadcast).hexdigest() != known["broadcast"]:
         raise BadInput(f"expected {path} as it was written, got a damaged file; start a new run")
     releases = {i: _release_file(folder, i) for i in range(clients)}
     return Checkpoint(
         round=round,
-        states=tuple(_state(_state_file(folder, i)) for i in range(clients)),
+        states=tuple(read_bytes(_state_file(folder, i)) for i in range(clients)),
         broadcast=broadcast,
         releases={i: read_bytes(path) for i, path in releases.items() if path.exists()},
         records=tuple(RoundRecord.from_json(r) for r in known["rounds"]),
     )
-
-
-def _state(path: Path) -> bytes:
-    """A state's bytes; refused, by name, if they are damaged."""
-    content = read_bytes(path)
-    State.from_bytes(content, path)
-    return content
 
 
 def load_states(run: Path, clients: int) -> list[State]:
@@ -110,12 +87,7 @@ def load_states(run: Path, clients: int) -> list[State]:
 
 
 def check_since_round(run: Path) -> None:
-    """Refuse a ledger that was deleted or put back since the last whole round.
-
-    Raises:
-        BadInput: naming the line that is not there.
-
-    """
+    """Refuse a ledger that was deleted or put back since the last whole round."""
     if is_trained(run):
         known = read_json(_folder(run, _latest(run)) / "rounds.json")["ledger"]
         Ledger(ledger_file(run)).check_holds(known["count"], known["hash"])
@@ -141,7 +113,3 @@ def _state_file(folder: Path, client: int) -> Path:
 
 def _release_file(folder: Path, client: int) -> Path:
     return folder / f"release-{client:03d}.safetensors"
-
-
-def _broadcast_file(folder: Path) -> Path:
-    return folder / "broadcast.safetensors"

@@ -26,15 +26,15 @@ class ClientTuned:
 
 @dataclass(frozen=True)
 class ClientStarted:
-    """A client is ready for round 1, with this validation accuracy."""
+    """A client is ready for round 1."""
 
     client: int
-    validation: float
+    validation: float  # accuracy
 
 
 @dataclass(frozen=True)
 class ClientTrained:
-    """A participant is through with its half of a round."""
+    """A participant has trained in a round."""
 
     client: int
     round: int
@@ -42,7 +42,7 @@ class ClientTrained:
 
 @dataclass(frozen=True)
 class RoundEnded:
-    """A round of so many is through; the mean accuracy of what its participants keep."""
+    """A round of so many has ended; the mean accuracy of what its participants keep."""
 
     round: int
     rounds: int

@@ -14,40 +14,22 @@ from panas.runtime.store import read_lines, write_bytes
 
 @dataclass(frozen=True, kw_only=True)
 class ClientRound:
-    """A participant's round; accuracies are the simulator's view.
+    """A participant's round; accuracies are the simulator's view."""
 
-    Attributes:
-        id: the client's.
-        local: test accuracy with its own head.
-        shared: test accuracy with the shared head ("global" in the file).
-        validation: accuracy of the blend that validation preferred.
-        blend: the own head's share in it.
-        kept: test accuracy of the round that validation selected so far.
-        release: SHA-256 of what it sent, so that an audit knows the very bytes; None for nothing.
-
-    """
-
-    id: int
-    local: float | None
-    shared: float | None
-    validation: float
-    blend: float
-    kept: float
-    release: str | None = None
+    id: int  # of the client
+    local: float | None  # test accuracy with its own head
+    shared: float | None  # test accuracy with the shared head ("global" in the file)
+    validation: float  # accuracy of the blend that validation preferred
+    blend: float  # the own head's share in it
+    kept: float  # test accuracy of the round that validation selected so far
+    release: str | None = None  # SHA-256 of what it sent, for an audit; None for nothing
 
     @staticmethod
     def of(id: int, state: State, release: str | None) -> "ClientRound":
         """The record of a client's state after the round."""
-        s = state.scores
-        return ClientRound(
-            id=id,
-            local=s.local,
-            shared=s.shared,
-            validation=s.validation,
-            blend=s.blend,
-            kept=state.kept.accuracy,
-            release=release,
-        )
+        scores = asdict(state.scores)
+        del scores["best"]
+        return ClientRound(id=id, kept=state.kept.accuracy, release=release, **scores)
 
     def to_json(self) -> dict[str, Any]:
         """The record as plain JSON."""

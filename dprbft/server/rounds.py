@@ -1,10 +1,8 @@
 """Algorithm 2: the rounds of a federation, resumable after any of them (`checkpoint`).
 
 Nobody is charged for a round that somebody cannot pay for: before the first, everyone's plan for
-the whole run is made, and the run refused if there is none.
-
-Only participants work in a round; the others are sent the broadcast, and meet it when they next
-take part.
+the whole run is made, and the run refused if there is none. Only participants work in a round; the
+others use its broadcast when they next take part.
 """
 
 import hashlib
@@ -13,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dprbft.config.participation import participants
-from dprbft.config.schema import RunConfig
+from dprbft.config.schema import RunConfig, participants
 from dprbft.engines import verbs
 from dprbft.engines.protocol import Engine
 from dprbft.engines.verbs import Task
 from dprbft.messages import Broadcast, Release
 from dprbft.methods import method_named
+from dprbft.paths import last_model_file, model_file, release_file
 from dprbft.server.checkpoint import (
     Checkpoint,
     check_since_round,
@@ -28,13 +26,15 @@ from dprbft.server.checkpoint import (
     write_checkpoint,
 )
 from dprbft.server.events import ClientStarted, ClientTrained, Listener, RoundEnded
-from dprbft.server.models import write_models
 from dprbft.server.records import ClientRound, RoundRecord, write_rounds
 from dprbft.simulation.federation import load_federation
 from dprbft.site.records import TuningRecord
+from dprbft.site.site import build_client
 from dprbft.site.state import State
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import stream
+from panas.runtime.store import write_bytes
+from panas.training.checkpoint import save_network
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,8 @@ def train_federation(
 ) -> None:
     """Train from the last whole round to the end, then write the models.
 
-    Raises:
-        BudgetExhausted: if a client's budget cannot pay for the next round; nobody was charged
-            for it, and the models of the last whole round are written first.
-        BadInput: if the ledger is not the one that the last whole round has seen.
-
+    BudgetExhausted if a client's budget cannot pay for the next round: nobody was charged for it,
+    and the models of the last whole round are written first.
     """
     check_since_round(run)
     text, clients = config.model_dump_json(), config.federation.clients
@@ -75,7 +72,9 @@ def train_federation(
     write_rounds(run, last.records)
     schedule = participants(config)
     try:
-        _check_tuned(run, clients)
+        for i in range(clients):
+            if refused := TuningRecord.read(run, i).refused:
+                raise BudgetExhausted(f"client {i}: {refused}")
         if last.round == 0:
             _check_plans(training, last, sorted({i for chosen in schedule for i in chosen}))
         for chosen in schedule[last.round :]:
@@ -87,14 +86,6 @@ def train_federation(
     finally:
         # Also when the budget ran out or the user stopped: what is whole is kept.
         write_models(run, config, device)
-
-
-def _check_tuned(run: Path, clients: int) -> None:
-    """Stop before anyone is charged if tuning has found that a budget is too small."""
-    for i in range(clients):
-        refused = TuningRecord.read(run, i).refused
-        if refused:
-            raise BudgetExhausted(f"client {i}: {refused}")
 
 
 def _check_plans(training: TrainingRun, last: Checkpoint, chosen: Sequence[int]) -> None:
@@ -159,24 +150,37 @@ def _answer(
     config: RunConfig, released: Mapping[int, bytes], broadcast: bytes, round: int
 ) -> bytes:
     """The server's broadcast after a round's releases."""
-    width, classes = config.network.width, len(load_federation(config).class_names)
-    releases = [
-        Release.from_bytes(released[i], width=width, classes=classes) for i in sorted(released)
-    ]
-    previous = Broadcast.from_bytes(broadcast, width=width, classes=classes)
+    size = {"width": config.network.width, "classes": load_federation(config).classes}
+    releases = [Release.from_bytes(released[i], **size) for i in sorted(released)]
+    previous = Broadcast.from_bytes(broadcast, **size)
     rng = stream(config.seed, "server", round)
     method = method_named(config.federation.method)
     return method.server_round(config, releases, previous, round, rng).to_bytes()
 
 
 def _down_bytes(config: RunConfig, round: int, answer: bytes) -> int:
-    """Bytes that the server sent to all clients.
+    """Bytes that the server, if there is one, sent to all clients.
 
     The simplex head is known to all; a random one is sent once before round 1. An answer is sent
-    where there is a server that has heard anything.
+    where something was released.
     """
     f = config.federation
-    if f.method == "local":
+    if not f.has_server:
         return 0
     heads = (round == 1 and f.head_init == "random") + (config.sent is not None)
     return heads * len(answer) * f.clients
+
+
+def write_models(run: Path, config: RunConfig, device: str) -> None:
+    """Write `models/` and `releases/` of the last whole round: a release and its bottom agree."""
+    checkpoint = read_checkpoint(run, config.federation.clients)
+    for i, content in enumerate(checkpoint.states):
+        client, state = build_client(config, i, run, device), State.from_bytes(content, run)
+        if i in checkpoint.releases:
+            write_bytes(release_file(run, i), checkpoint.releases[i])
+        for path, (bottom, head), round in (
+            (model_file(run, i), state.kept_networks(client), state.kept.round),
+            (last_model_file(run, i), state.networks(client), state.round),
+        ):
+            notes = {"client": i, "round": round}
+            save_network(path, bottom, head, genome=state.genome, spec=client.spec, notes=notes)

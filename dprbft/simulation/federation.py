@@ -1,7 +1,6 @@
 """The clients of a run: the data set, shared out, and each client's own disjoint splits.
 
-Loading is a pure function of the configuration, so that every process of a run, and an audit
-afterwards, sees the same clients without passing data around.
+Loading is a pure function of the configuration: every process, and an audit, sees the same clients.
 """
 
 import warnings
@@ -48,12 +47,7 @@ class Federation:
 
 
 def load_federation(config: RunConfig) -> Federation:
-    """Load and share out the data set of a configuration; cached for the last configuration.
-
-    Raises:
-        BadInput: if the data cannot be read, or a client would be without data.
-
-    """
+    """Load and share out the data set of a configuration; cached for the last configuration."""
     return _load(config.model_dump_json())
 
 

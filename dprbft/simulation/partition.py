@@ -28,22 +28,15 @@ REDRAWS = 1000
 class Partition:
     """How the samples are shared out.
 
-    Attributes:
-        kind: "iid" (equal shares at random), "dirichlet" (label skew), "classes" (each client owns
-            `classes_per_client` classes; a class that nobody owns is left out) or "natural" (a
-            client a group, in sorted order).
-        clients: K, from 1 to n.
-        alpha: concentration, above 0; "dirichlet" only.
-        classes_per_client: classes that a client owns, 1 to C; "classes" only.
-        minimum: fewest samples of a client, at least 1; "dirichlet" only.
-
+    Kinds: "iid" (equal shares at random), "dirichlet" (label skew), "classes" (each client owns
+    some; a class that nobody owns is left out), "natural" (a client a group, in sorted order).
     """
 
     kind: str
-    clients: int
-    alpha: float = 0.5
-    classes_per_client: int = 2
-    minimum: int = 10
+    clients: int  # K, 1 to n
+    alpha: float = 0.5  # above 0; "dirichlet" only
+    classes_per_client: int = 2  # that a client owns, 1 to C; "classes" only
+    minimum: int = 10  # fewest samples of a client, at least 1; "dirichlet" only
 
 
 def partition(
@@ -54,15 +47,7 @@ def partition(
 ) -> list[Int64[np.ndarray, "_"]]:
     """Give each client its samples: K disjoint, sorted, non-empty index arrays.
 
-    Args:
-        y: (n,) classes, >= 0.
-        how: they are shared out.
-        rng: decides who gets what.
-        groups: (n,) the group of each sample; "natural" only.
-
-    Raises:
-        BadInput: if the arguments are out of range, or a client would be empty.
-
+    `groups` has the group of each of the n samples, for "natural" only.
     """
     labels, clients = np.asarray(y), how.clients
     if clients < 1 or clients > len(labels):
@@ -125,8 +110,7 @@ def _classes(
     C, k = len(values), classes_per_client
     if not 1 <= k <= C:
         raise BadInput(f"expected 1 to {C} classes per client for {C} classes, got {k}")
-    owned = (np.arange(clients)[:, None] * k + np.arange(k)) % C
-    owned = rng.permutation(C)[owned]
+    owned = rng.permutation(C)[(np.arange(clients)[:, None] * k + np.arange(k)) % C]
     owns = np.stack([(owned == c).any(axis=1) for c in range(C)])
     shares = np.where(owns, rng.uniform(0.4, 0.6, owns.shape), 0)
     total = shares.sum(axis=1, keepdims=True)

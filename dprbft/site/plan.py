@@ -11,7 +11,6 @@ from panas.privacy.calibration import (
     rescale_noise,
     tighten_release_noise,
 )
-from panas.privacy.ledger.charge import Entry
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BudgetExhausted
 from panas.tuning.space import DPSGDSettings
@@ -20,26 +19,24 @@ from panas.tuning.space import DPSGDSettings
 def current_plan(client: Client, state: State) -> Plan | None:
     """The plan of a client's remaining rounds, from what its budget has left.
 
-    Before its first round that is a new plan. Later it is the plan of the round before, unless the
-    ledger holds charges that no finished round accounts for: then a process died, what it charged
-    counts as spent, and all remaining noise is raised. Noise that the user fixed stays as it is,
-    and the ledger stops the run when it is spent.
+    A new plan before the first round, later that of the round before. If the ledger holds charges
+    that no finished round accounts for, a process died: what it charged counts as spent, and all
+    remaining noise is raised. Noise that the user fixed stays as it is, and the ledger stops the
+    run when it is spent.
 
-    Returns:
-        The plan; None if what died has spent so much that its round cannot be repeated.
-
-    Raises:
-        BudgetExhausted: if the budget cannot pay for the remaining rounds with any noise.
-
+    None if what died has spent so much that its round cannot be repeated. BudgetExhausted if the
+    budget cannot pay for the remaining rounds with any noise.
     """
     fixed = client.config.training.noise_multiplier
     if fixed is not None:
         return state.plan or _fixed_plan(client, state.settings, fixed)
     plan, accounted = state.plan, state.charges
+    entries = client.ledger.account(client.id).entries
+    charged = [e for e in entries if not isinstance(e.event, Unprotected)]
     if plan is None:
         plan = _first_plan(client, state.settings)
-        accounted = sum(e.charge.phase == "search" for e in _protected(client))
-    if len(_protected(client)) <= accounted:
+        accounted = sum(e.charge.phase == "search" for e in charged)
+    if len(charged) <= accounted:
         return plan
     try:
         return rescale_noise(plan, client.budget, client.charged())
@@ -49,7 +46,12 @@ def current_plan(client: Client, state: State) -> Plan | None:
 
 def _first_plan(client: Client, settings: DPSGDSettings) -> Plan:
     """The calibrated plan with the tuned noise, or more; what that leaves sharpens releases."""
-    before = searched(client)
+    entries = client.ledger.account(client.id).entries_on("train")
+    before = [
+        e.event
+        for e in entries
+        if e.charge.phase == "search" and not isinstance(e.event, Unprotected)
+    ]
     plan = calibrate(
         client.budget,
         replace(client.schedule(), spent=before),
@@ -101,18 +103,3 @@ def refusal(client: Client, state: State, round: int) -> str | None:
         f"{round}; stopped before it, the last valid model is kept; raise --epsilon or plan "
         "fewer rounds"
     )
-
-
-def _protected(client: Client) -> list[Entry]:
-    entries = client.ledger.account(client.id).entries
-    return [e for e in entries if not isinstance(e.event, Unprotected)]
-
-
-def searched(client: Client) -> list[Event]:
-    """What the search has charged to the client's training samples."""
-    entries = client.ledger.account(client.id).entries_on("train")
-    return [
-        e.event
-        for e in entries
-        if e.charge.phase == "search" and not isinstance(e.event, Unprotected)
-    ]

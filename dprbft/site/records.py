@@ -20,24 +20,14 @@ PLANNED_NOISE = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRecord:
-    """A client's architecture, and how it was found.
-
-    Attributes:
-        client: whose it is.
-        mode: the search mode (`panas.search_modes`).
-        histogram: the noised label histogram that the search followed; None without one.
-        result: of the search.
-        cost: of the winner's network.
-        cost_table: where that cost lies.
-
-    """
+    """A client's architecture, and how it was found."""
 
     client: int
-    mode: str
-    histogram: list[float] | None
+    mode: str  # of the search (`panas.search_modes`)
+    histogram: list[float] | None  # noised, of labels, that the search followed; None without one
     result: EvolutionResult
-    cost: Cost
-    cost_table: list[LayerCost]
+    cost: Cost  # of the winner's network
+    cost_table: list[LayerCost]  # the same by layer
 
     @property
     def genome(self) -> Genome:
@@ -102,22 +92,13 @@ class SearchRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class TuningRecord:
-    """A client's DP-SGD settings, and how they were found.
-
-    Attributes:
-        client: whose they are.
-        settings: to train with; a noise multiplier of `PLANNED_NOISE` is left to the plan.
-        predicted: accuracy that the surrogate expects of them; None if nothing was tuned.
-        trials: all of them, in order.
-        refused: why the budget affords no settings; None if it does.
-
-    """
+    """A client's DP-SGD settings, and how they were found."""
 
     client: int
-    settings: DPSGDSettings
-    predicted: float | None = None
+    settings: DPSGDSettings  # a noise multiplier of `PLANNED_NOISE` is left to the plan
+    predicted: float | None = None  # accuracy that the surrogate expects; None if nothing was tuned
     trials: tuple[TrialRecord, ...] = ()
-    refused: str | None = None
+    refused: str | None = None  # why the budget affords no settings
 
     @property
     def noise_multiplier(self) -> float | None:
@@ -139,12 +120,11 @@ class TuningRecord:
     def from_json(record: Mapping[str, Any]) -> "TuningRecord":
         """Read back what `to_json` made."""
         setting = record["setting"]
-        noise = setting["noise_multiplier"]
+        if setting["noise_multiplier"] is None:
+            setting = setting | {"noise_multiplier": PLANNED_NOISE}
         return TuningRecord(
             client=record["client"],
-            settings=DPSGDSettings(
-                **setting | {"noise_multiplier": PLANNED_NOISE if noise is None else noise}
-            ),
+            settings=DPSGDSettings(**setting),
             predicted=record["predicted"],
             trials=tuple(TrialRecord.from_json(trial) for trial in record["trials"]),
             refused=record.get("refused"),

@@ -30,25 +30,25 @@ def train_locally(
 ) -> State | None:
     """One round of local training in place, charged first; returns the state with its plan.
 
-    The head moves if `client.train_head` says so.
-
     None if the round died before and the budget cannot pay for it again: it is skipped.
     """
-    plan = state.plan
+    config, train, plan = _optimizer(client, state), client.data.train, state.plan
     if client.budget.private:
         plan = current_plan(client, state)
         if plan is None:
             return None
-        _fit_privately(client, state, plan, bottom, head, round)
+        with client.ledger.charge(client.id, _charge(plan, round)):
+            fit_private(bottom, head, train, plan=plan, config=config, noise=SystemNoise())
         plan = replace(plan, rounds=plan.rounds - 1)
     else:
-        _fit_unprotected(client, state, bottom, head, round)
+        rng = stream(client.config.seed, "client", client.id, "round", round)
+        with client.ledger.charge(client.id, _charge(None, round)):
+            fit(bottom, head, train, config=config, rng=rng)
     check_finite(bottom, client.id)
     return replace(state, plan=plan, round=round, charges=accounted(client))
 
 
 def _optimizer(client: Client, state: State) -> OptimizerConfig:
-    """What the site's settings and the configuration say of local training."""
     optimizer, settings = client.config.training.optimizer, state.settings
     return replace(
         optimizer,
@@ -59,44 +59,16 @@ def _optimizer(client: Client, state: State) -> OptimizerConfig:
     )
 
 
-def _fit_privately(
-    client: Client, state: State, plan: Plan, bottom: Bottom, head: Head, round: int
-) -> None:
-    with client.ledger.charge(
-        client.id,
-        Charge(
-            event=plan.training_event,
-            phase="training",
-            mechanism="dp-sgd",
-            recipient="server",
-            sensitivity=plan.clip,
-            round=round,
-        ),
-    ):
-        fit_private(
-            bottom,
-            head,
-            client.data.train,
-            plan=plan,
-            config=_optimizer(client, state),
-            noise=SystemNoise(),
-        )
-
-
-def _fit_unprotected(client: Client, state: State, bottom: Bottom, head: Head, round: int) -> None:
-    rng = stream(client.config.seed, "client", client.id, "round", round)
-    with client.ledger.charge(
-        client.id,
-        Charge(
-            event=Unprotected(),
-            phase="training",
-            mechanism="sgd",
-            recipient="server",
-            sensitivity=None,
-            round=round,
-        ),
-    ):
-        fit(bottom, head, client.data.train, config=_optimizer(client, state), rng=rng)
+def _charge(plan: Plan | None, round: int) -> Charge:
+    """What a round of training is charged as; without a plan, as unprotected."""
+    return Charge(
+        event=plan.training_event if plan else Unprotected(),
+        phase="training",
+        mechanism="dp-sgd" if plan else "sgd",
+        recipient="server",
+        sensitivity=plan.clip if plan else None,
+        round=round,
+    )
 
 
 def accounted(client: Client) -> int:
@@ -115,23 +87,17 @@ def check_finite(bottom: Bottom, client: int) -> None:
 
 def skip_round(state: State) -> State:
     """The state after a round that the budget could not pay for again."""
-    plan = state.plan
-    if plan:
-        plan = after_release(replace(plan, rounds=plan.rounds - 1))
-    return replace(state, plan=plan, scores=replace(state.scores, local=None))
+    plan = replace(state.plan, rounds=state.plan.rounds - 1) if state.plan else None
+    return replace(state, plan=after_release(plan), scores=replace(state.scores, local=None))
 
 
-def after_release(plan: Plan) -> Plan:
+def after_release(plan: Plan | None) -> Plan | None:
     """The plan once a round's release is made, or skipped."""
-    return replace(plan, releases=max(0, plan.releases - 1))
+    return replace(plan, releases=max(0, plan.releases - 1)) if plan else None
 
 
 def keep_best(
-    client: Client,
-    state: State,
-    bottom: Bottom,
-    choices: Sequence[tuple[float, Head]],
-    round: int,
+    client: Client, state: State, bottom: Bottom, choices: Sequence[tuple[float, Head]], round: int
 ) -> State:
     """Keep the choice with the best validation accuracy, if no earlier round did better.
 

@@ -9,18 +9,19 @@ from pathlib import Path
 
 import torch
 
-from dprbft.config.participation import rounds_of
-from dprbft.config.schema import RunConfig
+from dprbft.config.schema import RunConfig, rounds_of
 from dprbft.paths import ledger_file
 from dprbft.simulation.federation import ClientData, Federation, load_federation
+from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import Event
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.release.kind import is_noised
+from panas.privacy.release.kind import is_noised, kind_named
 from panas.privacy.schedule import TrainingSchedule
 from panas.training.sgd import OptimizerConfig
+from panas.training.warm_start import WarmStart
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,6 @@ class Client:
     device: torch.device
 
     @property
-    def releases(self) -> bool:
-        """Whether it sends anything to the server."""
-        return self.config.sent is not None
-
-    @property
     def train_head(self) -> bool:
         """Whether its head moves during local training."""
         return self.spec.head_moves
@@ -52,10 +48,14 @@ class Client:
         c = self.config
         return None if c.federation.warm_start == "none" else c.training.warm
 
+    def warm_start(self, genome: Genome) -> WarmStart:
+        """Where training of a genome's network starts."""
+        return WarmStart(genome=genome, spec=self.spec, optimizer=self.warm, device=self.device)
+
     def schedule(self) -> TrainingSchedule:
-        """Everything that it will charge to its budget from now on, if it starts from the top."""
+        """Everything that it will charge to its budget from now on, with all rounds to come."""
         p, rounds = self.config.privacy, len(rounds_of(self.config, self.id))
-        noised = self.releases and p.kind is not None and is_noised(p.kind)
+        noised = self.config.sent is not None and is_noised(kind_named(self.config.sent))
         return TrainingSchedule(
             samples=len(self.data.train),
             epochs=self.config.training.optimizer.epochs,
@@ -80,7 +80,7 @@ def spec_of(config: RunConfig, federation: Federation) -> NetworkSpec:
         unit=config.network.unit,
         head_init=config.federation.head_init,
         # Without a server nobody else moves the head.
-        train_head=config.federation.train_head or config.federation.method == "local",
+        train_head=config.federation.train_head or not config.federation.has_server,
     )
 
 

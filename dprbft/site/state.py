@@ -27,72 +27,40 @@ WEIGHTS = ("bottom", "head", "kept_bottom", "kept_head")
 
 @dataclass(frozen=True, kw_only=True)
 class RoundScores:
-    """How the last round went; nothing is chosen by an accuracy on test samples.
+    """How the last round went; nothing is chosen by an accuracy on test samples."""
 
-    Attributes:
-        local: test accuracy with the client's own head; None if it was not there.
-        shared: test accuracy with the shared head; None before round 1.
-        validation: accuracy of the blend that validation preferred.
-        blend: the own head's share in it.
-        best: highest test accuracy so far, for the report.
-
-    """
-
-    local: float | None = None
-    shared: float | None = None
-    validation: float = 0.0
-    blend: float = 0.0
-    best: float = 0.0
+    local: float | None = None  # test accuracy with its own head; None if it was not there
+    shared: float | None = None  # test accuracy with the shared head; None before round 1
+    validation: float = 0.0  # accuracy of the blend that validation preferred
+    blend: float = 0.0  # the own head's share in it
+    best: float = 0.0  # highest test accuracy so far, for the report
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """The round that validation selected; by default one that any other beats.
-
-    Attributes:
-        round: its number.
-        blend: the own head's share.
-        validation: accuracy on the validation split.
-        loss: cross-entropy there, which decides ties.
-        accuracy: on the test split, for the report.
-
-    """
+    """The round that validation selected; by default one that any other beats."""
 
     round: int = 0
-    blend: float = 0.0
-    validation: float = -1.0
-    loss: float = float("inf")
-    accuracy: float = 0.0
+    blend: float = 0.0  # the own head's share
+    validation: float = -1.0  # accuracy on the validation split
+    loss: float = float("inf")  # cross-entropy there, which decides ties
+    accuracy: float = 0.0  # on the test split, for the report
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """All that a client needs to go on after a round.
+    """All that a client needs to go on after a round."""
 
-    Attributes:
-        bottom, head: weights after the last round; `head` is the one that it holds.
-        kept_bottom, kept_head: weights of the round that validation selected.
-        genome: its architecture.
-        settings: its training settings.
-        histogram: its noised label histogram, if its search paid for one.
-        plan: of its remaining rounds; None without DP, or before round 1.
-        round: the last one it trained in.
-        charges: protected charges that finished rounds account for.
-        scores: of the last round.
-        kept: the round that validation selected.
-
-    """
-
-    bottom: Weights
+    bottom: Weights  # after the last round, as is the head
     head: Weights
-    kept_bottom: Weights
+    kept_bottom: Weights  # of the round that validation selected, as is the head
     kept_head: Weights
     genome: Genome
     settings: DPSGDSettings
-    histogram: tuple[float, ...] | None = None
-    plan: Plan | None = None
-    round: int = 0
-    charges: int = 0
+    histogram: tuple[float, ...] | None = None  # noised, of labels, if its search paid for one
+    plan: Plan | None = None  # of its remaining rounds; None without DP, or before round 1
+    round: int = 0  # the last one it trained in
+    charges: int = 0  # protected charges that finished rounds account for
     scores: RoundScores = RoundScores()
     kept: Kept = Kept()
 

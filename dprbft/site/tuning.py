@@ -6,7 +6,7 @@ it was.
 
 from pathlib import Path
 
-from dprbft.config.participation import rounds_of
+from dprbft.config.schema import rounds_of
 from dprbft.paths import tune_log
 from dprbft.site.records import PLANNED_NOISE, SearchRecord, TuningRecord
 from dprbft.site.search import search_site
@@ -15,7 +15,6 @@ from panas.runtime.errors import BudgetExhausted
 from panas.runtime.execution import Execution
 from panas.runtime.journal import Journal, open_journal
 from panas.runtime.seeds import stream
-from panas.training.warm_start import WarmStart
 from panas.tuning.bayesian import tune as tune_settings
 from panas.tuning.budgeted import BudgetedSpace, ScheduleConstraint
 from panas.tuning.objective import training_objective
@@ -57,12 +56,7 @@ def planned_trials(client: Client) -> int:
 
 def _tune(client: Client, found: SearchRecord, journal: Journal, workers: int) -> TuningResult:
     c = client.config
-    start = WarmStart(
-        genome=found.genome,
-        spec=client.spec,
-        optimizer=client.warm,
-        device=client.device,
-    )
+    start = client.warm_start(found.genome)
     schedule = client.schedule()
     objective = training_objective(
         c.privacy.mode.data(search_site(client), found.histogram),

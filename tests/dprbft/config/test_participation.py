@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dprbft.config.files import build_config
-from dprbft.config.participation import participants, rounds_of
+from dprbft.config.schema import participants, rounds_of
 
 
 @settings(max_examples=40, deadline=None)

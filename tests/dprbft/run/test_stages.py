@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from dprbft.config.files import build_config, load_config
-from dprbft.config.participation import participants
-from dprbft.config.schema import RunConfig
+from dprbft.config.schema import RunConfig, participants
 from dprbft.engines import verbs
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import search_file, tune_file

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dprbft.config.participation import participants
-from dprbft.config.schema import RunConfig
+from dprbft.config.schema import RunConfig, participants
 from dprbft.engines import verbs as work
 from dprbft.messages import Broadcast, Release
 from dprbft.paths import last_model_file, model_file, release_file, rounds_file

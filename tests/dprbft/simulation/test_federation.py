@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dprbft.config.participation import participants
-from dprbft.config.schema import RunConfig
+from dprbft.config.schema import RunConfig, participants
 from dprbft.simulation.federation import Federation, load_federation
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput

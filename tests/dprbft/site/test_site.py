@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from dprbft.config.participation import participants
-from dprbft.config.schema import RunConfig
+from dprbft.config.schema import RunConfig, participants
 from dprbft.site.plan import current_plan
 from dprbft.site.round import check_finite, train_locally
 from dprbft.site.site import Client, build_client

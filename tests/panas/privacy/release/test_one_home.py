@@ -8,6 +8,7 @@ from one_home import ROOT, branches_on, names_in, sources
 HOMES: dict[str, tuple[Path, Path]] = {
     "release kinds": (ROOT / "panas/privacy/release/kinds", ROOT / "panas/privacy/release"),
     "search modes": (ROOT / "panas/search_modes", ROOT / "panas/search_modes"),
+    "methods": (ROOT / "dprbft/methods", ROOT / "dprbft/methods"),
 }
 """The folder whose modules are the names, and the folder that may branch on them."""
 
