@@ -16,11 +16,11 @@ def names_in(folder: Path) -> set[str]:
     return found | {name.replace("_", "-") for name in found}
 
 
-def sources(home: Path) -> Iterator[tuple[str, str]]:
-    """Path and text of all product modules outside `home`."""
+def sources(*homes: Path) -> Iterator[tuple[str, str]]:
+    """Path and text of all product modules outside `homes`."""
     for package in PRODUCT:
         for path in sorted((ROOT / package).rglob("*.py")):
-            if not path.is_relative_to(home):
+            if not any(map(path.is_relative_to, homes)):
                 yield str(path.relative_to(ROOT)), path.read_text()
 
 
