@@ -9,6 +9,7 @@ def _file(name: str) -> Callable[[Path], Path]:
 
 
 def _client_file(name: str) -> Callable[[Path, int], Path]:
+    """`name` with the client's number, or the round's."""
     return lambda run, client: run / name.format(client)
 
 
@@ -17,7 +18,9 @@ rounds_file = _file("rounds.jsonl")  # one line a finished round
 stages_file = _file("stages.json")  # which stages are done, and the seconds each took
 summary_file = _file("summary.json")  # the outcome of the run
 checkpoint_folder = _file("checkpoint")  # what it takes to resume after the last finished round
+latest_file = _file("checkpoint/latest.json")  # its number
 latency_file = _file("search/latency.json")  # how long blocks take, where latency is limited
+round_folder = _client_file("checkpoint/round-{:03d}")
 
 search_file = _client_file("search/client-{:03d}/best.json")  # the architecture and its cost
 search_log = _client_file("search/client-{:03d}/log.jsonl")  # a line a finished generation

@@ -129,13 +129,10 @@ def _searchable(config: RunConfig) -> str | None:
 
 
 def _splits(config: RunConfig) -> str | None:
-    d = config.data
-    if d.validation_fraction > 0 and d.test_fraction > 0:
+    v, t = config.data.validation_fraction, config.data.test_fraction
+    if v > 0 and t > 0:
         return None
-    return (
-        "data.validation_fraction and data.test_fraction above 0, got "
-        f"{d.validation_fraction} and {d.test_fraction}; raise them"
-    )
+    return f"data.validation_fraction and data.test_fraction above 0, got {v} and {t}; raise them"
 
 
 def _norm(config: RunConfig) -> str | None:
@@ -167,14 +164,7 @@ def _unit(config: RunConfig) -> str | None:
 
 
 RULES: tuple[Callable[[RunConfig], str | None], ...] = (
-    _protected,
-    _finite,
-    _a_budget_each,
-    _searchable,
-    _splits,
-    _norm,
-    _passes,
-    _samples_to_release,
-    _unit,
+    *(_protected, _finite, _a_budget_each, _searchable),
+    *(_splits, _norm, _passes, _samples_to_release, _unit),
 )
 """What sections must not contradict each other in; a rule says what it expected instead."""

@@ -1,7 +1,7 @@
 """The default engine: all clients on this machine, in a pool of worker processes."""
 
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
+from typing import Any
 
 from dprbft.engines.protocol import R, T
 from panas.runtime.pool import Pool
@@ -22,13 +22,8 @@ class InProcess:
     def __enter__(self) -> "InProcess":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._pool.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._pool.__exit__(*error)
 
 
 def _without_context(context: None, job: tuple[Callable[[T], R], T]) -> R:

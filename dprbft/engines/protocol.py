@@ -9,14 +9,10 @@ R = TypeVar("R")
 
 @runtime_checkable
 class Engine(Protocol):
-    """Runs a function over many clients' tasks, wherever.
-
-    Attributes:
-        inner: processes that each client's own search may use.
-
-    """
+    """Runs a function over many clients' tasks, wherever."""
 
     inner: int
+    """Processes that each client's own search may use."""
 
     def map(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
         """Run `work` on every task; yields (position, result) as results come.

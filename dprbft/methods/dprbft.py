@@ -60,7 +60,7 @@ def client_round(
     state, kind = trained, client.config.sent
     message = send(client, state, bottom, round, kind) if kind else None
     rows = message is not None and isinstance(message.estimate(client.spec.classes), Rows)
-    own = head if client.train_head or rows else own_head(client, state, message, broadcast)
+    own = head if client.spec.head_moves or rows else own_head(client, state, message, broadcast)
     state = replace(
         state,
         bottom=weights(bottom),

@@ -10,16 +10,28 @@ from typing import Generic, TypeVar
 
 from dprbft.config.schema import RunConfig, participants
 from dprbft.engines import verbs
-from dprbft.paths import search_file, search_log, tune_file, tune_log
+from dprbft.paths import (
+    history_picture,
+    network_picture,
+    search_file,
+    search_log,
+    trials_picture,
+    tune_file,
+    tune_log,
+)
 from dprbft.run.bookkeeping import timed
 from dprbft.run.directory import OpenRun, missing
-from dprbft.run.pictures import draw_search, draw_tuning
 from dprbft.run.progress import Progress, watch_logs
 from dprbft.server.events import ClientSearched, ClientTuned, Event
 from dprbft.server.rounds import train_federation
+from dprbft.simulation.federation import load_federation
 from dprbft.site.records import SearchRecord, TuningRecord
 from dprbft.site.search import search_price
-from dprbft.site.site import build_client
+from dprbft.site.site import build_client, spec_of
+from panas.plots.network import drawing
+from panas.plots.search import history
+from panas.plots.tuning import trials
+from panas.runtime.store import write_bytes
 from panas.search_modes.mode import SearchPrice
 
 R = TypeVar("R", SearchRecord, TuningRecord)
@@ -37,8 +49,22 @@ class _ClientStage(Generic[R]):
     event: Callable[[R], Event]
 
 
-SEARCH = _ClientStage("search", verbs.search, search_file, search_log, draw_search, ClientSearched)
-TUNE = _ClientStage("tune", verbs.tune, tune_file, tune_log, draw_tuning, ClientTuned)
+def _draw_search(run: Path, config: RunConfig, record: SearchRecord) -> None:
+    spec, found, size = spec_of(config, load_federation(config)), record.result, config.search.size
+    front = found.front if size else None
+    picture = history(found.records, found.history, front, size=size or "parameters")
+    write_bytes(history_picture(run, record.client), picture)
+    network = drawing(record.genome, spec, record.fitness)
+    write_bytes(network_picture(run, record.client), network)
+
+
+def _draw_tuning(run: Path, config: RunConfig, record: TuningRecord) -> None:
+    if record.trials:
+        write_bytes(trials_picture(run, record.client), trials(record.trials, record.settings))
+
+
+SEARCH = _ClientStage("search", verbs.search, search_file, search_log, _draw_search, ClientSearched)
+TUNE = _ClientStage("tune", verbs.tune, tune_file, tune_log, _draw_tuning, ClientTuned)
 
 
 def search_stage(
@@ -107,12 +133,11 @@ def _over_clients(
     def left(among: Sequence[int] | None) -> list[int]:
         return missing(config, among, lambda i: stage.file(folder, i))
 
-    todo = left(clients)
+    todo, text = left(clients), config.model_dump_json()
     with (
         timed(folder, stage.name, lambda: not left(None)),
         watch_logs({i: stage.log(folder, i) for i in todo}, progress) as catch_up,
     ):
-        text = config.model_dump_json()
         tasks = [verbs.Task(text, folder, i, run.device, run.engine.inner) for i in todo]
         for _, record in run.engine.map(stage.work, tasks):
             catch_up()

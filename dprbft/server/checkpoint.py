@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dprbft.paths import checkpoint_folder, ledger_file
+from dprbft.paths import latest_file, ledger_file, round_folder
 from dprbft.server.records import RoundRecord, write_rounds
 from dprbft.site.state import State
 from panas.privacy.ledger.ledger import Ledger
@@ -34,13 +34,13 @@ class Checkpoint:
 
 def is_trained(run: Path) -> bool:
     """Whether the run has a checkpoint."""
-    return _latest_file(run).exists()
+    return latest_file(run).exists()
 
 
 def write_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
     """Write a round, move `latest.json` to it, and remove the one before."""
     check_since_round(run)  # before this round's note of the ledger replaces the last one's
-    folder = _folder(run, checkpoint.round)
+    folder = round_folder(run, checkpoint.round)
     for i, state in enumerate(checkpoint.states):
         write_bytes(_state_file(folder, i), state)
     write_bytes(folder / BROADCAST, checkpoint.broadcast)
@@ -55,15 +55,15 @@ def write_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
     )
     for i, release in checkpoint.releases.items():
         write_bytes(_release_file(folder, i), release)
-    write_json(_latest_file(run), {"round": checkpoint.round})
+    write_json(latest_file(run), {"round": checkpoint.round})
     write_rounds(run, checkpoint.records)
-    shutil.rmtree(_folder(run, checkpoint.round - 1), ignore_errors=True)
+    shutil.rmtree(round_folder(run, checkpoint.round - 1), ignore_errors=True)
 
 
 def read_checkpoint(run: Path, clients: int) -> Checkpoint:
     """The last whole round; BadInput if there is none, or a file of it is damaged."""
     round = _latest(run)
-    folder = _folder(run, round)
+    folder = round_folder(run, round)
     known, path = read_json(folder / "rounds.json"), folder / BROADCAST
     load_states(run, clients)  # refuses, by name, what is damaged
     broadcast = read_bytes(path)
@@ -81,7 +81,7 @@ def read_checkpoint(run: Path, clients: int) -> Checkpoint:
 
 def load_states(run: Path, clients: int) -> list[State]:
     """All clients' states after the last whole round."""
-    folder = _folder(run, _latest(run))
+    folder = round_folder(run, _latest(run))
     paths = [_state_file(folder, i) for i in range(clients)]
     return [State.from_bytes(read_bytes(path), path) for path in paths]
 
@@ -89,22 +89,14 @@ def load_states(run: Path, clients: int) -> list[State]:
 def check_since_round(run: Path) -> None:
     """Refuse a ledger that was deleted or put back since the last whole round."""
     if is_trained(run):
-        known = read_json(_folder(run, _latest(run)) / "rounds.json")["ledger"]
+        known = read_json(round_folder(run, _latest(run)) / "rounds.json")["ledger"]
         Ledger(ledger_file(run)).check_holds(known["count"], known["hash"])
 
 
 def _latest(run: Path) -> int:
     if not is_trained(run):
         raise BadInput(f"expected a trained run at {run}, got one without training; train it first")
-    return int(read_json(_latest_file(run))["round"])
-
-
-def _latest_file(run: Path) -> Path:
-    return checkpoint_folder(run) / "latest.json"
-
-
-def _folder(run: Path, round: int) -> Path:
-    return checkpoint_folder(run) / f"round-{round:03d}"
+    return int(read_json(latest_file(run))["round"])
 
 
 def _state_file(folder: Path, client: int) -> Path:

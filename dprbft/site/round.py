@@ -55,7 +55,7 @@ def _optimizer(client: Client, state: State) -> OptimizerConfig:
         learning_rate=settings.learning_rate,
         batch_size=settings.batch_size,
         epochs=settings.epochs or optimizer.epochs,
-        train_head=client.train_head,
+        train_head=client.spec.head_moves,
     )
 
 

@@ -1,8 +1,7 @@
 """A client's search for its architecture, by the mode that `privacy.search` names.
 
-Each generation is logged before the next begins, so that a search whose process was killed goes on
-where it was. The noised label histogram is kept as soon as it is paid for: a search that goes on
-looks at the same samples.
+Each generation is logged before the next begins; a killed search goes on where it was. The noised
+label histogram is kept as soon as it is paid for: a search that goes on looks at the same samples.
 """
 
 from pathlib import Path

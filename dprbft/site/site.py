@@ -38,11 +38,6 @@ class Client:
     device: torch.device
 
     @property
-    def train_head(self) -> bool:
-        """Whether its head moves during local training."""
-        return self.spec.head_moves
-
-    @property
     def warm(self) -> OptimizerConfig | None:
         """How it warms up on public samples; None if it does not."""
         c = self.config

