@@ -39,8 +39,7 @@ def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False)
     """
     # Looked at before config.toml: several commands may begin at once, and one be ahead.
     # A name with a dot is a lock, or a file that is being written.
-    inside = run.iterdir() if run.is_dir() else [run] if run.exists() else []
-    used = any(not path.name.startswith(".") for path in inside)
+    used = run.exists() and not (run.is_dir() and all(p.name[0] == "." for p in run.iterdir()))
     if (run / "config.toml").exists():
         if not (resume or shared):
             raise BadInput(

@@ -18,7 +18,8 @@ from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_json, write_bytes, write_json
 
-BROADCAST = "broadcast.safetensors"
+BROADCAST, STATE = "broadcast.safetensors", "client-{:03d}.safetensors"
+RELEASE = "release-{:03d}.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,19 +43,17 @@ def write_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
     check_since_round(run)  # before this round's note of the ledger replaces the last one's
     folder = round_folder(run, checkpoint.round)
     for i, state in enumerate(checkpoint.states):
-        write_bytes(_state_file(folder, i), state)
+        write_bytes(folder / STATE.format(i), state)
     write_bytes(folder / BROADCAST, checkpoint.broadcast)
     count, seen = Ledger(ledger_file(run)).head()
-    write_json(
-        folder / "rounds.json",
-        {
-            "rounds": [r.to_json() for r in checkpoint.records],
-            "broadcast": hashlib.sha256(checkpoint.broadcast).hexdigest(),
-            "ledger": {"count": count, "hash": seen},
-        },
-    )
+    known = {
+        "rounds": [r.to_json() for r in checkpoint.records],
+        "broadcast": hashlib.sha256(checkpoint.broadcast).hexdigest(),
+        "ledger": {"count": count, "hash": seen},
+    }
+    write_json(folder / "rounds.json", known)
     for i, release in checkpoint.releases.items():
-        write_bytes(_release_file(folder, i), release)
+        write_bytes(folder / RELEASE.format(i), release)
     write_json(latest_file(run), {"round": checkpoint.round})
     write_rounds(run, checkpoint.records)
     shutil.rmtree(round_folder(run, checkpoint.round - 1), ignore_errors=True)
@@ -69,10 +68,10 @@ def read_checkpoint(run: Path, clients: int) -> Checkpoint:
     broadcast = read_bytes(path)
     if hashlib.sha256(broadcast).hexdigest() != known["broadcast"]:
         raise BadInput(f"expected {path} as it was written, got a damaged file; start a new run")
-    releases = {i: _release_file(folder, i) for i in range(clients)}
+    releases = {i: folder / RELEASE.format(i) for i in range(clients)}
     return Checkpoint(
         round=round,
-        states=tuple(read_bytes(_state_file(folder, i)) for i in range(clients)),
+        states=tuple(read_bytes(folder / STATE.format(i)) for i in range(clients)),
         broadcast=broadcast,
         releases={i: read_bytes(path) for i, path in releases.items() if path.exists()},
         records=tuple(RoundRecord.from_json(r) for r in known["rounds"]),
@@ -82,7 +81,7 @@ def read_checkpoint(run: Path, clients: int) -> Checkpoint:
 def load_states(run: Path, clients: int) -> list[State]:
     """All clients' states after the last whole round."""
     folder = round_folder(run, _latest(run))
-    paths = [_state_file(folder, i) for i in range(clients)]
+    paths = [folder / STATE.format(i) for i in range(clients)]
     return [State.from_bytes(read_bytes(path), path) for path in paths]
 
 
@@ -97,11 +96,3 @@ def _latest(run: Path) -> int:
     if not is_trained(run):
         raise BadInput(f"expected a trained run at {run}, got one without training; train it first")
     return int(read_json(latest_file(run))["round"])
-
-
-def _state_file(folder: Path, client: int) -> Path:
-    return folder / f"client-{client:03d}.safetensors"
-
-
-def _release_file(folder: Path, client: int) -> Path:
-    return folder / f"release-{client:03d}.safetensors"

@@ -104,13 +104,9 @@ def _start(training: TrainingRun) -> Checkpoint:
         states[i] = state
         kept = State.from_bytes(state, Path("state")).kept
         training.listener(ClientStarted(i, kept.validation))
-    return Checkpoint(
-        round=0,
-        states=tuple(states[i] for i in sorted(states)),
-        broadcast=verbs.initial_broadcast(training.tasks[0]),
-        releases={},
-        records=(),
-    )
+    everyone = tuple(states[i] for i in sorted(states))
+    broadcast = verbs.initial_broadcast(training.tasks[0])
+    return Checkpoint(round=0, states=everyone, broadcast=broadcast, releases={}, records=())
 
 
 def _round(training: TrainingRun, last: Checkpoint, chosen: Sequence[int]) -> Checkpoint:

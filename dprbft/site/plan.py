@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from dprbft.site.site import Client
 from dprbft.site.state import State
-from panas.privacy.accounting.events import Event, Unprotected
+from panas.privacy.accounting.events import Unprotected
 from panas.privacy.calibration import (
     calibrate,
     release_multiplier,
@@ -47,11 +47,8 @@ def current_plan(client: Client, state: State) -> Plan | None:
 def _first_plan(client: Client, settings: DPSGDSettings) -> Plan:
     """The calibrated plan with the tuned noise, or more; what that leaves sharpens releases."""
     entries = client.ledger.account(client.id).entries_on("train")
-    before = [
-        e.event
-        for e in entries
-        if e.charge.phase == "search" and not isinstance(e.event, Unprotected)
-    ]
+    searched = [e.event for e in entries if e.charge.phase == "search"]
+    before = [event for event in searched if not isinstance(event, Unprotected)]
     plan = calibrate(
         client.budget,
         replace(client.schedule(), spent=before),
@@ -65,9 +62,8 @@ def _first_plan(client: Client, settings: DPSGDSettings) -> Plan:
 
 def _fixed_plan(client: Client, settings: DPSGDSettings, noise_multiplier: float) -> Plan:
     """The plan with the noise that the user fixed, whatever it costs."""
-    s, m = client.schedule(), None
-    if s.releases:
-        m = release_multiplier(client.budget, s.releases, s.release_share)
+    s = client.schedule()
+    m = release_multiplier(client.budget, s.releases, s.release_share) if s.releases else None
     return Plan(
         samples=s.samples,
         batch_size=settings.batch_size,
@@ -92,10 +88,8 @@ def refusal(client: Client, state: State, round: int) -> str | None:
         return None
     # Noise that the user fixed is planned for no budget; what is asked is whether this round fits.
     account = client.ledger.account(client.id)
-    events: list[Event] = [plan.training_event]
-    if plan.releases:
-        events.append(plan.release_event)
-    total = account.price([*account.events_on("train"), *events])
+    release = [plan.release_event] if plan.releases else []
+    total = account.price([*account.events_on("train"), plan.training_event, *release])
     if total <= client.budget.epsilon:
         return None
     return (

@@ -23,11 +23,9 @@ from panas.search_modes.mode import SearchPlan, SearchPrice, SearchSite
 
 def search(client: Client, run: Path, workers: int) -> SearchRecord:
     """Search a client's architecture; charges the ledger first."""
-    c, b = client.config, client.spec
-    mode, site = c.privacy.mode, search_site(client)
-    histogram = _histogram(client, run)
+    c, b, mode = client.config, client.spec, client.config.privacy.mode
+    histogram, genetic = _histogram(client, run), c.search.evolution
     log = search_log(run, client.id) if mode.keeps_log else None
-    genetic = c.search.evolution
     with open_journal(log, {"search": c.privacy.search, "client": client.id}) as journal:
         plan = SearchPlan(
             spec=b,
@@ -38,15 +36,14 @@ def search(client: Client, run: Path, workers: int) -> SearchRecord:
             device=str(client.device),
             execution=Execution(workers=workers, journal=journal),
         )
-        result = mode.search(site, histogram, plan)
-    best = result.best
+        result = mode.search(search_site(client), histogram, plan)
     return SearchRecord(
         client=client.id,
         mode=c.privacy.search,
         histogram=histogram,
         result=result,
-        cost=cost(best, b),
-        cost_table=cost_table(best, b),
+        cost=cost(result.best, b),
+        cost_table=cost_table(result.best, b),
     )
 
 
@@ -86,14 +83,10 @@ def _histogram(client: Client, run: Path) -> list[float] | None:
 def search_space(config: RunConfig, spec: NetworkSpec, run: Path | None) -> SearchSpace:
     """The space with its limits; without a run, as if every latency were allowed."""
     s = config.search
-    return limited(
-        s.space(spec.shape),
-        spec,
-        Constraints(
-            parameters=s.max_parameters,
-            macs=s.max_macs,
-            bytes=s.max_bytes,
-            latency_ms=s.max_latency_ms if run else None,
-        ),
-        table=latency_file(run) if run else None,
+    limits = Constraints(
+        parameters=s.max_parameters,
+        macs=s.max_macs,
+        bytes=s.max_bytes,
+        latency_ms=s.max_latency_ms if run else None,
     )
+    return limited(s.space(spec.shape), spec, limits, table=latency_file(run) if run else None)

@@ -76,8 +76,7 @@ class State:
         }
 
     @staticmethod
-    def from_json(record: dict[str, Any], weights: dict[str, Weights]) -> "State":
-        """Read back `to_json`, with the four groups of weights."""
+    def _from_json(record: dict[str, Any], weights: dict[str, Weights]) -> "State":
         histogram, plan = record["histogram"], record["plan"]
         parts = {
             "genome": Genome.parse(record["genome"]),
@@ -103,25 +102,21 @@ class State:
         for name, tensor in tensors.items():
             group, _, key = name.partition(".")
             groups[group][key] = tensor
-        return State.from_json(json.loads(metadata["state"]), groups)
+        return State._from_json(json.loads(metadata["state"]), groups)
 
     def networks(self, client: Client) -> tuple[Bottom, Head]:
         """Bottom and head on the client's device, as the last round left them."""
-        return _networks(client, self.genome, self.bottom, self.head)
+        return self._networks(client, self.bottom, self.head)
 
     def kept_networks(self, client: Client) -> tuple[Bottom, Head]:
         """The bottom and head that validation selected."""
-        return _networks(client, self.genome, self.kept_bottom, self.kept_head)
+        return self._networks(client, self.kept_bottom, self.kept_head)
 
-
-def _networks(
-    client: Client, genome: Genome, bottom: Weights, head: Weights
-) -> tuple[Bottom, Head]:
-    b = client.spec.bottom(genome)
-    b.load_state_dict(bottom)
-    h = Head(client.spec.width, client.spec.classes)
-    h.load_state_dict(head)
-    return b.to(client.device), h.to(client.device)
+    def _networks(self, client: Client, bottom: Weights, head: Weights) -> tuple[Bottom, Head]:
+        b, h = client.spec.bottom(self.genome), Head(client.spec.width, client.spec.classes)
+        b.load_state_dict(bottom)
+        h.load_state_dict(head)
+        return b.to(client.device), h.to(client.device)
 
 
 def weights(module: torch.nn.Module) -> Weights:
