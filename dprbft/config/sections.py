@@ -1,7 +1,4 @@
-"""The sections of a run's configuration; each field's comment gives unit and range.
-
-A `Flat` field is a dataclass whose own fields are keys of the section, with their defaults.
-"""
+"""The sections of a run's configuration; each field's comment gives unit and range."""
 
 import pkgutil
 from collections.abc import Sequence

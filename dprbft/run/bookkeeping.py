@@ -34,8 +34,7 @@ def timed(
     stages before have written to.
     """
     check_ledger(run)  # before this stage's note of it replaces theirs
-    began = time.perf_counter()
-    done = False
+    began, done = time.perf_counter(), False
     try:
         yield
         done = whole()

@@ -64,14 +64,11 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
 def _client(
     data: ClientData, state: State, spent: Mapping[str, Any], found: SearchRecord
 ) -> dict[str, Any]:
-    """The summary of one client."""
     return {
         "id": data.id,
         "genome": str(found.genome),
         **asdict(found.cost),
-        "samples": {
-            part: len(getattr(data, part)) for part in ("search", "train", "validation", "test")
-        },
+        "samples": {k: len(getattr(data, k)) for k in ("search", "train", "validation", "test")},
         # The noise is that of the plan; None without DP.
         "setting": asdict(state.settings)
         | {name: getattr(state.plan, name, None) for name in ("noise_multiplier", "release_noise")},
@@ -90,7 +87,6 @@ def _client(
 
 
 def _accuracies(clients: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """Accuracies over all clients."""
     selected = [c["selected"] for c in clients]
     return {
         "mean": statistics.fmean(selected),

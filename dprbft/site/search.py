@@ -61,7 +61,7 @@ def search_site(client: Client) -> SearchSite:
         train=client.data.train,
         search=client.data.search,
         public=client.public,
-        warm_start=client.warm is not None,
+        warm_start=client.config.federation.warm_start != "none",
         ledger=client.ledger,
         histogram_share=client.config.privacy.histogram_share,
     )

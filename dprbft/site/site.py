@@ -20,7 +20,6 @@ from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.kind import is_noised, kind_named
 from panas.privacy.schedule import TrainingSchedule
-from panas.training.sgd import OptimizerConfig
 from panas.training.warm_start import WarmStart
 
 
@@ -37,26 +36,21 @@ class Client:
     ledger: Ledger
     device: torch.device
 
-    @property
-    def warm(self) -> OptimizerConfig | None:
-        """How it warms up on public samples; None if it does not."""
-        c = self.config
-        return None if c.federation.warm_start == "none" else c.training.warm
-
     def warm_start(self, genome: Genome) -> WarmStart:
-        """Where training of a genome's network starts."""
-        return WarmStart(genome=genome, spec=self.spec, optimizer=self.warm, device=self.device)
+        """Where training of a genome's network starts: on public samples, if at all."""
+        warm = self.config.training.warm if self.config.federation.warm_start != "none" else None
+        return WarmStart(genome=genome, spec=self.spec, optimizer=warm, device=self.device)
 
     def schedule(self) -> TrainingSchedule:
         """Everything that it will charge to its budget from now on, with all rounds to come."""
-        p, rounds = self.config.privacy, len(rounds_of(self.config, self.id))
-        noised = self.config.sent is not None and is_noised(kind_named(self.config.sent))
+        c, rounds = self.config, len(rounds_of(self.config, self.id))
+        noised = c.sent is not None and is_noised(kind_named(c.sent))
         return TrainingSchedule(
             samples=len(self.data.train),
-            epochs=self.config.training.optimizer.epochs,
+            epochs=c.training.optimizer.epochs,
             rounds=rounds,
             releases=rounds if noised else 0,
-            release_share=p.release_share,
+            release_share=c.privacy.release_share,
             spent=self.charged(),
         )
 
@@ -81,22 +75,13 @@ def spec_of(config: RunConfig, federation: Federation) -> NetworkSpec:
 
 def build_client(config: RunConfig, id: int, run: Path, device: str) -> Client:
     """The client `id` of a run; opens its account in the ledger."""
-    federation = load_federation(config)
+    federation, budget = load_federation(config), config.budgets()[id]
     ledger = Ledger(ledger_file(run))
-    budget = config.budgets()[id]
     ledger.open_account(
         id,
         budget,
         allow_unprotected=config.privacy.allow_unprotected,
         subsets=("train", "search") if config.privacy.mode.least_search else ("train",),
     )
-    return Client(
-        id,
-        config,
-        federation.clients[id],
-        federation.public,
-        spec_of(config, federation),
-        budget,
-        ledger,
-        torch.device(device),
-    )
+    data, public, spec = federation.clients[id], federation.public, spec_of(config, federation)
+    return Client(id, config, data, public, spec, budget, ledger, torch.device(device))
