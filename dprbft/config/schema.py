@@ -11,19 +11,8 @@ from typing import Literal
 
 from pydantic import model_validator
 
+from dprbft.config import sections
 from dprbft.config.flat import Section
-from dprbft.config.sections import (
-    Audit,
-    Data,
-    FederationSettings,
-    Natural,
-    Network,
-    Preset,
-    Privacy,
-    Search,
-    Training,
-    Tuning,
-)
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
 from panas.runtime.seeds import stream
@@ -32,16 +21,16 @@ from panas.runtime.seeds import stream
 class RunConfig(Section):
     """Everything that decides a run's outcome; what merely runs it (workers, device) is apart."""
 
-    preset: Preset = "sound"
-    seed: Natural = 0
-    data: Data = Data()
-    network: Network = Network()
-    search: Search = Search()
-    tuning: Tuning = Tuning()
-    training: Training = Training()
-    federation: FederationSettings = FederationSettings()
-    privacy: Privacy = Privacy()
-    audit: Audit = Audit()
+    preset: sections.Preset = "sound"
+    seed: sections.Natural = 0
+    data: sections.Data = sections.Data()
+    network: sections.Network = sections.Network()
+    search: sections.Search = sections.Search()
+    tuning: sections.Tuning = sections.Tuning()
+    training: sections.Training = sections.Training()
+    federation: sections.FederationSettings = sections.FederationSettings()
+    privacy: sections.Privacy = sections.Privacy()
+    audit: sections.Audit = sections.Audit()
 
     @model_validator(mode="after")
     def _consistent(self) -> "RunConfig":

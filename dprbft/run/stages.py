@@ -8,17 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from dprbft import paths
 from dprbft.config.schema import RunConfig, participants
 from dprbft.engines import verbs
-from dprbft.paths import (
-    history_picture,
-    network_picture,
-    search_file,
-    search_log,
-    trials_picture,
-    tune_file,
-    tune_log,
-)
 from dprbft.run.bookkeeping import timed
 from dprbft.run.directory import OpenRun, missing
 from dprbft.run.progress import Progress, watch_logs
@@ -53,18 +45,22 @@ def _draw_search(run: Path, config: RunConfig, record: SearchRecord) -> None:
     spec, found, size = spec_of(config, load_federation(config)), record.result, config.search.size
     front = found.front if size else None
     picture = history(found.records, found.history, front, size=size or "parameters")
-    write_bytes(history_picture(run, record.client), picture)
+    write_bytes(paths.history_picture(run, record.client), picture)
     network = drawing(record.genome, spec, record.fitness)
-    write_bytes(network_picture(run, record.client), network)
+    write_bytes(paths.network_picture(run, record.client), network)
 
 
 def _draw_tuning(run: Path, config: RunConfig, record: TuningRecord) -> None:
     if record.trials:
-        write_bytes(trials_picture(run, record.client), trials(record.trials, record.settings))
+        write_bytes(
+            paths.trials_picture(run, record.client), trials(record.trials, record.settings)
+        )
 
 
-SEARCH = _ClientStage("search", verbs.search, search_file, search_log, _draw_search, ClientSearched)
-TUNE = _ClientStage("tune", verbs.tune, tune_file, tune_log, _draw_tuning, ClientTuned)
+SEARCH = _ClientStage(
+    "search", verbs.search, paths.search_file, paths.search_log, _draw_search, ClientSearched
+)
+TUNE = _ClientStage("tune", verbs.tune, paths.tune_file, paths.tune_log, _draw_tuning, ClientTuned)
 
 
 def search_stage(
@@ -84,7 +80,7 @@ def tune_stage(
 
     `progress` hears of every trial of every client.
     """
-    for i in missing(run.config, clients, lambda i: tune_file(run.folder, i)):
+    for i in missing(run.config, clients, lambda i: paths.tune_file(run.folder, i)):
         SearchRecord.read(run.folder, i)
     _over_clients(run, TUNE, clients, progress)
 
@@ -105,7 +101,7 @@ def search_prices(
 
     The ledger will show the same epsilon for the search once it, and tuning, are through.
     """
-    todo = missing(config, clients, lambda i: search_file(run, i))
+    todo = missing(config, clients, lambda i: paths.search_file(run, i))
     return {i: search_price(build_client(config, i, run, "cpu"), run) for i in todo}
 
 
