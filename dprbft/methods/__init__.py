@@ -14,7 +14,7 @@ from dprbft.site.state import State
 
 @runtime_checkable
 class Method(Protocol):
-    """What a method decides; a module with these three functions is one."""
+    """What a method decides; a module with these functions is one."""
 
     def client_round(
         self, client: Client, state: State, broadcast: Broadcast, round: int

@@ -101,8 +101,8 @@ def keep_best(
 ) -> State:
     """Keep the choice with the best validation accuracy, if no earlier round did better.
 
-    Ties go to the lower validation cross-entropy: small splits tie often. Test accuracies are
-    recorded for the report; nothing is chosen by them, except "best", which says so.
+    Ties go to the lower validation cross-entropy: small splits tie often. Test accuracies are for
+    the report; nothing is chosen by them, except "best".
     """
     z = represent(bottom, client.data.validation)
     scores = [head_scores(z, client.data.validation, h.to(client.device)) for _, h in choices]

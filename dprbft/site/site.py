@@ -1,7 +1,6 @@
 """One client: its data, its budget, its ledger. Where it stands: `dprbft.site.state`.
 
-A client is rebuilt from the configuration wherever it runs, in this process, in a worker or on
-another machine; its samples are loaded there and never move.
+It is rebuilt from the configuration wherever it runs; its samples are loaded there and never move.
 """
 
 from dataclasses import dataclass
