@@ -1,25 +1,19 @@
 """Gradient canaries: the strongest canaries for DP-SGD, each a whole clip along one weight.
 
-A Dirac canary's loss is its own weight, times a factor so large that every clip shortens its
-gradient: C e_j after the clip, at every step that samples it. The adversary is as strong as the
-definition of privacy lets it be but for one thing: it chose its samples' gradients, and sees the
-first and the last weights, yet not those between.
+A Dirac canary's loss is its own weight, times a factor so large that its gradient is C e_j after
+the clip. The adversary sees the first and the last weights, yet not those between.
 
     score of canary j = (w_first - w_last)_j
 
-Canaries pass through all that a sample does: the Poisson batch, the per-sample gradient, the clip,
-the noise and the divisor of `panas.privacy.gradients.private` as they are, on the weights of the
-network that is audited. To this end samples become rows of numbers whose first says whose loss
-they have. Canaries on one layer's weights alone find noise that misses it; among those of all
-layers they would neither rank high nor low.
+Canaries pass through the batches, clip, noise and divisor of `panas.privacy.gradients.private` as
+they are. Canaries on one layer's weights alone find noise that misses that layer; those of all
+layers do not.
 
 | symbol | name |
 |---|---|
 | j | `coordinates`, positions in all trainable weights written as one row |
 | C | `Plan.clip` |
 
-The plan is calibrated for data and *all* canaries, n = data + m, so that its rate does not tell
-how many the coins took.
 Source: Steinke, Nasr and Jagielski 2023 (arXiv 2305.08846), section 6 (Dirac canaries); Nasr et
 al. 2023.
 """
@@ -52,7 +46,6 @@ class DiracCanaries:
     coordinates: Int64[Tensor, "m"]
 
     def __len__(self) -> int:
-        """How many."""
         return len(self.coordinates)
 
     def take(self, indices: Indices) -> "DiracCanaries":
@@ -61,12 +54,7 @@ class DiracCanaries:
 
 
 def diracs(network: nn.Module, m: int, rng: np.random.Generator) -> DiracCanaries:
-    """m canaries, each on a weight of its own, chosen at random among all trainable ones.
-
-    Raises:
-        BadInput: if the network has fewer weights, or more than can be numbered.
-
-    """
+    """m canaries, each on a weight of its own, chosen at random among all trainable ones."""
     weights = sum(p.numel() for p in network.parameters() if p.requires_grad)
     if not m <= weights <= LARGEST:
         raise BadInput(
@@ -85,21 +73,15 @@ def train_with_dirac_canaries(
     learning_rate: float,
     noise: NoiseSource,
 ) -> Float[Tensor, "p"]:
-    """Train a network in place by DP-SGD for one round of `plan`, on data and canaries.
+    """Train a network in place by DP-SGD for one round of `plan`; w_first - w_last.
 
     Args:
         network: maps images (b, c, h, w) to logits (b, classes), and mixes no samples.
         data: genuine samples.
         canaries: those that the coins took.
-        plan: of n = data + all canaries that there might be.
+        plan: of n = data + *all* canaries, so that its rate does not tell how many were taken.
         learning_rate: of plain SGD, above 0.
         noise: source of the Poisson batches and of the noise.
-
-    Returns:
-        How far each trainable weight was moved down, w_first - w_last.
-
-    Raises:
-        BadInput: if the plan is for fewer samples than there are.
 
     """
     n = len(data) + len(canaries)
@@ -108,7 +90,6 @@ def train_with_dirac_canaries(
             f"expected a plan for at least the {n} samples and canaries, got one for "
             f"{plan.samples}; calibrate it for the data and all canaries"
         )
-    model = _Planted(network, data.shape).train()
     x = torch.zeros(n, 1 + data.inputs()[0].numel())
     x[: len(data), 1:] = data.inputs().flatten(1)
     x[len(data) :, 0] = 1.0 + canaries.coordinates
@@ -117,9 +98,9 @@ def train_with_dirac_canaries(
     parameters = [p for p in network.parameters() if p.requires_grad]
     x, y = x.to(first.device), y.to(first.device)
     optimiser = torch.optim.SGD(parameters, lr=learning_rate)
-    gradient = PrivateGradient(model, _loss)
+    gradient = PrivateGradient(_Planted(network, data.shape).train(), _loss)
     with warnings.catch_warnings():
-        # A canary's loss reads a weight without its layer, so that the slower way is the only one.
+        # A canary's loss reads a weight without its layer, which leaves only the slower way.
         warnings.filterwarnings("ignore", "per-sample gradients by torch.func")
         for batch in poisson_batches(n, plan.rate, plan.steps, noise):
             gradient.step(x[batch], y[batch], plan.clip_and_noise, noise)
@@ -133,10 +114,10 @@ def dirac_scores(descent: Float[Tensor, "p"], canaries: DiracCanaries) -> Float[
 
 
 class _Planted(nn.Module):
-    """A network whose samples are rows (1 + c h w): a mark and an image; see `_loss`.
+    """A network whose samples are rows (1 + c h w): mark and image, to logits and a last column.
 
-    A genuine sample has mark 0, its logits, and 0 in the last column. A canary has mark 1 + j,
-    logits 0, and its weight, made steep, in the last column.
+    A genuine sample has mark 0, and 0 in the last column. A canary has mark 1 + j, logits 0, and
+    its weight, made steep, in the last column.
     """
 
     def __init__(self, network: nn.Module, shape: tuple[int, int, int]) -> None:
@@ -146,11 +127,9 @@ class _Planted(nn.Module):
         self._trainable = [n for n, p in network.named_parameters() if p.requires_grad]
 
     def forward(self, rows: Float[Tensor, "b k"]) -> Float[Tensor, "b columns"]:
-        """Logits and steep weights of a batch of rows."""
-        marks = rows[:, 0]
-        planted = marks >= 1
+        marks, planted = rows[:, 0], rows[:, 0] >= 1
         logits = self.network(rows[:, 1:].reshape(-1, *self._shape))
-        # Read here and not before: whoever asks for gradients may have put other tensors there.
+        # Read at each call: torch.func puts other tensors there.
         weights = dict(self.network.named_parameters())
         flat = torch.cat([weights[name].flatten() for name in self._trainable])
         owned = flat[(marks.long() - 1).clamp(0, len(flat) - 1)]

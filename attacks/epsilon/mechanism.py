@@ -1,30 +1,26 @@
 """The mechanism audit: how much privacy a mechanism has at most, from draws of its output.
 
 A mechanism M is (epsilon, delta)-private if P(M(D) in S) <= e^epsilon P(M(D') in S) + delta for
-every event S and all neighbours D, D' (either may be the larger). Any one S and pair that need a
-larger epsilon refute a claim. The adversary here is as strong as the definition lets him be: he
-chose D and D', knows the code, and sees many outputs of each. He gives each output a score; S is
-"the score is at least (at most) t".
+every event S and all neighbours D, D' (either may be the larger). One S and pair that need a
+larger epsilon refute a claim. The adversary chose D and D', knows the code, sees many outputs of
+each and scores them; S is "the score is at least (at most) t".
 
     epsilon_LB = ln((TPR_L - delta) / FPR_U)
 
 | symbol | name |
 |---|---|
 | D, D' | the worlds "in" and "out" |
-| TPR_L | Clopper-Pearson lower bound on P(S) in one world |
-| FPR_U | Clopper-Pearson upper bound on P(S) in the other |
+| TPR_L, FPR_U | Clopper-Pearson lower bound on P(S) in one world, upper one in the other |
 
 It shows that a claim is false, at the stated confidence. It cannot show that one is true (a better
 score, other neighbours or more draws may refute it still), nor an epsilon above `ceiling`, about
-ln(draws). The auditor chooses delta, as a mechanism claims a whole curve epsilon(delta): with 10^5
-draws the bound is within 10 to 20 % of a Gaussian's claim at delta = 0.01, and within 40 to 50 % at
-1e-5, where the events that matter are too rare to count.
+ln(draws). With 10^5 draws the bound is within 10 to 20 % of a Gaussian's claim at delta = 0.01, and
+within 40 to 50 % at 1e-5, where the events that matter are too rare to count.
 Source: Jagielski et al. 2020, section 4; Nasr et al. 2021, section 3.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -34,64 +30,11 @@ from torch import Tensor
 from attacks.statistics import lower_bounds, upper_bounds
 from panas.runtime.errors import BadInput
 
-Outputs = Float[Tensor, "k d"]
-"""k independent outputs of a mechanism, each of them d numbers."""
-
-Scores = Float[Tensor, "k"]
 ScoreFunction = Callable[[Tensor], Tensor]
-"""Outputs to `Scores`: the larger, the more an output looks like world "in"."""
+"""Outputs (k, d) to scores (k,): the larger, the more an output looks like world "in"."""
 
 CANDIDATES = 200
 """Thresholds that are tried from each end of the scores."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MechanismAudit:
-    """What an audit found.
-
-    Attributes:
-        lower_bound: epsilon is at least this, 0 or more, at `delta`.
-        ceiling: the bound if the two worlds had nothing in common; no audit of this size finds
-            more.
-        draws: outputs of each world.
-        delta: of the claim that is tested, in [0, 1).
-        confidence: probability that a true claim is not refuted, in (0, 1).
-
-    """
-
-    lower_bound: float
-    ceiling: float
-    draws: int
-    delta: float
-    confidence: float
-
-
-def audit_mechanism(
-    draw_in: Callable[[int], Outputs],
-    draw_out: Callable[[int], Outputs],
-    score: ScoreFunction,
-    draws: int,
-    delta: float,
-    confidence: float = 0.95,
-) -> MechanismAudit:
-    """Draw outputs of both worlds and bound epsilon from below.
-
-    Args:
-        draw_in: gives k independent outputs (k, d) of M(D).
-        draw_out: the same of M(D').
-        score: the adversary; chosen without sight of these draws, or the bound is void.
-        draws: outputs of each world, at least 2.
-        delta: in [0, 1).
-        confidence: in (0, 1).
-
-    """
-    return MechanismAudit(
-        lower_bound=lower_bound(score(draw_in(draws)), score(draw_out(draws)), delta, confidence),
-        ceiling=ceiling(draws, delta, confidence),
-        draws=draws,
-        delta=delta,
-        confidence=confidence,
-    )
 
 
 def lower_bound(
@@ -102,15 +45,10 @@ def lower_bound(
 ) -> float:
     """A lower bound on epsilon, 0 or more, from scores of independent outputs of M(D) and M(D').
 
-    The first half of each chooses one event among all thresholds, both directions and both
-    orders of the worlds; the second half judges it. So there is one event to answer for, and its
-    two probabilities share the error. For an (epsilon, delta)-private M the bound exceeds epsilon
-    with probability at most 1 - confidence. Scores are in the order drawn, and may be infinite.
-
-    Raises:
-        BadInput: for fewer than two scores a world, a score that is no number, or delta or
-            confidence out of range.
-
+    The first half of each chooses one event among all thresholds, both directions and both orders
+    of the worlds; the second half judges it, its two probabilities sharing the error. For an
+    (epsilon, delta)-private M the bound exceeds epsilon with probability at most 1 - confidence,
+    if the score was chosen without sight of these outputs. Scores are in the order drawn.
     """
     worlds = [s.detach().cpu().double().numpy() for s in (scores_in, scores_out)]
     if min(map(len, worlds)) < 2 or any(np.isnan(w).any() for w in worlds):
@@ -118,32 +56,37 @@ def lower_bound(
             f"expected two or more scores of each world, all numbers, got {len(worlds[0])} and "
             f"{len(worlds[1])}; draw more, and see that no output is NaN"
         )
-    _check(delta, confidence)
+    check_probabilities(delta, confidence)
     choosing = [w[: len(w) // 2] for w in worlds]
     judging = [w[len(w) // 2 :] for w in worlds]
-    thresholds = _candidates(np.concatenate(choosing))
+    # Thresholds at ranks that are dense at both ends, where the events are rare.
+    values = np.unique(np.concatenate(choosing))
+    ranks = np.geomspace(1, len(values), CANDIDATES).astype(int) - 1
+    thresholds = values[np.union1d(ranks, len(values) - 1 - ranks)]
     best = (-math.inf, 1, 0, 0.0)
     for sign in (1, -1):
         for likely in (0, 1):
             t = sign * thresholds
-            found = _bound(choosing[likely], choosing[1 - likely], sign, t, delta, confidence)
+            signed = sign * choosing[likely], sign * choosing[1 - likely]
+            found = _bound(*signed, t, delta, confidence)
             k = int(found.argmax())
             best = max(best, (float(found[k]), sign, likely, float(t[k])))
     _, sign, likely, threshold = best
-    t = np.array([threshold])
-    bound = _bound(judging[likely], judging[1 - likely], sign, t, delta, confidence)
+    signed = sign * judging[likely], sign * judging[1 - likely]
+    bound = _bound(*signed, np.array([threshold]), delta, confidence)
     return max(0.0, float(bound[0]))
 
 
 def ceiling(draws: int, delta: float, confidence: float = 0.95) -> float:
     """The largest `lower_bound` that `draws` outputs of each world, 2 or more, can give."""
-    _check(delta, confidence)
+    check_probabilities(delta, confidence)
     apart = np.ones(draws - draws // 2)
-    bound = _bound(apart, -apart, 1, np.zeros(1), delta, confidence)
+    bound = _bound(apart, -apart, np.zeros(1), delta, confidence)
     return max(0.0, float(bound[0]))
 
 
-def _check(delta: float, confidence: float) -> None:
+def check_probabilities(delta: float, confidence: float) -> None:
+    """Refuse a delta outside [0, 1) or a confidence outside (0, 1)."""
     if not (0 <= delta < 1 and 0 < confidence < 1):
         raise BadInput(
             f"expected delta in [0, 1) and confidence in (0, 1), got {delta} and {confidence}; "
@@ -151,26 +94,14 @@ def _check(delta: float, confidence: float) -> None:
         )
 
 
-def _candidates(scores: np.ndarray) -> np.ndarray:
-    """Thresholds at ranks that are dense at both ends, where the events are rare."""
-    values = np.unique(scores)
-    ranks = np.geomspace(1, len(values), CANDIDATES).astype(int) - 1
-    return values[np.union1d(ranks, len(values) - 1 - ranks)]
-
-
 def _bound(
-    likely: np.ndarray,
-    unlikely: np.ndarray,
-    sign: int,
-    thresholds: np.ndarray,
-    delta: float,
-    confidence: float,
+    likely: np.ndarray, unlikely: np.ndarray, t: np.ndarray, delta: float, confidence: float
 ) -> np.ndarray:
-    """Epsilon_LB of the events "sign * score >= t", one a threshold, were each the only one."""
+    """Epsilon_LB of the events "score >= t", one a threshold, were each the only one."""
     error = (1 - confidence) / 2
     n, m = len(likely), len(unlikely)
-    hits = n - np.searchsorted(np.sort(sign * likely), thresholds)
-    misses = m - np.searchsorted(np.sort(sign * unlikely), thresholds)
+    hits = n - np.searchsorted(np.sort(likely), t)
+    misses = m - np.searchsorted(np.sort(unlikely), t)
     low, high = lower_bounds(hits, n, error), upper_bounds(misses, m, error)
     with np.errstate(divide="ignore"):
         return np.log(np.maximum(low - delta, 0.0) / high)
@@ -181,9 +112,8 @@ def gaussian_score(
 ) -> ScoreFunction:
     """The log-likelihood ratio of N(mean_in, std^2) against N(mean_out, std^2).
 
-    No score tells two Gaussians of known noise better apart. It is as good for a Poisson-sampled
-    one, whose likelihood ratio grows with it. The means are what the mechanism gives without
-    noise.
+    No score tells two Gaussians of known noise better apart, nor two Poisson-sampled ones. The
+    means are what the mechanism gives without noise.
     """
     weights = (mean_in - mean_out).double() / std.double() ** 2
     middle = (mean_in + mean_out).double() / 2
@@ -195,9 +125,8 @@ def fitted_score(
 ) -> ScoreFunction:
     """Fisher's linear discriminant, fitted on outputs that the audit does not use again.
 
-    It knows nothing of the mechanism, and finds whatever is linear: a number without noise, too
-    little noise, noise that cancels between two rounds or that never changes. Where the
-    noise is Gaussian and the two worlds differ by a shift it comes to `gaussian_score`.
+    It knows nothing of the mechanism, and finds what is linear: too little noise or none, noise
+    that cancels between two rounds or never changes.
     """
     worlds = [o.double() for o in (outputs_in, outputs_out)]
     gap = worlds[0].mean(0) - worlds[1].mean(0)

@@ -2,9 +2,7 @@
 
 For each of m canaries a fair coin decides whether it joins the training set. After the training
 the auditor scores all m, guesses that the k+ highest were in and the k- lowest were not, and
-abstains from the rest. Were the training (epsilon, delta)-private for one sample added or removed,
-no auditor would guess better than randomised response, which is right with probability
-e^epsilon / (1 + e^epsilon), but for what delta allows:
+abstains from the rest. If the training is (epsilon, delta)-private for one sample added or removed:
 
     P(V >= v) <= f(v) + 2 m delta max_{1 <= i <= v} (f(v - i) - f(v)) / i
     f(v) = P(Binomial(r, e^epsilon / (1 + e^epsilon)) >= v)
@@ -13,11 +11,10 @@ e^epsilon / (1 + e^epsilon), but for what delta allows:
 |---|---|
 | m | number of canaries |
 | r = k+ + k- | `guesses` |
-| v | `correct`, the guesses that were right |
-| V | the same as a random variable |
+| v, V | `correct`, the guesses that were right, and the same as a random variable |
 
-A bound holds whatever the score is and whatever else the network was trained on. Of several pairs
-(k+, k-) each answers for its share of the error (a union bound).
+A bound holds whatever the score is and whatever else the network was trained on. Several pairs
+(k+, k-) share the error (a union bound).
 
 It shows that a claim is false, at the stated confidence. It cannot show that one is true, nor an
 epsilon above `ceiling` (with 1,000 canaries 5.6). Black-box canaries hardly ever reach a DP-SGD's
@@ -30,7 +27,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -38,7 +35,8 @@ from jaxtyping import Bool, Float
 from scipy.special import bdtrc
 from torch import Tensor
 
-from attacks.epsilon.canaries import Canaries
+from attacks.epsilon.mechanism import check_probabilities
+from panas.data.samples import Indices, Samples
 from panas.runtime.errors import BadInput
 
 MOST = 60.0
@@ -47,73 +45,87 @@ MOST = 60.0
 STEP = 0.1
 """Of epsilon, in which p-values are scanned before they are bisected."""
 
-
-C = TypeVar("C", bound=Canaries)
+C = TypeVar("C", bound="Canaries")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class OneRunAudit:
-    """What the canaries of one training tell.
+@runtime_checkable
+class Canaries(Protocol):
+    """What an auditor plants: `Samples`, `gradient_canaries.DiracCanaries`, or one's own."""
 
-    Attributes:
-        lower_bound: epsilon is at least this, 0 or more, at `delta`.
-        ceiling: the bound if every guess were right.
-        canaries: m.
-        guesses: r of the pair (k+, k-) that gave the bound.
-        correct: v of the same.
-        confidence: probability that a true claim is not refuted, in (0, 1).
-        delta: of the claim that is tested, in [0, 1).
-        claim: epsilon that is claimed; infinity if none is.
+    def __len__(self) -> int:
+        """How many."""
 
+    def take(self: C, indices: Indices) -> C:
+        """Those at `indices`, in that order."""
+
+
+def mislabelled(samples: Samples, m: int, rng: np.random.Generator) -> Samples:
+    """m different samples, each with a wrong label, all wrong labels equally likely.
+
+    `samples` themselves must not be trained on.
     """
+    if m > len(samples) or samples.classes < 2:
+        raise BadInput(
+            f"expected {m} samples or more of two or more classes, got {len(samples)} of "
+            f"{samples.classes}; plant fewer canaries"
+        )
+    chosen = samples.take(rng.choice(len(samples), m, replace=False))
+    shift = torch.from_numpy(rng.integers(1, samples.classes, m))
+    return Samples(chosen.x, (chosen.y + shift) % samples.classes, samples.classes)
 
-    lower_bound: float
-    ceiling: float
-    canaries: int
-    guesses: int
-    correct: int
-    confidence: float
-    delta: float
-    claim: float
 
-    @property
-    def refuted(self) -> bool:
-        """Whether the claim is false, at the stated confidence."""
-        return self.lower_bound > self.claim
+def random_patterns(like: Samples, m: int, rng: np.random.Generator) -> Samples:
+    """m random images of black and white with random labels, which a network can only memorise."""
+    white = torch.from_numpy(rng.random((m, *like.shape)) < 0.5)
+    y = torch.from_numpy(rng.integers(like.classes, size=m))
+    if like.x.dtype == torch.uint8:
+        return Samples(white.to(torch.uint8) * 255, y, like.classes)
+    return Samples(2 * white.float() - 1, y, like.classes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneRunConfig:
-    """What is claimed, and how it is tested.
-
-    Attributes:
-        delta: of the claim, in [0, 1).
-        claim: epsilon at `delta`, for one sample added or removed; infinity if none is claimed.
-        confidence: in (0, 1).
-        guesses: pairs (k+, k-) that are tried, fixed before the scores are seen; None: a tenth of
-            the canaries each, and half of them each: good for a noisy training, and for one
-            without protection.
-
-    """
+    """What is claimed, and how it is tested."""
 
     delta: float
+    """Of the claim, in [0, 1)."""
     claim: float = math.inf
+    """Epsilon at `delta`, for one sample added or removed; infinity if none is claimed."""
     confidence: float = 0.95
+    """Least probability that a true claim is not refuted, in (0, 1)."""
     guesses: Sequence[tuple[int, int]] | None = None
+    """Pairs (k+, k-), fixed before the scores are seen. None: a tenth of the canaries each, good
+    for a noisy training, and half of them each, good for one without protection."""
 
     def pairs(self, m: int) -> Sequence[tuple[int, int]]:
-        """The pairs that are tried on m canaries.
-
-        Raises:
-            BadInput: if one guesses nothing, or more than there are.
-
-        """
+        """The pairs that are tried on m canaries."""
         tried = self.guesses or ((max(1, m // 10),) * 2, (m // 2,) * 2)
         for k in tried:
             if min(k) < 0 or not 0 < sum(k) <= m:
                 raise BadInput(f"expected pairs (k+, k-) of 1 to {m} guesses, got {k}; guess less")
         return tried
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneRunAudit:
+    """What the canaries of one training tell."""
+
+    lower_bound: float
+    """Epsilon is at least this, 0 or more, at `delta`."""
+    ceiling: float
+    """The bound if every guess were right."""
+    canaries: int
+    guesses: int
+    """r of the pair (k+, k-) that gave the bound."""
+    correct: int
+    """v of the same pair."""
+    config: OneRunConfig
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the claim is false, at the stated confidence."""
+        return self.lower_bound > self.config.claim
 
 
 def audit_training(
@@ -127,8 +139,7 @@ def audit_training(
     """Audit a training with one run of it; see `audit_scores`.
 
     Args:
-        train: trains once on its own data and the canaries it is given, and gives what the
-            adversary sees of the result, say a callable from images to logits.
+        train: trains once on its own data and the canaries it is given; what the adversary sees.
         canaries: m of them; they count as samples of the training set.
         score: of each canary, from what the adversary sees; higher means rather in.
         config: what is claimed, and how it is tested.
@@ -143,21 +154,11 @@ def audit_training(
 def audit_scores(
     scores: Float[Tensor, "m"], included: Bool[Tensor, "m"], config: OneRunConfig
 ) -> OneRunAudit:
-    """A lower bound on epsilon from the scores of canaries and the coins that chose them.
+    """The best bound of all pairs, from the scores of canaries and the coins that chose them.
 
-    Args:
-        scores: one a canary; infinite ones are welcome. Of equal ones the later canary ranks
-            higher, so that their order must not tell the coins.
-        included: the coins: fair, independent, and unknown to whoever scored.
-        config: what is claimed, and how it is tested.
-
-    Returns:
-        The best bound of all pairs. For an (epsilon, delta)-private training it exceeds epsilon
-        with probability at most 1 - confidence.
-
-    Raises:
-        BadInput: for fewer than 2 canaries, a score that is no number, or numbers out of range.
-
+    For an (epsilon, delta)-private training it exceeds epsilon with probability at most
+    1 - confidence. The coins are fair, independent and unknown to the one who scored. Scores may be
+    infinite; of equal ones the later ranks higher, so that their order must not tell the coins.
     """
     scores, included = scores.detach().cpu(), included.cpu()
     m = len(scores)
@@ -180,30 +181,20 @@ def audit_scores(
         canaries=m,
         guesses=r,
         correct=v,
-        confidence=config.confidence,
-        delta=config.delta,
-        claim=config.claim,
+        config=config,
     )
 
 
 @cache
 def epsilon_bound(m: int, r: int, v: int, delta: float, confidence: float = 0.95) -> float:
-    """The largest epsilon, 0 or more, below which every p-value is less than 1 - confidence.
-
-    Args as of `p_value`; confidence in (0, 1).
-    """
-    if not (0 <= delta < 1 and 0 < confidence < 1):
-        raise BadInput(
-            f"expected delta in [0, 1) and confidence in (0, 1), got {delta} and {confidence}; "
-            "give probabilities"
-        )
+    """The largest epsilon, 0 or more, below which every p-value is less than 1 - confidence."""
+    check_probabilities(delta, confidence)
 
     def refuted(epsilon: float) -> bool:
         return p_value(m, r, v, epsilon, delta) < 1 - confidence
 
     # The part of delta does not always grow with epsilon: from below, no crossing is jumped.
-    low = 0.0
-    if not refuted(low):
+    if not refuted(low := 0.0):
         return 0.0
     while low < MOST and refuted(low + STEP):
         low += STEP
@@ -215,10 +206,7 @@ def epsilon_bound(m: int, r: int, v: int, delta: float, confidence: float = 0.95
 
 
 def p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
-    """An upper bound on the probability of v or more right of r guesses on m canaries.
-
-    0 <= v <= r <= m; the claim is (epsilon, delta), with epsilon >= 0 and delta in [0, 1).
-    """
+    """An upper bound on the probability of v or more right of r guesses on m canaries."""
     if not 0 <= v <= r <= m:
         raise BadInput(f"expected 0 <= right <= guesses <= canaries, got {v}, {r} and {m}")
     q = 1 / (1 + math.exp(-epsilon))

@@ -2,22 +2,14 @@
 
 Two questions to one client's last release, both asked by someone who holds the truth:
 
-1. *Is the noise there?* What was released less what it would be without noise, in units of the
-   claimed standard deviation s, is k independent standard normal numbers if the claim is true, and
-   the sum of their squares is chi-square with k degrees of freedom. Each part of a release is
-   looked at by itself, so that noise in one does not hide that another has none. It tells half
-   the noise (or none) in the very bytes that left.
+1. *Is the noise there?* What was released less what it would be without noise, over the claimed
+   standard deviation s, is k independent standard normal numbers if the claim is true: the sum of
+   their squares is chi-square with k degrees of freedom. Each part (an array of k numbers) is
+   tested by itself, so that noise in one does not hide that another has none. It detects half the
+   noise (or none) in the bytes that left.
 2. *What does the mechanism promise at most?* `attacks.epsilon.mechanism` on this client's own
-   samples: D is all of them, D' lacks one, and the mechanism that made the release is run many
-   times on both. The bound is beside the claim: epsilon of this release alone.
-
-| symbol | name |
-|---|---|
-| s | claimed standard deviation of the noise on each number |
-| k | numbers of a part: one array of the release |
-
-What it cannot show: see `attacks.epsilon.mechanism`. A release that is claimed to be unprotected
-has no claim to test.
+   samples: D is all of them, D' lacks one. The claim is epsilon of this release alone.
+   What it cannot show: see `attacks.epsilon.mechanism`.
 """
 
 import math
@@ -30,7 +22,7 @@ from jaxtyping import Float
 from scipy.stats import chi2
 from torch import Tensor
 
-from attacks.epsilon.mechanism import MechanismAudit, audit_mechanism, gaussian_score
+from attacks.epsilon.mechanism import ceiling, gaussian_score, lower_bound
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of
@@ -40,51 +32,40 @@ from panas.privacy.release.kind import ReleaseKind, is_noised, kind_named, noise
 from panas.privacy.release.rows import clip_rows
 from panas.runtime.errors import BadInput
 
-DRAWS = 500
-"""Runs of the mechanism in each world."""
-
 DELTA = 0.01
 """Of the claim that is tested: events rarer than this cannot be counted in so many draws."""
 
-CONFIDENCE = 0.95
 NOISE_CONFIDENCE = 0.999
 """Of the intervals of the noise, all parts together: a false alarm is costly."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseAudit:
-    """What the audit of a release found.
-
-    Attributes:
-        part: of the release, with the least noise for its claim.
-        noise_over_claim: standard deviation of the noise that was found there, over the claimed.
-        noise_interval: of it, at `NOISE_CONFIDENCE`; a sound release holds 1.
-        claimed_epsilon: of this release alone at `delta`.
-        epsilon_lower_bound: by draws of the mechanism, at `confidence`.
-        ceiling: the largest bound that so many draws can show.
-        delta: of both epsilons.
-        confidence: of the bound.
-        refuted: whether there is less noise than claimed, or more epsilon.
-
-    """
+    """What the audit of a release found."""
 
     part: str
+    """Of the release, with the least noise for its claim."""
     noise_over_claim: float
+    """Standard deviation of the noise that was found there, over the claimed one."""
     noise_interval: tuple[float, float]
+    """Of the same, at `NOISE_CONFIDENCE`; that of a sound release holds 1."""
     claimed_epsilon: float
+    """Of this release alone, at `delta`."""
     epsilon_lower_bound: float
+    """By draws of the mechanism, at `confidence`."""
     ceiling: float
+    """The largest bound that so many draws can show."""
     delta: float
     confidence: float
     refuted: bool
+    """Whether there is less noise than claimed, or more epsilon."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record."""
         names = ("noise_over_claim", "claimed_epsilon", "epsilon_lower_bound", "ceiling")
         rounded = {name: round(getattr(self, name), 4) for name in names}
-        return (
-            asdict(self) | rounded | {"noise_interval": [round(v, 4) for v in self.noise_interval]}
-        )
+        interval = [round(v, 4) for v in self.noise_interval]
+        return asdict(self) | rounded | {"noise_interval": interval}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "ReleaseAudit":
@@ -94,28 +75,21 @@ class ReleaseAudit:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseClaim:
-    """A release, the noise that it claims, and the truth behind it.
-
-    Attributes:
-        kind: of the release; one that noise protects.
-        arrays: what left.
-        truth: the rows that it was made of, at least one.
-        classes: number of classes.
-        noise_multiplier: that was claimed, above 0.
-
-    """
+    """A release that noise protects, the noise that it claims, and the truth behind it."""
 
     kind: str
     arrays: Mapping[str, Tensor]
+    """What left."""
     truth: Rows
+    """What it was made of, at least one row."""
     classes: int
     noise_multiplier: float
 
     def __post_init__(self) -> None:
         if not is_noised(self.mechanism) or not len(self.truth.z):
             raise BadInput(
-                f"expected a noised release of at least one sample, got {self.kind} of "
-                f"{len(self.truth.z)}"
+                "expected a noised release of at least one sample, got "
+                f"{self.kind} of {len(self.truth.z)}"
             )
 
     @property
@@ -143,13 +117,13 @@ def audit_release(
     claim: ReleaseClaim,
     *,
     noise: NoiseSource | None = None,
-    draws: int = DRAWS,
-    confidence: float = CONFIDENCE,
+    draws: int = 500,
+    confidence: float = 0.95,
 ) -> ReleaseAudit:
     """Audit a release that noise protects.
 
     Args:
-        claim: the release.
+        claim: the release and what is claimed of it.
         noise: of the draws; None: the system's, as clients use.
         draws: runs of the mechanism in each world.
         confidence: of the bound on epsilon; of the noise it is `NOISE_CONFIDENCE` at least.
@@ -159,39 +133,32 @@ def audit_release(
     part = min(parts, key=lambda name: parts[name][1][1])
     ratio, interval = parts[part]
     claimed = epsilon_of((Gaussian(claim.noise_multiplier),), Budget(1.0, DELTA))
-    found = _audit_mechanism(claim, noise or SystemNoise(), draws, confidence)
+    bound = lower_bound(*_scores(claim, noise or SystemNoise(), draws), DELTA, confidence)
     return ReleaseAudit(
         part=part,
         noise_over_claim=ratio,
         noise_interval=interval,
         claimed_epsilon=claimed,
-        epsilon_lower_bound=found.lower_bound,
-        ceiling=found.ceiling,
-        delta=found.delta,
-        confidence=found.confidence,
-        refuted=interval[1] < 1 or found.lower_bound > claimed,
+        epsilon_lower_bound=bound,
+        ceiling=ceiling(draws, DELTA, confidence),
+        delta=DELTA,
+        confidence=confidence,
+        refuted=interval[1] < 1 or bound > claimed,
     )
 
 
-Noise = tuple[float, tuple[float, float]]
-"""What was found over what was claimed, and its interval."""
-
-
-def realised_noise(claim: ReleaseClaim, confidence: float = NOISE_CONFIDENCE) -> dict[str, Noise]:
-    """The noise of each part of a release over the claimed one; all hold 1 at `confidence`."""
+def realised_noise(
+    claim: ReleaseClaim, confidence: float = NOISE_CONFIDENCE
+) -> dict[str, tuple[float, tuple[float, float]]]:
+    """The noise of each part over the claimed one, and its interval; all hold 1 at `confidence`."""
     exact, s, spread = claim.again(claim.truth, 0.0, SystemNoise()), claim.scale, claim.spread
-    error = (1 - confidence) / len(spread)
-    return {
-        name: _deviation((claim.arrays[name] - exact[name]).double() / (s * of_each), error)
-        for name, of_each in spread.items()
-    }
-
-
-def _deviation(values: Float[Tensor, "*k"], error: float) -> Noise:
-    """The standard deviation of centred normal numbers, and its interval (chi-square)."""
-    total, k = float(values.square().sum()), values.numel()
-    low, high = (math.sqrt(total / chi2.ppf(p, k)) for p in (1 - error / 2, error / 2))
-    return math.sqrt(total / k), (low, high)
+    error, found = (1 - confidence) / len(spread), {}
+    for name, of_each in spread.items():
+        values = (claim.arrays[name] - exact[name]).double() / (s * of_each)
+        total, k = float(values.square().sum()), values.numel()
+        low, high = (math.sqrt(total / chi2.ppf(p, k)) for p in (1 - error / 2, error / 2))
+        found[name] = (math.sqrt(total / k), (low, high))
+    return found
 
 
 def neighbours(rows: Rows) -> tuple[Rows, Rows]:
@@ -200,27 +167,20 @@ def neighbours(rows: Rows) -> tuple[Rows, Rows]:
     return rows, Rows(rows.z[rest], rows.y[rest])
 
 
-def _audit_mechanism(
-    claim: ReleaseClaim, noise: NoiseSource, draws: int, confidence: float
-) -> MechanismAudit:
-    """The mechanism audit of the two worlds, by the likelihood ratio of their outputs."""
+def _scores(
+    claim: ReleaseClaim, noise: NoiseSource, draws: int
+) -> tuple[Float[Tensor, "k"], Float[Tensor, "k"]]:
+    """Likelihood ratios of `draws` outputs of each of the two worlds."""
     parts, s, worlds = claim.spread, claim.scale, neighbours(claim.truth)
 
     def flat(arrays: Mapping[str, Tensor]) -> Float[Tensor, "k"]:
         return torch.cat([arrays[name].double().flatten() for name in parts])
 
-    means = [flat(claim.again(rows, 0.0, noise)) for rows in worlds]
-    by_numbers = gaussian_score(means[0], means[1], s * flat(parts))
+    mean_in, mean_out = (flat(claim.again(rows, 0.0, noise)) for rows in worlds)
+    by_numbers = gaussian_score(mean_in, mean_out, s * flat(parts))
 
-    def scores(rows: Rows) -> Float[Tensor, "k 1"]:
+    def scores(rows: Rows) -> Float[Tensor, "k"]:
         outputs = (flat(claim.again(rows, s, noise)) for _ in range(draws))
-        return torch.stack([by_numbers(out[None]) for out in outputs])
+        return torch.cat([by_numbers(out[None]) for out in outputs])
 
-    return audit_mechanism(
-        lambda _: scores(worlds[0]),
-        lambda _: scores(worlds[1]),
-        lambda outputs: outputs[:, 0],
-        draws,
-        DELTA,
-        confidence,
-    )
+    return scores(worlds[0]), scores(worlds[1])

@@ -8,9 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attacks.epsilon.canaries import mislabelled, random_patterns
 from attacks.epsilon.gradient_canaries import dirac_scores, diracs, train_with_dirac_canaries
-from attacks.epsilon.one_run import OneRunAudit, OneRunConfig, audit_training
+from attacks.epsilon.one_run import (
+    OneRunAudit,
+    OneRunConfig,
+    audit_training,
+    mislabelled,
+    random_patterns,
+)
 from attacks.inference.lira import GenomeTrainer, lira_scores
 from attacks.inference.membership import Query, confidence_scores, logits, loss_scores, query_of
 from attacks.inference.roc import Roc, roc

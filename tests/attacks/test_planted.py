@@ -23,7 +23,7 @@ from torch import Tensor
 
 import attacks.audit.verdict
 from attacks.audit.verdict import MARGIN, MIN_SAMPLES, judge
-from attacks.epsilon.mechanism import audit_mechanism, gaussian_score, lower_bound
+from attacks.epsilon.mechanism import gaussian_score, lower_bound
 from attacks.inference.labels import infer_labels, score_histogram
 from attacks.reconstruction.decoder import decoder_inverter
 from attacks.reconstruction.metrics import ReconstructionScore
@@ -122,8 +122,8 @@ def test_half_the_noise_is_caught_and_all_of_it_is_not() -> None:
     score = gaussian_score(*means, torch.full((9,), noise_scale(kind_named("class_sums"), m)))
 
     def bound(noise: NoiseSource) -> float:
-        draw = [lambda k, n=n: outputs(n, noise, k) for n in (1, 0)]
-        return audit_mechanism(*draw, score, draws, delta).lower_bound
+        seen_in, seen_out = (score(outputs(n, noise, draws)) for n in (1, 0))
+        return lower_bound(seen_in, seen_out, delta)
 
     assert claim / 2 < bound(seeded(0)) <= claim
     assert bound(Halved(seeded(0))) > claim

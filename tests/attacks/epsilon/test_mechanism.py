@@ -22,7 +22,6 @@ from torch import Tensor, nn
 
 from attacks.epsilon.mechanism import (
     ScoreFunction,
-    audit_mechanism,
     ceiling,
     fitted_score,
     gaussian_score,
@@ -288,15 +287,8 @@ def found(
     if score is None:
         pilot = [outputs(w, deal, noise, 4000, case.loop) for w in (case.world_in, case.world_out)]
         score = fitted_score(*pilot)
-    audit = audit_mechanism(
-        lambda k: outputs(case.world_in, deal, noise, k, case.loop),
-        lambda k: outputs(case.world_out, deal, noise, k, case.loop),
-        score,
-        draws,
-        DELTA,
-        confidence,
-    )
-    return audit.lower_bound
+    drawn = [outputs(w, deal, noise, draws, case.loop) for w in (case.world_in, case.world_out)]
+    return lower_bound(score(drawn[0]), score(drawn[1]), DELTA, confidence)
 
 
 def holds(case: Case, bound: float) -> None:

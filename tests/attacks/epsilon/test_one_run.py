@@ -16,13 +16,14 @@ from scipy.stats import binom
 from torch import Tensor
 
 from attacks.epsilon import one_run as canaries
-from attacks.epsilon.canaries import mislabelled, random_patterns
 from attacks.epsilon.one_run import (
     OneRunConfig,
     audit_scores,
     audit_training,
     epsilon_bound,
+    mislabelled,
     p_value,
+    random_patterns,
 )
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
@@ -158,7 +159,7 @@ def test_memorised_canaries_are_caught():
     assert audit.refuted
     # Of half of 200 each as many were in as out but for chance.
     assert 2.0 < audit.lower_bound < audit.ceiling
-    assert (audit.canaries, audit.delta, audit.confidence) == (200, 1e-5, 0.95)
+    assert (audit.canaries, audit.config.delta, audit.config.confidence) == (200, 1e-5, 0.95)
 
 
 def test_one_leaked_canary_among_many_is_no_proof_and_none_is_silent():
