@@ -2,8 +2,7 @@
 
 The server trains an autoencoder on public images, whose encoder is the pilot f~. Instead of the
 task's gradients it sends the client those of a critic that tells z = f(x) from f~(public x), so
-that f learns to send what f~ would have sent, which the server's decoder inverts. The server is a
-`Hijacker`: an object that is given smashed features and gives gradients, and never holds a client.
+that f learns to send what f~ would have sent, which the server's decoder inverts.
 
 | symbol | name |
 |---|---|
@@ -19,12 +18,10 @@ f~^-1(f~(x_pub)); the client gets the gradients of D(z_i), to descend.
 
 Source: Pasquini, Ateniese and Bernaschi 2021 (arXiv 2012.02670). Their settings: width 1, six
 blocks in the critic and one step of it an iteration, lambda 500, constant learning rates 1e-5 (f,
-f~ and its decoder) and 1e-4 (D), batches of 64, 10,000 iterations. What is else here makes narrow
-networks learn quickly: f imitates a pilot with swish far sooner than the linear one that the
-authors' code has too, and follows a critic that takes several steps for each of its own; a decoder
-that learns under noise forgives what the imitation lacks; and the spread of f~ is held, which
-else drifts away. The norm in the penalty is one a channel of z^, as in the authors' code; with one
-over all of z^, as in their text, the attack is far slower.
+f~ and its decoder) and 1e-4 (D), batches of 64, 10,000 iterations. What differs makes narrow
+networks learn quickly; f imitates a pilot with swish far sooner than a linear one. The norm in the
+penalty is one a channel of z^, as in the authors' code; with one over all of z^, as in their text,
+the attack is far slower.
 """
 
 import math
@@ -44,7 +41,7 @@ from panas.runtime.errors import BadInput
 from panas.runtime.seeds import torch_generator
 
 Slopes = Literal["channel", "sample"]
-"""Whether the critic is to have slope 1 in each channel of a sample's features, or in all."""
+"""Which norm the penalty bounds: that of each channel of a sample's features, or of all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,18 +69,16 @@ class FSHAConfig:
     momentum: float = 0.5
     """Adam's first decay rate for f and D, in [0, 1); 0.9 in the paper."""
     last_rate: float = 0.02
-    """All learning rates fall linearly to this share of themselves, in (0, 1]; 1 in the paper.
-    Constant rates leave the two sides circling each other."""
+    """All learning rates fall linearly to this share, in (0, 1]; 1, the paper's, does not settle."""
     blur: float = 0.2
     """Noise on f~(x_pub) when its decoder learns, as a share of their spread, 0 or more; 0 in the
-    paper. f never imitates f~ to the last digit, and this decoder forgives it."""
+    paper. The decoder then tolerates that f imitates f~ imperfectly."""
     hold: float = 0.05
     """Weight of (spread of f~(x_pub) - 1)^2 beside the autoencoder's error, 0 or more; 0 in the
-    paper. Unheld, the spread drifts from what the critic's slopes of 1 suit."""
+    paper. Without it the spread drifts from what the critic's slopes of 1 suit."""
     penalty: float = 500.0
     """lambda, 0 or more."""
     slopes: Slopes = "channel"
-    """Which norm the penalty bounds."""
     scored: int = 500
     """Private samples, always the same ones, whose reconstructions are scored; at most all."""
     score_every: int = 200
@@ -98,7 +93,6 @@ class FSHAConfig:
     """C of the same, above 0."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be run."""
         for name in ("width", "critic_width", "client_rate", "pilot_rate", "critic_rate", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise BadInput(f"expected {name} above 0, got {getattr(self, name)}; raise it")
@@ -113,18 +107,11 @@ class FSHAConfig:
             raise BadInput(f"expected last_rate in (0, 1], got {self.last_rate}; try 0.1")
         Budget(self.epsilon, self.delta)
 
-    def rate_share(self, iteration: int) -> float:
-        """The share of all learning rates at an iteration, counted from 0."""
-        return 1 - (1 - self.last_rate) * iteration / self.iterations
-
 
 def gradient_penalty(
     network: nn.Module, z: Float[Tensor, "b k u v"], slopes: Slopes
 ) -> Float[Tensor, ""]:
-    """Mean of (|gradient of D at z_i| - 1)^2, the norm taken over all of z_i or over each channel.
-
-    It can be differentiated in the weights of D.
-    """
+    """Mean of (|gradient of D at z_i| - 1)^2, differentiable in the weights of D."""
     at = z.detach().requires_grad_()
     (slope,) = torch.autograd.grad(network(at).sum(), at, create_graph=True)
     norms = slope.flatten(2 if slopes == "channel" else 1).norm(dim=-1)
@@ -132,17 +119,9 @@ def gradient_penalty(
 
 
 class Hijacker:
-    """The malicious server: public samples, three networks, and gradients for whoever sends z.
+    """The malicious server: public samples, three networks, and gradients for the one who sends z.
 
-    Args:
-        public: samples of the client's domain, none of them the client's.
-        config: settings.
-        rng: initial weights, batches and interpolation.
-        device: where it computes.
-
-    Raises:
-        BadInput: if there are fewer public samples than a batch, or one is not finite.
-
+    `public` are samples of the client's domain, at least a batch, none of them the client's.
     """
 
     def __init__(
@@ -151,27 +130,19 @@ class Hijacker:
         check_images(public, config.batch_size, "public")
         self._public, self._config, self._rng, self._device = public, config, rng, device
         c, h, w = public.shape
-        side = (-(-h // 8), -(-w // 8))
+        z_shape = (channels(config.width)[2], -(-h // 8), -(-w // 8))
+        self._pilot, self._decoder = pilot(c, config.width), decoder((c, h, w), config.width)
+        self._critic = critic(z_shape, config.critic_width, config.critic_blocks)
         self.networks = nn.ModuleDict(
-            {
-                "pilot": pilot(c, config.width),
-                "decoder": decoder((c, h, w), config.width),
-                "critic": critic(
-                    (channels(config.width)[2], *side), config.critic_width, config.critic_blocks
-                ),
-            }
+            {"pilot": self._pilot, "decoder": self._decoder, "critic": self._critic}
         )
         draw(self.networks, torch_generator(rng))
         self.networks.to(device)
-        self._pilot, self._decoder = self.networks["pilot"], self.networks["decoder"]
-        self._critic = self.networks["critic"]
+        adam, betas = torch.optim.Adam, (config.momentum, 0.999)
+        autoencoder = [*self._pilot.parameters(), *self._decoder.parameters()]
         self.optimisers = {
-            "autoencoder": torch.optim.Adam(
-                [*self._pilot.parameters(), *self._decoder.parameters()], lr=config.pilot_rate
-            ),
-            "critic": torch.optim.Adam(
-                self._critic.parameters(), lr=config.critic_rate, betas=(config.momentum, 0.999)
-            ),
+            "autoencoder": adam(autoencoder, lr=config.pilot_rate),
+            "critic": adam(self._critic.parameters(), lr=config.critic_rate, betas=betas),
         }
 
     def answer(self, z: Float[Tensor, "b k u v"]) -> Float[Tensor, "b k u v"]:
@@ -179,7 +150,7 @@ class Hijacker:
         chosen = self._rng.choice(len(self._public), self._config.batch_size, replace=False)
         x = self._public.inputs(chosen).to(self._device)
         own = self._pilot(x)
-        # The spread is part of the graph: else f~ would outshout the noise by growing.
+        # The spread is part of the graph: else f~ would drown the noise by growing.
         spread = own.std()
         noise = torch.from_numpy(self._rng.standard_normal(own.shape)).to(own)
         error = (self._decoder(own + self._config.blur * spread * noise) - x).square().mean()
@@ -187,7 +158,6 @@ class Hijacker:
         return self._judge(z, own.detach()) if len(z) else torch.zeros_like(z)
 
     def _judge(self, z: Tensor, own: Tensor) -> Tensor:
-        """Step D; the gradients of D(z_i) before its last step."""
         at = z.detach().requires_grad_()
         for _ in range(self._config.critic_steps):
             at.grad = None
@@ -209,7 +179,7 @@ class Hijacker:
 
     @torch.no_grad()
     def rehearse(self, x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m c h w"]:
-        """Images through pilot and decoder: what the attack makes of a client that obeys."""
+        """Images through pilot and decoder: the attack's result if f imitated f~ perfectly."""
         return torch.cat([self._decoder(self._pilot(part)) for part in x.split(512)])
 
 

@@ -1,12 +1,5 @@
 """The networks of split learning and of FSHA, at a share of the paper's width.
 
-| network | what it maps |
-|---|---|
-| f, `ResidualNetwork` | images to smashed features, the client's |
-| f~, `pilot` | images to features of the same shape |
-| f~^-1, `decoder` | features to images |
-| D, `critic` | features to one number a sample |
-
 Source: Pasquini et al. 2021 (arXiv 2012.02670, their fourth split), without its one batch
 normalisation, which would mix samples, and with swish in the pilot.
 """
@@ -16,13 +9,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-WIDTHS = (64, 128, 256)
-"""Channels of the paper at a half, a quarter and an eighth of the image's side."""
-
 
 def channels(width: float) -> tuple[int, int, int]:
-    """The paper's channel counts times `width`, each at least 4."""
-    k1, k2, k3 = (max(4, round(width * k)) for k in WIDTHS)
+    """Channels at a half, a quarter and an eighth of the image's side, each at least 4."""
+    k1, k2, k3 = (max(4, round(width * k)) for k in (64, 128, 256))  # the paper's
     return k1, k2, k3
 
 
@@ -66,20 +56,6 @@ def draw(network: nn.Module, generator: torch.Generator) -> None:
             nn.init.zeros_(m.bias)
 
 
-class Crop(nn.Module):
-    """The middle of larger maps."""
-
-    def __init__(self, side: tuple[int, int]) -> None:
-        super().__init__()
-        self.side = side
-
-    def forward(self, x: Float[Tensor, "b c s t"]) -> Float[Tensor, "b c h w"]:
-        """Cut off what is too much on all sides."""
-        (s, t), (h, w) = x.shape[2:], self.side
-        top, left = (s - h) // 2, (t - w) // 2
-        return x[:, :, top : top + h, left : left + w]
-
-
 def pilot(image_channels: int, width: float) -> nn.Sequential:
     """f~: images to features of the shape of z."""
     k1, k2, k3 = channels(width)
@@ -96,14 +72,15 @@ def pilot(image_channels: int, width: float) -> nn.Sequential:
 
 def decoder(shape: tuple[int, int, int], width: float) -> nn.Sequential:
     """f~^-1: features to images of `shape` (c, h, w) in [-1, 1]."""
-    _, k2, k3 = channels(width)
+    (_, k2, k3), (c, h, w) = channels(width), shape
+    high, wide = -h % 8, -w % 8  # what the maps are larger by
     return nn.Sequential(
         nn.ConvTranspose2d(k3, k3, 3, 2, 1, output_padding=1),
         nn.ReLU(),
         nn.ConvTranspose2d(k3, k2, 3, 2, 1, output_padding=1),
         nn.ReLU(),
-        nn.ConvTranspose2d(k2, shape[0], 3, 2, 1, output_padding=1),
-        Crop(shape[1:]),
+        nn.ConvTranspose2d(k2, c, 3, 2, 1, output_padding=1),
+        nn.ZeroPad2d((-(wide // 2), wide // 2 - wide, -(high // 2), high // 2 - high)),
         nn.Tanh(),
     )
 

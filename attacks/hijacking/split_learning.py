@@ -1,24 +1,22 @@
 """Split learning: a client sends smashed features, and a server answers with gradients.
 
 In each iteration the client draws a batch of its samples, sends z = f(x), receives one gradient a
-sample with respect to z, and steps f with Adam. What the server computes of z, and whether its
-gradients serve the task that it promised, the client cannot tell: that is what
-`attacks.hijacking.fsha` uses.
+sample with respect to z, and steps f with Adam. It cannot tell whether the gradients serve the task
+that was promised: `attacks.hijacking.fsha` uses this.
 
 | symbol | name |
 |---|---|
 | x, n | the client's samples in [-1, 1], and how many |
 | f | `ResidualNetwork`, the client's part of the network |
-| z | smashed features of a batch, the only thing that a client ever sends |
+| z | smashed features of a batch, all that a client ever sends |
 | g_i | the server's gradient at z_i, of the loss of sample i alone |
 | B, q | batch size (expected, under DP), and B / n |
 | C, sigma | clipping norm and noise multiplier of DP-SGD |
 
 With a defence the client runs DP-SGD on f: batches are Poisson samples, g_i is pulled back to one
 gradient of f a sample (that of z_i . g_i), clipped to C, summed, noised with sigma C and divided by
-B. What is accounted is T Poisson-sampled Gaussians for *the weights of f*. z is no part of it: it
-is computed by reading the sample again and leaves without noise, so that what a server sees has
-epsilon infinity whatever the weights' epsilon.
+B. This is T Poisson-sampled Gaussians for *the weights of f* alone: z leaves without noise, so that
+what a server sees has epsilon infinity whatever the weights' epsilon.
 
 Source: Gupta and Raskar 2018 (split learning without label sharing).
 """
@@ -41,9 +39,6 @@ from panas.privacy.noise import NoiseSource, poisson_batch
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import torch_generator
 
-CHUNK = 512
-"""Samples that are smashed at once, when no gradient is wanted."""
-
 
 @runtime_checkable
 class Server(Protocol):
@@ -51,7 +46,6 @@ class Server(Protocol):
 
     def answer(self, z: Float[Tensor, "b k u v"]) -> Float[Tensor, "b k u v"]:
         """One gradient a sample with respect to its smashed features; b may be 0 and vary."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,27 +57,20 @@ class SplitConfig:
     batch_size: int
     """B; expected, under a defence, whose batches are Poisson samples."""
     learning_rate: float
-    """Of Adam."""
     momentum: float
-    """Adam's first decay rate."""
+    """Of Adam: its first decay rate."""
     defence: ClipAndNoise | None = None
     """DP-SGD on f; its batch size is min(B, n)."""
 
 
-def noise_for(budget: Budget, *, samples: int, batch_size: int, iterations: int) -> float:
-    """The least sigma at which `iterations` steps of DP-SGD fit the budget.
-
-    Raises:
-        BadInput: if no noise is large enough.
-
-    """
-    rate = min(1.0, batch_size / samples)
+def noise_for(budget: Budget, q: float, iterations: int) -> float:
+    """The least sigma at which `iterations` steps of DP-SGD fit the budget."""
     sigma = least_noise(
-        lambda s: epsilon_of([SampledGaussian(rate, s, iterations)], budget) <= budget.epsilon
+        lambda s: epsilon_of([SampledGaussian(q, s, iterations)], budget) <= budget.epsilon
     )
     if sigma is None:
         raise BadInput(
-            f"expected a budget that affords {iterations} steps at q = {rate:.3g}, got epsilon "
+            f"expected a budget that affords {iterations} steps at q = {q:.3g}, got epsilon "
             f"{budget.epsilon:g}, which needs noise above {MAX_NOISE:g}; raise epsilon"
         )
     return sigma
@@ -92,19 +79,9 @@ def noise_for(budget: Budget, *, samples: int, batch_size: int, iterations: int)
 class SplitClient:
     """One client: its samples and its network, of which nothing but z ever leaves.
 
-    Args:
-        private: the samples.
-        config: how it trains.
-        rng: initial weights and, without a defence, batches.
-        noise: Poisson sampling and noise of the defence.
-        device: where f is computed.
-
-    Raises:
-        BadInput: if there are fewer samples than a batch, or a sample is not finite.
-
+    `noise` draws the batches and the noise of a defence, `rng` all else.
     Privacy: `send` and `receive` are all that a server may be given. Other members belong to the
     client's own side, and to the simulation that holds the truth.
-
     """
 
     def __init__(
@@ -131,17 +108,13 @@ class SplitClient:
     def send(self) -> Float[Tensor, "b k u v"]:
         """Smashed features of the next batch: numbers alone, with no graph behind them."""
         x = self._private.inputs(self._batch()).to(self._device)
-        z = self.network(x) if self._defence is None else self._smash(x)
+        with torch.set_grad_enabled(self._defence is None):
+            z = self.network(x)
         self._pending = (x, z)
         return z.detach().clone()
 
     def receive(self, gradient: Float[Tensor, "b k u v"]) -> None:
-        """Step f along the server's gradients at the features that were sent last.
-
-        Raises:
-            BadInput: if nothing was sent, or the gradients have another shape.
-
-        """
+        """Step f along the server's gradients at the features that were sent last."""
         shape = None if self._pending is None else tuple(self._pending[1].shape)
         if self._pending is None or tuple(gradient.shape) != shape:
             raise BadInput(
@@ -156,14 +129,11 @@ class SplitClient:
             self._gradient.step(x, gradient, self._defence, self._noise)
         self.optimiser.step()
 
+    @torch.no_grad()
     def smash(self, indices: Indices) -> Float[Tensor, "m k u v"]:
         """f of chosen samples, as of now: for the holder of the truth, to score an attack."""
         x = self._private.inputs(indices).to(self._device)
-        return torch.cat([self._smash(part) for part in x.split(CHUNK)])
-
-    @torch.no_grad()
-    def _smash(self, x: Tensor) -> Tensor:
-        return self.network(x)
+        return torch.cat([self.network(part) for part in x.split(512)])
 
     def _batch(self) -> Indices:
         n = len(self._private)
@@ -183,12 +153,7 @@ def exchange(client: SplitClient, server: Server) -> None:
 
 
 def check_images(samples: Samples, batch_size: int, whose: str) -> None:
-    """Refuse samples that no batch could be drawn from, or that are no numbers in [-1, 1].
-
-    Raises:
-        BadInput: with one line that says which.
-
-    """
+    """Refuse samples that are fewer than a batch, or no numbers in [-1, 1]."""
     if not 1 <= batch_size <= len(samples):
         raise BadInput(
             f"expected at least a batch of {batch_size} {whose} samples, got {len(samples)}; "

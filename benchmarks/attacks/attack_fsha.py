@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from attacks.hijacking.fsha import FSHAConfig
-from attacks.hijacking.simulation import Hijacked, Progress, Trial
+from attacks.hijacking.simulation import Hijacked, Trial
 from panas.data.load import DataSettings, load
 from panas.data.samples import Source
 from panas.runtime.errors import PanasError
@@ -50,7 +50,7 @@ def row(name: str, optimizer: FSHAConfig, found: Hijacked) -> dict[str, Any]:
         "autoencoder_mse": round(found.autoencoder_mse, 6),
         "epsilon": round(found.epsilon, 4) if finite else None,
         "noise_multiplier": found.noise_multiplier,
-        "iterations": found.iterations,
+        "iterations": optimizer.iterations,
         "seconds": round(found.seconds, 1),
         "cpu_seconds": round(found.cpu_seconds, 1),
         "curve": found.curve,
@@ -92,8 +92,8 @@ def main() -> None:
     rows = []
     for name in a.clients.split(","):
 
-        def report(p: Progress, name: str = name) -> None:
-            done = f"{name}: iteration {p.iteration} of {p.iterations}, MSE {p.mse:.4f}"
+        def report(iteration: int, mse: float, name: str = name) -> None:
+            done = f"{name}: iteration {iteration} of {a.iterations}, MSE {mse:.4f}"
             print(done, file=sys.stderr, flush=True)
 
         rng, state = stream(a.seed, "fsha"), a.work / f"{name}.safetensors" if a.work else None

@@ -9,7 +9,7 @@ from torch import nn
 
 from attacks.hijacking.fsha import FSHAConfig, Hijacker, gradient_penalty
 from attacks.hijacking.networks import draw
-from attacks.hijacking.simulation import Hijacked, Progress, Trial
+from attacks.hijacking.simulation import Hijacked, Trial
 from attacks.hijacking.split_learning import (
     Server,
     SplitClient,
@@ -81,7 +81,7 @@ def _client(
 def _attack(
     optimizer: FSHAConfig,
     state: Path | None = None,
-    on_progress: Callable[[Progress], None] = lambda _: None,
+    on_progress: Callable[[int, float], None] = lambda iteration, mse: None,
 ) -> Hijacked:
     rng = np.random.default_rng(0)
     trial = Trial(_samples(60, 1), _samples(80, 2), optimizer, rng=rng, noise=Repeating())
@@ -183,11 +183,11 @@ def test_without_a_defence_the_client_descends_the_mean_over_its_batch() -> None
 
 def test_noise_for_a_budget_is_the_least_that_fits() -> None:
     budget = Budget(8.0, 1e-5)
-    sigma = noise_for(budget, samples=1000, batch_size=50, iterations=200)
+    sigma = noise_for(budget, 0.05, 200)
     spent = epsilon([SampledGaussian(0.05, sigma, 200)], 1e-5)
     assert 0.97 * 8 < spent <= 8
     with pytest.raises(BadInput, match="raise epsilon"):
-        noise_for(Budget(1e-4, 1e-5), samples=50, batch_size=50, iterations=100_000)
+        noise_for(Budget(1e-4, 1e-5), 1.0, 100_000)
 
 
 # The hijacker.
@@ -297,8 +297,8 @@ def test_a_trial_that_was_killed_goes_on_as_if_nothing_had_happened(
         tmp_path / "state.safetensors",
     )
 
-    def die(point: Progress) -> None:
-        if point.iteration == 4:
+    def die(iteration: int, mse: float) -> None:
+        if iteration == 4:
             raise KeyboardInterrupt
 
     whole = _attack(optimizer)
