@@ -69,7 +69,7 @@ class FSHAConfig:
     momentum: float = 0.5
     """Adam's first decay rate for f and D, in [0, 1); 0.9 in the paper."""
     last_rate: float = 0.02
-    """All learning rates fall linearly to this share, in (0, 1]; 1, the paper's, does not settle."""
+    """All learning rates fall linearly to this share, in (0, 1]; the paper's 1 does not settle."""
     blur: float = 0.2
     """Noise on f~(x_pub) when its decoder learns, as a share of their spread, 0 or more; 0 in the
     paper. The decoder then tolerates that f imitates f~ imperfectly."""

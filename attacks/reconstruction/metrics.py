@@ -9,11 +9,10 @@
 | PSNR | mean over samples of 10 log10(2^2 / e_i), in dB, at most 106 |
 | re-identified | share of samples whose reconstruction is nearer to them than to k - 1 others |
 
-An error means nothing without its scale: the mean image scores about 0.06 on [0, 1] and 0.25 on
-[-1, 1]. R^2 has none. SSIM is Wang et al. 2004 with a uniform window. Re-identification by chance
-is 1 / k, because the others are of the sample's class as far as there are as many: it sees what an
-error hides, a blurred image that is still of one person. Intervals are of 95 %, bootstrapped; that
-of the re-identification rate is Clopper and Pearson's.
+The mean image scores an MSE of about 0.06 on [0, 1] and 0.25 on [-1, 1]. SSIM is Wang et al. 2004
+with a uniform window. Re-identification by chance is 1 / k: it detects a blurred image that is
+still of one person. Intervals are of 95 %, bootstrapped; that of the re-identification rate is
+Clopper and Pearson's.
 """
 
 import math
@@ -31,9 +30,6 @@ from attacks.statistics import clopper_pearson, gain_interval, mean_interval
 
 RANGE = 2.0
 """Largest minus smallest value of an image."""
-
-CANDIDATES = 10
-"""k of the re-identification rate."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +58,13 @@ class ReconstructionScore:
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "ReconstructionScore":
         """What `to_json` gave."""
-        names = [key.removesuffix("_interval") for key in record if key.endswith("_interval")]
 
         def number(value: float | None) -> float:
             return math.nan if value is None else value
 
-        intervals = {
-            k: (number(v[0]), number(v[1])) for k in names if (v := record[f"{k}_interval"])
-        }
+        names = [key.removesuffix("_interval") for key in record if key.endswith("_interval")]
+        ends = {k: record[f"{k}_interval"] for k in names}
+        intervals = {k: (number(low), number(high)) for k, (low, high) in ends.items()}
         values = {k: number(record[k]) for k in names}
         return cls(record["name"], **values, intervals=intervals, errors=torch.empty(0))
 
@@ -87,16 +82,9 @@ def score(
     rng: np.random.Generator,
     among: Int[Tensor, "n k"] | None = None,
 ) -> ReconstructionScore:
-    """Compare reconstructions with the truth.
+    """Compare reconstructions with the truth, images in [-1, 1], by the name of the attack.
 
-    Args:
-        name: of the attack or control.
-        truth: private images in [-1, 1].
-        images: their reconstructions, in the same order.
-        mean_image: the mean public image, the reference of R^2.
-        rng: of the bootstrap.
-        among: for each sample itself and k - 1 others, see `candidates`; None: others at random.
-
+    `mean_image` is the public one; `among` is of `candidates`, or None for others at random.
     """
     errors = squared_errors(truth, images)
     reference = squared_errors(truth, mean_image.expand_as(truth))
@@ -110,28 +98,20 @@ def score(
     }
     means = {k: float(v.mean()) for k, v in of_each.items()}
     intervals = {k: mean_interval(of_each[k], rng=rng) for k in ("mse", "psnr", "ssim")}
-    # Of hits: a bootstrap of none would be sure that there will never be one.
-    intervals["reidentified"] = clopper_pearson(
-        round(float(of_each["reidentified"].sum())), len(truth)
-    )
+    # Exact: a bootstrap of no hits would exclude any.
+    hits = round(float(of_each["reidentified"].sum()))
+    intervals["reidentified"] = clopper_pearson(hits, len(truth))
     intervals["r2"] = gain_interval(errors, reference, reference, rng=rng)
     return ReconstructionScore(
         name, **means, r2=r2(errors, reference), intervals=intervals, errors=errors
     )
 
 
-def candidates(
-    y: Int[Tensor, "n"], *, rng: np.random.Generator, k: int = CANDIDATES
-) -> Int[Tensor, "n k"]:
-    """Whom a reconstruction is compared with: each sample first, then k - 1 others.
-
-    They are of the sample's class, filled up with any others where the class has too few; k falls
-    to n where there are fewer samples.
-    """
-    labels, n = y.numpy(), len(y)
-    rows = []
-    for i in range(n):
-        order = rng.permutation(n)
+def candidates(y: Int[Tensor, "n"], *, rng: np.random.Generator, k: int = 10) -> Int[Tensor, "n k"]:
+    """Each sample first, then k - 1 others (n - 1 if fewer): of its class, then of any."""
+    labels, rows = y.numpy(), []
+    for i in range(len(y)):
+        order = rng.permutation(len(y))
         order = order[order != i]
         same = labels[order] == labels[i]
         rows.append(np.concatenate([[i], order[same], order[~same]])[:k])

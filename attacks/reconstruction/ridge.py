@@ -5,12 +5,9 @@
 | Z, X | features (n, d) of public samples and their flattened images (n, p), centred |
 | W = (Z'Z + lambda I)^-1 Z'X | weights (d, p); the intercept is not penalised |
 
-lambda is the one of a grid that serves a held-out quarter of the public samples best.
-
-`ridge_on_noise` is the attack that knows the mechanism: on public samples it simulates what the
-release does to a class's sum and learns, for each class, how far a noised estimate should move its
-guess away from the mean public image of that class. Where noise drowns the release it learns not
-to move, so that it is never much worse than blind.
+`ridge_on_noise` knows the mechanism: on public samples it simulates what the release does to a
+class's sum and learns how far a noised estimate should move its guess away from the mean public
+image of that class. Where noise drowns the release it learns not to move.
 """
 
 from dataclasses import dataclass
@@ -26,9 +23,6 @@ from panas.runtime.seeds import torch_generator
 
 STRENGTHS = torch.logspace(-8, 4, 13, dtype=torch.float64)
 """Candidates for lambda, in units of the mean eigenvalue of Z'Z."""
-
-HELD_OUT = 0.25
-"""Share of the pairs on which lambda is chosen."""
 
 SIMULATIONS = 200
 """Simulated releases of each class in `ridge_on_noise`."""
@@ -65,11 +59,8 @@ def solve(
 
 
 def fit(z: Float[Tensor, "n d"], x: Float[Tensor, "n p"]) -> Linear:
-    """Ridge with lambda chosen on the last quarter of the rows, then fitted on all of them.
-
-    The rows are expected in random order.
-    """
-    held = max(1, round(HELD_OUT * len(z)))
+    """Ridge on all rows, with lambda chosen on the last quarter; rows are in random order."""
+    held = max(1, round(0.25 * len(z)))
     errors = torch.stack(
         [(f(z[-held:]) - x[-held:]).square().mean() for f in solve(z[:-held], x[:-held], STRENGTHS)]
     )
@@ -77,13 +68,7 @@ def fit(z: Float[Tensor, "n d"], x: Float[Tensor, "n p"]) -> Linear:
 
 
 def ridge_inverter(observation: Observation, *, rng: np.random.Generator) -> Inverter:
-    """Learn a linear inverter of representations on known samples.
-
-    Args:
-        observation: what the server sees.
-        rng: order of the known samples, and so which are held out.
-
-    """
+    """Learn a linear inverter of representations on known samples, in random order."""
     z, x = observation.pairs(rng)
     linear = fit(z, x.flatten(1))
 
@@ -96,16 +81,7 @@ def ridge_inverter(observation: Observation, *, rng: np.random.Generator) -> Inv
 def ridge_on_noise(
     observation: Observation, *, rng: np.random.Generator
 ) -> Float[Tensor, "classes c h w"]:
-    """Reconstruct one image a class from noised sums, knowing the mechanism.
-
-    Args:
-        observation: of a release that holds sums by class.
-        rng: drives the simulated releases.
-
-    Returns:
-        For each class the mean public image, moved by what the release adds to it.
-
-    """
+    """The mean public image of each class, moved by what its noised sum adds."""
     known, generator = observation.known, torch_generator(rng)
     x, scale = known.inputs().flatten(1), observation.noise_scale
     images = class_means(x, known)
@@ -114,13 +90,11 @@ def ridge_on_noise(
         mine, size = known.y == c, round(float(sizes[c]))
         draws = rng.multinomial(size, np.full(int(mine.sum()), 1 / int(mine.sum())), SIMULATIONS)
         share = torch.from_numpy(draws / size).float()  # each row: a client's mix of public samples
-
-        def noise(*shape: int) -> Tensor:
-            return scale * torch.randn(*shape, generator=generator)
-
         sums = size * share @ observation.known_z[mine]
-        sums = sums + noise(*sums.shape)
-        counted = size + noise(SIMULATIONS) if isinstance(observation.estimate, ClassSums) else None
+        sums = sums + scale * torch.randn(*sums.shape, generator=generator)
+        counted = None
+        if isinstance(observation.estimate, ClassSums):
+            counted = size + scale * torch.randn(SIMULATIONS, generator=generator)
         mu = observation.known_means[c].expand_as(sums)
         linear = fit(estimate_means(sums, counted, mu), share @ x[mine] - images[c])
         images[c] += linear(seen[c][None])[0].float()

@@ -2,8 +2,7 @@
 
 | attack | knows | on |
 |---|---|---|
-| ridge, decoder | the weights | every release |
-| optimise | the weights | every release |
+| ridge, decoder, optimise | the weights | every release |
 | ridge on noise | the weights and the mechanism | noised sums |
 | ridge (shadow), decoder (shadow) | a bottom of its own | every release |
 | ridge (leaked pairs), decoder (leaked pairs) | few private samples | every release |
@@ -15,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from attacks.reconstruction.decoder import decoder_inverter
@@ -30,28 +29,24 @@ from panas.data.samples import Samples
 OnProgress = Callable[[str], None]
 
 INVERSION = Inversion(steps=60, starts=("class mean", "nearest"))
-"""How images are sought in an audit: half of what the attack takes by itself."""
+"""How images are sought in an audit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteConfig:
-    """Which attacks are run.
-
-    Attributes:
-        epochs: of the decoder.
-        weaker: knowledge to attack with besides the weights.
-        inversion: how images are sought; None leaves that attack out.
-
-    """
+    """Which attacks are run."""
 
     epochs: int
+    """Of the decoder."""
     weaker: Sequence[Shadow | LeakedPairs] = ()
+    """Knowledge to attack with besides the weights."""
     inversion: Inversion | None = INVERSION
+    """How images are sought; None leaves that attack out."""
 
 
 @dataclass(frozen=True)
 class Reconstructions:
-    """What attacks and controls came to, in the order of the private samples."""
+    """The scores of attacks and controls, and their images in the order of the private samples."""
 
     attacks: list[ReconstructionScore]
     controls: list[ReconstructionScore]
@@ -71,7 +66,7 @@ def attack_release(
 
     Args:
         observation: what the server saw of the client, with the strongest knowledge.
-        private: the n samples to score on; where rows of them left, those of the rows, in order.
+        private: the samples to score on; where rows of them left, those of the rows, in order.
         config: which attacks are run.
         rng: of attacks, controls and bootstrap.
         on_progress: told of each step.
@@ -79,7 +74,7 @@ def attack_release(
     Privacy: what comes back is computed from private samples and covered by nothing.
 
     """
-    suite = _Suite(observation, private, config, rng, on_progress)
+    suite = _Suite(observation, private, config, rng, on_progress, candidates(private.y, rng=rng))
     mine = suite.learn(observation, "the release")
     images = suite.attack(mine)
     attacks = [suite.score(name, x) for name, x in images.items()]
@@ -88,47 +83,55 @@ def attack_release(
         "mean image": suite.mean.expand_as(private.inputs()),
         "same-class mean": controls.same_class_mean(observation.public, private.y),
     }
-    return Reconstructions(attacks, suite.control(blind, strongest, mine), images | blind)
+    bottom, public = observation.knowledge.bottom, observation.public
+    untrained = controls.raw_rows(observation, private, controls.random_extractor(bottom, rng=rng))
+    beside = [
+        *(suite.score(name, x) for name, x in blind.items()),
+        suite.score("unrelated image", controls.unrelated_image(public, len(private), rng=rng)),
+        suite.score("shuffled", controls.shuffled(strongest, private.y, rng=rng)),
+        suite.best("random extractor", untrained, suite.learn(untrained, "an untrained bottom")),
+        suite.best("ceiling", controls.raw_rows(observation, private, bottom), mine),
+    ]
+    return Reconstructions(attacks, beside, images | blind)
 
 
+@dataclass(frozen=True)
 class _Suite:
-    """One client's attacks, which are scored against its samples alike."""
+    observation: Observation[WhiteBox]
+    private: Samples
+    config: SuiteConfig
+    rng: np.random.Generator
+    tell: OnProgress
+    among: Int[Tensor, "n k"]
 
-    def __init__(
-        self,
-        observation: Observation[WhiteBox],
-        private: Samples,
-        config: SuiteConfig,
-        rng: np.random.Generator,
-        on_progress: OnProgress,
-    ) -> None:
-        self._observation, self._private, self._config = observation, private, config
-        self._rng, self._on_progress = rng, on_progress
-        self._truth, self._among = private.inputs(), candidates(private.y, rng=rng)
-        self.mean = controls.mean_image(observation.public)
+    @property
+    def mean(self) -> Tensor:
+        return controls.mean_image(self.observation.public)
 
     def score(self, name: str, images: Tensor) -> ReconstructionScore:
-        return score(name, self._truth, images, self.mean, rng=self._rng, among=self._among)
+        truth = self.private.inputs()
+        return score(name, truth, images, self.mean, rng=self.rng, among=self.among)
+
+    def best(self, name: str, seen: Observation, fs: dict[str, Inverter]) -> ReconstructionScore:
+        return max((self.score(name, f(seen.released())) for f in fs.values()), key=lambda s: s.r2)
 
     def learn(self, seen: Observation, what: str) -> dict[str, Inverter]:
-        """Inverters that are learnt on known samples."""
-        self._tell(f"ridge and decoder on {what}")
+        self.tell(f"client {self.observation.client}: ridge and decoder on {what}")
         return {
-            "ridge": ridge_inverter(seen, rng=self._rng),
-            "decoder": decoder_inverter(seen, epochs=self._config.epochs, rng=self._rng),
+            "ridge": ridge_inverter(seen, rng=self.rng),
+            "decoder": decoder_inverter(seen, epochs=self.config.epochs, rng=self.rng),
         }
 
     def attack(self, mine: dict[str, Inverter]) -> dict[str, Tensor]:
-        """An image of each sample by each attack."""
-        observation, config = self._observation, self._config
+        observation, inversion = self.observation, self.config.inversion
         rows = observation.released()
         images = {name: f(rows) for name, f in mine.items()}
         if observation.noised_sums:
-            images["ridge on noise"] = ridge_on_noise(observation, rng=self._rng)
-        if config.inversion:
-            self._tell("inversion by optimisation")
-            images["optimise"] = optimise(observation, rng=self._rng, config=config.inversion)
-        for knowledge in config.weaker:
+            images["ridge on noise"] = ridge_on_noise(observation, rng=self.rng)
+        if inversion:
+            self.tell(f"client {observation.client}: inversion by optimisation")
+            images["optimise"] = optimise(observation, rng=self.rng, config=inversion)
+        for knowledge in self.config.weaker:
             weaker: Observation[Knowledge] = replace(observation, knowledge=knowledge)  # type: ignore[arg-type]
             if observation.head is not None and isinstance(knowledge, Shadow):
                 weaker = weaker.along_head()  # elsewhere two bottoms have little in common
@@ -136,31 +139,5 @@ class _Suite:
             rows = weaker.released()
             images |= {f"{name} ({knowledge.name})": f(rows) for name, f in learnt.items()}
         if observation.by_class:
-            return {name: x[self._private.y] for name, x in images.items()}
+            return {name: x[self.private.y] for name, x in images.items()}
         return images
-
-    def control(
-        self, blind: dict[str, Tensor], strongest: Tensor, mine: dict[str, Inverter]
-    ) -> list[ReconstructionScore]:
-        """What stands beside the attacks."""
-        observation, private, rng = self._observation, self._private, self._rng
-        bottom, n = observation.knowledge.bottom, len(private)
-        fresh = controls.random_extractor(bottom, rng=rng)
-        untrained = controls.raw_rows(observation, private, fresh)
-        ceiling = controls.raw_rows(observation, private, bottom)
-        return [
-            *(self.score(name, x) for name, x in blind.items()),
-            self.score("unrelated image", controls.unrelated_image(observation.public, n, rng=rng)),
-            self.score("shuffled", controls.shuffled(strongest, private.y, rng=rng)),
-            self._best("random extractor", untrained, self.learn(untrained, "an untrained bottom")),
-            self._best("ceiling", ceiling, mine),
-        ]
-
-    def _best(
-        self, name: str, seen: Observation, learnt: dict[str, Inverter]
-    ) -> ReconstructionScore:
-        rows = seen.released()
-        return max((self.score(name, f(rows)) for f in learnt.values()), key=lambda s: s.r2)
-
-    def _tell(self, text: str) -> None:
-        self._on_progress(f"client {self._observation.client}: {text}")

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from attacks.reconstruction.decoder import Decoder, decoder_inverter
+from attacks.reconstruction.decoder import decoder, decoder_inverter
 from attacks.threats.knowledge import WhiteBox
 from attacks.threats.observation import Observation
 from panas.architecture.network import Bottom, initialise
@@ -32,7 +32,7 @@ def _observation(z: torch.Tensor | None = None) -> tuple[Observation, Samples]:
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (1, 28, 28), (1, 6, 6), (2, 1, 5)])
 def test_any_image_shape(shape: tuple[int, int, int]) -> None:
-    images = Decoder(12, shape)(torch.randn(3, 12)).detach()
+    images = decoder(12, shape)(torch.randn(3, 12)).detach()
     assert images.shape == (3, *shape)
     assert float(images.abs().max()) <= 1
 
