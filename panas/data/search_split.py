@@ -21,11 +21,7 @@ class SearchData:
 
 
 def proxy_data(
-    public: Samples,
-    histogram: Float[Tensor, "classes"],
-    *,
-    samples: int,
-    rng: np.random.Generator,
+    public: Samples, histogram: Float[Tensor, "classes"], *, samples: int, rng: np.random.Generator
 ) -> SearchData:
     """At least one public sample, resampled to a client's class frequencies and number of samples.
 

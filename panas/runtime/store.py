@@ -82,8 +82,7 @@ def _ordered(content: bytes) -> bytes:
 
 
 def parse_tensors(content: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata of safetensors bytes, not checked any further; `ValueError` if they do
-    not decode."""
+    """Tensors and metadata, not checked any further; `ValueError` if they do not decode."""
     try:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         return from_safetensors(content), dict(header.get("__metadata__") or {})

@@ -80,9 +80,8 @@ def design(initial: int, stream: int) -> Float[np.ndarray, "initial 5"]:
 
 def random_settings(space: BudgetedSpace, rng: np.random.Generator) -> DPSGDSettings:
     """Settings drawn from all that the budget affords."""
-    for u in (*rng.random((DRAWS, 5)), np.zeros(5)):
-        if (settings := space.settings(u)) is not None:
-            return settings
+    for settings in filter(None, map(space.settings, (*rng.random((DRAWS, 5)), np.zeros(5)))):
+        return settings
     raise BudgetExhausted(
         f"expected a budget that fits a batch size of {space.space.batch_sizes}, got one that fits "
         "none, even with the largest noise; raise --epsilon, or plan fewer steps"
@@ -100,10 +99,7 @@ def improve(
     known = space.points([*(t.setting for t in trials if t.value is not None), *pending])
     best = surrogate.mean(known).max().item()
     score = surrogate.improvement(best, space.points(pending) if pending else None)
-    for u in climb(score, known, rng)[:DRAWS]:
-        if (settings := space.settings(u)) is not None:
-            return settings
-    return None
+    return next(filter(None, map(space.settings, climb(score, known, rng)[:DRAWS])), None)
 
 
 def climb(
