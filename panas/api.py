@@ -81,7 +81,7 @@ def search(
         optimizer: the training that gives a genome its fitness, and the winner its weights.
         width: d, width of the representation, at least the number of classes.
         seed: of data split, search and weights.
-        workers: processes that train candidates, same outcome; above 1 needs the main guard.
+        workers: processes, with the same outcome; above 1 needs `if __name__ == "__main__":`.
         device: "cpu" or "cuda".
         progress: called with the record of every generation.
 
@@ -98,7 +98,7 @@ def search(
     )
     space = space or SearchSpace(shape=spec.shape, max_blocks=6, widths=(16, 32, 64))
     if space.shape != spec.shape:
-        raise BadInput(f"expected a space for images of {spec.shape}, got {space.shape}; mend it")
+        raise BadInput(f"expected a space for images of {spec.shape}, got {space.shape}; change it")
     space = replace(space, blocks=(*space.blocks, *blocks))
     task = NetworkSearch(
         samples=samples,
@@ -167,9 +167,9 @@ def tune(
 
     Privacy: the network is (epsilon, delta)-differentially private for one training sample added
     or removed; the ledger in `out` is charged before the first private sample is read for
-    training. Nothing else in `out` depends on private samples but their number, which counts as
-    public, like the number of classes. `accuracy` is exact and of private test samples, and not
-    in `out`: keep it where the data are.
+    training. Nothing else in `out` depends on private samples but their number, which is public,
+    as is the number of classes. `accuracy`, exact, on private test samples, is not in `out`: keep
+    it where the data are.
     """
     private, open_samples = _alike(dataset, public)
     task = NetworkTuning(
@@ -197,23 +197,23 @@ def tune(
 def load(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork:
     """Read a network that a search, a tuning or a federation's run has saved.
 
-    `path` is the folder of a search or a tuning, or any network's file, as a run has them in
-    `models/`; `blocks` are custom blocks that its genome may name. A missing or damaged one is
-    `BadInput`.
+    Args:
+        path: folder of a search or a tuning, or any network's file, as in a run's `models/`.
+        blocks: custom blocks that its genome may name.
+
+    Raises:
+        BadInput: if there is none, or it is damaged.
     """
     file = Path(path)
-    if file.is_dir():
-        file = file / "network.safetensors"
-        if not file.exists():
-            raise BadInput(
-                f"expected a network in {path}, got a folder without {file.name}; give the folder "
-                "of a search or a tuning, or a file of a run's models/"
-            )
+    if file.is_dir() and not (file := file / "network.safetensors").exists():
+        raise BadInput(
+            f"expected a network in {path}, got a folder without {file.name}; give the folder of a "
+            "search or a tuning, or a file of a run's models/"
+        )
     return load_network(file, blocks)
 
 
 def _draw(folder: Path, found: SearchResult, size: Size | None) -> None:
-    """How the search went, and its network."""
     result, front = found.result, found.result.front if size else None
     picture = history(result.records, result.history, front, size=size or "parameters")
     write_bytes(folder / "history.png", picture)

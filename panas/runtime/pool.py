@@ -1,7 +1,7 @@
 """Worker processes on this machine: one worker and many give the same results.
 
 One worker is the calling process itself. More are processes with a share of the cores each, forked
-from a server process without threads; a script that uses them needs the usual main guard.
+from a server process without threads; a script that uses them needs `if __name__ == "__main__":`.
 """
 
 import ctypes
