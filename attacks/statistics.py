@@ -1,12 +1,5 @@
 """Intervals: exact ones of probabilities, and bootstrapped ones of means and of gains in R^2.
 
-| interval | of | how |
-|---|---|---|
-| `clopper_pearson` | a probability, seen as hits of n | quantiles of the Beta distribution |
-| `mean_interval` | a mean | percentiles of bootstrapped means |
-| `gain_interval` | R^2(errors) - R^2(baseline), paired | studentised bootstrap |
-
-The exact bounds are where the binomial's tails at the hits become half of the error.
 Source: Clopper and Pearson 1934; Efron 1981; Hall 1988.
 """
 
@@ -19,23 +12,13 @@ from torch import Tensor
 
 from panas.runtime.errors import BadInput
 
-RESAMPLES = 1000
-"""Bootstrap draws behind an interval."""
+RESAMPLES = 1000  # bootstrap draws behind an interval
 
 
 def clopper_pearson(hits: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
     """The interval of a probability that gave `hits` of n.
 
     Each bound by itself is wrong with a probability of at most (1 - confidence) / 2.
-
-    Args:
-        hits: in [0, n].
-        n: independent trials, at least 1.
-        confidence: of both bounds together, in (0, 1).
-
-    Raises:
-        BadInput: for numbers out of range.
-
     """
     if not (0 <= hits <= n and n >= 1 and 0 < confidence < 1):
         raise BadInput(
@@ -59,7 +42,7 @@ def upper_bounds(hits: Int[np.ndarray, "k"], n: int, error: float) -> Float[np.n
 def mean_interval(
     values: Float[Tensor, "n"], *, rng: np.random.Generator, level: float = 0.95
 ) -> tuple[float, float]:
-    """Bootstrap interval of a mean."""
+    """Bootstrap interval of a mean, by percentiles."""
     n = len(values)
     counts = rng.multinomial(n, np.full(n, 1 / n), RESAMPLES)
     tail = (1 - level) / 2
@@ -75,7 +58,7 @@ def gain_interval(
     rng: np.random.Generator,
     level: float = 0.95,
 ) -> tuple[float, float]:
-    """Bootstrap interval of R^2(errors) - R^2(baseline), paired by sample.
+    """Studentised bootstrap interval of R^2(errors) - R^2(baseline), paired by sample.
 
     With the reference itself as baseline it is the interval of R^2. Pairing cancels what makes a
     sample hard for everyone. Each draw of n samples is measured in standard errors of its own, so

@@ -1,13 +1,8 @@
-"""Audit one client: attack what it released, and score it against the truth.
+"""Audit one client: attack its last release and its network, and score that against the truth.
 
-With `attacks.audit.evidence` the only module that holds a run's private samples. It makes an
-`Observation` of the client's last release, runs the attacks of `attacks.reconstruction.suite` on
-at most `audit.samples` training samples, compares the release with what the ledger was charged for
-it (`attacks.epsilon.release`), asks the network that the client keeps who was in its training
-(`attacks.audit.membership`), and says in a word and a sentence what that shows
-(`attacks.audit.verdict`).
-
-`public_rows` hold no private row: attacks have class means at best, and the evidence says so.
+Privacy: with `attacks.audit.evidence` the only module that holds a run's private samples, of which
+at most `audit.samples` are scored. Public rows hold no private row: attacks have class means at
+best, and the evidence says so.
 """
 
 from collections.abc import Callable
@@ -16,23 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int
-from torch import Tensor, nn
+from torch import nn
 
-from attacks.audit.evidence import (
-    ClaimedNoise,
-    Received,
-    epsilons,
-    load_release,
-    promise,
-    sent_head,
-)
+from attacks.audit.evidence import ClaimedNoise, Received, load_release, promise
 from attacks.audit.membership import NetworkAudit, PrivacyClaim, audit_network
 from attacks.audit.pictures import draw_curves, draw_images
-from attacks.audit.records import ClientAudit, DrawnAudit, LabelAudit
+from attacks.audit.records import ClientAudit, DrawnAudit
 from attacks.audit.verdict import judge, with_claim
 from attacks.epsilon.release import ReleaseAudit, ReleaseClaim, audit_release
-from attacks.inference.labels import infer_labels, score_histogram, score_labels
+from attacks.inference.labels import audit_labels
 from attacks.inference.lira import GenomeTrainer, ShadowConfig
 from attacks.inference.membership import query_of
 from attacks.reconstruction.suite import OnProgress, SuiteConfig, attack_release
@@ -40,14 +27,15 @@ from attacks.threats.knowledge import SHADOW, LeakedPairs, Shadow, WhiteBox, sha
 from attacks.threats.observation import MIN_PUBLIC, Observation
 from dprbft.config.files import load_config
 from dprbft.config.schema import RunConfig
-from dprbft.paths import model_file, release_file
+from dprbft.paths import ledger_file, model_file, release_file
 from dprbft.simulation.federation import ClientData, Federation, load_federation
 from dprbft.site.site import spec_of
 from panas.architecture.genome import Genome
 from panas.data.samples import Samples
+from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kind import is_noised, kind_named
-from panas.runtime.seeds import stream
+from panas.runtime.seeds import stream, torch_generator
 from panas.training.checkpoint import load_network
 from panas.training.evaluate import represent
 from panas.training.sgd import OptimizerConfig
@@ -57,23 +45,10 @@ LEAKED = 32
 
 
 def audit_client(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -> DrawnAudit:
-    """The audit of one client, and its pictures.
-
-    Args:
-        run: a run directory.
-        id: whose.
-        shadows: networks that LiRA trains; 0 leaves it out.
-        on_progress: told what is being attacked.
-
-    Raises:
-        BadInput: if a file is damaged, not finite or of other shapes than the run's.
-
-    Privacy: see `attacks.audit.run.audit_run`.
-
-    """
+    """The audit of one client, and its pictures; see `attacks.audit.run.audit_run`."""
     config = load_config(run)
     federation = load_federation(config)
-    spent = epsilons(run).get(id)
+    spent = {a.client: a.spent() for a in Ledger(ledger_file(run)).accounts()}.get(id)
     job = _Job(run, config, federation, federation.clients[id], spent, on_progress)
     audit, pictures = _audit_release(job)
     network, curves = _audit_network(job, shadows=shadows)
@@ -82,14 +57,11 @@ def audit_client(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -
 
 @dataclass(frozen=True)
 class _Job:
-    """One client's audit."""
-
     run: Path
     config: RunConfig
     federation: Federation
     client: ClientData
-    spent: float | None
-    """Epsilon that the ledger claims; None without an account."""
+    spent: float | None  # epsilon that the ledger claims; None without an account
     on_progress: OnProgress
 
 
@@ -138,7 +110,18 @@ def _attack(
     order = rng.permutation(len(samples))
     spared = min(LEAKED, len(samples) // 10)
     chosen, leaked = np.sort(order[spared:][: config.audit.samples]), order[:spared]
-    private, observation = samples.take(chosen), _observe(job, received)
+    private, release, federation = samples.take(chosen), received.release, job.federation
+    head_draws = torch_generator(stream(config.seed, "head"))
+    observation = Observation(
+        job.client.id,
+        release.kind,
+        release.arrays,
+        release.noise_multiplier,
+        WhiteBox(received.bottom),
+        federation.public,
+        # The head before round 1, which everybody can compute; later ones stay near it.
+        head=spec_of(config, federation).head(head_draws),
+    )
     if not observation.by_class:
         # Each row is attacked on its own: those not scored can go.
         at = torch.from_numpy(chosen)
@@ -149,7 +132,7 @@ def _attack(
         weaker=_weaker(job, observation, received.genome, samples.take(leaked), rng),
     )
     found = attack_release(observation, private, suite, rng=rng, on_progress=job.on_progress)
-    labels = _labels(observation, samples.y if observation.by_class else private.y, rng)
+    labels = audit_labels(observation, samples.y if observation.by_class else private.y, rng)
     verdict, evidence = judge(found.attacks, found.controls, rng=rng)
     if rows := labels.rows:
         evidence += f"; {rows.accuracy:.1%} of the labels guessed (blind {rows.blind:.1%})"
@@ -163,20 +146,6 @@ def _attack(
         evidence=evidence,
     )
     return audit, lambda title: draw_images(private.inputs(), private.y, found.images, title)
-
-
-def _observe(job: _Job, received: Received) -> Observation[WhiteBox]:
-    """What the server sees of the client."""
-    release = received.release
-    return Observation(
-        job.client.id,
-        release.kind,
-        release.arrays,
-        release.noise_multiplier,
-        WhiteBox(received.bottom),
-        job.federation.public,
-        head=sent_head(job.config, job.federation),
-    )
 
 
 def _weaker(
@@ -198,15 +167,6 @@ def _weaker(
     if "leaked pairs" in asked and len(leaked) >= MIN_PUBLIC:
         known.append(LeakedPairs(represent(observation.knowledge.bottom, leaked), leaked))
     return known
-
-
-def _labels(
-    observation: Observation[WhiteBox], truth: Int[Tensor, "n"], rng: np.random.Generator
-) -> LabelAudit:
-    """What the release says of labels: of rows, and of the histogram."""
-    found, public = infer_labels(observation, rng=rng), observation.public
-    rows = None if found.labels is None else score_labels(found.labels, truth, public)
-    return LabelAudit(rows=rows, histogram=score_histogram(found, truth, public))
 
 
 def _claim(job: _Job, received: Received, promised: ClaimedNoise) -> ReleaseAudit | None:

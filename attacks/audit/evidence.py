@@ -15,16 +15,12 @@ from dprbft.messages import Release
 from dprbft.paths import last_model_file, ledger_file, release_file
 from dprbft.server.records import read_rounds
 from dprbft.simulation.federation import ClientData, Federation
-from dprbft.site.site import spec_of
 from panas.architecture.genome import Genome
-from panas.architecture.head import Head
 from panas.architecture.network import Bottom
 from panas.privacy.accounting.events import Unprotected
-from panas.privacy.ledger.charge import Entry
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.kind import kind_named
 from panas.runtime.errors import BadInput
-from panas.runtime.seeds import stream, torch_generator
 from panas.training.checkpoint import load_network
 
 
@@ -42,7 +38,8 @@ def promise(run: Path, release: Release) -> ClaimedNoise:
     """What a release has to keep: what was charged for it; without a ledger, what it says."""
     if not ledger_file(run).is_file():
         return ClaimedNoise(release.noise_multiplier, None)
-    entry = _charge(run, release.receipt)
+    entries = (e for a in Ledger(ledger_file(run)).accounts() for e in a.entries)
+    entry = next((e for e in entries if e.id == release.receipt), None)
     if entry is None:
         fault = "its receipt is not in the ledger, so that nothing covers it"
         return ClaimedNoise(release.noise_multiplier, fault)
@@ -66,22 +63,10 @@ def _terms(noise_multiplier: float | None) -> str:
     return "no noise" if noise_multiplier is None else f"noise multiplier {noise_multiplier:g}"
 
 
-def _charge(run: Path, receipt: str) -> Entry | None:
-    """The charge of a receipt."""
-    entries = (e for a in Ledger(ledger_file(run)).accounts() for e in a.entries)
-    return next((e for e in entries if e.id == receipt), None)
-
-
 def sent(run: Path, client: int) -> tuple[int, str] | None:
-    """The last round in which a client sent a release, and the SHA-256 of its bytes.
-
-    None if it sent nothing, or the rounds do not tell.
-    """
-    for record in reversed(read_rounds(run)):
-        for c in record.clients:
-            if c.id == client and c.release:
-                return record.round, c.release
-    return None
+    """The last round in which a client sent a release, and its SHA-256; None if it sent nothing."""
+    clients = ((r.round, c) for r in reversed(read_rounds(run)) for c in r.clients)
+    return next(((n, c.release) for n, c in clients if c.id == client and c.release), None)
 
 
 @dataclass(frozen=True)
@@ -131,14 +116,3 @@ def load_release(
                 f"{len(y)} rows of other labels; audit with the data it trained on"
             )
     return Received(release, saved.bottom, saved.genome)
-
-
-def epsilons(run: Path) -> dict[int, float]:
-    """Epsilon that the ledger claims, by client; none without a ledger."""
-    return {a.client: a.spent() for a in Ledger(ledger_file(run)).accounts()}
-
-
-def sent_head(config: RunConfig, federation: Federation) -> Head:
-    """The head before round 1, which everybody can compute; later ones stay near it."""
-    spec = spec_of(config, federation)
-    return spec.head(torch_generator(stream(config.seed, "head")))

@@ -1,8 +1,7 @@
-"""Audit a network that was trained elsewhere: a file of weights, what it was trained on, and more.
+"""Audit a network that was trained elsewhere: who is in its training, what its answers give away.
 
-Membership is asked of its answers (`attacks.audit.membership`). If its answers to private images
-are seen by others, as in inference by a server, reconstruction from them says what they give away:
-half of the samples that it was not trained on serve the attack, which knows the answers to them.
+Where others see its answers to private images, as in inference by a server, images are
+reconstructed from them: the attack learns on half of the samples that it was not trained on.
 """
 
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import numpy as np
 
 from attacks.audit.membership import NetworkAudit, PrivacyClaim, audit_network
 from attacks.audit.pictures import draw_curves, draw_images
+from attacks.audit.records import as_json
 from attacks.audit.target import ExternalModel, Target, load_target
 from attacks.audit.verdict import Verdict, judge
 from attacks.inference.lira import GenomeTrainer, ShadowConfig
@@ -35,31 +35,19 @@ from panas.runtime.store import read_json, write_bytes, write_json
 SHADOW_GENOME = Genome.parse("c32k3-max-c64k3")
 """Of the shadows of a network whose architecture is unknown."""
 
-SCORED = 500
-"""Members that reconstructions are scored on, at most."""
-
+SCORED = 500  # members that reconstructions are scored on, at most
 DECODER_EPOCHS = 30
-
-MEMBERSHIP = "membership"
-"""The first step that an audit tells of."""
+MEMBERSHIP = "membership"  # the first step that an audit tells of
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelAuditConfig:
-    """What is asked of a network.
+    """What is asked of a network."""
 
-    Attributes:
-        shadows: networks that LiRA trains, at least 2; 0 leaves it out.
-        outputs: whether its answers to private images are seen by others.
-        workers: processes that train shadows.
-        seed: of all that is drawn.
-
-    """
-
-    shadows: int = 0
-    outputs: bool = False
-    workers: int = 1
-    seed: int = 0
+    shadows: int = 0  # networks that LiRA trains, at least 2; 0 leaves it out
+    outputs: bool = False  # whether its answers to private images are seen by others
+    workers: int = 1  # processes that train shadows
+    seed: int = 0  # of all that is drawn
 
 
 DEFAULT = ModelAuditConfig()
@@ -77,26 +65,17 @@ class OutputsAudit:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record."""
-        return {
-            "samples": self.samples,
-            "attacks": [s.to_json() for s in self.attacks],
-            "controls": [s.to_json() for s in self.controls],
-            "verdict": self.verdict,
-            "evidence": self.evidence,
-        }
+        return as_json(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelAudit:
     """What the audit of a network trained elsewhere came to."""
 
-    model: str
-    """Name of its file."""
-    duplicates: int
-    """Others that were among the members, and left out."""
+    model: str  # name of its file
+    duplicates: int  # others that were among the members, and left out
     network: NetworkAudit
-    outputs: OutputsAudit | None
-    """None where nobody sees its answers."""
+    outputs: OutputsAudit | None  # None where nobody sees its answers
 
     @property
     def verdict(self) -> Verdict:
@@ -108,14 +87,7 @@ class ModelAudit:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record."""
-        return {
-            "model": self.model,
-            "scale": "[-1, 1]",
-            "duplicates": self.duplicates,
-            "network": self.network.to_json(),
-            "outputs": self.outputs and self.outputs.to_json(),
-            "verdict": self.verdict,
-        }
+        return {"model": self.model, "scale": "[-1, 1]"} | as_json(self) | {"verdict": self.verdict}
 
 
 def audit_model(
@@ -165,7 +137,6 @@ def audit_model(
 def _membership(
     target: Target, claim: PrivacyClaim, config: ModelAuditConfig, rng: np.random.Generator
 ) -> NetworkAudit:
-    """Who was in its training."""
     members, shadows = target.members, None
     if config.shadows:
         spec = NetworkSpec(shape=members.shape, classes=members.classes, width=64)
@@ -182,7 +153,6 @@ def _membership(
 
 
 def _check_free(out: Path) -> None:
-    """Refuse a folder for the record that is none, or that holds something else."""
     for folder in (out, *out.parents):
         if folder.exists() and not folder.is_dir():
             raise BadInput(f"expected a folder for --out, got {out}, where {folder} is a file")
@@ -214,7 +184,7 @@ def _doubted(network: NetworkAudit, members: Samples) -> NetworkAudit:
 
 
 def _outputs(target: Target, rng: np.random.Generator) -> tuple[OutputsAudit, bytes]:
-    """Reconstruction of members from the network's answers to them, and a picture."""
+    """Reconstruction of members from the answers to them, and a picture."""
     query, members, public = target.query, target.members, target.public
     chosen = members.take(np.sort(rng.permutation(len(members))[:SCORED]))
     arrays = {"z": logits(query, chosen).float(), "y": chosen.y}

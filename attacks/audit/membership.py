@@ -42,12 +42,8 @@ MARGIN = 0.1
 LOUD = 0.05
 """True positives at 1 % false ones that count as a leak: five times of what chance finds."""
 
-ERROR = 0.05
-"""How often scores that tell nothing may be called a leak."""
-
-CRITERIA = 2
-"""Of each attack: the area, and the true positives at 1 % false ones."""
-
+ERROR = 0.05  # how often scores that tell nothing may be called a leak
+CRITERIA = 2  # of each attack: the area, and the true positives at 1 % false ones
 MIN_SAMPLES = 20
 
 
@@ -72,33 +68,23 @@ class NetworkAudit:
     evidence: str
     members: int
     others: int
-    accuracy: tuple[float, float]
-    """On members, on others."""
-    curves: dict[str, Roc]
-    """By attack."""
+    accuracy: tuple[float, float]  # on members, on others
+    curves: dict[str, Roc]  # by attack
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record."""
-        return {
-            "verdict": self.verdict,
-            "evidence": self.evidence,
-            "members": self.members,
-            "others": self.others,
-            "accuracy": {"members": self.accuracy[0], "others": self.accuracy[1]},
-            "attacks": [{"name": k, **v.to_json()} for k, v in self.curves.items()],
-        }
+        record = dict(vars(self))
+        attacks = [{"name": k, **v.to_json()} for k, v in record.pop("curves").items()]
+        accuracy = dict(zip(("members", "others"), self.accuracy, strict=True))
+        return record | {"accuracy": accuracy, "attacks": attacks}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "NetworkAudit":
         """What `to_json` gave; its curves have their figures alone."""
-        return cls(
-            verdict=record["verdict"],
-            evidence=record["evidence"],
-            members=record["members"],
-            others=record["others"],
-            accuracy=(record["accuracy"]["members"], record["accuracy"]["others"]),
-            curves={a["name"]: Roc.from_json(a) for a in record["attacks"]},
-        )
+        curves = {a["name"]: Roc.from_json(a) for a in record["attacks"]}
+        accuracy = (record["accuracy"]["members"], record["accuracy"]["others"])
+        kept = {k: v for k, v in record.items() if k != "attacks"}
+        return cls(**kept | {"accuracy": accuracy, "curves": curves})
 
 
 def audit_network(
@@ -113,15 +99,12 @@ def audit_network(
     """Attack a network, and score the attacks.
 
     Args:
-        query: images (b, c, h, w) in [-1, 1] to logits (b, classes).
+        query: images in [-1, 1] to logits.
         members: it was trained on them.
         others: it was not; as many as members at best, and from where they are.
         rng: of shadows and bootstrap.
         claim: of its training.
         shadows: of LiRA, on samples that are neither members nor others; None leaves it out.
-
-    Raises:
-        BadInput: for answers that are no logits.
 
     """
     pool = concat([members, others])
@@ -148,20 +131,9 @@ def judge_scores(
     *,
     rng: np.random.Generator,
 ) -> tuple[dict[str, Roc], Verdict, str]:
-    """What the scores of one or more attacks on one network show.
+    """What the scores of one or more attacks show: curves by attack, a verdict, its evidence.
 
-    Args:
-        scores: by attack, of the same candidates.
-        members: the truth.
-        claim: of the network's training.
-        rng: of the bootstrap.
-
-    Returns:
-        The curves, with intervals at the corrected confidence; the verdict; its evidence.
-
-    Raises:
-        BadInput: for fewer than two members or others, or a score that is no number.
-
+    The curves have intervals at the corrected confidence.
     """
     confidence = 1 - ERROR / (CRITERIA * len(scores))
     curves = {
@@ -178,15 +150,14 @@ def judge_scores(
             verdict = "leaks"
         elif not above and all(_silent(c, n) for c in curves.values()):
             verdict = "no better than blind"
-    told = "no attack surely tells members"
-    if fired:
-        told = f"members are surely told: {', '.join(fired)}"
+    told = f"members are surely told: {', '.join(fired)}"
+    if not fired:
+        told = "no attack surely tells members"
     figures = "; ".join(_told(name, c, n, m) for name, c in curves.items())
     return curves, verdict, f"{told}; {figures}; {_terms(claim, confidence, estimate)}"
 
 
 def _terms(claim: PrivacyClaim, confidence: float, estimate: float) -> str:
-    """The terms on which the figures hold, in words."""
     claimed, above = "no epsilon claimed", ""
     if claim.epsilon is not None and math.isfinite(claim.epsilon):
         claimed = f"claimed epsilon {claim.epsilon:.3g}"
@@ -215,7 +186,6 @@ def _silent(curve: Roc, members: int) -> bool:
 
 
 def _told(name: str, curve: Roc, members: int, others: int) -> str:
-    """The figures of an attack in words."""
     point = curve.points[0]
     (low, high), (few, many) = curve.auc_interval, point.interval
     return (

@@ -1,6 +1,6 @@
 """Pictures of an audit, as PNG bytes: what attacks reconstruct, and how well they tell members.
 
-They show private samples: they are for the auditor's eyes, as `audit.json` is.
+Privacy: they show private samples, and are for the auditor alone, as `audit.json` is.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,7 @@ from panas.plots.style import BLUE, GREEN, GREY, ORANGE, RED, below, headline, p
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHOWN = 8
-"""Samples in a picture."""
+SHOWN = 8  # samples in a picture
 
 
 def draw_images(
@@ -28,12 +27,7 @@ def draw_images(
 ) -> bytes:
     """Originals over reconstructions and controls, one column a sample (Table IV's form).
 
-    Args:
-        truth: private images in [-1, 1].
-        y: their classes; as many as can be are shown.
-        rows: reconstructions by the name of the attack or control, in the same order.
-        title: a line over the picture.
-
+    Images are in [-1, 1]; as many classes as can be are shown.
     """
     order = sorted(range(len(y)), key=lambda i: (int((y[:i] == y[i]).sum()), int(y[i])))
     shown = order[:SHOWN]
@@ -54,7 +48,7 @@ def draw_images(
 
 
 def _pixels(image: Float[Tensor, "c h w"]) -> np.ndarray:
-    """In [0, 1], grey or RGB; of other numbers of channels the first."""
+    """Values in [0, 1], grey or RGB; of other numbers of channels the first."""
     x = ((image + 1) / 2).clamp(0, 1).permute(1, 2, 0).numpy()
     return x if x.shape[2] == 3 else x[..., 0]
 
@@ -74,7 +68,9 @@ def draw_curves(curves: Mapping[str, Roc], title: str) -> bytes:
         ):
             seen, found = curve.fpr > 0, curve.points[0].tpr
             lowest = min(lowest, float(curve.fpr[seen].min(initial=1.0)))
-            axes.step(curve.fpr, curve.tpr, where="post", color=colour, label=_label(name, curve))
+            low, high = curve.auc_interval
+            label = f"{name}: area {curve.auc:.2f} [{low:.2f}, {high:.2f}]"
+            axes.step(curve.fpr, curve.tpr, where="post", color=colour, label=label)
             if found:
                 axes.plot([rate], [found], "o", color=colour, ms=5)
             else:
@@ -94,8 +90,3 @@ def draw_curves(curves: Mapping[str, Roc], title: str) -> bytes:
         headline(figure, title)
 
     return png(draw, (4.6, 4.5 + 0.17 * len(curves)))
-
-
-def _label(name: str, curve: Roc) -> str:
-    low, high = curve.auc_interval
-    return f"{name}: area {curve.auc:.2f} [{low:.2f}, {high:.2f}]"

@@ -3,36 +3,27 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from attacks.audit.membership import NetworkAudit
-from attacks.audit.verdict import MARGIN, Verdict
+from attacks.audit.verdict import MARGIN, Verdict, best_of
 from attacks.epsilon.release import ReleaseAudit
-from attacks.inference.labels import HistogramScore, LabelScore
+from attacks.inference.labels import LabelAudit
 from attacks.reconstruction.metrics import ReconstructionScore
 
 
-@dataclass(frozen=True, kw_only=True)
-class LabelAudit:
-    """What a release says of labels."""
+def as_json(record: object) -> dict[str, Any]:
+    """The fields of a record; those that know their own JSON by that."""
 
-    rows: LabelScore | None
-    """None where no row was released."""
-    histogram: HistogramScore
+    def plain(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [plain(v) for v in value]
+        return value.to_json() if hasattr(value, "to_json") else value
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON-able record."""
-        rows = self.rows and self.rows.to_json()
-        return {"rows": rows, "histogram": self.histogram.to_json()}
-
-    @classmethod
-    def from_json(cls, record: dict[str, Any]) -> "LabelAudit":
-        """What `to_json` gave."""
-        rows = record["rows"] and LabelScore.from_json(record["rows"])
-        return cls(rows=rows, histogram=HistogramScore.from_json(record["histogram"]))
+    return {name: plain(value) for name, value in vars(record).items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +52,7 @@ class ClientAudit:
     @property
     def best(self) -> ReconstructionScore | None:
         """The attack with the largest R^2; None where nothing was attacked."""
-        return max(
-            self.attacks, key=lambda s: -math.inf if math.isnan(s.r2) else s.r2, default=None
-        )
+        return best_of(self.attacks) if self.attacks else None
 
     def control(self, name: str) -> ReconstructionScore | None:
         """A control by its name."""
@@ -71,36 +60,21 @@ class ClientAudit:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record."""
-        return {
-            "id": self.id,
-            "release": self.release,
-            "round": self.round,
-            "noise_multiplier": self.noise_multiplier,
-            "epsilon": "infinity" if self.epsilon == math.inf else self.epsilon,
-            "samples": self.samples,
-            "attacks": [s.to_json() for s in self.attacks],
-            "controls": [s.to_json() for s in self.controls],
-            "labels": self.labels and self.labels.to_json(),
-            "claim": self.claim and self.claim.to_json(),
-            "verdict": self.verdict,
-            "evidence": self.evidence,
-            "network": self.network and self.network.to_json(),
-        }
+        return as_json(self) | ({"epsilon": "infinity"} if self.epsilon == math.inf else {})
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "ClientAudit":
         """What `to_json` gave."""
-        epsilon, labels = record["epsilon"], record.get("labels")
-        claim, network = record.get("claim"), record.get("network")
+        types: dict[str, Callable[[Any], Any]] = {
+            "epsilon": float,
+            "labels": LabelAudit.from_json,
+            "claim": ReleaseAudit.from_json,
+            "network": NetworkAudit.from_json,
+        }
+        typed = {k: None if (v := record.get(k)) is None else f(v) for k, f in types.items()}
         scores = {
             name: tuple(ReconstructionScore.from_json(s) for s in record[name])
             for name in ("attacks", "controls")
-        }
-        typed = {
-            "epsilon": None if epsilon is None else float(epsilon),
-            "labels": labels and LabelAudit.from_json(labels),
-            "claim": claim and ReleaseAudit.from_json(claim),
-            "network": network and NetworkAudit.from_json(network),
         }
         return cls(**record | scores | typed)
 
@@ -114,17 +88,6 @@ class DrawnAudit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditSummary:
-    """Means over the clients that released something; None if none did."""
-
-    best_attack_r2: float | None
-    same_class_mean_r2: float | None
-    ceiling_r2: float | None
-    verdicts: dict[str, int]
-    network_verdicts: dict[str, int]
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunAudit:
     """What the audit of a run found."""
 
@@ -135,34 +98,32 @@ class RunAudit:
     @property
     def verdicts(self) -> list[Verdict]:
         """All of them: of releases, and of networks."""
-        found = [c.verdict for c in self.clients]
-        return found + [c.network.verdict for c in self.clients if c.network]
+        return [c.verdict for c in self.clients] + self._network_verdicts
 
     @property
-    def summary(self) -> AuditSummary:
-        """What the clients have in common."""
+    def _network_verdicts(self) -> list[Verdict]:
+        return [c.network.verdict for c in self.clients if c.network]
 
-        def mean(pick: Callable[[ClientAudit], ReconstructionScore | None]) -> float | None:
-            scores = [s for c in self.clients if (s := pick(c)) is not None]
-            values = [round(s.r2, 6) for s in scores if math.isfinite(s.r2)]
-            return round(float(np.mean(values)), 6) if values else None
-
-        return AuditSummary(
-            best_attack_r2=mean(lambda c: c.best),
-            same_class_mean_r2=mean(lambda c: c.control("same-class mean")),
-            ceiling_r2=mean(lambda c: c.control("ceiling")),
-            verdicts=dict(Counter(c.verdict for c in self.clients)),
-            network_verdicts=dict(Counter(c.network.verdict for c in self.clients if c.network)),
-        )
+    def _mean(self, pick: Callable[[ClientAudit], ReconstructionScore | None]) -> float | None:
+        """The mean R^2 over the clients that have one."""
+        scores = [s.r2 for c in self.clients if (s := pick(c)) is not None]
+        values = [round(r2, 6) for r2 in scores if math.isfinite(r2)]
+        return round(float(np.mean(values)), 6) if values else None
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-able record."""
+        """A JSON-able record; its summary has means over the clients that released something."""
         return {
             "scale": "[-1, 1]",
             "margin": MARGIN,
             "seconds": self.seconds,
             "clients": [c.to_json() for c in self.clients],
-            "summary": asdict(self.summary),
+            "summary": {
+                "best_attack_r2": self._mean(lambda c: c.best),
+                "same_class_mean_r2": self._mean(lambda c: c.control("same-class mean")),
+                "ceiling_r2": self._mean(lambda c: c.control("ceiling")),
+                "verdicts": dict(Counter(c.verdict for c in self.clients)),
+                "network_verdicts": dict(Counter(self._network_verdicts)),
+            },
         }
 
     @classmethod

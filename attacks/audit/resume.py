@@ -1,8 +1,8 @@
 """What an interrupted audit goes on from: the clients that are through while others are not.
 
-A file a client, whole or not there, which says of what run and settings it is; one of others, or a
-damaged one, is as none. They hold pictures of private samples, are the auditor's like all of
-`audit/`, and go when the audit is through.
+A file a client, which says of what run and settings it is; one of others, or a damaged one, is as
+none. Privacy: they hold pictures of private samples, for the auditor alone, and go when the audit
+is through.
 """
 
 import hashlib
@@ -31,13 +31,7 @@ def digest(files: Iterable[Path], settings: dict[str, Any]) -> str:
 
 
 class AuditCheckpoint:
-    """The clients of one audit that are through.
-
-    Args:
-        folder: theirs alone, made if needed.
-        of: `digest` of the audit.
-
-    """
+    """The clients of one audit (`of`: its digest) that are through, in a folder of their own."""
 
     def __init__(self, folder: Path, of: str) -> None:
         self._folder, self._of = folder, of

@@ -1,8 +1,4 @@
-"""Audit a run: every client's audit, kept until all are through, and what they come to.
-
-What is asked of each client is `attacks.audit.client`. An audit that was interrupted goes on with
-the clients that are not through (`attacks.audit.resume`).
-"""
+"""Audit a run: every client's audit, kept until all are through, and what they come to."""
 
 import time
 from dataclasses import dataclass, replace
@@ -66,8 +62,6 @@ def audit_run(
 
 @dataclass(frozen=True)
 class _Work:
-    """What the audits of all clients share."""
-
     run: Path
     shadows: int
     on_progress: OnProgress | None
@@ -115,7 +109,6 @@ def _audit_clients(
 
 
 def _audit_client(work: _Work, id: int) -> DrawnAudit:
-    """One client's, in whatever process."""
     report = work.on_progress or (lambda _: None)
     return audit_client(work.run, id, shadows=work.shadows, on_progress=report)
 

@@ -1,49 +1,64 @@
-"""A network that was trained elsewhere, and the samples to ask it about."""
+"""A network that was trained elsewhere, read from its file, and the samples to ask it about.
 
-from collections.abc import Sequence
+| file | read as |
+|---|---|
+| `.safetensors` | a network that panas saved |
+| `.pt2` | a program of `torch.export`, images (b, c, h, w) to logits (b, classes), b dynamic |
+
+**Loading a .pt2 can run code that is in it**, as torch unpickles parts of it and evaluates others:
+audit only files that you trust. A .safetensors of panas holds numbers and cannot. Formats that are
+pickles altogether (.pt, .pth) are refused. Images come in [-1, 1], which the network sees as
+((x + 1) / 2 - mean) / std; labels are indices of its outputs.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
 from attacks.audit.membership import NO_CLAIM, PrivacyClaim
-from attacks.audit.network_file import load_query
 from attacks.inference.membership import Query, logits
 from attacks.threats.observation import MIN_PUBLIC
 from panas.architecture.genome import Genome
+from panas.data.files.raw import one_line
 from panas.data.members import load_members
 from panas.data.samples import Samples, concat
 from panas.runtime.errors import BadInput
+from panas.runtime.store import CHECKSUM, parse_tensors
+from panas.training.checkpoint import load_network
 from panas.training.evaluate import EVALUATION_BATCH
 
 ACCURACY_TOLERANCE = 0.02
 """By how much a network's accuracy on its training samples may differ from what is known of it."""
 
+PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin", ".joblib")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExternalModel:
-    """A network that was trained elsewhere, and what is known of it.
-
-    Attributes:
-        file: its weights. Loading a .pt2 can run code that is in it.
-        data: what it was trained on: an .npz archive, a .csv table or a folder of pictures.
-        others: like samples that it was not trained on; None: the other parts of the archive.
-        label: name of a table's label column.
-        mean: that the network's own preprocessing takes off values in [0, 1], one or one a channel.
-        std: that it divides by.
-        accuracy: that it is known to have on what it was trained on, in [0, 1]; another one found
-            here means wrong arguments. None: it is not known.
-        claim: of its privacy.
-
-    """
+    """A network that was trained elsewhere, and what is known of it."""
 
     file: Path
+    """Its weights. Loading a .pt2 can run code that is in it."""
     data: str
+    """What it was trained on: an .npz archive, a .csv table or a folder of pictures."""
     others: str | None = None
+    """Like samples that it was not trained on; None: the other parts of the archive."""
     label: str | None = None
+    """Name of a table's label column."""
     mean: Sequence[float] = (0.5,)
+    """That its own preprocessing takes off values in [0, 1], one or one a channel."""
     std: Sequence[float] = (0.5,)
+    """That it divides by."""
     accuracy: float | None = None
+    """Known on what it was trained on, in [0, 1]: another one means wrong arguments."""
     claim: PrivacyClaim = NO_CLAIM
 
 
@@ -63,13 +78,7 @@ class Target:
 
 
 def load_target(model: ExternalModel, rng: np.random.Generator) -> Target:
-    """Read network and samples, and see that they fit; `rng` halves the others.
-
-    Raises:
-        BadInput: if a file cannot be read, there are too few samples, network and samples do not
-            match, or the accuracy is another than the known one.
-
-    """
+    """Read network and samples; `rng` halves the others. BadInput where they do not fit."""
     found = load_members(model.data, model.others, label=model.label)
     members, rest = found.members, found.others
     half = rng.permutation(len(rest))
@@ -80,7 +89,7 @@ def load_target(model: ExternalModel, rng: np.random.Generator) -> Target:
             f"{MIN_PUBLIC} that were, got {len(rest)} and {len(members)}{twice}; give more"
         )
     probe = concat([s.take(range(min(len(s), EVALUATION_BATCH))) for s in (members, rest)])
-    query, genome, classes = load_query(model.file, probe, model.mean, model.std)
+    query, genome, classes = _load_query(model, probe)
     name = model.file.name
     members, rest = (_labelled(s, classes, found.names, name) for s in (members, rest))
     if model.accuracy is not None:
@@ -113,11 +122,115 @@ def _labelled(samples: Samples, outputs: int, names: tuple[str, ...], model: str
 
 
 def _check_accuracy(query: Query, members: Samples, known: float) -> None:
-    """Refuse a network that is not what is known of it."""
-    right = logits(query, members).argmax(1) == members.y
-    measured = float(right.double().mean())
+    measured = float((logits(query, members).argmax(1) == members.y).double().mean())
     if not abs(measured - known) <= ACCURACY_TOLERANCE + 1e-9:
         raise BadInput(
             f"expected accuracy {known:g} on what it was trained on, got {measured:.3g}; check "
             "--mean, --std and the labels"
         )
+
+
+def _load_query(model: ExternalModel, samples: Samples) -> tuple[Query, Genome | None, int]:
+    """A way to ask the network, its genome if it is one of panas, and its outputs.
+
+    It is tried with one of the samples, and with as large a batch as it will be asked.
+    """
+    mean, std, name, c = model.mean, model.std, model.file.name, samples.shape[0]
+    fine = all(math.isfinite(v) for v in (*mean, *std)) and all(s > 0 for s in std)
+    if any(len(v) not in (1, c) for v in (mean, std)) or not fine:
+        raise BadInput(
+            f"expected one finite mean and one std above 0, or {c} each, got {list(mean)} and "
+            f"{list(std)}; give what the network was trained with"
+        )
+    network, genome = _load(model.file, samples.shape)
+    shift, scale = (torch.tensor(v, dtype=torch.float32).view(1, -1, 1, 1) for v in (mean, std))
+
+    def ask(x: Tensor) -> object:
+        with torch.no_grad():
+            return network(((x + 1) / 2 - shift) / scale)
+
+    outputs = {
+        _outputs_of(name, ask, samples.inputs(torch.arange(n)))
+        for n in (1, min(EVALUATION_BATCH, len(samples)))
+    }
+    if len(outputs) > 1:
+        raise BadInput(
+            f"expected {name} to answer any batch with as many logits a sample, got "
+            f"{sorted(outputs)}; export it with a dynamic batch"
+        )
+    return lambda x: cast(Tensor, ask(x)), genome, outputs.pop()
+
+
+def _load(
+    model: Path, shape: tuple[int, int, int]
+) -> tuple[Callable[[Tensor], object], Genome | None]:
+    kinds = "a .safetensors file of panas or a .pt2 file of torch.export"
+    if model.suffix.lower() in PICKLES:
+        raise BadInput(
+            f"expected {kinds}, got {model}: pickled formats are refused, as they run whatever "
+            "they hold; export it with torch.export.save, or as safetensors of panas"
+        )
+    if model.suffix not in (".safetensors", ".pt2") or not model.is_file():
+        raise BadInput(
+            f"expected {kinds} at {model}, got another or none; export it with torch.export.save"
+        )
+    if model.suffix == ".pt2":
+        try:
+            with _quiet():
+                return torch.export.load(model).module(), None
+        except Exception as error:  # whatever torch makes of a damaged file
+            raise BadInput(
+                f"expected a program of torch.export at {model}, got: {one_line(error)}; "
+                "save it again"
+            ) from error
+    try:
+        _, notes = parse_tensors(model.read_bytes())
+    except ValueError as error:
+        raise BadInput(
+            f"expected a network saved by panas at {model}, got no readable safetensors file; "
+            "copy it again"
+        ) from error
+    if not {"network", CHECKSUM} <= notes.keys():
+        raise BadInput(
+            f"expected a network saved by panas at {model}, got another safetensors file, which "
+            "holds no architecture; export the network with torch.export.save"
+        )
+    saved = load_network(model)
+    if saved.spec.shape != shape:
+        raise BadInput(
+            f"expected images {saved.spec.shape} for {model.name}, got {shape}; "
+            "give the data that it was trained on"
+        )
+    return nn.Sequential(saved.bottom, saved.head).eval(), saved.genome
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torch's own accounts of a file that it cannot load: our error is one line."""
+    loggers = [logging.getLogger(name) for name in ("torch.export", "torch._export")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL + 1)
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _outputs_of(name: str, ask: Callable[[Tensor], object], x: Tensor) -> int:
+    """The number of logits that a network answers each image of a batch with."""
+    try:
+        answer = ask(x)
+    except Exception as error:  # shapes, types, fixed batch sizes: each in torch's own words
+        raise BadInput(
+            f"expected {name} to take images {tuple(x.shape[1:])} in batches of any size, got of "
+            f"{len(x)}: {one_line(error)}; export it with a dynamic batch"
+        ) from error
+    given = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
+    if not isinstance(answer, Tensor) or answer.ndim != 2 or len(answer) != len(x):
+        raise BadInput(
+            f"expected {name} to answer {len(x)} images with one tensor of logits ({len(x)}, "
+            f"classes), got {given}; export a network that gives logits alone"
+        )
+    return int(answer.shape[1])

@@ -37,22 +37,20 @@ MIN_SAMPLES = 20
 """With fewer scored samples an interval is too narrow for skewed errors: no verdict is given."""
 
 
+def best_of(attacks: Sequence[ReconstructionScore]) -> ReconstructionScore:
+    """The one with the largest R^2; one that is no number counts least."""
+    return max(attacks, key=lambda s: -math.inf if math.isnan(s.r2) else s.r2)
+
+
 def judge(
     attacks: Sequence[ReconstructionScore],
     beside: Sequence[ReconstructionScore],
     *,
     rng: np.random.Generator,
 ) -> tuple[Verdict, str]:
-    """The verdict on reconstructions, and the sentence with its evidence.
-
-    Args:
-        attacks: at least one.
-        beside: the controls, of the same samples.
-        rng: of the bootstrap.
-
-    """
+    """The verdict on one or more attacks beside the controls, and its evidence in a sentence."""
     mean = next(s for s in beside if s.name == "mean image")
-    best = max(attacks, key=lambda s: -math.inf if math.isnan(s.r2) else s.r2)
+    best = best_of(attacks)
     blind = max((s for s in beside if s.name in controls.BLIND), key=lambda s: s.r2)
     low, high = gain_interval(best.errors, blind.errors, mean.errors, rng=rng)
     level = 1 - 0.05 / len(attacks)
@@ -80,20 +78,13 @@ def with_claim(
     spent: float | None,
     fault: str | None = None,
 ) -> tuple[Verdict, str]:
-    """The verdict on a whole release: on reconstructions, and on what it claims.
+    """The verdict on a whole release: that of `judge`, and what the release claims.
 
-    Args:
-        verdict: of `judge`.
-        evidence: its sentence.
-        audit: of the release; None where it claims nothing.
-        spent: epsilon that the ledger claims for all that the client did; None without a ledger.
-        fault: what contradicts the ledger; None: nothing.
-
+    `spent` is the ledger's epsilon for all that the client did; `fault` contradicts the ledger.
     """
     if spent is not None:
-        evidence += (
-            f"; claimed epsilon {'infinity' if spent == math.inf else f'{spent:.3g}'} in all"
-        )
+        total = "infinity" if spent == math.inf else f"{spent:.3g}"
+        evidence += f"; claimed epsilon {total} in all"
     if fault is not None:
         verdict, evidence = "leaks", f"{evidence}; {fault}"
     if audit is None:

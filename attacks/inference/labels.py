@@ -13,14 +13,12 @@
 | pi_c | `shares`: of the client's samples, how many are of class c |
 | TV | total variation distance of two histograms: half the sum of |p_c - q_c| |
 
-Blind is whoever knows public labels alone, or nothing. The shares tell a client with few classes
-from others even where no label of a sample is told: the two are scored apart. Truth is an argument
-of the two functions that score, and of nothing else.
-
-Source: Clopper and Pearson 1934.
+Blind is who knows public labels alone, or nothing. The shares tell a client with few classes from
+others even where no label of a sample is told: the two are scored apart. Only the functions that
+score get the truth.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -35,25 +33,19 @@ from panas.privacy.release.estimate import Moments, Rows
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import torch_generator
 
-REDRAWS = 200
-"""Histograms behind an interval."""
-
-ERROR = 0.05
-"""Of an interval, both sides together."""
+REDRAWS = 200  # histograms behind an interval
+ERROR = 0.05  # of an interval, both sides together
 
 
 @dataclass(frozen=True)
 class Inference:
     """What a release says of labels, to someone who does not know the truth."""
 
-    labels: Int[Tensor, "n"] | None
-    """The class of each row; None where no row was released."""
-    shares: Float[Tensor, "classes"]
-    """pi, estimated; sums to 1."""
+    labels: Int[Tensor, "n"] | None  # the class of each row; None where no row was released
+    shares: Float[Tensor, "classes"]  # pi, estimated; sums to 1
     redrawn: Float[Tensor, "draws classes"]
     """Shares that would not surprise: the sums under noise drawn once more on top."""
-    size: float
-    """Estimate of n, the number of the client's samples."""
+    size: float  # estimate of n, the number of the client's samples
 
 
 @dataclass(frozen=True)
@@ -61,8 +53,7 @@ class LabelScore:
     """How many labels an attack got right, beside who did not look at any row."""
 
     accuracy: float
-    interval: tuple[float, float]
-    """Clopper-Pearson, 95 %."""
+    interval: tuple[float, float]  # Clopper-Pearson, 95 %
     blind: float
     """Accuracy of the commonest public class for every row, or 1/k if that is higher."""
     shuffled: float
@@ -70,21 +61,6 @@ class LabelScore:
     beats_blind: bool
     """Whether rows tell labels, at 97.5 %; not by a lucky guess of the commonest class for
     everyone, which shuffling would not change."""
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON-able record."""
-        return {
-            "accuracy": round(self.accuracy, 6),
-            "interval": [round(v, 6) for v in self.interval],
-            "blind": round(self.blind, 6),
-            "shuffled": round(self.shuffled, 6),
-            "beats_blind": self.beats_blind,
-        }
-
-    @classmethod
-    def from_json(cls, record: dict[str, Any]) -> "LabelScore":
-        """What `to_json` gave."""
-        return cls(**record | {"interval": tuple(record["interval"])})
 
 
 @dataclass(frozen=True)
@@ -95,36 +71,53 @@ class HistogramScore:
     interval: tuple[float, float]
     """95 % of the distances of the redrawn histograms; they have the noise twice, so that it
     errs to the far side."""
-    public: float
-    """Distance of the public histogram."""
+    public: float  # distance of the public histogram
     uniform: float
     beats_blind: bool
     """Whether the release tells the histogram: even redrawn it is nearer."""
 
+
+@dataclass(frozen=True, kw_only=True)
+class LabelAudit:
+    """What a release says of labels, scored."""
+
+    rows: LabelScore | None  # None where no row was released
+    histogram: HistogramScore
+
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record."""
-        return {
-            "distance": round(self.distance, 6),
-            "interval": [round(v, 6) for v in self.interval],
-            "public": round(self.public, 6),
-            "uniform": round(self.uniform, 6),
-            "beats_blind": self.beats_blind,
-        }
+        return _rounded(asdict(self))
 
     @classmethod
-    def from_json(cls, record: dict[str, Any]) -> "HistogramScore":
+    def from_json(cls, record: dict[str, Any]) -> "LabelAudit":
         """What `to_json` gave."""
-        return cls(**record | {"interval": tuple(record["interval"])})
+        rows, histogram = (
+            r and r | {"interval": tuple(r["interval"])}
+            for r in (record["rows"], record["histogram"])
+        )
+        return cls(rows=rows and LabelScore(**rows), histogram=HistogramScore(**histogram))
+
+
+def _rounded(value: Any) -> Any:
+    match value:
+        case dict():
+            return {k: _rounded(v) for k, v in value.items()}
+        case tuple():
+            return [_rounded(v) for v in value]
+    return round(value, 6) if isinstance(value, float) else value
+
+
+def audit_labels(
+    observation: Observation, truth: Int[Tensor, "n"], rng: np.random.Generator
+) -> LabelAudit:
+    """Guess labels and histogram from a release, and score both."""
+    found, public = infer_labels(observation, rng=rng), observation.public
+    rows = None if found.labels is None else score_labels(found.labels, truth, public)
+    return LabelAudit(rows=rows, histogram=score_histogram(found, truth, public))
 
 
 def infer_labels(observation: Observation, *, rng: np.random.Generator) -> Inference:
-    """Guess labels and histogram from a release.
-
-    Args:
-        observation: what the server sees; "y" of rows must be the *released* labels.
-        rng: of the redrawn histograms.
-
-    """
+    """Guess labels and histogram from a release; "y" of rows must be the *released* labels."""
     if observation.noised_sums:
         return _from_sums(observation, rng)
     labels = observation.estimate.y if isinstance(observation.estimate, Rows) else None
@@ -156,12 +149,7 @@ def _normalised(counts: Float[Tensor, "*draws classes"]) -> Float[Tensor, "*draw
 
 
 def score_labels(labels: Int[Tensor, "m"], truth: Int[Tensor, "n"], public: Samples) -> LabelScore:
-    """Accuracy of guessed labels, in the order of the truth.
-
-    Raises:
-        BadInput: without any label, or for guesses of other rows.
-
-    """
+    """Accuracy of guessed labels, in the order of the truth."""
     n = len(truth)
     if not n or len(labels) != n:
         raise BadInput(f"expected a guess for each of one or more rows, got {len(labels)} of {n}")

@@ -49,14 +49,7 @@ class Train(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class GenomeTrainer:
-    """Trains a bottom and a head from scratch, without privacy.
-
-    Attributes:
-        genome: the architecture.
-        spec: shape, classes, widths, norm and head.
-        optimizer: optimiser, learning rate, batch size, epochs.
-
-    """
+    """Trains a bottom and a head from scratch, without privacy."""
 
     genome: Genome
     spec: NetworkSpec
@@ -73,29 +66,20 @@ class GenomeTrainer:
 
 @dataclass(frozen=True, kw_only=True)
 class ShadowConfig:
-    """How LiRA's shadow networks are trained and asked.
+    """How LiRA's shadow networks are trained and asked."""
 
-    Attributes:
-        public: samples that are surely no members, at least 2.
-        train: trains a shadow network, best as the attacked one was trained.
-        count: k, at least 2. From `OWN_SPREAD` on each candidate has its own s, below they share
-            one.
-        share: of the public samples that each shadow draws, without replacement, in (0, 1]; best
-            so that they are as many as the attacked network was trained on.
-        views: of each image; its score is the mean z of them.
-        workers: processes.
-        keep: a folder for finished shadow networks' answers: who calls again with the same
-            arguments goes on from there. A change of `train` wants another folder.
-
-    """
-
-    public: Samples
-    train: Train
+    public: Samples  # surely no members, at least 2
+    train: Train  # best as the attacked network was trained
     count: int = 16
+    """k, at least 2. From `OWN_SPREAD` on each candidate has its own s, below they share one."""
     share: float = 0.5
-    views: tuple[View, ...] = ("plain",)
+    """Of the public samples that each shadow draws, without replacement, in (0, 1]; best so that
+    they are as many as the attacked network was trained on."""
+    views: tuple[View, ...] = ("plain",)  # of each image; its score is the mean z of them
     workers: int = 1
     keep: Path | None = None
+    """A folder for finished shadows' answers: a second call with the same arguments goes on from
+    there. A change of `train` needs another folder."""
 
     def __post_init__(self) -> None:
         """Refuse too few shadows, samples or views."""
@@ -115,15 +99,7 @@ class ShadowConfig:
 def lira(
     query: Query, candidates: Samples, shadows: ShadowConfig, *, rng: np.random.Generator
 ) -> Float[Tensor, "n"]:
-    """The offline likelihood-ratio attack: z of each candidate.
-
-    Args:
-        query: the network that is attacked.
-        candidates: n of them.
-        shadows: the networks to compare with.
-        rng: of the shadows' samples and trainings.
-
-    """
+    """The offline likelihood-ratio attack on a network: z of each candidate."""
     phi = shadow_confidences(candidates, shadows, rng=rng)
     return lira_scores(query, candidates, phi, shadows.views)
 

@@ -1,8 +1,8 @@
 """Membership inference: which of some candidates was a network trained on?
 
-The adversary may ask the network, images in and logits out, and holds candidates (images with
-labels) and public samples. It gives each candidate a score; the higher, the more it takes it for a
-member. It never sees which are: only `attacks.inference.roc` does, which scores the scores.
+The adversary asks the network, images in and logits out, and holds candidates (images with labels)
+and public samples. The higher a candidate's score, the more it takes it for a member. Only
+`attacks.inference.roc` knows which are.
 
 | attack | score of (x, y) |
 |---|---|
@@ -55,12 +55,7 @@ def query_of(network: nn.Module) -> Query:
 
 
 def logits(query: Query, samples: Samples, view: View = "plain") -> Float[Tensor, "n classes"]:
-    """What a network answers to a view of all samples, float64.
-
-    Raises:
-        BadInput: if the answers are not one finite logit for each of two or more classes.
-
-    """
+    """What a network answers to a view of all samples, float64; BadInput for no finite logits."""
     parts = torch.arange(len(samples)).split(EVALUATION_BATCH)
     answers = torch.cat([query(VIEWS[view](samples.inputs(p))).detach().cpu() for p in parts])
     if answers.shape != (len(samples), samples.classes) or samples.classes < 2:

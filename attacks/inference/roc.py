@@ -40,82 +40,41 @@ RATES = (0.01, 0.001)
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """True positives at a rate of false positives.
+    """True positives at a rate of false positives."""
 
-    Attributes:
-        fpr: rate of false positives that was asked for: at most so many of the others are above.
-        tpr: rate of true positives.
-        interval: of tpr, by Clopper and Pearson, at the threshold that the others gave.
-        fpr_bound: the true rate of false positives at that threshold is at most this; it is wrong
-            as often as one end of `interval`.
-
-    """
-
-    fpr: float
+    fpr: float  # that was asked for: at most so many of the others are above
     tpr: float
     interval: tuple[float, float]
+    """Of tpr, by Clopper and Pearson, at the threshold that the others gave."""
     fpr_bound: float
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON-able record."""
-        return asdict(self) | {"interval": list(self.interval)}
-
-    @classmethod
-    def from_json(cls, record: dict[str, Any]) -> "Point":
-        """What `to_json` gave."""
-        return cls(**record | {"interval": tuple(record["interval"])})
+    """Of the true rate of false positives there; wrong as often as one end of `interval`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Roc:
-    """How well scores tell members from others.
+    """How well scores tell members from others."""
 
-    Attributes:
-        fpr: false-positive rates, from 0 to 1, one a threshold; none where it was read from JSON.
-        tpr: true-positive rates at the same thresholds.
-        auc: in [0, 1]; 0.5 is as good as a coin.
-        auc_interval: by bootstrap over members and over others.
-        points: at each of `RATES`.
-        epsilon_if_independent: lower bound on epsilon at `delta`, were each score an independent
-            draw of the mechanism.
-        delta: in [0, 1).
-        confidence: of all intervals and bounds, in (0, 1).
-
-    """
-
-    fpr: Float[np.ndarray, "t"]
-    tpr: Float[np.ndarray, "t"]
-    auc: float
-    auc_interval: tuple[float, float]
-    points: tuple[Point, ...]
+    fpr: Float[np.ndarray, "t"]  # from 0 to 1, one a threshold; none where read from JSON
+    tpr: Float[np.ndarray, "t"]  # at the same thresholds
+    auc: float  # 0.5 is as good as a coin
+    auc_interval: tuple[float, float]  # by bootstrap over members and over others
+    points: tuple[Point, ...]  # at each of `RATES`
     epsilon_if_independent: float
+    """Lower bound at `delta`, were each score an independent draw of the mechanism."""
     delta: float
-    confidence: float
+    confidence: float  # of all intervals and bounds
 
     def to_json(self) -> dict[str, Any]:
         """The figures, without the curve."""
-        return {
-            "auc": self.auc,
-            "auc_interval": list(self.auc_interval),
-            "points": [p.to_json() for p in self.points],
-            "epsilon_if_independent": self.epsilon_if_independent,
-            "delta": self.delta,
-            "confidence": self.confidence,
-        }
+        return {k: v for k, v in asdict(self).items() if k not in ("fpr", "tpr")}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Roc":
         """The figures that `to_json` gave, without a curve."""
-        return cls(
-            fpr=np.empty(0),
-            tpr=np.empty(0),
-            auc=record["auc"],
-            auc_interval=tuple(record["auc_interval"]),
-            points=tuple(Point.from_json(p) for p in record["points"]),
-            epsilon_if_independent=record["epsilon_if_independent"],
-            delta=record["delta"],
-            confidence=record["confidence"],
-        )
+        points = (Point(**p | {"interval": tuple(p["interval"])}) for p in record["points"])
+        typed = {"auc_interval": tuple(record["auc_interval"]), "points": tuple(points)}
+        named = {k: v for k, v in record.items() if k != "name"}
+        return cls(fpr=np.empty(0), tpr=np.empty(0), **named | typed)
 
 
 def roc(
@@ -126,18 +85,9 @@ def roc(
     delta: float = 1e-5,
     confidence: float = 0.95,
 ) -> Roc:
-    """Score the scores of an attack.
+    """Score the scores of an attack: one a candidate, higher for members; they may be infinite.
 
-    Args:
-        scores: one a candidate, higher for members; they may be infinite.
-        members: the truth.
-        rng: of the bootstrap, and of the order in which epsilon's halves are taken.
-        delta: of the epsilon, in [0, 1).
-        confidence: in (0, 1).
-
-    Raises:
-        BadInput: for fewer than two members or others, or a score that is no number.
-
+    `rng` is of the bootstrap, and of the order in which epsilon's halves are taken.
     """
     values, truth = scores.detach().cpu().double().numpy(), members.cpu().numpy()
     ins, outs = values[truth], values[~truth]
@@ -172,7 +122,7 @@ def _again(rng: np.random.Generator, histogram: np.ndarray) -> np.ndarray:
 
 
 def _auc(ins: np.ndarray, outs: np.ndarray) -> float:
-    """From the numbers of members and of others at each value, in rising order."""
+    """Of the numbers of members and of others at each value, in rising order."""
     below = outs.cumsum() - outs / 2
     return float(ins @ below / (ins.sum() * outs.sum()))
 

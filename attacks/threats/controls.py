@@ -9,8 +9,8 @@
 | random extractor | the attacks on raw rows of an untrained bottom: what architecture alone leaks |
 | ceiling | the attacks on noiseless raw rows of the client's own bottom: the paper's release |
 
-The first two are *blind*: they use no release, and an attack that does not beat them shows no
-leak. A shuffled score above 0 says that reconstructions carry what the client's samples have in
+The first two are *blind*: they use no release; an attack that does not beat them shows no leak. A
+shuffled score above 0 says that reconstructions carry what the client's samples have in
 common, or that the audit matches rows wrongly, and not that samples leak. The random extractor
 bounds what protecting the weights can do. Random extractor and ceiling are computed by the auditor,
 who holds the truth; no server could.

@@ -6,16 +6,9 @@
 | `Shadow` | the bottom's architecture; it trains its own under the head that clients were sent |
 | `LeakedPairs` | few private samples with their representations |
 
-In each it sees releases, heads and the lengths of messages, and knows the public samples. Each is
-what an `attacks.threats.observation.Observation` is made with, whose type says which: an attack
+In each it sees releases, heads and the lengths of messages, and knows the public samples. An attack
 that needs the weights takes an `Observation[WhiteBox]`, and nothing else. White-box is the
-strongest, and not far-fetched: DP-SGD's weights may be published, or shared with whoever serves
-them. (In split learning the server sees every batch's representations and sends gradients:
-`attacks.hijacking.fsha`.)
-
-| symbol | name |
-|---|---|
-| z | representation (d,) |
+strongest, and realistic: DP-SGD's weights may be published, or shared with who serves them.
 """
 
 from dataclasses import dataclass, replace
@@ -48,7 +41,7 @@ class WhiteBox:
     bottom: Bottom
 
     def pairs(self, public: Samples) -> tuple[Float[Tensor, "p d"], Samples]:
-        """Representations (p, d) that the server can compute, and what they are of."""
+        """Representations that the server can compute, and what they are of."""
         return represent(self.bottom, public), public
 
 
@@ -60,7 +53,7 @@ class Shadow:
     bottom: Bottom
 
     def pairs(self, public: Samples) -> tuple[Float[Tensor, "p d"], Samples]:
-        """Representations (p, d) by the server's own bottom, and what they are of."""
+        """Representations by the server's own bottom, and what they are of."""
         return represent(self.bottom, public), public
 
 
@@ -100,15 +93,6 @@ def shadow(
     """Train a bottom of the client's architecture on public samples, under the head it was sent.
 
     The head does not move: what aligns the shadow with the client is that both serve it.
-
-    Args:
-        genome: the client's architecture.
-        spec: what all networks of the federation share.
-        head: of the last broadcast.
-        public: samples to learn from.
-        rng: initial weights and batches.
-        optimizer: the training.
-
     """
     bottom = spec.bottom(genome, torch_generator(rng))
     fit(bottom, head, public, config=replace(optimizer, train_head=False), rng=rng)

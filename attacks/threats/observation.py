@@ -1,8 +1,7 @@
 """What an attack may see: `Observation`, and nothing of a client besides.
 
-It holds what crossed the wire, the public samples, and what the server knows besides: its type
-parameter is one of `attacks.threats.knowledge`. An attack never holds a client; private samples
-are held by `attacks.audit.run` alone, to score (and given away in `LeakedPairs`, which says so).
+Privacy: an attack never holds a client. Private samples are held by `attacks.audit` alone, to score
+(and given away in `LeakedPairs`, which says so).
 
 | symbol | name |
 |---|---|
@@ -17,10 +16,9 @@ are held by `attacks.audit.run` alone, to score (and given away in `LeakedPairs`
 | sums | one estimate a class, of its mean u |
 | public rows | no private row: at best the mean of a class's public rows |
 
-Whoever reconstructs from one estimate a class gives every sample of the class the same image. Every
-attack is generously told each sample's true class, which it reads beside z, and so must beat the
-same-class mean. (A of moments, a mixture over all
-classes, is not used.)
+One estimate a class gives every sample of the class the same image. Every attack is told each
+sample's true class, which it reads beside z, and so must beat the same-class mean. (A of moments, a
+mixture over all classes, is not used.)
 """
 
 from collections.abc import Callable, Mapping
@@ -44,9 +42,7 @@ from panas.runtime.errors import BadInput
 Inverter = Callable[[Tensor], Tensor]
 """Turns features (m, f) into images (m, c, h, w) in [-1, 1]; learnt from known samples."""
 
-MAX_PAIRS = 2000
-"""An inverter learns from at most so many known samples."""
-
+MAX_PAIRS = 2000  # known samples that an inverter learns from, at most
 MIN_PUBLIC = 8
 """With fewer public samples an attack would learn nothing, and its silence would say nothing."""
 
@@ -56,17 +52,12 @@ class Observation(Generic[K]):
     """All that the server knows of one client."""
 
     client: int
-    kind: str
-    """Of the release; see `panas.privacy.release.kind`."""
-    arrays: Mapping[str, Tensor]
-    """The release, as its kind describes it."""
-    noise_multiplier: float | None
-    """m of the release; None where there is no noise."""
-    knowledge: K
-    """What the server knows besides: `attacks.threats.knowledge`."""
+    kind: str  # of the release; see `panas.privacy.release.kind`
+    arrays: Mapping[str, Tensor]  # the release, as its kind describes it
+    noise_multiplier: float | None  # None where there is no noise
+    knowledge: K  # what the server knows besides
     public: Samples
-    head: Head | None = None
-    """The head that the client was sent; None where the attack does not need it."""
+    head: Head | None = None  # that the client was sent; None where the attack does not need it
     basis: Float[Tensor, "d j"] | None = None
     """Orthonormal directions along which representations are read: see `along_head`."""
 
@@ -124,10 +115,6 @@ class Observation(Generic[K]):
         Bottoms of one architecture that were trained under one head agree on these alone: what a
         shadow has in the others says nothing of a client's, and misleads an inverter.
         (Adding the same to all logits changes no softmax, hence k - 1.)
-
-        Raises:
-            BadInput: if the head is not known, or has one class and so no direction.
-
         """
         if self.head is None or self.public.classes < 2:
             raise BadInput(
@@ -177,8 +164,15 @@ class Observation(Generic[K]):
         return self.features(*self.targets())
 
     def estimates(self) -> Float[Tensor, "classes d"]:
-        """The best guess of the mean of u in each class, from its sum."""
-        return estimate_means(*self._sums(), self.known_means)
+        """The best guess of the mean of u in each class, from its sum.
+
+        Where counts are exact, a class without any row has the mean of all rows.
+        """
+        sums, counts = self._sums()
+        means = estimate_means(sums, counts, self.known_means)
+        if isinstance(self.estimate, Moments) and counts is not None:
+            means[counts == 0] = sums.sum(0) / counts.sum()
+        return means
 
     def counts(self) -> Float[Tensor, "classes"]:
         """Estimate of n_c in [1, 1e6]: released, or from the length of B_c along mu_c."""
@@ -209,8 +203,8 @@ def estimate_means(
 ) -> Float[Tensor, "m d"]:
     """A class's mean representation from its noised sum.
 
-    With counts it is S_c / n_c, clipped to norm 1. Without only the
-    direction of B_c is known; its length is taken from the known mu_c.
+    With counts it is S_c / n_c, clipped to norm 1. Without them only the direction of B_c is known;
+    its length is taken from the known mu_c.
     """
     if counts is not None:
         return clip_rows(sums / counts.clamp(min=1.0)[:, None])

@@ -113,7 +113,7 @@ def test_members_that_stand_out_need_an_epsilon_in_any_order_of_candidates():
     assert record["points"][0] == {
         "fpr": 0.01,
         "tpr": 1.0,
-        "interval": [pytest.approx(0.9926, abs=1e-4), 1.0],
+        "interval": (pytest.approx(0.9926, abs=1e-4), 1.0),
         "fpr_bound": pytest.approx(0.0231, abs=1e-4),
     }
     # Sorted scores: each half of the bound must see all kinds.

@@ -107,3 +107,12 @@ def test_public_rows_show_no_more_than_class_means_of_the_public() -> None:
     assert seen.released().shape == (3, 6 + 3)
     expected = torch.stack([z[public.y == c].mean(0) for c in range(3)])
     torch.testing.assert_close(seen.released()[:, :6], expected)
+
+
+def test_a_class_without_public_rows_has_the_mean_of_all_rows() -> None:
+    public = _samples(30, classes=2)
+    public = Samples(public.x, public.y, 3)
+    z = torch.nn.functional.normalize(torch.rand(30, 6), dim=1)
+    seen = Observation(0, "public_rows", {"z": z, "y": public.y}, None, WhiteBox(_bottom()), public)
+    torch.testing.assert_close(seen.estimates(), class_means(z, public))
+    assert torch.allclose(seen.estimates()[2], z.mean(0))
