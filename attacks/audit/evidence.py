@@ -28,10 +28,8 @@ from panas.training.checkpoint import load_network
 class ClaimedNoise:
     """What the ledger says of a release."""
 
-    noise_multiplier: float | None
-    """None where nothing is promised."""
-    fault: str | None
-    """What contradicts the ledger, as half a sentence; None: nothing."""
+    noise_multiplier: float | None  # None where nothing is promised
+    fault: str | None  # what contradicts the ledger, as half a sentence
 
 
 def promise(run: Path, release: Release) -> ClaimedNoise:

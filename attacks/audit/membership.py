@@ -51,10 +51,8 @@ MIN_SAMPLES = 20
 class PrivacyClaim:
     """What is said of a network's training."""
 
-    epsilon: float | None = None
-    """None, or infinity: nothing is claimed."""
-    delta: float = 1e-5
-    """In (0, 1); also of the estimate of epsilon."""
+    epsilon: float | None = None  # None, or infinity: nothing is claimed
+    delta: float = 1e-5  # also of the estimate of epsilon
 
 
 NO_CLAIM = PrivacyClaim()
@@ -169,7 +167,6 @@ def _terms(claim: PrivacyClaim, confidence: float, estimate: float) -> str:
 
 
 def _fired(curve: Roc) -> list[str]:
-    """The criteria by which an attack surely tells members."""
     point = curve.points[0]
     found = {
         "by the area under its curve": curve.auc_interval[0] > 0.5 + MARGIN,

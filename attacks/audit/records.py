@@ -31,19 +31,16 @@ class ClientAudit:
     """What the audit of one client found."""
 
     id: int
-    release: str | None = None
-    """Its kind; None where nothing was released."""
+    release: str | None = None  # its kind; None where nothing was released
     round: int | None = None
     noise_multiplier: float | None = None
     epsilon: float | None
     """That the ledger claims for all that the client did; None without a ledger."""
-    samples: int = 0
-    """Scored ones."""
+    samples: int = 0  # scored ones
     attacks: tuple[ReconstructionScore, ...] = ()
     controls: tuple[ReconstructionScore, ...] = ()
     labels: LabelAudit | None = None
-    claim: ReleaseAudit | None = None
-    """None where the release promises nothing."""
+    claim: ReleaseAudit | None = None  # None where the release promises nothing
     verdict: Verdict
     evidence: str
     network: NetworkAudit | None = None

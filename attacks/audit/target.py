@@ -70,10 +70,8 @@ class Target:
     genome: Genome | None
     members: Samples
     others: Samples
-    public: Samples
-    """Half of the others, to learn attacks from."""
-    apart: Samples
-    """The other half."""
+    public: Samples  # half of the others, to learn attacks from
+    apart: Samples  # the other half
     duplicates: int
 
 

@@ -5,19 +5,15 @@
 | TPR(t), FPR(t) | shares of members, of others, whose score is at least t |
 | AUC | probability that a member scores above another, ties half |
 
-An average over all candidates hides what matters: whether *some* are found with hardly a false
-alarm. So the true positives at 1 % and 0.1 % false positives stand beside the AUC, and the axes
-are logarithmic where it is drawn. With m others no rate between 0 and 1/m can be seen: where the
-rate asked for is below 1/m, true positives are counted above all others.
+An average over all candidates hides whether *some* are found with hardly a false alarm: hence the
+true positives at 1 % and 0.1 % false positives. With m others, a rate below 1/m counts true
+positives above all others. The threshold comes from the others, so that its true rate of false
+positives is not the rate asked for: where j of m may lie above, `Point.fpr_bound` is the
+Clopper-Pearson bound of j of m.
 
-The threshold comes from the others, so that its true rate of false positives is not the rate asked
-for: the largest of 20 scores has 1/21 above it on average. Where j - 1 of m others may lie above,
-`Point.fpr_bound` is its Clopper-Pearson bound, of j - 1 of m (smaller with ties).
-
-What it cannot show: an attack that finds nothing proves nothing; a better one may. Scores of one
-network share its luck: intervals here tell of other candidates, not of other trainings, and an
-epsilon from them (`epsilon_if_independent`) is an estimate. For a bound that holds with one
-network let coins choose the members: `attacks.epsilon.one_run`.
+What it cannot show: an attack that finds nothing proves nothing. Intervals tell of other
+candidates, not of other trainings, and `epsilon_if_independent` is an estimate; for a bound that
+holds with one network see `attacks.epsilon.one_run`.
 Source: Carlini et al. 2022 (arXiv 2112.03570), section III.
 """
 

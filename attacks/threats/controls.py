@@ -12,8 +12,7 @@
 The first two are *blind*: they use no release; an attack that does not beat them shows no leak. A
 shuffled score above 0 says that reconstructions carry what the client's samples have in
 common, or that the audit matches rows wrongly, and not that samples leak. The random extractor
-bounds what protecting the weights can do. Random extractor and ceiling are computed by the auditor,
-who holds the truth; no server could.
+bounds what protecting the weights can do. Only the auditor can compute it and the ceiling.
 """
 
 import copy
@@ -55,11 +54,9 @@ def unrelated_image(
 def shuffled(
     images: Float[Tensor, "n c h w"], y: Int[Tensor, "n"], *, rng: np.random.Generator
 ) -> Float[Tensor, "n c h w"]:
-    """Give each sample the reconstruction of a random sample of another class.
+    """Give each sample the reconstruction of a random sample of another class, if there is one.
 
-    Classes must differ because a class shares an image in a release of sums, and because the
-    samples of a client that holds few classes resemble one another. With one class only,
-    reconstructions are permuted.
+    In a release of sums a class shares an image, and samples of one class resemble one another.
     """
     labels = y.numpy()
     partner = rng.permutation(len(labels))
@@ -73,10 +70,7 @@ def shuffled(
 def raw_rows(
     observation: Observation[WhiteBox], private: Samples, bottom: Bottom
 ) -> Observation[WhiteBox]:
-    """What the server would see, had the client sent noiseless rows of `private` from `bottom`.
-
-    With the observation's own bottom this is the ceiling.
-    """
+    """What the server would see, had the client sent noiseless rows of `private` from `bottom`."""
     arrays = {"z": represent(bottom, private), "y": private.y}
     return replace(
         observation,

@@ -112,9 +112,8 @@ class Observation(Generic[K]):
     def along_head(self) -> "Observation[K]":
         """The same, read along the k - 1 directions that the head tells apart, and no others.
 
-        Bottoms of one architecture that were trained under one head agree on these alone: what a
-        shadow has in the others says nothing of a client's, and misleads an inverter.
-        (Adding the same to all logits changes no softmax, hence k - 1.)
+        Bottoms that were trained under one head agree on these alone: the others of a shadow's
+        mislead an inverter. (Adding the same to all logits changes no softmax, hence k - 1.)
         """
         if self.head is None or self.public.classes < 2:
             raise BadInput(
