@@ -66,7 +66,6 @@ class _Job:
 
 
 def _audit_release(job: _Job) -> tuple[ClientAudit, dict[str, bytes]]:
-    """What a client released, and pictures of it."""
     id, public = job.client.id, job.federation.public
     about = ClientAudit(
         id=id,

@@ -41,13 +41,12 @@ def promise(run: Path, release: Release) -> ClaimedNoise:
     if entry is None:
         fault = "its receipt is not in the ledger, so that nothing covers it"
         return ClaimedNoise(release.noise_multiplier, fault)
-    event = entry.event
-    m = getattr(event, "noise_multiplier", None)
+    m = getattr(entry.event, "noise_multiplier", None)
     if (entry.client, entry.charge.round) != (release.client, release.round):
         fault = f"its receipt is that of client {entry.client} in round {entry.charge.round}"
         return ClaimedNoise(m, fault)
     # Equal noise on something else is another promise: its sensitivity may be larger.
-    fits = isinstance(event, (kind_named(release.kind).CHARGED_AS, Unprotected))
+    fits = isinstance(entry.event, (kind_named(release.kind).CHARGED_AS, Unprotected))
     if entry.charge.mechanism != release.kind or not fits:
         fault = f"its receipt is for {entry.charge.mechanism}, which does not cover {release.kind}"
         return ClaimedNoise(None, fault)

@@ -92,7 +92,6 @@ def _about(run: Path, ids: list[int], shadows: int) -> str:
 def _audit_clients(
     work: _Work, ids: list[int], unfinished: AuditCheckpoint, workers: int
 ) -> list[DrawnAudit]:
-    """The audits of all clients, in their order."""
     report = work.on_progress or (lambda _: None)
     results = {id: known for id in ids if (known := unfinished.known(id))}
     for id, known in results.items():

@@ -104,7 +104,6 @@ def load_target(model: ExternalModel, rng: np.random.Generator) -> Target:
 
 
 def _labelled(samples: Samples, outputs: int, names: tuple[str, ...], model: str) -> Samples:
-    """The samples, their labels being indices of a network's outputs."""
     if names and len(names) != outputs:
         raise BadInput(
             f"expected as many classes by name as {model} has outputs, {outputs}, got {len(names)} "
@@ -217,7 +216,6 @@ def _quiet() -> Iterator[None]:
 
 
 def _outputs_of(name: str, ask: Callable[[Tensor], object], x: Tensor) -> int:
-    """The number of logits that a network answers each image of a batch with."""
     try:
         answer = ask(x)
     except Exception as error:  # shapes, types, fixed batch sizes: each in torch's own words

@@ -125,10 +125,7 @@ def shadow_confidences(
     rng: np.random.Generator,
     on_shadow: Callable[[int], None] | None = None,
 ) -> Float[Tensor, "k v n"]:
-    """The first half of `lira`: phi of every candidate and view by every shadow network.
-
-    `on_shadow` is told after each shadow how many are done.
-    """
+    """The first half of `lira`: phi by every shadow; `on_shadow` is told how many are done."""
     seeds = [int(s) for s in rng.integers(2**62, size=shadows.count)]
     paths = _paths(candidates, shadows, seeds)
     found = {i: read_tensors(p)[0]["phi"] for i, p in enumerate(paths) if p and p.exists()}

@@ -200,11 +200,7 @@ def class_means(rows: Float[Tensor, "n ..."], samples: Samples) -> Float[Tensor,
 def estimate_means(
     sums: Float[Tensor, "m d"], counts: Float[Tensor, "m"] | None, mu: Float[Tensor, "m d"]
 ) -> Float[Tensor, "m d"]:
-    """A class's mean representation from its noised sum.
-
-    With counts it is S_c / n_c, clipped to norm 1. Without them only the direction of B_c is known;
-    its length is taken from the known mu_c.
-    """
+    """A class's mean: S_c / n_c clipped to norm 1, or B_c with the length of the known mu_c."""
     if counts is not None:
         return clip_rows(sums / counts.clamp(min=1.0)[:, None])
     lengths = mu.norm(dim=1) / sums.norm(dim=1).clamp(min=1e-6)
