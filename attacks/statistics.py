@@ -16,7 +16,7 @@ RESAMPLES = 1000  # bootstrap draws behind an interval
 
 
 def clopper_pearson(hits: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The interval of a probability that gave `hits` of n; (1 - confidence) / 2 for each end."""
+    """Of a probability that gave `hits` of n; each end is wrong at most (1 - confidence) / 2."""
     if not (0 <= hits <= n and n >= 1 and 0 < confidence < 1):
         raise BadInput(
             f"expected 0 to n hits of n >= 1 and a confidence in (0, 1), got {hits} of {n} and "
