@@ -1,4 +1,4 @@
-"""How a data set is spread over clients: iid, Dirichlet or class subsets.
+"""How a data set is spread over clients: iid, Dirichlet, class subsets, or natural groups.
 
 | symbol | name |
 |---|---|
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Int64, Shaped
 
 from panas.data.samples import Labels
 from panas.runtime.errors import BadInput
 
-Kind = Literal["iid", "dirichlet", "classes"]
+Kind = Literal["iid", "dirichlet", "classes", "natural"]
 
 REDRAWS = 1000
 """How often a Dirichlet draw that starves a client is repeated before samples are moved."""
@@ -29,7 +29,7 @@ class Partition:
     """How the samples are shared out.
 
     Kinds: "iid" (equal shares at random), "dirichlet" (label skew), "classes" (each client owns
-    some; a class that nobody owns is left out).
+    some; a class that nobody owns is left out), "natural" (a client a group, in sorted order).
     """
 
     kind: str
@@ -39,8 +39,16 @@ class Partition:
     minimum: int = 10  # fewest samples of a client, at least 1; "dirichlet" only
 
 
-def partition(y: Labels, how: Partition, rng: np.random.Generator) -> list[Int64[np.ndarray, "_"]]:
-    """Give each client its samples: K disjoint, sorted, non-empty index arrays."""
+def partition(
+    y: Labels,
+    how: Partition,
+    rng: np.random.Generator,
+    groups: Shaped[np.ndarray, "g"] | None = None,
+) -> list[Int64[np.ndarray, "_"]]:
+    """Give each client its samples: K disjoint, sorted, non-empty index arrays.
+
+    `groups` are those of the samples, for "natural" alone.
+    """
     labels, clients = np.asarray(y), how.clients
     if clients < 1 or clients > len(labels):
         raise BadInput(
@@ -54,6 +62,8 @@ def partition(y: Labels, how: Partition, rng: np.random.Generator) -> list[Int64
             parts = _dirichlet(labels, clients, rng, how.alpha, how.minimum)
         case "classes":
             parts = _classes(labels, clients, rng, how.classes_per_client)
+        case "natural":
+            parts = _natural(len(labels), clients, groups)
         case _:
             known = ", ".join(get_args(Kind))
             raise BadInput(f"expected a partition of kind {known}, got {how.kind!r}")
@@ -105,6 +115,20 @@ def _classes(
     shares = np.where(owns, rng.uniform(0.4, 0.6, owns.shape), 0)
     total = shares.sum(axis=1, keepdims=True)
     return _deal(y, values, _counts(shares / np.where(total > 0, total, 1), sizes), rng)
+
+
+def _natural(n: int, clients: int, groups: np.ndarray | None) -> list[np.ndarray]:
+    """One client a group."""
+    if groups is None or len(groups) != n:
+        got = "none" if groups is None else len(groups)
+        raise BadInput(f"expected a group for each of the {n} samples, got {got}; give groups")
+    values, group = np.unique(groups, return_inverse=True)
+    if len(values) != clients:
+        raise BadInput(
+            f"expected {clients} groups for {clients} clients, got {len(values)}; "
+            f"ask for {len(values)} clients"
+        )
+    return [np.flatnonzero(group == g) for g in range(clients)]
 
 
 def _counts(shares: np.ndarray, sizes: np.ndarray) -> np.ndarray:

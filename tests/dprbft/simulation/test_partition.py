@@ -9,8 +9,8 @@ from panas.runtime.errors import BadInput
 Y = np.random.default_rng(0).integers(10, size=4000)
 
 
-def spread(y=Y, seed=0, **how) -> list[np.ndarray]:
-    return partition(y, Partition(**how), np.random.default_rng(seed))
+def spread(y=Y, seed=0, groups=None, **how) -> list[np.ndarray]:
+    return partition(y, Partition(**how), np.random.default_rng(seed), groups)
 
 
 def classes_of(part: np.ndarray, y=Y) -> set[int]:
@@ -19,7 +19,7 @@ def classes_of(part: np.ndarray, y=Y) -> set[int]:
 
 @given(
     st.lists(st.integers(0, 6), min_size=1, max_size=120),
-    st.sampled_from(["iid", "dirichlet", "classes"]),
+    st.sampled_from(["iid", "dirichlet", "classes", "natural"]),
     st.integers(1, 12),
     st.floats(1e-4, 1e4),
     st.integers(1, 4),
@@ -34,6 +34,7 @@ def test_parts_are_disjoint_sorted_and_not_empty(y, kind, clients, alpha, k, min
         "alpha": alpha,
         "classes_per_client": k,
         "minimum": minimum,
+        "groups": y,
     }
     try:
         parts = spread(y, seed, **arguments)
@@ -104,10 +105,16 @@ def test_an_only_owner_gets_the_whole_class() -> None:
     assert len(np.concatenate(parts)) == len(Y)
 
 
+def test_natural_groups_are_clients_in_sorted_order() -> None:
+    groups = np.array(["b", "a", "c", "a"])
+    parts = spread(np.zeros(4, np.int64), kind="natural", clients=3, groups=groups)
+    assert [p.tolist() for p in parts] == [[1, 3], [0], [2]]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"kind": "random", "clients": 2}, "iid, dirichlet, classes"),
+        ({"kind": "random", "clients": 2}, "iid, dirichlet, classes, natural"),
         ({"kind": "iid", "clients": 0}, "clients"),
         ({"kind": "iid", "clients": 7}, "clients"),
         ({"kind": "dirichlet", "clients": 2, "minimum": 4}, "minimum"),
@@ -117,6 +124,9 @@ def test_an_only_owner_gets_the_whole_class() -> None:
         ({"kind": "classes", "clients": 2, "classes_per_client": 3}, "classes per client"),
         ({"kind": "classes", "clients": 2, "classes_per_client": 0}, "classes per client"),
         ({"kind": "classes", "clients": 6, "classes_per_client": 1}, "none for client"),
+        ({"kind": "natural", "clients": 2}, "group"),
+        ({"kind": "natural", "clients": 2, "groups": np.arange(5)}, "a group for each"),
+        ({"kind": "natural", "clients": 2, "groups": np.arange(6)}, "6 groups|got 6"),
     ],
 )
 def test_what_cannot_be_spread(arguments, says) -> None:
