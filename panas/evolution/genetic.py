@@ -78,6 +78,9 @@ class _Search:
         self._population: list[Individual] = []
         self._passes = 0
         self._variation = Variation(problem, config, rng, history, toolbox)
+        self._statistics = tools.Statistics(lambda individual: individual.evaluation.fitness)
+        for name, f in {"mean": np.mean, "std": np.std, "min": np.min}.items():
+            self._statistics.register(name, f)
 
     @property
     def generation(self) -> int:
@@ -97,7 +100,7 @@ class _Search:
             children = self._variation.first()
             self._population = self._evaluate(generation, children)
         best, new = self._best(), history.evaluations[begun:]
-        values = [individual.evaluation.fitness for individual in self._population]
+        summary = self._statistics.compile(self._population)
         fresh = {str(g): score for g, score in list(history.priors.items())[scored:]}
         price = self._problem.prior.passes if self._problem.prior else 0
         self._passes += sum(e.passes for e in new) + len(fresh) * price
@@ -110,9 +113,7 @@ class _Search:
             passes=self._passes,
             best=best.fitness,
             best_genome=best.genome,
-            mean=float(np.mean(values)),
-            std=float(np.std(values)),
-            min=min(values),
+            **{name: float(value) for name, value in summary.items()},
         )
         self._records.append(record)
         return record, {
