@@ -4,9 +4,14 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 install_import_hook(["panas", "dprbft", "attacks"], "beartype.beartype")
+
+# A test that says nothing else tries 40 examples; HYPOTHESIS_PROFILE=default tries 100.
+settings.register_profile("quick", max_examples=40, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -74,6 +74,7 @@ def test_an_image_in_clear_leaks_and_independent_noise_does_not(attack: str) -> 
     assert found == "no better than blind"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["moments", "class_sums"])
 @pytest.mark.parametrize("attack", ON_SUMS)
 def test_the_sum_of_one_image_leaks_it_and_of_noise_nothing(attack: str, kind: str) -> None:
@@ -105,6 +106,7 @@ def test_a_histogram_is_told_by_a_release_and_not_by_noise(kind: str) -> None:
         assert not score_histogram(infer_labels(blank, rng=rng), skewed.y, PUBLIC).beats_blind
 
 
+@pytest.mark.slow
 def test_half_the_noise_is_caught_and_all_of_it_is_not() -> None:
     m, delta, draws = 1.0, 0.01, 8_000
     claim = epsilon([Gaussian(m)], delta)

@@ -74,6 +74,7 @@ def test_a_cache_knows_how_far_a_training_was_paid():
     assert meter.passes == 800
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_everyone_spends_the_budget_and_not_more(name: str):
     meter = Meter(PROBLEM, budget=25 * 800)

@@ -91,6 +91,7 @@ def naive(s: DPSGDSettings, samples: Samples, seed: int, key: str) -> float:
     return count(*networks, samples) / len(samples)
 
 
+@pytest.mark.slow
 def test_a_choice_is_judged_by_new_trainings_on_the_test_samples(monkeypatch: pytest.MonkeyPatch):
     s, told = setting(), []
 
@@ -137,6 +138,7 @@ def test_where_no_noise_is_enough_there_is_none(monkeypatch: pytest.MonkeyPatch)
     assert ground().task().least(10, 2) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fixed A", "fixed C", "fixed DPFNAS"])
 def test_a_fixed_configuration_trains_for_what_the_budget_affords(name: str):
     row, f = live(("", 2), (0, name)), FIXED_CONFIGURATIONS[name.removeprefix("fixed ")]

@@ -22,7 +22,7 @@ TINY: dict[str, Any] = {
         "max_blocks": 3,
         "widths": [16],
     },
-    "tuning": {"trials": 0},
+    "tuning": {"trials": 0, "batch_sizes": [1000]},
     # Full batches: one Gaussian a step, which is priced in closed form instead of seconds.
     "training": {"epochs": 1, "warm_epochs": 2, "batch_size": 1000},
     "federation": {"clients": 2, "rounds": 1},

@@ -34,6 +34,7 @@ TINY = {
     "search.max_blocks": "3",
     "search.widths": "[16]",
     "tuning.trials": "0",
+    "tuning.batch_sizes": "[1000]",
     "training.epochs": "1",
     "training.batch_size": "1000",  # full batches are priced in closed form, at once
     "training.warm_epochs": "2",

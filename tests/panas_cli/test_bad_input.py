@@ -129,6 +129,7 @@ def test_no_command_or_a_wrong_one(cli: Callable):
         assert (outcome.code, outcome.out, len(outcome.err.splitlines())) == (2, "", 1)
 
 
+@pytest.mark.slow
 def test_what_holds_a_run_is_not_touched_by_another(
     cli: Callable, tiny: Callable, files: Callable, tmp_path: Path
 ):
@@ -208,6 +209,7 @@ def test_a_json_of_nan_is_no_best(cli: Callable, tiny: Callable, tmp_path: Path)
         write_json(best, {"genome": float("nan")})
 
 
+@pytest.mark.slow
 def test_one_class_only_works_with_a_warning(cli: Callable, tiny: Callable, tmp_path: Path):
     data = npz(tmp_path / "one.npz", np.zeros((300, 1), int))
     outcome = cli("run", "--out", tmp_path / "r", "--dataset", data, *tiny())

@@ -250,6 +250,7 @@ def test_options_go_over_the_file_and_set_over_options(
     assert written["federation"]["clients"] == 3
 
 
+@pytest.mark.slow
 def test_stages_one_by_one_find_what_a_run_finds(
     run: Path, cli: Callable, tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -198,6 +198,7 @@ def test_noise_grows_after_a_death_between_release_and_checkpoint(
     check_finished(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "name"),
     [

@@ -15,6 +15,7 @@ from attacks.audit.run import audit_run
 from dprbft.paths import release_file
 
 
+@pytest.mark.slow
 def test_an_interrupted_audit_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fabricate(tmp_path, audited_config("raw_rows"))
     asked: list[int] = []

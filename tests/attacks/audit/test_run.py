@@ -171,6 +171,7 @@ def _round(round: int, sent: dict[int, str | None]) -> RoundRecord:
     return RoundRecord(round=round, seconds=1.0, up_bytes=1, down_bytes=1, clients=clients)
 
 
+@pytest.mark.slow
 def test_a_release_that_is_gone_or_damaged_is_refused(tmp_path: Path) -> None:
     fabricate(tmp_path, audited_config("moments"))
     digests = [hashlib.sha256(release_file(tmp_path, i).read_bytes()).hexdigest() for i in (0, 1)]
@@ -222,6 +223,7 @@ def _scores(z: Tensor, seed: int) -> tuple[list[ReconstructionScore], list[Recon
     return found.attacks, found.controls
 
 
+@pytest.mark.slow
 def test_rows_of_independent_noise_are_no_leak_whatever_their_scale() -> None:
     for seed, scale in enumerate((0.01, 0.1, 1.0)):
         z = scale * torch.randn(80, WIDTH, generator=torch.Generator().manual_seed(seed))

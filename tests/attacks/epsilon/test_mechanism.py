@@ -581,12 +581,14 @@ class Step:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draws", [QUICK, pytest.param(FULL, marks=pytest.mark.slow)])
 def test_a_step_of_dp_sgd_keeps_its_promise(draws: int, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Step(monkeypatch).case()
     holds(case, found(case, draws=draws))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deal", [half_the_noise, always_sampled, fixed_seed])
 def test_a_step_with_wrong_noise_is_caught(deal: Deal, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Step(monkeypatch).case()

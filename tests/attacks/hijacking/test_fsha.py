@@ -261,6 +261,7 @@ LEARNS = replace(
 )
 
 
+@pytest.mark.slow
 def test_the_attack_inverts_a_client_that_obeys() -> None:
     rng = np.random.default_rng(0)
     found = Trial(_lights(600, 1), _lights(600, 2), LEARNS, rng=rng).run()

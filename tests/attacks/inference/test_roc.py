@@ -85,6 +85,7 @@ def test_scores_that_tell_nothing_hold_one_half_over_100_seeds(monkeypatch: pyte
     assert holds[0.6] < 20
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_few")
 @pytest.mark.parametrize("others", [20, 300])
 @pytest.mark.parametrize("steps", [math.inf, 50.0])  # of the scores: ties are no way round it

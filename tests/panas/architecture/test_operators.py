@@ -152,6 +152,7 @@ PLAIN = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("space", "zero", "one"), PLAIN)
 def test_without_limits_the_draws_are_those_of_version_0_1(
     space: SearchSpace, zero: str, one: str

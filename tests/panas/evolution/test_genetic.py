@@ -201,6 +201,7 @@ assert not any(name in vars(creator) for name in ("Fitness", "FitnessMax", "Indi
 """
 
 
+@pytest.mark.slow
 def test_global_random_states_are_left_alone() -> None:
     # In its own interpreter: the shape checks of these tests draw from `random` themselves.
     root = Path(__file__).resolve().parents[3]

@@ -80,6 +80,7 @@ def test_no_genome_is_trained_twice_with_a_cache(cache: bool) -> None:
         assert result.evaluations == 8 * 13
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("screening", [1, 3])
 @pytest.mark.parametrize("survival", ["best", "roulette"])
 @pytest.mark.parametrize("size", [None, by_size], ids=["accuracy", "and size"])
@@ -112,6 +113,7 @@ def test_a_space_that_is_exhausted_ends_the_training_and_not_the_search(
         assert len(set(members)) == len(members) <= config.population
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("survival", ["best", "roulette"])
 def test_a_space_of_one_genome(survival: Any) -> None:
     space = SearchSpace(

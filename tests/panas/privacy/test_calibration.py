@@ -98,6 +98,7 @@ def test_many_plans_land_within_one_percent_under_their_budgets(
     assert plan.noise_multiplier == LEAST_NOISE or total >= 0.99 * budget.epsilon
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None, phases=UNSHRUNK)
 @given(case=cases(), histogram=st.floats(5.0, 50.0), orphans=st.integers(0, 2))
 def test_charged_event_by_event_the_ledger_never_exceeds_the_budget(

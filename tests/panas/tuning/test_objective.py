@@ -128,6 +128,7 @@ def spend(s: DPSGDSettings, schedule: TrainingSchedule, spent: Sequence[Event]) 
     return epsilon_of([*spent, *plan.events()], BUDGET)
 
 
+@pytest.mark.slow
 def test_no_setting_that_is_tried_is_over_budget_and_longer_ones_need_more_noise() -> None:
     spent = (Gaussian(4.0),)
     schedule = replace(SCHEDULE, spent=spent)
@@ -147,6 +148,7 @@ def test_no_setting_that_is_tried_is_over_budget_and_longer_ones_need_more_noise
     assert spend(replace(s, noise_multiplier=noise), schedule, spent) > BUDGET.epsilon
 
 
+@pytest.mark.slow
 def test_a_budget_that_fits_nothing_says_what_to_do() -> None:
     with pytest.raises(BudgetExhausted, match="raise --epsilon"):
         tuned(space=replace(SPACE, batch_sizes=(20,), epochs=()), budget=Budget(1e-4, 1e-6))

@@ -77,6 +77,7 @@ def test_noise_that_epsilon_8_needs_to_three_digits(sigma: float, releases: list
     assert above < 8 < below
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("q", "sigma", "steps"), GRID)
 def test_pld_agrees_with_prv_and_lies_below_both_renyi_bounds(
     q: float, sigma: float, steps: int

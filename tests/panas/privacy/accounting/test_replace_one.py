@@ -43,6 +43,7 @@ def hockey_stick_epsilon(q: float, sigma: float, steps: int, delta: float) -> fl
     return float(brentq(excess, 0.0, 11.0, xtol=1e-6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("q", "sigma", "steps"), [(0.1, 1.0, 1), (0.5, 2.0, 4), (0.9, 3.0, 3)])
 def test_replacing_a_sample_costs_what_the_pair_of_mixtures_costs(
     q: float, sigma: float, steps: int
@@ -89,6 +90,7 @@ def test_a_replace_one_gaussian_is_not_doubled_again_and_a_full_batch_is(method:
     assert nearly == pytest.approx(truth, rel=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("q", "sigma", "steps"), GRID[::2])
 def test_replace_one_lies_between_one_step_and_two(q: float, sigma: float, steps: int) -> None:
     events = [SampledGaussian(q, sigma, steps), Gaussian(6.0)]
