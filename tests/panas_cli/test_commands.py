@@ -280,6 +280,7 @@ def test_stages_one_by_one_find_what_a_run_finds(
     assert (one / "audit.json").is_file()
 
 
+@pytest.mark.slow
 def test_one_clients_stages_then_a_run(cli: Callable, tiny: Callable, tmp_path: Path):
     out = tmp_path / "r"
     outcome = cli("search", "--out", out, "--client", 1, *tiny())
@@ -290,6 +291,7 @@ def test_one_clients_stages_then_a_run(cli: Callable, tiny: Callable, tmp_path: 
     assert (out / "search" / "client-001" / "best.json").read_bytes() == first
 
 
+@pytest.mark.slow
 def test_the_papers_preset_says_infinity_in_words(cli: Callable, tiny: Callable, tmp_path: Path):
     out = tmp_path / "r"
     options = tiny(

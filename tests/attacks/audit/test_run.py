@@ -232,6 +232,7 @@ def test_rows_of_independent_noise_are_no_leak_whatever_their_scale() -> None:
         assert verdict == "no better than blind", evidence
 
 
+@pytest.mark.slow
 def test_another_client_s_rows_are_no_leak_of_this_one() -> None:
     federation = load_federation(audited_config("raw_rows"))
     bottom = untrained(federation.shape, 0)

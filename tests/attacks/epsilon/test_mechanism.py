@@ -595,6 +595,7 @@ def test_a_step_with_wrong_noise_is_caught(deal: Deal, monkeypatch: pytest.Monke
     assert found(case, deal, draws=FEW) > case.claim
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clip", [2 * CLIP, 1e6])
 def test_a_gradient_that_is_clipped_too_little_is_caught(
     clip: float, monkeypatch: pytest.MonkeyPatch

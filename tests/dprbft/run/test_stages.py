@@ -233,6 +233,7 @@ def blinded(federation: Federation, *, labels: bool, nan: bool = True) -> Federa
     return dataclasses.replace(federation, clients=tuple(hidden))
 
 
+@pytest.mark.slow
 def test_a_proxy_search_and_tuning_see_no_private_sample_but_the_histogram(
     tiny: Callable[..., RunConfig],
     carry: Callable[..., None],

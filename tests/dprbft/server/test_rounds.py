@@ -85,6 +85,7 @@ def test_every_variant_trains_and_keeps_its_budget(
     check_whole(tmp_path / "r", config)
 
 
+@pytest.mark.slow
 def test_passes_that_were_tuned_are_those_that_train_and_are_charged(
     tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
 ):

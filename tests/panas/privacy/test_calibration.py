@@ -163,6 +163,7 @@ def test_what_is_spent_is_respected(case: tuple[Budget, Plan, float], orphans: i
         assert longer.release_noise / plan.release_noise == pytest.approx(factor)
 
 
+@pytest.mark.slow
 def test_what_a_dead_process_spent_is_planned_around() -> None:
     budget = Budget(6.0, 1e-5)
     draft = Plan(

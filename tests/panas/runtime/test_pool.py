@@ -44,6 +44,7 @@ def two() -> Iterator[Pool[int]]:
         yield pool
 
 
+@pytest.mark.slow
 def test_the_largest_load_begins_first_and_results_keep_their_order(
     two: Pool[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,6 +150,7 @@ def test_merging_and_order_change_nothing(method: Method) -> None:
     assert epsilon(parts[::-1], 1e-5, method=method) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_merging_is_what_the_library_composes_step_by_step() -> None:
     from dp_accounting.pld import PLDAccountant
 

@@ -38,6 +38,7 @@ def test_a_group_answers_for_each_of_its_records() -> None:
     assert got == epsilon(parts, 1e-5, relation="replace-one")
 
 
+@pytest.mark.slow
 def test_a_group_of_one_is_plain_and_a_larger_one_costs_more() -> None:
     events: list[Event] = [SampledGaussian(0.02, 1.5, 200), Gaussian(20.0)]
     plain = epsilon(events, 1e-5, interval=GROUP_INTERVAL)
