@@ -104,7 +104,7 @@ def test_the_job_array_that_searching_shows_runs_and_goes_on(tmp_path: Path):
         (tmp_path / folder).mkdir()
     sbatch = tmp_path / "bin" / "sbatch"
     sbatch.write_text(
-        f'#!/bin/sh\nexec {sys.executable} {ROOT}/tests/stand_in_for_sbatch.py "$@"\n'
+        f'#!/bin/sh\nexec {sys.executable} {ROOT}/tests/helpers/stand_in_for_sbatch.py "$@"\n'
     )
     sbatch.chmod(0o755)
     where = os.pathsep.join([str(sbatch.parent), str(Path(sys.executable).parent), "/bin:/usr/bin"])

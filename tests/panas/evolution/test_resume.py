@@ -269,7 +269,7 @@ def check_kills(folder: Path, workers: int, moments: int) -> None:
     content = (folder / "whole").read_bytes()
     if workers > 1:  # trainings are begun elsewhere
         events = [event for event in events if event != "training"]
-    assert len(events) > 30
+    assert len(events) > 15
     rng = np.random.default_rng([workers, 0])
     for number, at in enumerate(rng.choice(len(events), size=moments, replace=False)):
         path = folder / f"killed-{number}" / "log"
