@@ -1,6 +1,7 @@
 """The command `panas`: its subcommands, and what each error becomes.
 
-Exit codes: 0 done, 2 bad input (one line), 3 budget exhausted, 130 interrupted (resumable).
+Exit codes: 0 done, 1 a leak (`--fail-on`), 2 bad input (one line), 3 budget exhausted, 130
+interrupted (resumable).
 """
 
 import sys
