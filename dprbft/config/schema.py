@@ -131,10 +131,15 @@ def _norm(config: RunConfig) -> str | None:
 
 
 def _passes(config: RunConfig) -> str | None:
-    s, t = config.search.optimizer.epochs, config.training.optimizer.epochs
-    if s and t:
-        return None
-    return f"search.epochs and training.epochs of at least 1, got {s} and {t}; raise them"
+    training, federation = config.training, config.federation
+    epochs = {
+        "search.epochs": config.search.optimizer.epochs,
+        "training.epochs": training.optimizer.epochs,
+        "training.warm_epochs": training.warm.epochs,
+        "federation.server_epochs": federation.server.epochs,
+    }
+    missing = [name for name, n in epochs.items() if n < 1]
+    return f"{', '.join(missing)} of at least 1, got 0; raise them" if missing else None
 
 
 def _samples_to_release(config: RunConfig) -> str | None:

@@ -60,7 +60,7 @@ class Ledger:
         terms = Account(client, budget, allow_unprotected, (), relation, subsets)
         book = self._read()
         if client not in book.accounts:
-            with self._locked():
+            with self._locked() as book:  # another object, if another thread was first
                 if client not in book.accounts:
                     book.append({"kind": "account", **terms.to_json()})
         if book.accounts[client] != terms:

@@ -48,6 +48,7 @@ class ReleaseRequest:
     client: int
     round: int
     classes: int
+    subset: str = "train"  # of the client's samples that `rows` reads, as its account names them
 
 
 def release(
@@ -75,6 +76,7 @@ def release(
         mechanism=request.kind,
         recipient="server",
         sensitivity=kind.SENSITIVITY,
+        subset=request.subset,
         round=request.round,
     )
     with ledger.charge(request.client, charge) as receipt:

@@ -11,6 +11,7 @@ from panas.privacy.accounting.events import ADD_OR_REMOVE, REPLACE, Gaussian, Re
 from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import NoiseSource
+from panas.runtime.errors import BadInput
 
 # How far one sample moves the counts, in L2 norm.
 SENSITIVITY: Mapping[Relation, float] = {ADD_OR_REMOVE: 1.0, REPLACE: math.sqrt(2.0)}
@@ -29,6 +30,8 @@ def label_histogram(
 
     `event` is `Gaussian(m)`, or `Unprotected()` for the exact counts.
     """
+    if not isinstance(event, Gaussian | Unprotected):
+        raise BadInput(f"expected a Gaussian or unprotected histogram, got {event}; give its noise")
     sensitivity = SENSITIVITY[ledger.account(client).relation]
     charge = Charge(
         event=event,

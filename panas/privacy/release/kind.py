@@ -60,7 +60,10 @@ def kind_named(name: str) -> ReleaseKind:
     """The kind of a name; BadInput if there is none."""
     if name not in kind_names():
         raise BadInput(f"expected a release of {', '.join(kind_names())}, got {name!r:.40}")
-    return cast(ReleaseKind, importlib.import_module(f"{kinds.__name__}.{name}"))
+    kind = cast(ReleaseKind, importlib.import_module(f"{kinds.__name__}.{name}"))
+    if is_noised(kind) and not (kind.SENSITIVITY or 0.0) > 0:
+        raise BadInput(f"expected a SENSITIVITY above 0 of {name}, which is noised; state it")
+    return kind
 
 
 def is_noised(kind: ReleaseKind) -> bool:

@@ -132,3 +132,22 @@ def _charge_many(path: Path) -> None:
             receipt = charge(Ledger(path), Gaussian(1000.0), client=1)
         with receipt:
             pass
+
+
+def test_an_account_is_opened_on_what_the_lock_found(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    charge(ledger, Gaussian(30.0))
+    read = Ledger._read
+
+    def forgotten(self: Ledger) -> module._Book:
+        """As where many ledgers are open: the process lets go of this one's book."""
+        stale = module._Book(Chain(ledger.path))
+        monkeypatch.setattr(Ledger, "_read", read)
+        return stale
+
+    before = read(ledger).account(0)
+    monkeypatch.setattr(Ledger, "_read", forgotten)
+    ledger.open_account(1, BUDGET)
+    assert read(ledger).account(0) == before
+    assert [a.client for a in Ledger(ledger.path).accounts()] == [0, 1]

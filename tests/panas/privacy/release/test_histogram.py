@@ -1,6 +1,7 @@
 """The label histogram: its noise, its relation, and that it is charged before it is counted."""
 
 import math
+from inspect import unwrap
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from noises import HalfNoise, NoNoise
 from torch import Tensor
 
-from panas.privacy.accounting.events import Gaussian, Unprotected
+from panas.privacy.accounting.events import Gaussian, PostProcessing, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
@@ -73,3 +74,16 @@ def test_labels_are_never_read_where_the_charge_is_refused(ledger: Ledger) -> No
         label_histogram(
             read, classes=3, event=Unprotected(), ledger=ledger, client=1, noise=NoNoise()
         )
+
+
+def test_an_event_without_noise_is_refused_before_it_is_charged(ledger: Ledger) -> None:
+    with pytest.raises(BadInput, match="Gaussian or unprotected"):
+        unwrap(label_histogram)(  # past the tests' type checks
+            lambda: torch.tensor([0, 1]),
+            classes=2,
+            event=PostProcessing(),
+            ledger=ledger,
+            client=0,
+            noise=SystemNoise(),
+        )
+    assert not ledger.account(0).entries
