@@ -15,6 +15,7 @@ Two questions to one client's last release, both asked by someone who holds the 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -92,7 +93,7 @@ class ReleaseClaim:
                 f"{self.kind} of {len(self.truth.z)}"
             )
 
-    @property
+    @cached_property
     def mechanism(self) -> ReleaseKind:
         """What made it."""
         return kind_named(self.kind)

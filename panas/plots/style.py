@@ -40,10 +40,10 @@ def png(draw: Callable[["Figure"], None], inches: tuple[float, float]) -> bytes:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
         figure = Figure(figsize=inches, dpi=120, layout="constrained")
-        FigureCanvasAgg(figure)
+        canvas = FigureCanvasAgg(figure)
         draw(figure)
         content = io.BytesIO()
-        figure.savefig(content, format="png", metadata={"Software": None})
+        canvas.print_png(content, metadata={"Software": None})  # `savefig` would draw it twice
     return content.getvalue()
 
 

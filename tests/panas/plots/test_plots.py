@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
@@ -64,13 +65,13 @@ def trial(
 @pytest.fixture
 def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """Every figure that is saved, as it was drawn."""
-    saved, save = [], Figure.savefig
+    saved, save = [], FigureCanvasAgg.print_png
 
-    def keep(figure: Figure, *args: Any, **options: Any) -> None:
-        save(figure, *args, **options)
-        saved.append(figure)
+    def keep(canvas: FigureCanvasAgg, *args: Any, **options: Any) -> None:
+        save(canvas, *args, **options)
+        saved.append(canvas.figure)
 
-    monkeypatch.setattr(Figure, "savefig", keep)
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", keep)
     return saved
 
 
