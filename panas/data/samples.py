@@ -30,6 +30,8 @@ class Samples:
     """Values 0..255 (uint8), or network inputs in [-1, 1] (float32)."""
     y: Int64[Tensor, "n"]  # classes, 0..C-1
     classes: int  # C, the number of classes of the task; a set may lack some of them
+    groups: Int64[Tensor, "n"] | None = None
+    """The privacy unit that each sample belongs to; None: every sample is its own."""
 
     def __len__(self) -> int:
         return len(self.y)
@@ -43,7 +45,13 @@ class Samples:
     def take(self, indices: Indices) -> "Samples":
         """The samples at `indices`, in that order, as a copy."""
         at = torch.as_tensor(indices, dtype=torch.int64, device=self.x.device)
-        return Samples(self.x[at], self.y[at], self.classes)
+        groups = None if self.groups is None else self.groups[at]
+        return Samples(self.x[at], self.y[at], self.classes, groups)
+
+    @property
+    def units(self) -> int:
+        """Number of privacy units: of groups, or of samples where there are none."""
+        return len(self) if self.groups is None else len(self.groups.unique())
 
     def inputs(self, indices: Indices | None = None) -> Float[Tensor, "m c h w"]:
         """Network inputs in [-1, 1] of the samples at `indices` (all, if None)."""
@@ -67,17 +75,25 @@ class Source:
 
 
 def concat(parts: Sequence[Samples]) -> Samples:
-    """Join sets of the same shape, type and classes into one, in the given order."""
+    """Join sets of the same shape, type and classes into one, in the given order.
+
+    A group that is in several of them stays one: its number means the same in all.
+    """
     kinds = {(p.shape, p.x.dtype, p.classes) for p in parts}
     if len(kinds) != 1:
         found = "; ".join(f"{s} {t} with {c} classes" for s, t, c in kinds) or "none"
         raise BadInput(f"expected sets of one shape, type and class count, got {found}")
-    x = torch.cat([p.x for p in parts])
-    return Samples(x, torch.cat([p.y for p in parts]), parts[0].classes)
+    grouped = [p.groups for p in parts if p.groups is not None]
+    if grouped and len(grouped) < len(parts):
+        raise BadInput("expected groups in all sets or in none, got some; name the group column")
+    x, y = torch.cat([p.x for p in parts]), torch.cat([p.y for p in parts])
+    return Samples(x, y, parts[0].classes, torch.cat(grouped) if grouped else None)
 
 
 def digest(samples: Samples) -> str:
     """A fingerprint of samples: whoever sees it can test a guess of them all."""
     content = hashlib.sha256(samples.x.contiguous().numpy().tobytes())
     content.update(samples.y.numpy().tobytes())
+    if samples.groups is not None:
+        content.update(samples.groups.numpy().tobytes())
     return content.hexdigest()

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from panas.data.samples import Samples, concat
+from panas.data.samples import Samples, concat, digest
 from panas.runtime.errors import BadInput
 
 
@@ -48,3 +48,23 @@ def test_concat_refuses_parts_that_differ() -> None:
         concat([bytes_of(2), bytes_of(2, classes=4)])
     with pytest.raises(BadInput, match="none"):
         concat([])
+
+
+def grouped(n: int, groups: list[int]) -> Samples:
+    plain = bytes_of(n)
+    return Samples(plain.x, plain.y, plain.classes, torch.tensor(groups))
+
+
+def test_groups_follow_their_samples() -> None:
+    samples = grouped(5, [7, 7, 2, 9, 2])
+    assert (samples.units, bytes_of(5).units) == (3, 5)
+    taken = samples.take([4, 0, 2]).groups
+    assert taken is not None
+    assert taken.tolist() == [2, 7, 2]
+    joined = concat([samples.take([0, 2]), samples.take([1, 3, 4])])
+    assert joined.groups is not None
+    assert joined.groups.tolist() == [7, 2, 7, 9, 2]
+    assert joined.units == 3
+    assert digest(samples) != digest(bytes_of(5))
+    with pytest.raises(BadInput, match="in all sets or in none"):
+        concat([samples, bytes_of(2)])
