@@ -1,0 +1,164 @@
+"""What a site's network must beat: the majority class, a random forest, a logistic regression.
+
+Fitted on public samples they cost nothing (epsilon 0). Fitted on public and the site's own samples
+they are not private: they stay with the site, and say what it could have without a federation and
+without protection. To be quick they look at no more than `MOST_SAMPLES` samples, drawn at random,
+and `MOST_FEATURES` values of each: larger pictures are averaged over a coarser grid first.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch.nn import functional as F
+
+from panas.data.samples import Samples, concat
+from panas.runtime.seeds import stream
+from panas.training.metrics import Figure, measure_scores
+
+MOST_SAMPLES = 2000
+"""Samples that a baseline is fitted on; own ones and public ones each count."""
+MOST_FEATURES = 400
+"""Values of a sample that a baseline looks at, about."""
+TREES = 100
+CHUNK = 1000  # samples turned into floats at once
+
+ModelName = Literal["random forest", "logistic regression"]
+Reads = Literal["public", "public and own"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rival:
+    """How one baseline does on a site's test samples."""
+
+    model: ModelName
+    reads: Reads  # what it was fitted on; with own samples it is not private and stays
+    accuracy: float
+    balanced_accuracy: Figure
+    auroc: Figure
+
+    @property
+    def private(self) -> bool:
+        """Whether it has read public samples alone, so that epsilon is 0."""
+        return self.reads == "public"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baselines:
+    """What one site's network must beat, on its own test samples."""
+
+    majority: Figure  # accuracy of the own training samples' most frequent class
+    rivals: tuple[Rival, ...]  # none on samples of one class, and none of public ones without any
+
+    def best(self, *, private: bool) -> Rival | None:
+        """The rival with the highest accuracy, among those at epsilon 0 or the others."""
+        among = [r for r in self.rivals if r.private == private]
+        return max(among, key=lambda r: r.accuracy, default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {"majority": self.majority, "rivals": [asdict(r) for r in self.rivals]}
+
+    @staticmethod
+    def from_json(record: dict[str, Any]) -> "Baselines":
+        """What `to_json` wrote."""
+        rivals = tuple(Rival(**r) for r in record["rivals"])
+        return Baselines(majority=record["majority"], rivals=rivals)
+
+
+@dataclass(frozen=True)
+class FittedBaselines:
+    """The two models, fitted; none on fewer than two classes."""
+
+    reads: Reads
+    models: tuple[tuple[ModelName, Any], ...]
+
+    def rivals(self, test: Samples) -> tuple[Rival, ...]:
+        """How they do on test samples; nothing without any."""
+        if not len(test):
+            return ()
+        x, y = features(test), test.y.numpy()
+        found = []
+        for name, model in self.models:
+            scores = np.zeros((len(test), test.classes))
+            scores[:, model.classes_] = model.predict_proba(x)
+            m = measure_scores(scores, scores.argmax(1), y)
+            assert m.accuracy is not None
+            found.append(
+                Rival(
+                    model=name,
+                    reads=self.reads,
+                    accuracy=m.accuracy,
+                    balanced_accuracy=m.balanced_accuracy,
+                    auroc=m.auroc,
+                )
+            )
+        return tuple(found)
+
+
+def fit_baselines(parts: Sequence[Samples], reads: Reads, seed: int) -> FittedBaselines:
+    """Fit a forest and a logistic regression on at most `MOST_SAMPLES` of each part.
+
+    The models hold what they have read: those of public samples may go anywhere, others stay.
+    """
+    rng = stream(seed, "baselines", reads)
+    few = [_at_most(MOST_SAMPLES, part, rng) for part in parts if len(part)]
+    if len({int(c) for part in few for c in part.y}) < 2:
+        return FittedBaselines(reads, ())
+    samples = concat(few)
+    x, y = features(samples), samples.y.numpy()
+    forest = RandomForestClassifier(TREES, random_state=int(rng.integers(2**31)))
+    regression = make_pipeline(StandardScaler(), LogisticRegression(max_iter=200))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fitted = forest.fit(x, y), regression.fit(x, y)
+    return FittedBaselines(
+        reads, (("random forest", fitted[0]), ("logistic regression", fitted[1]))
+    )
+
+
+def baselines(
+    public: Samples,
+    own: Samples,
+    test: Samples,
+    seed: int,
+    fitted: FittedBaselines | None = None,
+) -> Baselines:
+    """What a site with training samples `own` must beat on its `test` samples.
+
+    `fitted` are the models of the public samples, where several sites share them. What comes back
+    is measured on the site's samples: it is no release, and stays.
+    """
+    on_public = fitted or fit_baselines([public], "public", seed)
+    on_both = fit_baselines([public, own], "public and own", seed)
+    majority = None
+    if len(own) and len(test):
+        majority = float((test.y == own.histogram().argmax()).double().mean())
+    return Baselines(majority=majority, rivals=(*on_public.rivals(test), *on_both.rivals(test)))
+
+
+def features(samples: Samples) -> Float32[np.ndarray, "n f"]:
+    """The values that a baseline looks at: all of a small sample, a coarse grid of a large one."""
+    c, h, w = samples.shape
+    side = max(1, int((MOST_FEATURES / c) ** 0.5))
+    large, rows = c * h * w > MOST_FEATURES, []
+    for batch in torch.arange(len(samples)).split(CHUNK):
+        x = samples.inputs(batch)
+        x = F.adaptive_avg_pool2d(x, (min(side, h), min(side, w))) if large else x
+        rows.append(x.flatten(1).numpy())
+    return np.concatenate(rows)
+
+
+def _at_most(n: int, samples: Samples, rng: np.random.Generator) -> Samples:
+    if len(samples) <= n:
+        return samples
+    return samples.take(np.sort(rng.choice(len(samples), n, replace=False)))

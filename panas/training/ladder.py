@@ -1,0 +1,79 @@
+"""What each step of a run brought a site, and where a step that costs privacy brought nothing."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from panas.training.baselines import Baselines
+from panas.training.metrics import Figure
+
+Step = Literal["training", "joining", "baseline"]
+"""Private training over the public start; joining over training alone; everything over a model
+fitted on public samples."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ladder:
+    """Test accuracies of one site, or their means over sites, a step above the other."""
+
+    majority: Figure  # the most frequent class
+    public: Figure  # the network as public samples leave it
+    alone: Figure  # trained on the site's own samples, before others had a say
+    joined: Figure  # what the site keeps
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(record: dict[str, Any]) -> "Ladder":
+        """What `to_json` wrote."""
+        return Ladder(**record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoGain:
+    """A step that brought nothing: what was reached, and what it should have beaten."""
+
+    step: Step
+    epsilon: float  # that the site has spent
+    reached: float
+    to_beat: float
+    rival: str | None = None  # the model to beat, where it is a baseline
+    kept_public: bool = False  # the site keeps the network as public samples left it
+
+
+def no_gains(
+    ladder: Ladder, epsilon: float, baselines: Baselines | None = None, *, kept_public: bool = False
+) -> tuple[NoGain, ...]:
+    """The steps that brought a site nothing, the most telling first; () where all did.
+
+    A step must be better than the one below: on the same test samples, equal is no gain.
+    """
+    if ladder.joined is None:
+        return ()
+    reached, found = ladder.joined, []
+    start = ladder.public if ladder.public is not None else reached if kept_public else None
+    if start is not None and (kept_public or reached <= start):
+        found.append(
+            NoGain(
+                step="training",
+                epsilon=epsilon,
+                reached=reached,
+                to_beat=start,
+                kept_public=kept_public,
+            )
+        )
+    elif ladder.alone is not None and reached <= ladder.alone:
+        found.append(NoGain(step="joining", epsilon=epsilon, reached=reached, to_beat=ladder.alone))
+    best = baselines.best(private=True) if baselines else None
+    if best and reached <= best.accuracy:
+        found.append(
+            NoGain(
+                step="baseline",
+                epsilon=epsilon,
+                reached=reached,
+                to_beat=best.accuracy,
+                rival=best.model,
+            )
+        )
+    return tuple(found)
