@@ -21,8 +21,7 @@ import torch
 
 from attacks.hijacking.fsha import FSHAConfig
 from attacks.hijacking.simulation import Hijacked, Trial
-from panas.data.load import DataSettings, load
-from panas.data.samples import Source
+from panas.data.load import DataSettings, Source, load
 from panas.runtime.errors import PanasError
 from panas.runtime.seeds import stream
 

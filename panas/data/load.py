@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
+from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import Raw
-from panas.data.files.tables import squares
-from panas.data.samples import Samples, Source
-from panas.data.sources import check_alike, identity, read_source, shown
+from panas.data.samples import Samples
+from panas.data.sources import identity, read_source
 from panas.data.splits import stratified
 from panas.runtime.errors import BadInput
 
@@ -60,19 +59,35 @@ class DataSettings:
         return self.public_limit > 0 and (self.public_data is not None or self.public_fraction > 0)
 
 
+@dataclass(frozen=True)
+class Source:
+    """A loaded data set: what the clients share out, and what everyone may look at."""
+
+    name: str  # the set's name, or the name of its file or folder
+    private: Samples  # the pool that is spread over the clients; disjoint from `public`
+    public: Samples  # samples that cost no budget; may be empty
+    facts: Facts
+    """With the number of samples, all that counts as public of the pool."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """One name a class."""
+        return self.facts.class_names
+
+
 def load(settings: DataSettings, rng: np.random.Generator) -> Source:
     """Load a data set and divide it; `rng` decides what is public and what the limits keep.
 
-    Images are uint8. A table of f features has shape (1, s, s), s = ceil(sqrt(f)), float32 in [-1,
-    1], padded with zeros: standardised by the public rows and clipped at three deviations; without
-    public rows, tanh(sign(v) log(1 + |v|)) of each value v.
+    Images are uint8 where their files are. A table of f features has shape (1, s, s), s =
+    ceil(sqrt(f)), float32 in [-1, 1], padded with zeros; `panas.data.files.columns` says how.
 
     Privacy: `private` influences nothing in `public`, and no scale: statistics of private rows
-    would leave with every release.
+    would leave with every release. Without public data, the names of the classes are those of the
+    data set, and so taken as public.
     """
     s = settings
     raw = read_source(s.dataset, s.data_root, s.label, s.image_size)
-    shared = raw if s.public_data is None else _read_public(raw, s)
+    shared = raw if s.public_data is None else _read_public(s)
     size = min(len(shared.y), settings.public_limit)
     if shared is raw:
         size = min(round(settings.public_fraction * len(raw.y)), size, len(raw.y) - 1)
@@ -83,35 +98,16 @@ def load(settings: DataSettings, rng: np.random.Generator) -> Source:
     if settings.limit is not None and settings.limit < len(private):
         private = np.sort(rng.choice(private, settings.limit, replace=False))
     name = Path(identity(settings.dataset)).name  # without the folders of this machine
-    if len(raw.class_names) == 1:
+    open_part = shared.take(public)
+    facts = infer(shared, public=open_part)
+    if facts.classes == 1:
         warnings.warn(f"{name} has one class only: every accuracy will be 1", stacklevel=2)
-    rows = shared.x[public]
-    open_samples = _samples(shared, public, rows)
-    return Source(name, _samples(raw, private, rows), open_samples, raw.class_names)
+    own, seen = fit(raw.take(private), facts, name), fit(open_part, facts, "the public data")
+    return Source(name, own, seen, facts)
 
 
-def _read_public(raw: Raw, s: DataSettings) -> Raw:
+def _read_public(s: DataSettings) -> Raw:
     assert s.public_data is not None
     if identity(s.public_data) == identity(s.dataset):
         raise BadInput(f"expected public data other than {s.dataset}, got the same; drop it")
-    shared = read_source(s.public_data, s.data_root, s.label, s.image_size)
-    check_alike(raw, shared, "public data", "the data set")
-    if len(raw.class_names) != len(shared.class_names):
-        raise BadInput(
-            f"expected public data with class count {len(raw.class_names)} as in the data set, "
-            f"got {len(shared.class_names)}"
-        )
-    # Files name their classes: the same number of other classes would be learnt as these.
-    if raw.from_file and shared.from_file and raw.class_names != shared.class_names:
-        raise BadInput(
-            f"expected public data with the classes {shown(raw.class_names)}, "
-            f"got {shown(shared.class_names)}; name them alike"
-        )
-    return shared
-
-
-def _samples(raw: Raw, chosen: np.ndarray, public_rows: np.ndarray) -> Samples:
-    x = raw.x[chosen]
-    if x.ndim == 2:
-        x = squares(x, public_rows)
-    return Samples(torch.from_numpy(x), torch.from_numpy(raw.y[chosen]), len(raw.class_names))
+    return read_source(s.public_data, s.data_root, s.label, s.image_size)

@@ -1,13 +1,12 @@
 """The data of a membership audit: what a network was trained on, and like samples beside it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
+from panas.data.facts import fit, infer
 from panas.data.files.archives import read_one_part_npz, read_split_npz
 from panas.data.files.raw import Raw
-from panas.data.files.tables import squares
 from panas.data.samples import Samples
 from panas.data.sources import check_alike, path_of, read_source
 from panas.data.torchvision_sets import NAMES
@@ -36,16 +35,13 @@ def load_members(
     """
     mine, rest = _read_both(data, others, label, image_size)
     names, (y, z) = _labels([(mine, data), (rest, others or data)])
-    known = {image.tobytes() for image in mine.x}
-    fresh = np.array([i for i, image in enumerate(rest.x) if image.tobytes() not in known], int)
-    scale, classes = rest.x[fresh], max(int(labels.max(initial=0)) for labels in (y, z)) + 1
-
-    def samples(x: np.ndarray, labels: np.ndarray) -> Samples:
-        images = squares(x, scale) if x.ndim == 2 else x
-        return Samples(torch.from_numpy(images), torch.from_numpy(labels), classes)
-
-    duplicates = len(rest.x) - len(fresh)
-    return Membership(samples(mine.x, y), samples(scale, z[fresh]), names, duplicates)
+    classes = names or tuple(map(str, range(max(int(labels.max()) for labels in (y, z)) + 1)))
+    mine, rest = (replace(r, y=v, class_names=classes) for r, v in ((mine, y), (rest, z)))
+    facts = infer(rest, public=rest)
+    members, like = fit(mine, facts, data), fit(rest, facts, others or data)
+    known = {image.numpy().tobytes() for image in members.x}
+    fresh = [i for i, image in enumerate(like.x) if image.numpy().tobytes() not in known]
+    return Membership(members, like.take(fresh), names, len(like) - len(fresh))
 
 
 def _read_both(

@@ -1,4 +1,4 @@
-"""Labelled images in memory: `Samples` (one set) and `Source` (a private pool and a public part).
+"""Labelled images in memory.
 
 Pictures stay uint8 until `Samples.inputs` converts a batch: a full set never exists as floats. A
 set whose values are not bytes (scaled tables, float pictures) is float32 and already in [-1, 1].
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int, Int64, Integer, UInt8
+from jaxtyping import Float, Float32, Int, Int64, Integer, UInt8, UInt64
 from torch import Tensor
 
 from panas.runtime.errors import BadInput
@@ -63,17 +63,6 @@ class Samples:
         return torch.bincount(self.y, minlength=self.classes)
 
 
-@dataclass(frozen=True)
-class Source:
-    """A loaded data set: what the clients share out, and what everyone may look at."""
-
-    name: str  # the set's name, or the name of its file or folder
-    private: Samples  # the pool that is spread over the clients; disjoint from `public`
-    public: Samples  # samples that cost no budget; may be empty
-    class_names: tuple[str, ...]
-    """One name a class; with their number the only facts about the pool taken as public."""
-
-
 def concat(parts: Sequence[Samples]) -> Samples:
     """Join sets of the same shape, type and classes into one, in the given order.
 
@@ -88,6 +77,23 @@ def concat(parts: Sequence[Samples]) -> Samples:
         raise BadInput("expected groups in all sets or in none, got some; name the group column")
     x, y = torch.cat([p.x for p in parts]), torch.cat([p.y for p in parts])
     return Samples(x, y, parts[0].classes, torch.cat(grouped) if grouped else None)
+
+
+def content_hashes(samples: Samples, key: bytes = b"") -> UInt64[np.ndarray, "n"]:
+    """A number from 0 to 2^64 - 1 for each sample, by its values and class alone.
+
+    Equal samples have equal numbers. With a secret `key` of at most 64 bytes they are random draws
+    to whoever lacks it; without, whoever sees a number can test a guess of its sample.
+    """
+    x, y = samples.x.contiguous().numpy(), samples.y.numpy()
+    start = hashlib.blake2b(digest_size=8, key=key)
+    found = np.empty(len(y), np.uint64)
+    for i, label in enumerate(y):
+        hashed = start.copy()
+        hashed.update(x[i].tobytes())
+        hashed.update(label.tobytes())
+        found[i] = int.from_bytes(hashed.digest(), "big")
+    return found
 
 
 def digest(samples: Samples) -> str:

@@ -1,4 +1,4 @@
-"""Comma-separated tables with a header: reading them, and their rows as square images."""
+"""Comma-separated tables with a header, read as classes and numbers."""
 
 import array
 import csv
@@ -88,18 +88,3 @@ def _table_classes(path: Path, targets: list[str]) -> tuple[np.ndarray, tuple[st
         )
     values, y = np.unique([key[t] for t in targets], return_inverse=True)
     return y.astype(np.int64), tuple(str(v) for v in values)
-
-
-def squares(rows: np.ndarray, public_rows: np.ndarray) -> np.ndarray:
-    """Table rows (n, f) as images (n, 1, s, s) in [-1, 1], scaled by public rows (m, f) only."""
-    n, f = rows.shape
-    if len(public_rows):
-        mean, deviation = public_rows.mean(axis=0), public_rows.std(axis=0)
-        deviation[deviation <= 1e-12 * np.abs(mean)] = 1  # constant, up to rounding
-        values = np.clip((rows - mean) / deviation, -3, 3) / 3
-    else:
-        values = np.tanh(np.sign(rows) * np.log1p(np.abs(rows)))
-    side = math.isqrt(f - 1) + 1
-    padded = np.zeros((n, side * side), np.float32)
-    padded[:, :f] = values
-    return padded.reshape(n, 1, side, side)

@@ -1,0 +1,189 @@
+"""What is public of a federation's data, and the bringing of anyone's own data to it.
+
+Facts are declared, or come from public data: never from private labels or cells. Whoever simulates
+a federation from one file takes that file's structure and class names as public.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from panas.data.files.columns import Column, side_of, squares, unscaled
+from panas.data.files.raw import Raw
+from panas.data.samples import Samples
+from panas.runtime.errors import BadInput
+
+Range = tuple[float, float]
+BYTE = 8  # bits of usual pictures
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What everyone in a federation may know of its data."""
+
+    class_names: tuple[str, ...]  # in the order of the network's outputs
+    shape: tuple[int, int, int]  # (channels, height, width) of a network's input
+    dtype: str  # of the values in memory: "uint8", or "float32" in [-1, 1]
+    bits: int = 8  # depth of whole-number pictures, 8 to 16
+    columns: tuple[Column, ...] = ()  # of a table; empty for images
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
+
+    def to_json(self) -> dict[str, Any]:
+        """The facts as JSON."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> "Facts":
+        """What `to_json` wrote."""
+        columns = tuple(
+            Column(**(column | {"categories": tuple(column["categories"])}))
+            for column in record["columns"]
+        )
+        names, shape = tuple(record["class_names"]), tuple(record["shape"])
+        return Facts(**{**record, "class_names": names, "shape": shape, "columns": columns})
+
+
+def infer(
+    like: Raw,
+    *,
+    public: Raw | None = None,
+    classes: Sequence[str] = (),
+    ranges: Mapping[str, Range] | None = None,
+    bits: int | None = None,
+) -> Facts:
+    """Facts from public samples and from what is declared.
+
+    Args:
+        like: its structure is taken: shape, type, names and kinds of columns; no cell and no label.
+        public: samples that anybody may see: they give scale, categories and, unless declared,
+            class names. Without them and without `classes`, `like` gives the class names.
+        classes: names, in the order of the network's outputs.
+        ranges: lowest and highest value of columns, by name; they go before public rows.
+        bits: depth of pictures of more than 8 bits; None: what public ones need.
+    """
+    names = tuple(classes) or (public or like).class_names
+    if len(set(names)) < len(names):
+        raise BadInput("expected every class once, got one twice; name the classes apart")
+    if like.columns:
+        columns = _columns(like, public, ranges or {})
+        side = side_of(sum(column.width for column in columns))
+        return Facts(class_names=names, shape=(1, side, side), dtype="float32", columns=columns)
+    if ranges:
+        raise BadInput("expected ranges for the columns of a table, got images; leave them out")
+    c, h, w = like.x.shape[1:]
+    dtype = "uint8" if like.x.dtype == np.uint8 else "float32"
+    depth = _depth(like, public, bits)
+    return Facts(class_names=names, shape=(c, h, w), dtype=dtype, bits=depth)
+
+
+def fit(raw: Raw, facts: Facts, called: str = "the data") -> Samples:
+    """Samples as a federation's networks take them, of data, `called` so, that fit its facts.
+
+    BadInput says which fact they do not fit; it holds no cell and no label. Privacy: a sample's
+    outcome depends on this sample and the facts alone.
+    """
+    x = _rows(raw, facts, called) if facts.columns else _images(raw, facts, called)
+    y = _labels(raw, facts, called)
+    groups = None if raw.groups is None else torch.from_numpy(raw.groups)
+    return Samples(torch.from_numpy(x), torch.from_numpy(y), facts.classes, groups)
+
+
+def _columns(like: Raw, public: Raw | None, ranges: Mapping[str, Range]) -> tuple[Column, ...]:
+    unknown = sorted(set(ranges) - set(like.columns))
+    if unknown:
+        raise BadInput(f"expected ranges of columns of the table, got {unknown[0]!r}; leave it out")
+    for name, (low, high) in ranges.items():
+        if not (np.isfinite([low, high]).all() and low < high) or like.kinds.get(name) == "text":
+            raise BadInput(f"expected a range [low, high] of the numbers in {name!r}; mend it")
+    found = []
+    for name in like.columns:
+        column = unscaled(name, like.kinds.get(name, "number"))
+        if public is not None and len(public.y) and name in public.columns:
+            column = column.seen(*_cells(public, name))
+        found.append(column.ranged(*ranges[name]) if name in ranges else column)
+    return tuple(found)
+
+
+def _cells(raw: Raw, name: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    return raw.x[:, raw.columns.index(name)], raw.texts.get(name, ())
+
+
+def _depth(like: Raw, public: Raw | None, bits: int | None) -> int:
+    """Bits of whole-number pictures; what private pictures hold decides nothing."""
+    if like.x.dtype != np.uint16:
+        return BYTE
+    if bits is not None:
+        return bits
+    if public is None or not public.x.size:
+        raise BadInput(
+            "expected data.bits, the depth of 16-bit pictures (often 12 or 16), where no picture "
+            "is public, got none; set it"
+        )
+    return max(BYTE, int(public.x.max()).bit_length())
+
+
+def _labels(raw: Raw, facts: Facts, called: str) -> np.ndarray:
+    """The federation's number of each sample's class, by name; by number where only one side has
+    names."""
+    names, known = raw.class_names, {name: i for i, name in enumerate(facts.class_names)}
+    if all(name in known for name in names):
+        return np.array([known[name] for name in names], np.int64)[raw.y]
+    if not raw.from_file and len(names) == facts.classes:
+        return raw.y
+    numbered = any(name.isdecimal() for name in known)  # then numbers are names themselves
+    if not numbered and all(name.isdecimal() and int(name) < facts.classes for name in names):
+        return np.array([int(name) for name in names], np.int64)[raw.y]
+    raise BadInput(
+        f"expected only the federation's classes ({', '.join(facts.class_names)[:200]}) in "
+        f"{called}, got others; rename or drop them, or declare all in federation.classes"
+    )
+
+
+def _images(raw: Raw, facts: Facts, called: str) -> np.ndarray:
+    if raw.columns:
+        raise BadInput(f"expected images of shape {facts.shape} in {called}, got a table")
+    if raw.x.shape[1:] != facts.shape:
+        raise BadInput(
+            f"expected images of shape {facts.shape} in {called}, got {raw.x.shape[1:]}; bring "
+            "them to that shape"
+        )
+    if (raw.x.dtype == np.uint8) != (facts.dtype == "uint8"):
+        kinds = ("uint8", raw.x.dtype) if facts.dtype == "uint8" else ("other than uint8", "uint8")
+        raise BadInput(f"expected values of type {kinds[0]} in {called}, got {kinds[1]}")
+    if raw.x.dtype != np.uint16:
+        return raw.x
+    if int(raw.x.max(initial=0)) >= 2**facts.bits:
+        raise BadInput(
+            f"expected pictures of {facts.bits} bits in {called}, got more; set data.bits for all"
+        )
+    return (raw.x * np.float32(2 / (2**facts.bits - 1)) - 1).astype(np.float32)
+
+
+def _rows(raw: Raw, facts: Facts, called: str) -> np.ndarray:
+    wanted = [column.name for column in facts.columns]
+    missing = [name for name in wanted if name not in raw.columns]
+    extra = [name for name in raw.columns if name not in wanted]
+    if missing or extra:
+        got = "a set of images" if not raw.columns else f"none {missing[0]!r}" if missing else ""
+        raise BadInput(
+            f"expected the federation's columns in {called}, got "
+            f"{got or f'another one, {extra[0]!r}'}; bring the tables to the same columns"
+        )
+    features = []
+    for column in facts.columns:
+        cells, texts = _cells(raw, column.name)
+        kind = raw.kinds.get(column.name, "number")
+        if kind != column.kind and not np.isnan(cells).all():
+            raise BadInput(
+                f"expected a {column.kind} in each cell of column {column.name!r} of {called}, got "
+                f"a column of the kind {kind}; convert it"
+            )
+        features.append(column.features(cells, texts))
+    return squares(np.concatenate(features, axis=1))

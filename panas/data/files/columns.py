@@ -1,0 +1,109 @@
+"""A table's columns as features in [-1, 1], by public facts about each column alone.
+
+| kind | features of a cell v |
+|---|---|
+| number | (v - centre) / reach in [-1, 1], clipped; without reach, tanh(sign(v) log(1 + abs(v))) |
+| date | as a number, in days since 1970 |
+| text | one a known category (1, else -1) and one for any other; without, signs of a fixed hash |
+
+A missing cell is 0 in all of them. Where `missing` is set, one more feature is 1 for it, else -1.
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+Kind = Literal["number", "date", "text"]
+
+SIGNS = 8
+"""Features of a text whose categories are not public."""
+MOST_CATEGORIES = 32
+DEVIATIONS = 3  # what is further from the public mean is clipped
+CENTURY = 36_525.0  # days
+YEAR_2000 = 10_957.0  # in days since 1970
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """What is public about one column; no field is ever computed from private cells."""
+
+    name: str
+    kind: Kind = "number"
+    centre: float = 0.0
+    reach: float | None = None  # above 0: half the width of the range that becomes [-1, 1]
+    categories: tuple[str, ...] = ()  # known texts, at most `MOST_CATEGORIES`
+    missing: bool = False
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        texts = len(self.categories) + 1 if self.categories else SIGNS
+        return (texts if self.kind == "text" else 1) + self.missing
+
+    def features(self, cells: np.ndarray, texts: tuple[str, ...] = ()) -> np.ndarray:
+        """Features (n, `width`), float32, of cells (n,); NaN is missing, a text its place in
+        `texts`."""
+        absent = np.isnan(cells)
+        x = np.zeros((len(cells), self.width), np.float32)
+        if self.kind == "text":
+            known = np.stack([self._text(text) for text in texts] or [np.zeros(x.shape[1])])
+            x[:, : known.shape[1]] = known[np.where(absent, 0, cells).astype(np.int64)]
+        elif self.reach is None:
+            x[:, 0] = np.tanh(np.sign(cells) * np.log1p(np.abs(cells)))
+        else:
+            x[:, 0] = np.clip((cells - self.centre) / self.reach, -1, 1)
+        x[absent] = 0
+        if self.missing:
+            x[:, -1] = np.where(absent, 1, -1)
+        return x
+
+    def _text(self, text: str) -> np.ndarray:
+        if self.categories:
+            place = self.categories.index(text) if text in self.categories else -1
+            signs = np.full(len(self.categories) + 1, -1.0)
+            signs[place] = 1
+            return signs
+        byte = hashlib.blake2b(text.encode(), digest_size=1, person=b"panas column").digest()
+        return 2.0 * np.unpackbits(np.frombuffer(byte, np.uint8)) - 1
+
+    def seen(self, cells: np.ndarray, texts: tuple[str, ...] = ()) -> "Column":
+        """The column with scale, categories and missing cells as in public cells (m,)."""
+        present = cells[~np.isnan(cells)]
+        if not len(present):
+            return self
+        column = replace(self, missing=len(present) < len(cells))
+        if self.kind == "text":
+            found = sorted({texts[int(i)] for i in np.unique(present)})
+            return replace(column, categories=tuple(found if len(found) <= MOST_CATEGORIES else ()))
+        mean, deviation = float(present.mean()), float(present.std())
+        if deviation <= 1e-12 * abs(mean):  # constant, up to rounding
+            deviation = 1.0
+        return replace(column, centre=mean, reach=DEVIATIONS * deviation)
+
+    def ranged(self, low: float, high: float) -> "Column":
+        """The column with a declared range of its numbers."""
+        return replace(self, centre=(low + high) / 2, reach=(high - low) / 2)
+
+
+def unscaled(name: str, kind: Kind) -> Column:
+    """A column of which only name and kind are public; dates are scaled from 1900 to 2100."""
+    if kind == "date":
+        return Column(name=name, kind=kind, centre=YEAR_2000, reach=CENTURY)
+    return Column(name=name, kind=kind)
+
+
+def side_of(features: int) -> int:
+    """Side of the smallest square that holds so many features, at least 1."""
+    return math.isqrt(features - 1) + 1
+
+
+def squares(features: np.ndarray) -> np.ndarray:
+    """Features (n, f) as images (n, 1, s, s), float32, padded with zeros."""
+    n, f = features.shape
+    side = side_of(f)
+    padded = np.zeros((n, side * side), np.float32)
+    padded[:, :f] = features
+    return padded.reshape(n, 1, side, side)

@@ -1,0 +1,139 @@
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from panas.data.facts import Facts, fit, infer
+from panas.data.files.raw import Raw
+from panas.runtime.errors import BadInput
+
+
+def table(x: np.ndarray, **changes: object) -> Raw:
+    names = tuple("abcdefgh"[: x.shape[1]])
+    given = {"class_names": ("no", "yes"), "columns": names, **changes}
+    return Raw(x, np.arange(len(x)) % 2, **given)
+
+
+def pictures(shape: tuple[int, ...] = (4, 1, 2, 3), dtype: type = np.uint8, **changes) -> Raw:
+    given = {"class_names": ("cat", "dog"), **changes}
+    return Raw(np.zeros(shape, dtype), np.arange(shape[0]) % 2, **given)
+
+
+def refused(raw: Raw, facts: Facts) -> str:
+    with pytest.raises(BadInput) as caught:
+        fit(raw, facts, "site north")
+    assert re.match("expected .* site north, got", str(caught.value))
+    return str(caught.value)
+
+
+def test_facts_survive_json() -> None:
+    rows = table(
+        np.array([[1.0, 2.0], [np.nan, 5.0]]), texts={"a": ("x", "y")}, kinds={"a": "text"}
+    )
+    for facts in (infer(rows, public=rows), infer(rows), infer(pictures())):
+        assert Facts.from_json(json.loads(json.dumps(facts.to_json()))) == facts
+
+
+def test_the_scale_is_that_of_the_public_rows() -> None:
+    rng = np.random.default_rng(0)
+    public, private = rng.normal(size=(50, 4)), rng.normal(size=(9, 4))
+    facts = infer(table(private), public=table(public))
+    naive = np.clip((private - public.mean(0)) / public.std(0), -3, 3) / 3
+    assert np.allclose(fit(table(private), facts).x.numpy().reshape(9, 4), naive, atol=1e-6)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_row_changes_its_own_features_alone(known) -> None:
+    rng = np.random.default_rng(0)
+    public, private = rng.normal(size=(50, 4)), rng.normal(size=(9, 4))
+    moved = private.copy()
+    moved[0] = 1e9
+    before, after = (
+        fit(table(x), infer(table(x), public=table(public) if known else None))
+        for x in (private, moved)
+    )
+    assert torch.equal(before.x[1:], after.x[1:])
+    assert not torch.equal(before.x[0], after.x[0])
+
+
+@pytest.mark.parametrize("public", [0, 1, 5])
+def test_constant_and_huge_columns_stay_finite(public) -> None:
+    rows = np.full((5, 3), 0.1) * [1, 1e99, 0]
+    x = fit(table(rows), infer(table(rows), public=table(rows[:public]))).x
+    assert x.isfinite().all()
+    assert x.abs().max() <= 1
+
+
+def test_declared_ranges_need_no_public_row() -> None:
+    rows = table(np.array([[0.0, 5.0], [120.0, 1.0]]))
+    x = fit(rows, infer(rows, ranges={"a": (0.0, 120.0)})).x.flatten(1)
+    assert x[:, 0].tolist() == [-1, 1]
+    with pytest.raises(BadInput, match="'z'"):
+        infer(rows, ranges={"z": (0.0, 1.0)})
+    with pytest.raises(BadInput, match="range"):
+        infer(rows, ranges={"a": (1.0, 1.0)})
+
+
+def test_texts_are_one_hot_of_public_ones_and_hashed_without() -> None:
+    rows = table(
+        np.array([[0.0], [1.0], [np.nan]]), kinds={"a": "text"}, texts={"a": ("red", "blue")}
+    )
+    public = table(np.array([[0.0]]), kinds={"a": "text"}, texts={"a": ("red",)})
+    facts = infer(rows, public=public)
+    assert fit(rows, facts).x.flatten(1)[:, :2].tolist() == [[1, -1], [-1, 1], [0, 0]]
+    hashed = fit(rows, infer(rows)).x.flatten(1)
+    assert sorted(set(hashed[:2, :8].flatten().tolist())) == [-1, 1]
+    assert not torch.equal(hashed[0], hashed[1])
+    other = table(np.array([[1.0]]), kinds={"a": "text"}, texts={"a": ("green", "red")})
+    assert torch.equal(fit(other, infer(other)).x.flatten(1)[0], hashed[0])
+
+
+def test_classes_are_matched_by_name_then_by_number() -> None:
+    facts = infer(pictures(), classes=("dog", "cat", "owl"))
+    assert fit(pictures(), facts).y.tolist() == [1, 0, 1, 0]
+    assert fit(pictures(), facts).classes == 3
+    assert fit(pictures(class_names=("0", "2")), facts).y.tolist() == [0, 2, 0, 2]
+    named = pictures(class_names=("gull", "owl", "tit"), from_file=False)
+    assert fit(named, facts).y.tolist() == [0, 1, 0, 1]
+    assert "others" in refused(
+        pictures(class_names=("0", "1")), infer(pictures(), classes=("1", "2"))
+    )
+    assert infer(pictures(), public=pictures(class_names=("a", "b"))).class_names == ("a", "b")
+
+
+def test_what_does_not_fit_is_named_and_no_label_is_shown() -> None:
+    facts = infer(pictures())
+    text = refused(pictures(class_names=("cat", "syphilis")), facts)
+    assert "cat, dog" in text
+    assert "syphilis" not in text
+    assert "(1, 2, 4)" in refused(pictures((4, 1, 2, 4)), facts)
+    assert "uint8" in refused(pictures(dtype=np.float32), facts)
+    assert "a table" in refused(table(np.zeros((2, 2))), facts)
+    rows = infer(table(np.zeros((2, 2))))
+    assert "'b'" in refused(table(np.zeros((2, 1))), rows)
+    assert "'c'" in refused(table(np.zeros((2, 3))), rows)
+    assert "images" in refused(pictures(), infer(table(np.zeros((2, 2)))))
+    texts = table(np.zeros((2, 2)), kinds={"b": "text"}, texts={"b": ("secret",)})
+    assert "'b'" in refused(texts, rows)
+    assert "secret" not in refused(texts, rows)
+
+
+def test_deep_pictures_are_scaled_by_a_public_depth() -> None:
+    deep = pictures(dtype=np.uint16)
+    deep.x[0] = 4095
+    with pytest.raises(BadInput, match=r"data\.bits"):
+        infer(deep)
+    for facts in (infer(deep, bits=12), infer(deep, public=deep)):
+        x = fit(deep, facts).x
+        assert (x.dtype, x.min(), x.max()) == (torch.float32, -1, 1)
+    assert "11 bits" in refused(deep, infer(deep, bits=11))
+    assert abs(fit(deep, infer(deep, bits=16)).x.max() + 1 - 2 * 4095 / 65535) < 1e-6
+
+
+def test_groups_go_with_their_samples() -> None:
+    groups = np.array([5, 5, 9, 9])
+    raw = pictures(groups=groups)
+    found = fit(raw.take(np.array([3, 0])), infer(raw))
+    assert found.groups.tolist() == [9, 5]
