@@ -1,17 +1,19 @@
 """Splits of one client's samples, and draws that follow a label histogram.
 
-Every sample falls into exactly one of search, train, validation and test, each stratified: a class
-has the same share of every part, up to one sample. Source: DPFNAS, section IV (search 500 train /
-100 validation / 100 test samples, disjoint from the training data).
+Every sample falls into exactly one of search, train, validation and test. `hashed_split` is for
+private samples: where one goes depends on no other. `split` is stratified: a class has the same
+share of every part, up to one sample. Source: DPFNAS, section IV (search 500 train / 100 validation
+/ 100 test samples, disjoint from the training data).
 """
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int64, Real
+from jaxtyping import Float64, Int64, Real, UInt64
 from torch import Tensor
 
-from panas.data.samples import Labels
+from panas.data.samples import Labels, Samples, content_hashes
 from panas.runtime.errors import BadInput
 
 
@@ -33,12 +35,7 @@ def split(
     `validation` chooses a round and a head. `train` holds at least one sample if n >= 1; from n = 4
     on, `validation` and `test` do too where their share is above 0.
     """
-    fractions = np.array([search, validation, test], dtype=float)
-    if not (np.all(fractions >= 0) and fractions.sum() < 1):  # also refuses NaN
-        raise BadInput(
-            "expected search, validation and test fractions in [0, 1) with a sum below 1, "
-            f"got {search}, {validation} and {test}; leave a share for training"
-        )
+    fractions = _fractions(search, validation, test)
     labels = np.asarray(y)
     n = len(labels)
     sizes = np.round(fractions * n).astype(int)
@@ -52,6 +49,50 @@ def split(
         parts.append(left[at])
         left = np.delete(left, at)
     return Splits(search=parts[0], train=left, validation=parts[1], test=parts[2])
+
+
+def _fractions(search: float, validation: float, test: float) -> Float64[np.ndarray, "3"]:
+    fractions = np.array([search, validation, test], dtype=float)
+    if not (np.all(fractions >= 0) and fractions.sum() < 1):  # also refuses NaN
+        raise BadInput(
+            "expected search, validation and test fractions in [0, 1) with a sum below 1, "
+            f"got {search}, {validation} and {test}; leave a share for training"
+        )
+    return fractions
+
+
+def hashed_split(
+    samples: Samples, *, search: float, validation: float, test: float, key: bytes
+) -> Splits:
+    """Split n samples by a keyed hash of each one's content and class, or of its group.
+
+    A fraction, in [0, 1), is the chance of each unit (a sample or a group) to fall into that part;
+    equal samples, and those of a group, go together. An empty validation or test part whose
+    fraction is above 0 takes one unit from training, the first in an order by hash.
+
+    Privacy: one unit more in the set is at most one unit more in `search` or in `train`; it moves
+    no other one out of them or from one to the other. `key`, of at most 64 bytes, is to be secret
+    where nobody shall know who is in which part.
+    """
+    cuts = np.cumsum(_fractions(search, validation, test))
+    unit = content_hashes(samples, key) if samples.groups is None else _group_hashes(samples, key)
+    place = unit / 2.0**64
+    part = np.searchsorted(cuts, place, side="right")  # 0 search, 1 validation, 2 test, 3 train
+    for wanted, fraction in ((1, validation), (2, test)):
+        left = np.flatnonzero(part == 3)
+        if fraction and not np.any(part == wanted) and len(left):
+            first = left[place[left].argmin() if wanted == 1 else place[left].argmax()]
+            # One sample alone, also of several equal ones: a unit that moves must be one unit.
+            part[first if samples.groups is None else unit == unit[first]] = wanted
+    at = [np.flatnonzero(part == p) for p in range(4)]
+    return Splits(search=at[0], train=at[3], validation=at[1], test=at[2])
+
+
+def _group_hashes(samples: Samples, key: bytes) -> UInt64[np.ndarray, "n"]:
+    assert samples.groups is not None
+    groups, of = np.unique(samples.groups.numpy(), return_inverse=True)
+    found = [hashlib.blake2b(g.tobytes(), digest_size=8, key=key).digest() for g in groups]
+    return np.frombuffer(b"".join(found), ">u8").astype(np.uint64)[of]
 
 
 def stratified(y: Labels, size: int, rng: np.random.Generator) -> Int64[np.ndarray, "m"]:

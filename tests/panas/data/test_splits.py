@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panas.data.splits import Splits, resample_to, split, stratified
+from panas.data.samples import Samples
+from panas.data.splits import Splits, hashed_split, resample_to, split, stratified
 from panas.runtime.errors import BadInput
 
 labels = st.lists(st.integers(0, 4), max_size=80).map(lambda y: np.array(y, dtype=np.int64))
@@ -118,3 +120,86 @@ def test_resample_refuses_what_it_cannot_follow(y, histogram, size) -> None:
     y = np.array(y, dtype=np.int64)
     with pytest.raises(BadInput):
         resample_to(y, np.array(histogram), size, np.random.default_rng(0))
+
+
+def rows(values: list[int], groups: list[int] | None = None) -> Samples:
+    x = torch.tensor(values, dtype=torch.float32).reshape(-1, 1, 1, 1)
+    of = None if groups is None else torch.tensor(groups, dtype=torch.int64)
+    return Samples(x, torch.tensor([v % 2 for v in values], dtype=torch.int64), 2, of)
+
+
+def hashed(samples: Samples, key: bytes = b"k", shares=(0.1, 0.2, 0.2)) -> Splits:
+    s, v, t = shares
+    return hashed_split(samples, search=s, validation=v, test=t, key=key)
+
+
+def values_of(samples: Samples, part: np.ndarray) -> list[int]:
+    return sorted(samples.x.flatten()[part].int().tolist())
+
+
+PARTS = ("search", "train", "validation", "test")
+
+
+@given(st.lists(st.integers(0, 500), max_size=60), seeds)
+def test_a_hashed_split_is_a_partition_whatever_the_order(values, seed) -> None:
+    samples, key = rows(values), seed.to_bytes(8, "big")
+    order = np.random.default_rng(seed).permutation(len(values))
+    one, other = hashed(samples, key), hashed(samples.take(order), key)
+    parts = [getattr(one, name) for name in PARTS]
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(values)))
+    for name in PARTS:
+        shuffled = values_of(samples.take(order), getattr(other, name))
+        assert values_of(samples, getattr(one, name)) == shuffled
+
+
+@given(st.lists(st.integers(0, 99), max_size=30), st.integers(0, 99), seeds)
+def test_one_more_sample_moves_nobody_else(values, more, seed) -> None:
+    key = seed.to_bytes(8, "big")
+    fewer, samples = rows(values), rows([*values, more])
+    before, after = hashed(fewer, key), hashed(samples, key)
+    grown = 0
+    for name in ("search", "train"):
+        small = values_of(fewer, getattr(before, name))
+        large = values_of(samples, getattr(after, name))
+        for value in small:
+            large.remove(value)  # fails if it is gone
+        grown += len(large)
+    assert grown <= 1
+
+
+@given(st.lists(st.integers(0, 9), max_size=30), st.integers(0, 9), seeds)
+def test_one_more_group_moves_nobody_else(groups, more, seed) -> None:
+    key = seed.to_bytes(8, "big")
+    groups = [g for g in groups if g != more]
+    samples = rows(list(range(len(groups) + 3)), [*groups, more, more, more])
+    fewer = samples.take(range(len(groups)))
+    before, after = hashed(fewer, key), hashed(samples, key)
+    moved = 0
+    for name in ("search", "train"):
+        mine = {groups[i] for i in getattr(before, name)}
+        theirs = {int(samples.groups[i]) for i in getattr(after, name)}
+        assert mine <= theirs
+        moved += len(theirs - mine)
+    assert moved <= 1
+    held = [{int(samples.groups[i]) for i in getattr(after, name)} for name in PARTS]
+    assert sum(map(len, held)) == len(set.union(*held))  # no group in two parts
+
+
+def test_a_hashed_split_has_the_shares_asked_for_and_follows_its_key() -> None:
+    samples = rows(list(range(4000)))
+    one, other = hashed(samples), hashed(samples, b"another")
+    for name, share in zip(PARTS, (0.1, 0.5, 0.2, 0.2), strict=True):
+        assert abs(len(getattr(one, name)) / 4000 - share) < 0.03
+    assert not np.array_equal(one.train, other.train)
+    assert np.array_equal(one.train, hashed(samples).train)
+    twice = rows([*range(50), *range(50)])
+    for part in (getattr(hashed(twice), name) for name in PARTS):
+        assert sorted(part % 50) == sorted([*set(part % 50)] * 2)
+
+
+def test_few_samples_still_validate_and_test() -> None:
+    for seed in range(50):
+        cut = hashed(rows(list(range(6))), seed.to_bytes(8, "big"), (0.0, 0.1, 0.1))
+        assert len(cut.validation)
+        assert len(cut.test)
+    assert len(hashed(rows([1, 2, 3]), shares=(0.0, 0.0, 0.0)).train) == 3
