@@ -66,7 +66,7 @@ class Release:
         if round is None:
             raise BadInput("expected a receipt of a round, got one without; charge with a round")
         m = getattr(event, "noise_multiplier", None)
-        return Release(r.client, round, released.kind, m, r.id, released.arrays)
+        return Release(released.client, round, released.kind, m, r.id, released.arrays)
 
     def estimate(self, classes: int) -> Estimate:
         """What a receiver makes of it, given the number of classes."""

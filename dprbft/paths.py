@@ -13,14 +13,16 @@ def _client_file(name: str) -> Callable[[Path, int], Path]:
     return lambda run, client: run / name.format(client)
 
 
-ledger_file = _file("ledger.jsonl")  # what every client has spent
 rounds_file = _file("rounds.jsonl")  # one line a finished round
 stages_file = _file("stages.json")  # which stages are done, and the seconds each took
+sites_folder = _file("sites")  # a folder a client: a simulation's sites
 summary_file = _file("summary.json")  # the outcome of the run
 checkpoint_folder = _file("checkpoint")  # what it takes to resume after the last finished round
 latest_file = _file("checkpoint/latest.json")  # its number
 latency_file = _file("search/latency.json")  # how long blocks take, where latency is limited
 round_folder = _client_file("checkpoint/round-{:03d}")
+
+ledger_file = _client_file("sites/client-{:03d}/ledger.jsonl")  # what a client's data have spent
 
 search_file = _client_file("search/client-{:03d}/best.json")  # the architecture and its cost
 search_log = _client_file("search/client-{:03d}/log.jsonl")  # a line a finished generation

@@ -30,15 +30,15 @@ import numpy as np
 from attacks.audit.run import audit_run
 from dprbft.config.files import build_config
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import ledger_file, rounds_file
+from dprbft.paths import rounds_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import search_stage, train_stage, tune_stage
 from dprbft.run.summary import summarise
 from dprbft.server.events import Event
 from dprbft.simulation.federation import load_federation
+from dprbft.simulation.ledgers import ledgers
 from dprbft.site.records import SearchRecord
 from panas.privacy.ledger.account import totals
-from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.store import read_lines
 from panas_cli.sentences import sentence
 
@@ -123,9 +123,10 @@ for line in read_lines(rounds_file(run)):
 # Every row was on disk before the data was touched.
 
 # %%
-for row in totals(Ledger(ledger_file(run)).accounts()):
+for client, ledger in ledgers(run).items():
+    row = totals(ledger.account())
     print(
-        f"client {row['client']}: epsilon {row['spent']:.2f} of {row['budget']:.0f}; alone, the search "
+        f"client {client}: epsilon {row['spent']:.2f} of {row['budget']:.0f}; alone, the search "
         f"{row['search']:.2f}, the training {row['training']:.2f}, the releases {row['release']:.2f}"
     )
 

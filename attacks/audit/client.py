@@ -48,7 +48,8 @@ def audit_client(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -
     """The audit of one client, and its pictures; see `attacks.audit.run.audit_run`."""
     config = load_config(run)
     federation = load_federation(config)
-    spent = {a.client: a.spent() for a in Ledger(ledger_file(run)).accounts()}.get(id)
+    ledger = Ledger(ledger_file(run, id))
+    spent = ledger.account().spent() if ledger.is_open else None
     job = _Job(run, config, federation, federation.clients[id], spent, on_progress)
     audit, pictures = _audit_release(job)
     network, curves = _audit_network(job, shadows=shadows)

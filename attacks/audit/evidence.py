@@ -34,16 +34,16 @@ class ClaimedNoise:
 
 def promise(run: Path, release: Release) -> ClaimedNoise:
     """What a release has to keep: what was charged for it; without a ledger, what it says."""
-    if not ledger_file(run).is_file():
+    path = ledger_file(run, release.client)
+    if not path.is_file():
         return ClaimedNoise(release.noise_multiplier, None)
-    entries = (e for a in Ledger(ledger_file(run)).accounts() for e in a.entries)
-    entry = next((e for e in entries if e.id == release.receipt), None)
+    entry = next((e for e in Ledger(path).account().entries if e.id == release.receipt), None)
     if entry is None:
         fault = "its receipt is not in the ledger, so that nothing covers it"
         return ClaimedNoise(release.noise_multiplier, fault)
     m = getattr(entry.event, "noise_multiplier", None)
-    if (entry.client, entry.charge.round) != (release.client, release.round):
-        fault = f"its receipt is that of client {entry.client} in round {entry.charge.round}"
+    if entry.charge.round != release.round:
+        fault = f"its receipt is that of round {entry.charge.round}"
         return ClaimedNoise(m, fault)
     # Equal noise on something else is another promise: its sensitivity may be larger.
     fits = isinstance(entry.event, (kind_named(release.kind).CHARGED_AS, Unprotected))

@@ -84,8 +84,9 @@ def _clients(run: Path) -> list[int]:
 
 def _about(run: Path, ids: list[int], shadows: int) -> str:
     """What decides an audit: the run's files, and the attacks as they are."""
-    files = [run / "config.toml", ledger_file(run), *Path(attacks.__file__).parent.rglob("*.py")]
-    files += [f(run, id) for id in ids for f in (release_file, model_file, last_model_file)]
+    each = (ledger_file, release_file, model_file, last_model_file)
+    files = [run / "config.toml", *Path(attacks.__file__).parent.rglob("*.py")]
+    files += [f(run, id) for id in ids for f in each]
     return digest((f for f in files if f.is_file()), {"shadows": shadows})
 
 

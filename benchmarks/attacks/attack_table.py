@@ -127,7 +127,7 @@ def released(kind: str, plan: Plan | None, bottom: Bottom, rows_of: Samples) -> 
 
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "ledger.jsonl")
-        ledger.open_account(0, Budget(100.0, DELTA), allow_unprotected=True)
+        ledger.open_account(Budget(100.0, DELTA), allow_unprotected=True)
         made = release(request, rows, ledger=ledger, noise=SystemNoise())
         return Release.from_bytes(Release.of(made).to_bytes(), width=WIDTH, classes=rows_of.classes)
 

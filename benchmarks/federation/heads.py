@@ -131,10 +131,10 @@ def send(kind: str, clients: Sequence[Trained], event: ReleaseEvent, start: Broa
     classes, width = start.weight.shape
     sent = []
     with tempfile.TemporaryDirectory() as folder:
-        ledger = Ledger(Path(folder) / "ledger.jsonl")
         for id, client in enumerate(clients):
             budget = Budget(1.001 * max(EPSILONS), DELTA)
-            ledger.open_account(id, budget, allow_unprotected=True)
+            ledger = Ledger(Path(folder) / f"{id}.jsonl")
+            ledger.open_account(budget, allow_unprotected=True)
             rows = client.public if kind_named(kind).READS == "public" else client.train
             request = ReleaseRequest(kind=kind, event=event, client=id, round=1, classes=classes)
             released = release(request, lambda rows=rows: rows, ledger=ledger, noise=SystemNoise())

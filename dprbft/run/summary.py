@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from dprbft.config.schema import RunConfig
-from dprbft.paths import ledger_file, summary_file
+from dprbft.paths import summary_file
 from dprbft.run.bookkeeping import check_ledger, is_done, seconds
 from dprbft.server.checkpoint import load_states
 from dprbft.server.records import read_rounds
 from dprbft.simulation.federation import ClientData, load_federation
+from dprbft.simulation.ledgers import ledgers
 from dprbft.site.records import SearchRecord
 from dprbft.site.state import State
-from panas.privacy.ledger.account import UNIT, totals
-from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.ledger.account import totals
 from panas.runtime.store import write_json
 
 LIBRARIES = ("panas", "torch", "deap", "botorch", "gpytorch", "opacus", "dp-accounting", "numpy")
@@ -29,11 +29,13 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
     """Gather the summary of a trained run, write it, and return it."""
     check_ledger(run)
     states = load_states(run, config.federation.clients)
-    ledger = Ledger(ledger_file(run))
-    count, seen = ledger.head()
-    spent = {row["client"]: row for row in totals(ledger.accounts())}
+    books = ledgers(run)
+    spent = {i: totals(ledger.account()) for i, ledger in books.items()}
+    last = {i: ledger.head() for i, ledger in books.items()}
     clients = [
         _client(data, state, spent[data.id], SearchRecord.read(run, data.id))
+        # To be noted elsewhere: it tells this ledger from one that was put in its place.
+        | {"ledger": {"count": last[data.id][0], "hash": last[data.id][1]}}
         for data, state in zip(load_federation(config).clients, states, strict=True)
     ]
     rounds = read_rounds(run)
@@ -52,8 +54,6 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
             "down_bytes": sum(r.down_bytes for r in rounds),
             "search_bytes": 0,
         },
-        # To be noted elsewhere: it tells this ledger from one that was put in its place.
-        "ledger": {"count": count, "hash": seen, "unit": UNIT},
         "seconds": seconds(run),
         "versions": {name: version(name) for name in LIBRARIES},
     }
@@ -82,6 +82,7 @@ def _client(
         "blend": state.kept.blend,
         "epsilon": {k: spent[k] for k in ("budget", "spent", "release", "search", "training")},
         "delta": spent["delta"],
+        "unit": spent["unit"],
         "relation": spent["relation"],
     }
 

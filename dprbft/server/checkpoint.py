@@ -2,7 +2,7 @@
 
 `checkpoint/latest.json` is moved to a round once all of it is written, so that a killed run resumes
 from the last whole one. `rounds.jsonl` is rewritten from the checkpoint, and always agrees with it.
-A checkpoint notes the ledger's head: a ledger that lacks what it had then was deleted or put back.
+A checkpoint notes the ledgers' heads: one that lacks what it had then was deleted or put back.
 """
 
 import hashlib
@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dprbft.paths import latest_file, ledger_file, round_folder
+from dprbft.paths import latest_file, round_folder
 from dprbft.server.records import RoundRecord, write_rounds
+from dprbft.simulation.ledgers import check_heads, heads, heads_from_json, heads_to_json
 from dprbft.site.state import State
-from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_json, write_bytes, write_json
 
@@ -40,16 +40,15 @@ def is_trained(run: Path) -> bool:
 
 def write_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
     """Write a round, move `latest.json` to it, and remove the one before."""
-    check_since_round(run)  # before this round's note of the ledger replaces the last one's
+    check_since_round(run)  # before this round's note of the ledgers replaces the last one's
     folder = round_folder(run, checkpoint.round)
     for i, state in enumerate(checkpoint.states):
         write_bytes(folder / STATE.format(i), state)
     write_bytes(folder / BROADCAST, checkpoint.broadcast)
-    count, seen = Ledger(ledger_file(run)).head()
     known = {
         "rounds": [r.to_json() for r in checkpoint.records],
         "broadcast": hashlib.sha256(checkpoint.broadcast).hexdigest(),
-        "ledger": {"count": count, "hash": seen},
+        "ledgers": heads_to_json(heads(run)),
     }
     write_json(folder / "rounds.json", known)
     for i, release in checkpoint.releases.items():
@@ -86,10 +85,10 @@ def load_states(run: Path, clients: int) -> list[State]:
 
 
 def check_since_round(run: Path) -> None:
-    """Refuse a ledger that was deleted or put back since the last whole round."""
+    """Refuse ledgers that were deleted or put back since the last whole round."""
     if is_trained(run):
-        known = read_json(round_folder(run, _latest(run)) / "rounds.json")["ledger"]
-        Ledger(ledger_file(run)).check_holds(known["count"], known["hash"])
+        known = read_json(round_folder(run, _latest(run)) / "rounds.json")["ledgers"]
+        check_heads(run, heads_from_json(known))
 
 
 def _latest(run: Path) -> int:

@@ -31,7 +31,7 @@ def current_plan(client: Client, state: State) -> Plan | None:
     if fixed is not None:
         return state.plan or _fixed_plan(client, state.settings, fixed)
     plan, accounted = state.plan, state.charges
-    entries = client.ledger.account(client.id).entries
+    entries = client.ledger.account().entries
     charged = [e for e in entries if not isinstance(e.event, Unprotected)]
     if plan is None:
         plan = _first_plan(client, state.settings)
@@ -46,7 +46,7 @@ def current_plan(client: Client, state: State) -> Plan | None:
 
 def _first_plan(client: Client, settings: DPSGDSettings) -> Plan:
     """The calibrated plan with the tuned noise, or more; what that leaves sharpens releases."""
-    entries = client.ledger.account(client.id).entries_on("train")
+    entries = client.ledger.account().entries_on("train")
     searched = [e.event for e in entries if e.charge.phase == "search"]
     before = [event for event in searched if not isinstance(event, Unprotected)]
     plan = calibrate(
@@ -87,7 +87,7 @@ def refusal(client: Client, state: State, round: int) -> str | None:
     if plan is None or client.config.training.noise_multiplier is None:
         return None
     # Noise that the user fixed is planned for no budget; what is asked is whether this round fits.
-    account = client.ledger.account(client.id)
+    account = client.ledger.account()
     release = [plan.release_event] if plan.releases else []
     total = account.price([*account.events_on("train"), plan.training_event, *release])
     if total <= client.budget.epsilon:

@@ -37,12 +37,12 @@ def train_locally(
         plan = current_plan(client, state)
         if plan is None:
             return None
-        with client.ledger.charge(client.id, _charge(plan, round)):
+        with client.ledger.charge(_charge(plan, round)):
             fit_private(bottom, head, train, plan=plan, config=config, noise=SystemNoise())
         plan = replace(plan, rounds=plan.rounds - 1)
     else:
         rng = stream(client.config.seed, "client", client.id, "round", round)
-        with client.ledger.charge(client.id, _charge(None, round)):
+        with client.ledger.charge(_charge(None, round)):
             fit(bottom, head, train, config=config, rng=rng)
     check_finite(bottom, client.id)
     return replace(state, plan=plan, round=round, charges=accounted(client))
@@ -73,7 +73,7 @@ def _charge(plan: Plan | None, round: int) -> Charge:
 
 def accounted(client: Client) -> int:
     """How many protected charges its account holds."""
-    return len(client.ledger.account(client.id).protected())
+    return len(client.ledger.account().protected())
 
 
 def check_finite(bottom: Bottom, client: int) -> None:

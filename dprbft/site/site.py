@@ -55,7 +55,7 @@ class Client:
 
     def charged(self) -> list[Event]:
         """What was charged so far for its training samples, at a finite price."""
-        return self.ledger.account(self.id).events_on("train")
+        return self.ledger.account().events_on("train")
 
 
 def spec_of(config: RunConfig, federation: Federation) -> NetworkSpec:
@@ -75,9 +75,8 @@ def spec_of(config: RunConfig, federation: Federation) -> NetworkSpec:
 def build_client(config: RunConfig, id: int, run: Path, device: str) -> Client:
     """The client `id` of a run; opens its account in the ledger."""
     federation, budget = load_federation(config), config.budgets()[id]
-    ledger = Ledger(ledger_file(run))
+    ledger = Ledger(ledger_file(run, id))
     ledger.open_account(
-        id,
         budget,
         allow_unprotected=config.privacy.allow_unprotected,
         subsets=("train", "search") if config.privacy.mode.least_search else ("train",),

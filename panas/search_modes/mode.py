@@ -52,7 +52,7 @@ class SearchSite:
     @property
     def account(self) -> Account:
         """Its account as the ledger has it now."""
-        return self.ledger.account(self.id)
+        return self.ledger.account()
 
     def rng(self, purpose: str) -> np.random.Generator:
         """The run's random numbers for one purpose of this site."""

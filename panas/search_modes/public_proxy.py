@@ -58,7 +58,6 @@ class PublicProxy:
                 classes=site.train.classes,
                 event=event,
                 ledger=site.ledger,
-                client=site.id,
                 noise=SystemNoise(),
             )
         except BudgetExhausted:

@@ -42,7 +42,7 @@ class Unaccounted:
             sensitivity=None,
             subset="search",
         )
-        with site.ledger.charge(site.id, charge):
+        with site.ledger.charge(charge):
             pass
 
     def data(self, site: SearchSite, histogram: list[float] | None) -> SearchData:

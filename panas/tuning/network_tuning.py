@@ -119,7 +119,7 @@ class NetworkTuning:
         )
         plan = replace(plan, noise_multiplier=best.noise_multiplier)
         ledger = Ledger(folder / "ledger.jsonl")
-        ledger.open_account(0, self.budget)
+        ledger.open_account(self.budget)
         charge = Charge(
             event=plan.training_event,
             phase="training",
@@ -128,11 +128,11 @@ class NetworkTuning:
             sensitivity=plan.clip,
         )
         config = OptimizerConfig(learning_rate=best.learning_rate, train_head=self.spec.head_moves)
-        with ledger.charge(0, charge):
+        with ledger.charge(charge):
             train = self._parts[0]
             fit_private(bottom, head, train, plan=plan, config=config, noise=SystemNoise())
         score = accuracy(bottom, head, self._parts[1])
-        found = TuneResult(best, bottom, head, score, ledger.account(0).spent(), result)
+        found = TuneResult(best, bottom, head, score, ledger.account().spent(), result)
         network, notes = folder / "network.safetensors", {"epsilon": found.epsilon}
         save_network(network, bottom, head, genome=self.genome, spec=self.spec, notes=notes)
         write_json(folder / "best.json", found.to_json())

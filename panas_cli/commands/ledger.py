@@ -1,4 +1,4 @@
-"""`panas ledger`: the privacy card of every client."""
+"""`panas ledger`: the privacy card of every client of a run, or of one site by run."""
 
 import textwrap
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dprbft.paths import ledger_file
 from dprbft.run.bookkeeping import check_ledger
+from dprbft.simulation.ledgers import ledgers
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import (
     ADD_OR_REMOVE,
@@ -47,62 +47,89 @@ WIDTH = 80
 
 
 def ledger(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    folder: Annotated[Path, typer.Argument(help="A run directory, or a site's folder.")],
     group: Annotated[
         int, typer.Option("--group", help="Show epsilon for a user who holds so many samples.")
     ] = 1,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Show what every client has spent, on what, and what is not covered."""
+    """Show what every client, or one site, has spent, on what, and what is not covered."""
     if group < 1:
         raise BadInput(f"expected a --group of 1 or more, got {group}; give how many samples")
-    path = ledger_file(run)
-    book = Ledger(path)
-    # A deleted ledger leaves its head, and is named by the reader.
-    if not path.is_file() and not path.with_suffix(".head").is_file():
-        raise BadInput(f"expected a run directory with a ledger at {run}, found none")
-    check_ledger(run)
-    accounts = book.accounts()
-    count, digest = book.head()
-    rows = [row | _card(a, group) for a, row in zip(accounts, totals(accounts), strict=True)]
+    record, lines = (_of_site if _is_site(folder) else _of_run)(folder, group)
     if json:
-        chain = {"lines": count, "hash": digest}
-        print_json(
-            {"run": str(run), "clients": rows, "chain": chain, "not_covered": list(NOT_COVERED)}
-        )
+        print_json(record | {"not_covered": list(NOT_COVERED)})
         return
-    for account, row in zip(accounts, rows, strict=True):
-        for line in _text(account, row):
-            print_text(line)
-        print_text("")
-    print_text("not covered:")
+    for line in (*lines, "not covered:"):
+        print_text(line)
     for what in NOT_COVERED:
         print_text(_wrapped(f"- {what}", 2))
-    print_text(_wrapped(f"ledger: {count} lines, whole; its last line has hash", 0))
-    print_text(f"  {digest}")
-    print_text("  (note it elsewhere: it tells this ledger from one put in its place)")
+    print_text("(note a ledger's hash elsewhere: it tells it from one put in its place)")
+
+
+def _is_site(folder: Path) -> bool:
+    """Whether a folder is a site's: it has a ledger and no run's settings."""
+    # A deleted ledger leaves its head, and is named by the reader.
+    files = ("ledger.jsonl", "ledger.head")
+    return not (folder / "config.toml").exists() and any((folder / f).is_file() for f in files)
+
+
+def _of_run(run: Path, group: int) -> tuple[dict[str, Any], list[str]]:
+    """The cards of all clients of a run, as JSON and as lines."""
+    books = ledgers(run)
+    if not books:
+        raise BadInput(f"expected a run directory with a ledger at {run}, found none")
+    check_ledger(run)
+    rows, lines = [], list[str]()
+    for i, book in books.items():
+        account, head = book.account(), book.head()
+        row = _card(account, group) | {"chain": _chain(head)}
+        rows.append({"client": i} | row)
+        lines += [*_text(f"client {i}", account, row), *_told(head), ""]
+    return {"run": str(run), "clients": rows}, lines
+
+
+def _of_site(site: Path, group: int) -> tuple[dict[str, Any], list[str]]:
+    """The card of a site over all its runs, as JSON and as lines."""
+    book = Ledger(site / "ledger.jsonl")
+    account, head = book.account(), book.head()
+    row = _card(account, group)
+    lines = list(_text(f"site {site.resolve().name}", account, row))
+    runs = {name: account.of_run(name) for name in account.runs}
+    for name, own in runs.items():
+        lines.append(f"  run {name or '(unnamed)'}: epsilon = {figure(own.spent())}")
+    record = {"site": str(site)} | row | {"chain": _chain(head)}
+    record["runs"] = [{"run": name} | _card(own, group) for name, own in runs.items()]
+    return record, [*lines, *_told(head), ""]
+
+
+def _chain(head: tuple[int, str]) -> dict[str, Any]:
+    return {"lines": head[0], "hash": head[1]}
+
+
+def _told(head: tuple[int, str]) -> list[str]:
+    return [f"  ledger: {head[0]} lines, whole; its last line has hash", f"    {head[1]}"]
 
 
 def _card(account: Account, group: int) -> dict[str, Any]:
-    """What the card says besides the totals: each mechanism, and epsilon for a group."""
-    card: dict[str, Any] = {
-        "mechanisms": [
-            {
-                "subset": es[0].charge.subset,
-                "phase": es[0].charge.phase,
-                "mechanism": es[0].charge.mechanism,
-                "recipient": es[0].charge.recipient,
-                "times": len(es),
-                "reserved": sum(not e.finished for e in es),
-                "sensitivity": sorted({x for e in es if (x := e.charge.sensitivity) is not None})
-                or None,  # where nothing bounds it
-                "epsilon": json_number(account.price(e.event for e in es)),
-                "event": event_to_json(es[-1].event),
-                "covered": not any(isinstance(e.event, Unprotected) for e in es),
-            }
-            for es in _groups(account)
-        ]
-    }
+    """What the card says: totals, each mechanism, and epsilon for a group."""
+    card = totals(account)
+    card["mechanisms"] = [
+        {
+            "subset": es[0].charge.subset,
+            "phase": es[0].charge.phase,
+            "mechanism": es[0].charge.mechanism,
+            "recipient": es[0].charge.recipient,
+            "times": len(es),
+            "reserved": sum(not e.finished for e in es),
+            "sensitivity": sorted({x for e in es if (x := e.charge.sensitivity) is not None})
+            or None,  # where nothing bounds it
+            "epsilon": json_number(account.price(e.event for e in es)),
+            "event": event_to_json(es[-1].event),
+            "covered": not any(isinstance(e.event, Unprotected) for e in es),
+        }
+        for es in _groups(account)
+    ]
     if group > 1:
         card |= {"group": group, "group_epsilon": json_number(_for_group(account, group))}
     return card
@@ -123,10 +150,10 @@ def _groups(account: Account) -> Iterator[list[Entry]]:
             yield [e for e, own in zip(entries, keys, strict=True) if own == key]
 
 
-def _text(account: Account, row: dict[str, Any]) -> Iterator[str]:
+def _text(whose: str, account: Account, row: dict[str, Any]) -> Iterator[str]:
     neighbours = "added or removed" if account.relation == ADD_OR_REMOVE else "replaced"
     yield _wrapped(
-        f"client {account.client}: epsilon = {figure(row['spent'])} of {figure(row['budget'])} "
+        f"{whose}: epsilon = {figure(row['spent'])} of {figure(row['budget'])} "
         f"at delta = {row['delta']:g}, for {row['unit']} {neighbours}",
         2,
     )

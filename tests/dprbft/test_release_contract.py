@@ -53,7 +53,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def released(ledger: Ledger, kind: str, client: int = 0, round: int = 1) -> Released:
     free = EVENTS[kind] == Unprotected()
-    ledger.open_account(client, BUDGET, allow_unprotected=free)
+    ledger.open_account(BUDGET, allow_unprotected=free)
     return release(
         ReleaseRequest(kind=kind, event=EVENTS[kind], client=client, round=round, classes=CLASSES),
         lambda: samples(client),
@@ -82,7 +82,7 @@ def test_a_release_becomes_the_next_head(ledger: Ledger, kind: str) -> None:
 @pytest.mark.parametrize("kind", kind_names())
 def test_the_account_holds_what_left_and_nothing_else(ledger: Ledger, kind: str) -> None:
     ids = [released(ledger, kind, round=r).receipt.id for r in (1, 2)]
-    account = ledger.account(0)
+    account = ledger.account()
     assert [(e.id, e.event, e.charge.phase, e.charge.round) for e in account.entries] == [
         (ids[0], EVENTS[kind], "release", 1),
         (ids[1], EVENTS[kind], "release", 2),
@@ -99,17 +99,17 @@ def test_the_account_holds_what_left_and_nothing_else(ledger: Ledger, kind: str)
 def test_nothing_leaves_without_a_fresh_receipt_of_its_own(ledger: Ledger, kind: str) -> None:
     good = released(ledger, kind)
     with pytest.raises(BadInput, match="fresh receipt"):
-        Released(kind, good.arrays, good.receipt)
+        Released(kind, good.arrays, good.receipt, 0)
     for forged in (None, good.receipt.id, object()):
         with pytest.raises((BadInput, TypeError)):
-            Released(kind, good.arrays, forged)  # type: ignore[arg-type]
+            Released(kind, good.arrays, forged, 0)  # type: ignore[arg-type]
     with pytest.raises((BadInput, TypeError)):
-        Receipt(object(), "id", 0, good.receipt.charge, lambda _: None)
+        Receipt(object(), "id", good.receipt.charge, lambda _: None)
     other = released(ledger, kind, round=2).receipt
     for wrong in kind_names():
         if wrong != kind:
             with pytest.raises(BadInput, match="charge the ledger first"):
-                Released(wrong, good.arrays, other)
+                Released(wrong, good.arrays, other, 0)
 
 
 @pytest.mark.parametrize("kind", kind_names())
@@ -126,7 +126,7 @@ def test_what_fails_leaves_nothing_and_stays_reserved(ledger: Ledger, kind: str)
             ledger=ledger,
             noise=SystemNoise(),
         )
-    account = ledger.account(0)
+    account = ledger.account()
     assert [e.finished for e in account.entries] == [True, False]
     spent = epsilon_of([EVENTS[kind]] * 2, BUDGET, relation=account.relation)
     assert account.spent() == pytest.approx(spent)

@@ -8,6 +8,7 @@ import torch
 from dprbft.config.files import build_config, save_config
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Release
+from dprbft.paths import ledger_file
 from dprbft.simulation.federation import load_federation
 from panas.architecture.genome import Genome
 from panas.architecture.head import build_head
@@ -54,14 +55,14 @@ def fabricate(
     assert kind != "none"
     event = event_of(kind_named(kind), 2.5)
     event = event if noise else Unprotected()
-    ledger = Ledger(run / "ledger.jsonl")
     save_config(run, config)
     for id in clients:
         client, bottom = federation.clients[id], untrained(federation.shape, id)
         head = build_head(
             WIDTH, federation.classes, init="etf", generator=torch.Generator().manual_seed(9)
         )
-        ledger.open_account(id, Budget(8.0, 1e-5), allow_unprotected=True)
+        ledger = Ledger(ledger_file(run, id))
+        ledger.open_account(Budget(8.0, 1e-5), allow_unprotected=True)
         samples = federation.public if kind == "public_rows" else client.train
         released = release(
             ReleaseRequest(kind=kind, event=event, client=id, round=3, classes=federation.classes),

@@ -1,9 +1,13 @@
-"""A budget, and releases charged to it."""
+"""A budget, releases charged to it, and the ledgers that a run has left."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
+from dprbft.simulation.ledgers import ledgers
 from panas.privacy.accounting.events import Event, Gaussian
 from panas.privacy.budget import Budget
+from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.receipt import Receipt
@@ -18,5 +22,27 @@ MOMENTS = Charge(
 )
 
 
-def charge(ledger: Ledger, event: Event, client: int = 0) -> Receipt:
-    return ledger.charge(client, replace(MOMENTS, event=event))
+def charge(ledger: Ledger, event: Event) -> Receipt:
+    return ledger.charge(replace(MOMENTS, event=event))
+
+
+def accounts(run: Path) -> list[Account]:
+    """The accounts of a run's clients, by client."""
+    return [ledger.account() for ledger in ledgers(run).values()]
+
+
+def ledger_lines(run: Path) -> list[bytes]:
+    """The lines of all ledgers of a run."""
+    found = (ledger.path.read_bytes() for ledger in ledgers(run).values())
+    return [line for content in found for line in content.splitlines()]
+
+
+def assert_kept(before: Mapping[Path, bytes]) -> None:
+    """That no ledger has lost a line since its content was noted."""
+    for path, content in before.items():
+        assert path.read_bytes().startswith(content)
+
+
+def contents(run: Path) -> dict[Path, bytes]:
+    """All ledgers of a run as they lie on disk."""
+    return {ledger.path: ledger.path.read_bytes() for ledger in ledgers(run).values()}

@@ -81,7 +81,7 @@ def test_of_private_samples_only_the_network_tells(tmp_path: Path) -> None:
     for name, data in (("a", first), ("b", second)):
         found = tune(data, tmp_path / name)
         assert found.epsilon <= 8.0
-        assert found.epsilon == Ledger(tmp_path / name / "ledger.jsonl").account(0).spent()
+        assert found.epsilon == Ledger(tmp_path / name / "ledger.jsonl").account().spent()
     names = sorted(p.name for p in (tmp_path / "a").iterdir() if not p.name.startswith("."))
     assert names == [
         "best.json",
@@ -104,7 +104,7 @@ def test_a_training_that_died_has_spent_its_budget(
             tune(images(1), tmp_path)
     with pytest.raises(BudgetExhausted):
         tune(images(1), tmp_path)
-    account = Ledger(tmp_path / "ledger.jsonl").account(0)
+    account = Ledger(tmp_path / "ledger.jsonl").account()
     assert account.spent() <= 8.0
     assert len(account.entries) == 1
     assert not (tmp_path / "network.safetensors").exists()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ledgers import assert_kept, contents
 
 from panas.runtime.store import write_json
 
@@ -159,7 +160,7 @@ def test_what_holds_a_run_is_not_touched_by_another(
         "checkpoint/round-001/client-000.safetensors",
         "checkpoint/round-001/broadcast.safetensors",
         "config.toml",
-        "ledger.jsonl",
+        "sites/client-000/ledger.jsonl",
     ],
 )
 def test_a_damaged_file_is_named_and_stops_the_run(
@@ -173,13 +174,13 @@ def test_a_damaged_file_is_named_and_stops_the_run(
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(bytes(content))
-    ledger = (out / "ledger.jsonl").read_bytes()
+    before = contents(out)
     outcome = cli("run", "--out", out, "--resume", "--workers", 1)
     assert outcome.code == 2
     (line,) = outcome.errors
     assert str(path.name if "broadcast" not in victim else "broadcast") in line or victim in line
     # Nothing may be lost of what was spent.
-    assert (out / "ledger.jsonl").read_bytes().startswith(ledger)
+    assert_kept(before)
 
 
 def stop_in_round_two(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,18 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ledgers import MOMENTS, contents, ledger_lines
 
+from dprbft.paths import ledger_file
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
-from panas.runtime.store import read_json, read_lines
+from panas.runtime.store import read_json
 from panas.training.checkpoint import load_network
 
 NAMES = {
     "config.toml",
     "summary.json",
-    "ledger.jsonl",
+    "sites",
     "rounds.jsonl",
     "search",
     "tune",
@@ -67,7 +69,7 @@ def test_a_run_leaves_the_files_of_the_contract(run: Path):
         load_network(run / "models" / f"client-{i:03d}.safetensors")
         assert (run / "releases" / f"client-{i:03d}.safetensors").is_file()
     assert not list(run.rglob("*.pt")) + list(run.rglob("*.pkl")) + list(run.rglob(".*.tmp*"))
-    assert read_lines(run / "ledger.jsonl")
+    assert len(ledger_lines(run)) > 4
     assert tomllib.loads((run / "config.toml").read_text())["preset"] == "sound"
 
 
@@ -112,10 +114,10 @@ def test_json_is_one_strict_object_for_every_command(run: Path, cli: Callable):
 
 
 def test_a_finished_run_resumes_to_itself(run: Path, cli: Callable):
-    before = (run / "ledger.jsonl").read_bytes(), (run / "rounds.jsonl").read_bytes()
+    before = contents(run), (run / "rounds.jsonl").read_bytes()
     outcome = cli("run", "--out", run, "--resume", "--workers", 1)
     assert outcome.code == 0
-    assert ((run / "ledger.jsonl").read_bytes(), (run / "rounds.jsonl").read_bytes()) == before
+    assert (contents(run), (run / "rounds.jsonl").read_bytes()) == before
 
 
 def test_the_ledger_says_who_spent_what_on_what(run: Path, cli: Callable):
@@ -127,17 +129,20 @@ def test_the_ledger_says_who_spent_what_on_what(run: Path, cli: Callable):
     assert "infinity" not in shown
     assert "reserved" not in shown
     assert all(len(x) <= 80 for x in shown.splitlines())
-    count, digest = Ledger(run / "ledger.jsonl").head()
-    assert f"ledger: {count} lines, whole" in shown
-    assert digest in shown
+    for i in range(2):
+        count, digest = Ledger(ledger_file(run, i)).head()
+        assert f"ledger: {count} lines, whole" in shown
+        assert digest in shown
 
 
 def test_the_card_as_json_says_what_was_charged_to_which_samples(run: Path, cli: Callable):
     found = one_object(cli("ledger", run, "--json").out)
-    assert found["chain"]["lines"] == Ledger(run / "ledger.jsonl").head()[0]
     for what in ("takes part", "stratified by label", "simulator's view"):
         assert any(what in x for x in found["not_covered"])
-    for row in found["clients"]:
+    for i, row in enumerate(found["clients"]):
+        count, digest = Ledger(ledger_file(run, i)).head()
+        assert row["chain"] == {"lines": count, "hash": digest}
+        assert row["client"] == i
         assert row["unit"] == "one training sample"
         assert row["relation"] == "add-or-remove-one"
         assert row["subsets"] == {"train": row["spent"]}
@@ -165,13 +170,11 @@ def test_the_card_tells_what_a_user_with_several_samples_has(run: Path, cli: Cal
     ]
 
 
-def test_the_card_names_what_was_done_to_the_ledger(run: Path, cli: Callable, tmp_path: Path):
-    for name in ("ledger.jsonl", "ledger.head"):
-        shutil.copy(run / name, tmp_path / name)
-    assert cli("ledger", tmp_path).code == 0
+def test_the_card_names_what_was_done_to_the_ledger(cli: Callable, tmp_path: Path):
     ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.open_account(Budget(8.0, 1e-5))
+    assert cli("ledger", tmp_path).code == 0
     ledger.charge(
-        0,
         Charge(
             event=Gaussian(1000.0),
             phase="release",
@@ -196,9 +199,8 @@ def test_the_card_names_what_was_done_to_the_ledger(run: Path, cli: Callable, tm
 
 def test_the_card_says_where_nothing_bounds_a_sample(cli: Callable, tmp_path: Path):
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    ledger.open_account(0, Budget(8.0, 1e-5), allow_unprotected=True)
+    ledger.open_account(Budget(8.0, 1e-5), allow_unprotected=True)
     with ledger.charge(
-        0,
         Charge(
             event=Unprotected(),
             phase="release",
@@ -208,22 +210,34 @@ def test_the_card_says_where_nothing_bounds_a_sample(cli: Callable, tmp_path: Pa
         ),
     ):
         pass
-    (row,) = one_object(cli("ledger", tmp_path, "--json").out)["clients"]
+    row = one_object(cli("ledger", tmp_path, "--json").out)
     assert row["mechanisms"][0]["sensitivity"] is None
     assert "NOT COVERED" in cli("ledger", tmp_path).out
 
 
 def test_the_card_of_another_runs_ledger_is_not_shown(run: Path, cli: Callable, tmp_path: Path):
-    for name in ("stages.json", "ledger.jsonl", "ledger.head"):
+    for name in ("stages.json", "config.toml"):
         shutil.copy(run / name, tmp_path / name)
-    assert cli("ledger", tmp_path).code == 0
-    for name in ("ledger.jsonl", "ledger.head"):
-        (tmp_path / name).unlink()
-    Ledger(tmp_path / "ledger.jsonl").open_account(0, Budget(8.0, 1e-5))
+    for i in range(2):
+        Ledger(ledger_file(tmp_path, i)).open_account(Budget(8.0, 1e-5))
     outcome = cli("ledger", tmp_path)
     assert (outcome.code, outcome.out) == (2, "")
     (line,) = outcome.errors
     assert "another copy was put in its place" in line
+
+
+def test_the_card_of_a_site_names_every_run(cli: Callable, tmp_path: Path):
+    Ledger(tmp_path / "ledger.jsonl").open_account(Budget(8.0, 1e-5))
+    for run in ("first", "second"):
+        Ledger(tmp_path / "ledger.jsonl", run).charge(MOMENTS)
+    account = Ledger(tmp_path / "ledger.jsonl").account()
+    found = one_object(cli("ledger", tmp_path, "--json").out)
+    assert [r["run"] for r in found["runs"]] == ["first", "second"]
+    assert found["spent"] == account.spent()
+    assert {r["spent"] for r in found["runs"]} == {account.of_run("first").spent()}
+    shown = " ".join(cli("ledger", tmp_path).out.split())
+    assert f"epsilon = {account.spent():.3f} of 8.000" in shown
+    assert f"run second: epsilon = {account.of_run('second').spent():.3f}" in shown
 
 
 @pytest.mark.slow

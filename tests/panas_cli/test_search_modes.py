@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dprbft.paths import ledger_file
 from panas.privacy.ledger.ledger import Ledger
 
 NOTHING_PUBLIC = ["--warm-start", "none", "--set", "data.public_fraction=0"]
@@ -29,7 +30,7 @@ def test_a_data_free_run_ends_well_and_says_its_price(
     (line,) = priced(outcome.err)
     assert "epsilon 0 " in line
     for client in json.loads(outcome.out)["clients"]:
-        account = Ledger(run / "ledger.jsonl").account(client["id"])
+        account = Ledger(ledger_file(run, client["id"])).account()
         assert client["epsilon"]["search"] == account.spent("search") == 0
         assert account.spent() <= 8.0
     assert (run / "audit.json").is_file()

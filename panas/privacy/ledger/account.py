@@ -1,13 +1,14 @@
-"""A client's account: its terms, its charges, and what they come to on each subset.
+"""The account of one site's data: its terms, its charges, and what they come to on each subset.
 
-Subsets of a client's samples are declared beforehand and disjoint; which sample is in which may
-not depend on what the samples are. "train/2" is a part of "train": a charge on "train" concerns
-every part. Parts compose in parallel, so that the total is that of the worst.
+Subsets of the samples are declared beforehand and disjoint; which sample is in which may not depend
+on what the samples are. "train/2" is a part of "train": a charge on "train" concerns every part.
+Within a run, parts compose in parallel, so that the total is that of the worst. Another run may
+have split the samples otherwise: of it all charges count, on whatever part.
 """
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from panas.privacy.accounting.events import ADD_OR_REMOVE, Event, Relation, Unprotected
@@ -21,31 +22,31 @@ UNIT = "one training sample"  # a user who holds k samples is protected less: `e
 
 @dataclass(frozen=True)
 class Account:
-    """A client's terms, and its charges in order."""
+    """The terms of one site's data, and its charges in order."""
 
-    client: int
-    budget: Budget
+    budget: Budget  # for life
     allow_unprotected: bool
-    entries: tuple[Entry, ...]
+    entries: tuple[Entry, ...] = ()
     relation: Relation = ADD_OR_REMOVE
     subsets: tuple[str, ...] = ("train",)
+    unit: str = UNIT  # whose privacy the budget bounds
 
     @property
     def terms(self) -> str:
         """What was agreed when it was opened, in words."""
         return (
             f"epsilon {self.budget.epsilon:g}, delta {self.budget.delta:g}, {self.relation}, on "
-            f"{', '.join(self.subsets)}, allow_unprotected {self.allow_unprotected}"
+            f"{', '.join(self.subsets)}, for {self.unit}, allow_unprotected "
+            f"{self.allow_unprotected}"
         )
 
     def to_json(self) -> dict[str, Any]:
         """Its terms, as the ledger's line holds them."""
         return {
-            "client": self.client,
             "epsilon": number(self.budget.epsilon),
             "delta": self.budget.delta,
             "allow_unprotected": self.allow_unprotected,
-            "unit": UNIT,
+            "unit": self.unit,
             "relation": self.relation,
             "subsets": list(self.subsets),
         }
@@ -55,7 +56,7 @@ class Account:
         """An account without charges; KeyError or the like if the line is none."""
         budget = Budget(float(r["epsilon"]), r["delta"])
         allowed, relation, subsets = r["allow_unprotected"], r["relation"], tuple(r["subsets"])
-        return cls(int(r["client"]), budget, allowed, (), relation, subsets)
+        return cls(budget, allowed, (), relation, subsets, r["unit"])
 
     @property
     def leaves(self) -> tuple[str, ...]:
@@ -71,21 +72,34 @@ class Account:
         """All events that have a finite price, on any subset."""
         return [e for e in self.events() if not isinstance(e, Unprotected)]
 
-    def entries_on(self, subset: str) -> list[Entry]:
-        """The charges that concern every sample of a subset: on itself, or on what holds it."""
-        return [e for e in self.entries if within(subset, e.charge.subset)]
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The names of all runs that charged, in the order of their first charges."""
+        return tuple(dict.fromkeys(e.charge.run for e in self.entries))
 
-    def events_on(self, subset: str) -> list[Event]:
-        """The events with a finite price that concern every sample of a declared subset."""
+    def of_run(self, run: str) -> "Account":
+        """The same account with the charges of one run alone."""
+        return replace(self, entries=tuple(e for e in self.entries if e.charge.run == run))
+
+    def entries_on(self, subset: str, run: str | None = None) -> list[Entry]:
+        """The charges that may concern a sample which a run (None: the last) has in a subset: of
+        this run those on the subset or on what holds it, and all of others."""
+        if run is None and self.entries:
+            run = self.entries[-1].charge.run
+        return [e for e in self.entries if e.charge.run != run or within(subset, e.charge.subset)]
+
+    def events_on(self, subset: str, run: str | None = None) -> list[Event]:
+        """The events of `entries_on` that have a finite price, for a declared subset."""
         self.check_subset(subset)
-        return [e.event for e in self.entries_on(subset) if not isinstance(e.event, Unprotected)]
+        entries = self.entries_on(subset, run)
+        return [e.event for e in entries if not isinstance(e.event, Unprotected)]
 
     def check_subset(self, subset: str) -> None:
         """Refuse a subset that was not declared, nor any part of it."""
         if not any(within(s, subset) for s in self.subsets):
             raise BadInput(
-                f"expected one of the subsets that client {self.client} has declared "
-                f"({', '.join(self.subsets)}), got {subset!r}; declare it in open_account"
+                f"expected one of the declared subsets ({', '.join(self.subsets)}), got "
+                f"{subset!r}; declare it in open_account"
             )
 
     def price(self, events: Iterable[Event]) -> float:
@@ -117,21 +131,17 @@ def number(x: float) -> float | str:
     return x if math.isfinite(x) else "infinity"
 
 
-def totals(accounts: Iterable[Account]) -> list[dict[str, Any]]:
-    """One row a client: budget, spent, and the parts for release and search, JSON-able."""
-    return [
-        {
-            "client": a.client,
-            "budget": number(a.budget.epsilon),
-            "delta": a.budget.delta,
-            "unit": UNIT,
-            "relation": a.relation,
-            "spent": number(a.spent()),
-            "spent_protected": number(a.spent_protected()),
-            **{phase: number(a.spent(phase)) for phase in PHASES},
-            "subsets": {leaf: number(a.spent_on(leaf)) for leaf in a.leaves},
-            "charges": len(a.entries),
-            "reserved": sum(not e.finished for e in a.entries),
-        }
-        for a in accounts
-    ]
+def totals(account: Account) -> dict[str, Any]:
+    """Budget, spent, and the parts for release and search, JSON-able."""
+    return {
+        "budget": number(account.budget.epsilon),
+        "delta": account.budget.delta,
+        "unit": account.unit,
+        "relation": account.relation,
+        "spent": number(account.spent()),
+        "spent_protected": number(account.spent_protected()),
+        **{phase: number(account.spent(phase)) for phase in PHASES},
+        "subsets": {leaf: number(account.spent_on(leaf)) for leaf in account.leaves},
+        "charges": len(account.entries),
+        "reserved": sum(not e.finished for e in account.entries),
+    }

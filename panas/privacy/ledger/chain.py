@@ -22,7 +22,7 @@ from panas.runtime.store import append_bytes, read_json, write_json
 
 Head = tuple[int, str]  # number and hash of a line
 FIRST = "0" * 64  # stands for the hash of the line before the first
-VERSION = 1
+VERSION = 2
 
 
 class Chain:

@@ -12,7 +12,7 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 @dataclass(frozen=True, kw_only=True)
 class Charge:
-    """What is about to touch a client's samples."""
+    """What is about to touch the samples of a ledger."""
 
     event: Event
     phase: Phase
@@ -21,6 +21,7 @@ class Charge:
     sensitivity: float | None  # L2, under the account's relation; None: nothing bounds it
     subset: str = "train"  # which samples are touched
     round: int | None = None  # of the federation
+    run: str = ""  # its name; "": that of the ledger that it is charged to
 
     def to_json(self, *, relation: Relation) -> dict[str, Any]:
         """Its part of the ledger's line."""
@@ -33,12 +34,13 @@ class Charge:
             "relation": relation,
             "subset": self.subset,
             "round": self.round,
+            "run": self.run,
         }
 
     @classmethod
     def from_json(cls, r: Mapping[str, Any]) -> "Charge":
         """The charge that a line of the ledger describes; KeyError or the like if it is none."""
-        facts = ("phase", "mechanism", "recipient", "sensitivity", "subset", "round")
+        facts = ("phase", "mechanism", "recipient", "sensitivity", "subset", "round", "run")
         return cls(event=event_from_json(r["event"]), **{fact: r[fact] for fact in facts})
 
 
@@ -47,7 +49,6 @@ class Entry:
     """A charge as it stands in the ledger."""
 
     id: str  # of its receipt
-    client: int
     time: float  # seconds since 1970
     charge: Charge
     finished: bool = False  # whether its end was noted

@@ -1,6 +1,7 @@
-"""The ledger: what every client has spent, written down before its data is touched.
+"""The ledger of one site's data: what was spent of its budget, written before the data are touched.
 
-One append-only file a run (`panas.privacy.ledger.chain` says which changes it detects). `charge`
+One append-only file, whatever runs there are (`panas.privacy.ledger.chain` says which changes it
+detects). `charge`
 forces a *reservation* to disk before it returns the receipt without which nothing is released
 (`panas.privacy.release.gate`). A reservation is never given back: a process that dies has spent
 what it charged. An unprotected event makes the total infinite; only an account that allows it may
@@ -29,66 +30,73 @@ from panas.runtime.store import exclusive
 
 
 class Ledger:
-    """The ledger of a run, at `path`; safe to use from several processes and threads."""
+    """The ledger at `path`; safe to use from several processes and threads.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Args:
+        path: its file; the head lies beside it.
+        run: name of the run that charges through this object; "" where there are no runs.
+    """
+
+    def __init__(self, path: Path, run: str = "") -> None:
+        self.path, self.run = path, run
 
     def open_account(
         self,
-        client: int,
         budget: Budget,
         *,
         allow_unprotected: bool = False,
         relation: Relation = ADD_OR_REMOVE,
         subsets: tuple[str, ...] = ("train",),
+        unit: str = UNIT,
     ) -> Account:
-        """Note a client's terms once; opening it again with the same terms changes nothing.
+        """Note the terms once; opening the account again on the same terms changes nothing.
 
         Args:
-            client: number of the client.
-            budget: what it may spend on each subset.
+            budget: what may be spent on each subset, by all runs together.
             allow_unprotected: whether events without protection may happen.
             relation: which datasets are neighbours, for everything on this account.
-            subsets: names of disjoint subsets of its samples; see `panas.privacy.ledger.account`.
+            subsets: names of disjoint subsets of the samples; see `panas.privacy.ledger.account`.
+            unit: whose privacy the budget bounds, in words.
 
         Raises:
-            BadInput: if the client has an account on other terms.
+            BadInput: if there is an account on other terms.
         """
         if not subsets or len(set(subsets)) < len(subsets) or not all(subsets):
             raise BadInput(f"expected different names of subsets, got {subsets}; name each once")
-        terms = Account(client, budget, allow_unprotected, (), relation, subsets)
+        terms = Account(budget, allow_unprotected, (), relation, subsets, unit)
         book = self._read()
-        if client not in book.accounts:
+        if book.terms is None:
             with self._locked() as book:  # another object, if another thread was first
-                if client not in book.accounts:
+                if book.terms is None:
                     book.append({"kind": "account", **terms.to_json()})
-        if book.accounts[client] != terms:
+        if book.terms != terms:
+            assert book.terms is not None
             raise BadInput(
-                f"expected client {client} to keep its budget of {book.accounts[client].terms}, "
-                f"got {terms.terms}; start a new run"
+                f"expected {self.path} to keep its budget of {book.terms.terms}, got "
+                f"{terms.terms}; give the same again"
             )
-        return book.account(client)
+        return self.account()
 
-    def charge(self, client: int, charge: Charge) -> Receipt:
-        """Reserve an event on a client's account, on disk before this returns.
+    def charge(self, charge: Charge) -> Receipt:
+        """Reserve an event on the account, on disk before this returns.
 
         Use it as `with ledger.charge(...) as receipt:` around what touches the data.
 
         Raises:
             BudgetExhausted: if the event does not fit; the ledger is unchanged.
-            BadInput: if the client has no account, or has not declared the subset, or the event
+            BadInput: if there is no account, or it has not declared the subset, or the event
                 is unprotected without leave, or has no price under the account's relation.
         """
+        charge = replace(charge, run=charge.run or self.run)
         with self._locked() as book:
-            account = self._account(book, client)
+            account = book.account()
             account.check_subset(charge.subset)
-            _check_fits(account, charge)
+            _check_fits(account, charge, self.path)
             id = uuid.uuid4().hex
-            line = {"kind": "charge", "id": id, "time": time.time(), "client": client}
+            line = {"kind": "charge", "id": id, "time": time.time()}
             line |= charge.to_json(relation=account.relation)
             book.append({**line, "accountant": ACCOUNTANT})
-        return Receipt(ISSUER, id, client, charge, self._commit)
+        return Receipt(ISSUER, id, charge, self._commit)
 
     def _commit(self, id: str) -> None:
         with self._locked() as book:
@@ -98,14 +106,14 @@ class Ledger:
                 )
             book.append({"kind": "commit", "id": id, "time": time.time()})
 
-    def account(self, client: int) -> Account:
-        """One client's account; BadInput if it was never opened, or the file was changed."""
-        return self._account(self._read(), client)
+    def account(self) -> Account:
+        """The account; BadInput if it was never opened, or the file was changed."""
+        return self._read().account()
 
-    def accounts(self) -> list[Account]:
-        """All accounts, by client."""
-        book = self._read()
-        return [book.account(c) for c in sorted(book.accounts)]
+    @property
+    def is_open(self) -> bool:
+        """Whether the account was opened."""
+        return self._read().terms is not None
 
     def head(self) -> tuple[int, str]:
         """Number and hash of the last line, to be noted elsewhere for `check_holds`."""
@@ -127,32 +135,28 @@ class Ledger:
             book.refresh(locked=True)
             yield book
 
-    def _account(self, book: "_Book", client: int) -> Account:
-        if client not in book.accounts:
-            raise BadInput(
-                f"expected an account of client {client} in {self.path}; open it before charging"
-            )
-        return book.account(client)
 
-
-def _check_fits(account: Account, charge: Charge) -> None:
+def _check_fits(account: Account, charge: Charge, path: Path) -> None:
     """Refuse an event for which the account has no leave or no budget."""
     if isinstance(charge.event, Unprotected):
         if not account.allow_unprotected:
             raise BadInput(
-                f"expected every event of client {account.client} to be protected, got "
-                f"{charge.mechanism} in the {charge.phase}, which has epsilon infinity; use "
-                "--preset paper, or set privacy.allow_unprotected=true"
+                f"expected every event on {path} to be protected, got {charge.mechanism} in the "
+                f"{charge.phase}, which has epsilon infinity; use --preset paper, or set "
+                "privacy.allow_unprotected=true"
             )
         return
+    # Beside other runs, the parts that this charge does not concern may have become dearer too.
+    alone = set(account.runs) <= {charge.run}
+    concerned = {leaf: within(leaf, charge.subset) for leaf in account.leaves}
     total = max(
-        account.price([*account.events_on(leaf), charge.event])
+        account.price([*account.events_on(leaf, charge.run), *[charge.event] * concerned[leaf]])
         for leaf in account.leaves
-        if within(leaf, charge.subset)
+        if concerned[leaf] or not alone
     )
     if not total <= account.budget.epsilon:
         raise BudgetExhausted(
-            f"expected client {account.client} to stay within epsilon "
+            f"expected the data of {path.parent} to stay within epsilon "
             f"{account.budget.epsilon:g}, got {total:.3f} with the next {charge.mechanism}; "
             "stopped before it, the last valid model is kept; raise --epsilon or plan fewer rounds"
         )
@@ -160,19 +164,19 @@ def _check_fits(account: Account, charge: Charge) -> None:
 
 @dataclass
 class _Book:
-    """The accounts of one file as far as this process has read it."""
+    """The account of one file as far as this process has read it."""
 
     chain: Chain
-    accounts: dict[int, Account] = field(default_factory=dict)
-    entries: dict[int, list[Entry]] = field(default_factory=dict)
-    places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    terms: Account | None = None  # the account, without its charges
+    entries: list[Entry] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def refresh(self, *, locked: bool) -> None:
         with self.lock, self._all_or_anew():
             anew, records = self.chain.refresh(locked=locked)
             if anew:
-                self.accounts, self.entries, self.places = {}, {}, {}
+                self.terms, self.entries, self.places = None, [], {}
             for record in records:
                 self.take(record)
 
@@ -180,7 +184,7 @@ class _Book:
         """Append a line; a header comes before the first."""
         with self.lock, self._all_or_anew():
             if self.chain.head()[0] == 0:
-                self.take(self.chain.append({"kind": "ledger", "version": VERSION, "unit": UNIT}))
+                self.take(self.chain.append({"kind": "ledger", "version": VERSION}))
             self.take(self.chain.append(record))
 
     @contextmanager
@@ -197,19 +201,17 @@ class _Book:
             if (r["kind"] == "ledger") != (r["n"] == 1):
                 raise ValueError("the header is the first line, and no other")
             if r["kind"] == "account":
-                account = Account.from_json(r)
-                if account.client in self.accounts:
+                if self.terms is not None:
                     raise ValueError("a second account would hide the charges of the first")
-                self.accounts[account.client] = account
-                self.entries[account.client] = []
+                self.terms = Account.from_json(r)
             elif r["kind"] == "charge":
-                entries = self.entries[r["client"]]
-                self.places[r["id"]] = (r["client"], len(entries))
-                entries.append(Entry(r["id"], r["client"], r["time"], Charge.from_json(r)))
+                if self.terms is None:
+                    raise ValueError("a charge comes after the account")
+                self.places[r["id"]] = len(self.entries)
+                self.entries.append(Entry(r["id"], r["time"], Charge.from_json(r)))
             elif r["kind"] == "commit":
-                client, place = self.places[r["id"]]
-                entries = self.entries[client]
-                entries[place] = replace(entries[place], finished=True)
+                place = self.places[r["id"]]
+                self.entries[place] = replace(self.entries[place], finished=True)
             elif r["kind"] != "ledger" or r["version"] != VERSION:
                 raise ValueError("no such kind of line, or of ledger")
         except (KeyError, TypeError, ValueError, AttributeError) as e:
@@ -217,8 +219,12 @@ class _Book:
                 f"expected a ledger entry on line {r.get('n')} of {self.chain.path}, got {r!r:.80}"
             ) from e
 
-    def account(self, client: int) -> Account:
-        return replace(self.accounts[client], entries=tuple(self.entries[client]))
+    def account(self) -> Account:
+        if self.terms is None:
+            raise BadInput(
+                f"expected an account in {self.chain.path}, got none; open it before charging"
+            )
+        return replace(self.terms, entries=tuple(self.entries))
 
 
 @lru_cache(maxsize=16)

@@ -15,14 +15,14 @@ class Receipt:
     notes nothing, and the charge stays spent.
     """
 
-    __slots__ = ("_commit", "_done", "_used", "charge", "client", "id")
+    __slots__ = ("_commit", "_done", "_used", "charge", "id")
 
     def __init__(
-        self, issuer: object, id: str, client: int, charge: Charge, commit: Callable[[str], None]
+        self, issuer: object, id: str, charge: Charge, commit: Callable[[str], None]
     ) -> None:
         if issuer is not ISSUER:
             raise BadInput("expected a receipt from Ledger.charge, got a forged one; charge first")
-        self.id, self.client, self.charge = id, client, charge
+        self.id, self.charge = id, charge
         self._commit = commit
         self._used = self._done = False
 

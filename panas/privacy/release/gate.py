@@ -29,6 +29,7 @@ class Released:
     kind: str
     arrays: Mapping[str, Tensor]
     receipt: Receipt
+    client: int  # who sends it
 
     def __post_init__(self) -> None:
         if not isinstance(self.receipt, Receipt) or self.receipt.charge.mechanism != self.kind:
@@ -68,7 +69,7 @@ def release(
     `Unprotected()`.
     """
     event, kind = request.event, kind_named(request.kind)
-    _check_event(request, ledger.account(request.client))
+    _check_event(request, ledger.account())
     scale = noise_scale(kind, event.noise_multiplier) if isinstance(event, Gaussian) else 0.0
     charge = Charge(
         event=event,
@@ -79,12 +80,12 @@ def release(
         subset=request.subset,
         round=request.round,
     )
-    with ledger.charge(request.client, charge) as receipt:
+    with ledger.charge(charge) as receipt:
         z, y = rows()
         check_rows(Rows(z, y), request.classes, request.client)
         checked = Rows(z.detach().cpu(), y.cpu().long())
         arrays = kind.run(checked, request.classes, scale, noise)
-    return Released(request.kind, arrays, receipt)
+    return Released(request.kind, arrays, receipt, request.client)
 
 
 def _check_event(request: ReleaseRequest, account: Account) -> None:

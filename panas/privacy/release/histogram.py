@@ -23,7 +23,6 @@ def label_histogram(
     classes: int,
     event: Gaussian | Unprotected,
     ledger: Ledger,
-    client: int,
     noise: NoiseSource,
 ) -> Float[Tensor, "classes"]:
     """The client's label counts with Gaussian noise, charged to its ledger before they are read.
@@ -32,7 +31,7 @@ def label_histogram(
     """
     if not isinstance(event, Gaussian | Unprotected):
         raise BadInput(f"expected a Gaussian or unprotected histogram, got {event}; give its noise")
-    sensitivity = SENSITIVITY[ledger.account(client).relation]
+    sensitivity = SENSITIVITY[ledger.account().relation]
     charge = Charge(
         event=event,
         phase="search",
@@ -40,7 +39,7 @@ def label_histogram(
         recipient="whoever sees the architecture",
         sensitivity=sensitivity,
     )
-    with ledger.charge(client, charge):
+    with ledger.charge(charge):
         counts = torch.bincount(labels(), minlength=classes).double()
         if isinstance(event, Gaussian):
             counts = counts + sensitivity * event.noise_multiplier * noise.normal(classes)

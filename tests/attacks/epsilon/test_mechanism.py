@@ -34,6 +34,7 @@ from dprbft.site.state import State, weights
 from panas.architecture.genome import Genome
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import (
+    ADD_OR_REMOVE,
     Event,
     Gaussian,
     Relation,
@@ -315,9 +316,12 @@ def together(*parts: Rows) -> Rows:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    ledger = Ledger(tmp_path / "ledger.jsonl")
-    for client, relation in enumerate(("add-or-remove-one", "replace-one")):
-        ledger.open_account(client, Budget(1e6, 1e-5), allow_unprotected=True, relation=relation)
+    return opened(tmp_path / "ledger.jsonl")
+
+
+def opened(path: Path, relation: Relation = ADD_OR_REMOVE) -> Ledger:
+    ledger = Ledger(path)
+    ledger.open_account(Budget(1e6, 1e-5), allow_unprotected=True, relation=relation)
     return ledger
 
 
@@ -362,14 +366,15 @@ def two_rounds(ledger: Ledger) -> Case:
     )
 
 
-def histogram(ledger: Ledger, relation: Relation) -> Case:
+def histogram(beside: Ledger, relation: Relation) -> Case:
+    ledger = opened(beside.path.with_name(f"{relation}.jsonl"), relation)
+
     def world(*labels: int) -> Mechanism:
         return lambda noise: label_histogram(
             lambda: torch.tensor(labels),
             classes=2,
             event=Gaussian(M),
             ledger=ledger,
-            client=int(relation == "replace-one"),
             noise=noise(),
         )
 

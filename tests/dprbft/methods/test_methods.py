@@ -66,9 +66,9 @@ def test_a_method_keeps_the_protocol(name: str, tiny: Callable[..., RunConfig], 
     trained, message = method.client_round(client, state, broadcast, 1)
     # Only appended to, and everything that was touched is charged.
     assert client.ledger.path.read_bytes().startswith(lines)
-    entries = client.ledger.account(0).entries
+    entries = client.ledger.account().entries
     assert [e.charge.phase for e in entries] == ["training"] + ["release"] * (message is not None)
-    assert client.ledger.account(0).spent() <= client.budget.epsilon
+    assert client.ledger.account().spent() <= client.budget.epsilon
     assert trained.charges == len(entries)
     assert trained.plan.rounds == 0
     assert not all(torch.equal(trained.bottom[k], state.bottom[k]) for k in state.bottom)
@@ -82,7 +82,7 @@ def test_a_method_keeps_the_protocol(name: str, tiny: Callable[..., RunConfig], 
     assert finished.kept.round == 1
     assert 0 <= finished.scores.shared <= 1
     # What a client makes of the answer costs nothing.
-    assert len(client.ledger.account(0).entries) == len(entries)
+    assert len(client.ledger.account().entries) == len(entries)
     assert state.round == 0
 
 
@@ -92,7 +92,7 @@ def test_the_local_method_sends_nothing_and_spends_all_on_training(
     client = built(tiny(federation__method="local"), tmp_path)
     _, message = method_named("local").client_round(client, *fresh(client), 1)
     assert message is None
-    account = client.ledger.account(0)
+    account = client.ledger.account()
     assert account.spent("training") > 0.95 * client.budget.epsilon
     assert account.events("release") == []
 
@@ -263,7 +263,7 @@ def test_unprotected_training_is_charged_as_such(tiny: Callable[..., RunConfig],
     config = tiny(privacy__epsilon=float("inf"), privacy__allow_unprotected=True)
     client = built(config, tmp_path)
     state, message = method_named("dprbft").client_round(client, *fresh(client), 1)
-    account = client.ledger.account(0)
+    account = client.ledger.account()
     assert account.spent() == float("inf")
     assert not any(isinstance(e, Gaussian) for e in account.events())
     assert message.noise_multiplier is None

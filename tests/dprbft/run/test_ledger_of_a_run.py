@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ledgers import accounts, ledger_lines
 
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
@@ -14,17 +15,13 @@ from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import train_stage
 from dprbft.run.summary import summarise
 from dprbft.server.events import ClientTrained, Event, RoundEnded
+from dprbft.simulation.ledgers import ledgers
 from panas.privacy.ledger.account import Account
-from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.store import read_json, read_lines
 
 Carry = Callable[..., None]
 Tiny = Callable[..., RunConfig]
-
-
-def accounts(run: Path) -> list[Account]:
-    return Ledger(run / "ledger.jsonl").accounts()
 
 
 def rounds_charged(account: Account) -> list[int | None]:
@@ -68,7 +65,7 @@ def test_nobody_is_charged_for_a_round_that_one_fixed_noise_cannot_pay(
 
 
 def files(run: Path) -> list[Path]:
-    return [run / "ledger.jsonl", run / "ledger.head"]
+    return [run / "sites" / "client-000" / name for name in ("ledger.jsonl", "ledger.head")]
 
 
 def delete_both(run: Path, old: Path) -> None:
@@ -163,12 +160,14 @@ def test_checkpoint_and_summary_note_the_ledgers_last_line(
 ):
     run, config = tmp_path / "r", tiny()
     carry(run, config)
-    count, digest = Ledger(run / "ledger.jsonl").head()
-    assert count == len((run / "ledger.jsonl").read_bytes().splitlines())
+    last = [ledger.head() for ledger in ledgers(run).values()]
+    assert sum(count for count, _ in last) == len(ledger_lines(run))
     summary = summarise(run, config)
-    assert summary["ledger"] == {"count": count, "hash": digest, "unit": "one training sample"}
-    noted = read_json(run / "checkpoint" / "round-001" / "rounds.json")["ledger"]
-    assert noted == {"count": count, "hash": digest}
+    told = [{"count": count, "hash": digest} for count, digest in last]
+    assert [c["ledger"] for c in summary["clients"]] == told
+    assert {c["unit"] for c in summary["clients"]} == {"one training sample"}
+    noted = read_json(run / "checkpoint" / "round-001" / "rounds.json")["ledgers"]
+    assert noted == {str(i): list(head) for i, head in enumerate(last)}
     assert {c["relation"] for c in summary["clients"]} == {"add-or-remove-one"}
 
 
@@ -177,6 +176,6 @@ def test_everything_that_a_whole_run_charged_came_to_its_end(
 ):
     run = tmp_path / "r"
     carry(run, tiny(federation__rounds=2))
-    kinds = [json.loads(x)["kind"] for x in (run / "ledger.jsonl").read_bytes().splitlines()]
+    kinds = [json.loads(x)["kind"] for x in ledger_lines(run)]
     assert kinds.count("charge") == kinds.count("commit") == 2 * (1 + 2 * 2)
     assert all(e.finished for a in accounts(run) for e in a.entries)

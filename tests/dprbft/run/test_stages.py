@@ -14,7 +14,7 @@ from dprbft.config.files import build_config, load_config
 from dprbft.config.schema import RunConfig, participants
 from dprbft.engines import verbs
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import search_file, tune_file
+from dprbft.paths import ledger_file, search_file, tune_file
 from dprbft.run import directory
 from dprbft.run.bookkeeping import is_done, seconds, timed
 from dprbft.run.directory import OpenRun, prepare
@@ -208,7 +208,7 @@ def test_a_search_leaves_all_that_its_contract_names(
     assert {"parameters", "macs", "bytes"} <= found["cost"].keys()
     assert len(found["histogram"]) == 10
     assert len(found["logbook"]) == 2
-    (event,) = Ledger(tmp_path / "r" / "ledger.jsonl").account(0).events()
+    (event,) = Ledger(ledger_file(tmp_path / "r", 0)).account().events()
     assert event.noise_multiplier > 0
 
 
@@ -291,7 +291,7 @@ def test_searches_that_died_may_use_up_the_histogram_but_not_the_run(
         with pytest.raises(ZeroDivisionError):
             verbs.search(task)
     assert verbs.search(task).histogram == [1.0] * 10
-    account = Ledger(tmp_path / "ledger.jsonl").account(0)
+    account = Ledger(ledger_file(tmp_path, 0)).account()
     assert len(account.entries) == 1
     assert account.spent() <= 8.0
 
@@ -303,7 +303,7 @@ def test_a_budget_too_small_for_a_histogram_searches_alike_for_all(
     with pytest.raises(BudgetExhausted):
         carry(tmp_path / "r", config)
     assert read_json(search_file(tmp_path / "r", 0))["histogram"] == [1.0] * 10
-    assert Ledger(tmp_path / "r" / "ledger.jsonl").account(0).entries == ()
+    assert Ledger(ledger_file(tmp_path / "r", 0)).account().entries == ()
 
 
 def test_tuning_that_fits_nothing_leaves_the_settings_and_says_so(
@@ -329,8 +329,9 @@ def test_no_stage_takes_note_of_another_ledger(tiny: Callable[..., RunConfig], t
             search_stage(OpenRun(tmp_path / name, config, engine))
     mine, noted = tmp_path / "mine", read_json(tmp_path / "mine" / "stages.json")
     for name in ("ledger.jsonl", "ledger.head"):
-        (mine / name).write_bytes((tmp_path / "other" / name).read_bytes())
-    Ledger(mine / "ledger.jsonl").accounts()  # whole in itself, it is only the wrong one
+        site = ledger_file(mine, 0).parent
+        (site / name).write_bytes((ledger_file(tmp_path / "other", 0).parent / name).read_bytes())
+    Ledger(ledger_file(mine, 0)).account()  # whole in itself, it is only the wrong one
     with pytest.raises(BadInput, match="another copy was put in its place"), timed(mine, "audit"):
         raise AssertionError("nothing may run")
     with pytest.raises(BadInput, match="another copy was put in its place"):

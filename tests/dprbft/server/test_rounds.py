@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from ledgers import accounts, assert_kept, contents
 
 from dprbft.config.schema import RunConfig, participants
 from dprbft.engines import verbs as work
@@ -16,18 +17,12 @@ from dprbft.server import checkpoint, rounds
 from dprbft.server.checkpoint import load_states
 from dprbft.simulation.federation import load_federation
 from panas.privacy.accounting.events import Event, PostProcessing, SampledGaussian, Unprotected
-from panas.privacy.ledger.account import Account
-from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.store import read_json, read_lines
 from panas.training.checkpoint import load_network
 from panas.training.evaluate import accuracy
 
 FREE = {"privacy__allow_unprotected": True}
-
-
-def accounts(run: Path) -> list[Account]:
-    return Ledger(run / "ledger.jsonl").accounts()
 
 
 def check_whole(run: Path, config: RunConfig) -> None:
@@ -226,9 +221,9 @@ def test_a_death_anywhere_is_resumed_and_stays_paid_for(
         m.setattr(rounds, "write_models", lambda *args: None)
         with pytest.raises(Stop):
             carry(run, config)
-    before, spent = (run / "ledger.jsonl").read_bytes(), [a.spent() for a in accounts(run)]
+    before, spent = contents(run), [a.spent() for a in accounts(run)]
     carry(run, config)
-    assert (run / "ledger.jsonl").read_bytes().startswith(before)
+    assert_kept(before)
     for account, least in zip(accounts(run), spent, strict=True):
         assert least <= account.spent() <= account.budget.epsilon
     check_whole(run, config)
@@ -271,10 +266,10 @@ def test_a_budget_that_runs_out_keeps_the_models_of_the_last_whole_round(
         saved = load_network(last_model_file(run, data.id))
         assert saved.notes["round"] == last
         assert all(bool(torch.isfinite(p).all()) for p in saved.bottom.parameters())
-    before = (run / "ledger.jsonl").read_bytes()
+    before = contents(run)
     with pytest.raises(BudgetExhausted):
         carry(run, config)
-    assert (run / "ledger.jsonl").read_bytes().startswith(before)
+    assert_kept(before)
 
 
 def test_rounds_and_checkpoint_agree(

@@ -10,7 +10,7 @@ import pytest
 from dprbft.config.schema import RunConfig
 from dprbft.engines import verbs
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import search_file, tune_file
+from dprbft.paths import ledger_file, search_file, tune_file
 from dprbft.run.directory import prepare
 from dprbft.run.stages import search_prices
 from dprbft.simulation.federation import Federation, load_federation
@@ -39,7 +39,7 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 def account(run: Path, client: int = 0) -> Account:
-    return Ledger(run / "ledger.jsonl").account(client)
+    return Ledger(ledger_file(run, client)).account()
 
 
 def searched(config: RunConfig, run: Path, stages: str = "st", client: int = 0) -> dict[str, Any]:

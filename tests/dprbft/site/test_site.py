@@ -48,7 +48,6 @@ def client(tiny: Callable[..., RunConfig], tmp_path: Path) -> Client:
 
 def charge(client: Client, event: Gaussian, phase: str = "training") -> None:
     client.ledger.charge(
-        client.id,
         Charge(
             event=event,
             phase=phase,
@@ -105,13 +104,13 @@ def test_a_client_that_trains_alone_plans_for_no_release(
 ):
     config = tiny(federation__method="local", federation__rounds=2)
     client = build_client(config, 0, tmp_path, "cpu")
-    account = client.ledger.account(0)
+    account = client.ledger.account()
     assert (account.relation, account.subsets) == ("add-or-remove-one", ("train",))
     plan = current_plan(client, state_of(client))
     assert plan.releases == 0
     for _ in range(plan.rounds):
         charge(client, plan.training_event)
-    assert client.ledger.account(0).spent() > 0.98 * client.budget.epsilon
+    assert client.ledger.account().spent() > 0.98 * client.budget.epsilon
 
 
 def test_the_first_plan_fits_the_budget_and_what_was_spent(client: Client):
@@ -151,7 +150,7 @@ def test_a_charge_that_no_round_accounts_for_raises_all_noise_that_is_left(
     factor = stretched.noise_multiplier / rest.noise_multiplier
     assert factor > 1.02
     assert stretched.release_noise / rest.release_noise == pytest.approx(factor)
-    spent = client.ledger.account(0).protected()
+    spent = client.ledger.account().protected()
     assert epsilon_of([*spent, *stretched.events()], client.budget) <= client.budget.epsilon
 
 

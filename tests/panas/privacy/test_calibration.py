@@ -108,11 +108,10 @@ def test_charged_event_by_event_the_ledger_never_exceeds_the_budget(
     draft = replace(draft, rounds=min(draft.rounds, 4), releases=min(draft.releases, 4))
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "ledger.jsonl")
-        ledger.open_account(0, budget)
+        ledger.open_account(budget)
 
         def charge(event: Event) -> None:
             ledger.charge(
-                0,
                 Charge(
                     event=event,
                     phase="training",
@@ -121,25 +120,25 @@ def test_charged_event_by_event_the_ledger_never_exceeds_the_budget(
                     sensitivity=1.0,
                 ),
             )
-            assert ledger.account(0).spent() <= budget.epsilon
+            assert ledger.account().spent() <= budget.epsilon
 
         try:
             charge(Gaussian(histogram))
-            plan = solvable(budget, draft, share, tuple(ledger.account(0).protected()))
+            plan = solvable(budget, draft, share, tuple(ledger.account().protected()))
             for _ in range(orphans):
                 # The process dies after the charge, and what is left is planned again.
                 charge(plan.training_event)
-                plan = rescale_noise(plan, budget, ledger.account(0).protected())
+                plan = rescale_noise(plan, budget, ledger.account().protected())
         except BudgetExhausted:
-            assert ledger.account(0).spent() <= budget.epsilon
+            assert ledger.account().spent() <= budget.epsilon
             return
         for round in range(plan.rounds):
             charge(plan.training_event)
             if round < plan.releases:
                 charge(plan.release_event)
-        assert ledger.account(0).spent() <= budget.epsilon
+        assert ledger.account().spent() <= budget.epsilon
         if not orphans:
-            assert len(ledger.account(0).entries) == 1 + plan.rounds + plan.releases
+            assert len(ledger.account().entries) == 1 + plan.rounds + plan.releases
 
 
 @pytest.mark.slow

@@ -28,9 +28,9 @@ def samples(n: int, classes: int = 4) -> Samples:
 
 
 def site(folder: Path, epsilon: float = 8.0, id: int = 0, seed: int = 0) -> SearchSite:
-    ledger = Ledger(folder / "ledger.jsonl")
+    ledger = Ledger(folder / f"{id}.jsonl")
     budget = Budget(epsilon, 1e-5)
-    ledger.open_account(id, budget, allow_unprotected=True, subsets=("train", "search"))
+    ledger.open_account(budget, allow_unprotected=True, subsets=("train", "search"))
     return SearchSite(
         id=id,
         seed=seed,

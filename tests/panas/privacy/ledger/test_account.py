@@ -20,17 +20,17 @@ from panas.runtime.errors import BadInput, BudgetExhausted
 
 
 def on(ledger: Ledger, subset: str, event: Event) -> None:
-    ledger.charge(1, replace(MOMENTS, event=event, subset=subset))
+    ledger.charge(replace(MOMENTS, event=event, subset=subset))
 
 
-def test_parts_compose_in_parallel_and_the_whole_counts_for_each(ledger: Ledger) -> None:
+def test_parts_compose_in_parallel_and_the_whole_counts_for_each(other: Ledger) -> None:
     names = ("train/1", "train/2", "train/10", "search")
-    ledger.open_account(1, BUDGET, subsets=names)
-    on(ledger, "train/1", Gaussian(3.0))
-    on(ledger, "train/10", Gaussian(2.0))
-    on(ledger, "train", SampledGaussian(0.1, 3.0, 20))
-    on(ledger, "search", Gaussian(1.8))
-    account = ledger.account(1)
+    other.open_account(BUDGET, subsets=names)
+    on(other, "train/1", Gaussian(3.0))
+    on(other, "train/10", Gaussian(2.0))
+    on(other, "train", SampledGaussian(0.1, 3.0, 20))
+    on(other, "search", Gaussian(1.8))
+    account = other.account()
     assert account.leaves == names
     whole = SampledGaussian(0.1, 3.0, 20)
     assert account.events_on("train/1") == [Gaussian(3.0), whole]
@@ -42,38 +42,51 @@ def test_parts_compose_in_parallel_and_the_whole_counts_for_each(ledger: Ledger)
     parts = {leaf: account.spent_on(leaf) for leaf in names}
     assert account.spent() == account.spent_protected() == max(parts.values()) == worst
     assert account.spent() < account.price(account.protected())
-    row = totals([account])[0]
+    row = totals(account)
     assert row["subsets"] == parts
     assert account.spent("search") == 0
 
 
-def test_a_charge_is_priced_on_the_worst_part_that_it_concerns(ledger: Ledger) -> None:
-    ledger.open_account(1, BUDGET, subsets=("train/1", "train/2"))
-    on(ledger, "train/1", Gaussian(1.6))
-    before = ledger.path.read_bytes()
+def test_a_charge_is_priced_on_the_worst_part_that_it_concerns(other: Ledger) -> None:
+    other.open_account(BUDGET, subsets=("train/1", "train/2"))
+    on(other, "train/1", Gaussian(1.6))
+    before = other.path.read_bytes()
     with pytest.raises(BudgetExhausted):
-        on(ledger, "train/1", Gaussian(1.6))
+        on(other, "train/1", Gaussian(1.6))
     with pytest.raises(BudgetExhausted):
-        on(ledger, "train", Gaussian(1.6))  # fits the other part, and not this one
-    assert ledger.path.read_bytes() == before
-    on(ledger, "train/2", Gaussian(1.6))
+        on(other, "train", Gaussian(1.6))  # fits the other part, and not this one
+    assert other.path.read_bytes() == before
+    on(other, "train/2", Gaussian(1.6))
+
+
+def test_parts_do_not_compose_in_parallel_over_runs(other: Ledger) -> None:
+    """Another run may have put a sample into the other part."""
+    other.open_account(BUDGET, subsets=("train/1", "train/2"))
+    on(Ledger(other.path, "first"), "train/1", Gaussian(2.5))
+    second = Ledger(other.path, "second")
+    on(second, "train/2", Gaussian(2.5))
+    account = other.account()
+    assert account.spent() == account.price([Gaussian(2.5)] * 2)
+    assert account.of_run("second").spent() == account.price([Gaussian(2.5)])
+    with pytest.raises(BudgetExhausted):
+        on(second, "train/1", Gaussian(1.6))
 
 
 @pytest.mark.parametrize("subset", ["search", "train/3", "trainer", "train/", ""])
-def test_an_undeclared_subset_is_refused(ledger: Ledger, subset: str) -> None:
-    ledger.open_account(1, BUDGET, subsets=("train/1", "train/2"))
-    before = ledger.path.read_bytes()
+def test_an_undeclared_subset_is_refused(other: Ledger, subset: str) -> None:
+    other.open_account(BUDGET, subsets=("train/1", "train/2"))
+    before = other.path.read_bytes()
     with pytest.raises(BadInput, match=r"train/1, train/2"):
-        on(ledger, subset, Gaussian(9.0))
+        on(other, subset, Gaussian(9.0))
     with pytest.raises(BadInput, match="declared"):
-        ledger.account(1).events_on(subset)
-    assert ledger.path.read_bytes() == before
+        other.account().events_on(subset)
+    assert other.path.read_bytes() == before
 
 
 @pytest.mark.parametrize("subsets", [(), ("a", "a"), ("a", "")])
-def test_subsets_have_names_of_their_own(ledger: Ledger, subsets: tuple[str, ...]) -> None:
+def test_subsets_have_names_of_their_own(other: Ledger, subsets: tuple[str, ...]) -> None:
     with pytest.raises(BadInput, match="different names"):
-        ledger.open_account(1, BUDGET, subsets=subsets)
+        other.open_account(BUDGET, subsets=subsets)
 
 
 @pytest.mark.parametrize(
@@ -82,29 +95,29 @@ def test_subsets_have_names_of_their_own(ledger: Ledger, subsets: tuple[str, ...
 def test_an_account_keeps_its_terms(ledger: Ledger, budget: Budget, free: bool) -> None:
     charge(ledger, Gaussian(5.0))
     before = ledger.path.read_bytes()
-    assert len(ledger.open_account(0, BUDGET).entries) == 1
+    assert len(ledger.open_account(BUDGET).entries) == 1
     with pytest.raises(BadInput, match="keep its budget"):
-        ledger.open_account(0, budget, allow_unprotected=free)
+        ledger.open_account(budget, allow_unprotected=free)
     assert ledger.path.read_bytes() == before
 
 
-def test_an_account_has_one_relation(ledger: Ledger) -> None:
+def test_an_account_has_one_relation(ledger: Ledger, other: Ledger) -> None:
     rows = NoisyRows(6.0, 0.8, 10)
-    ledger.open_account(1, BUDGET, relation="replace-one")
-    before = ledger.path.read_bytes()
+    other.open_account(BUDGET, relation="replace-one")
+    before = other.path.read_bytes()
     with pytest.raises(BadInput, match="under replace-one"):
         charge(ledger, rows)
     with pytest.raises(BadInput, match=r"keep its budget.*replace-one.*add-or-remove-one"):
-        ledger.open_account(1, BUDGET)
+        other.open_account(BUDGET)
     with pytest.raises(BadInput, match="keep its budget"):
-        ledger.open_account(1, BUDGET, relation="replace-one", subsets=("train", "search"))
-    assert ledger.path.read_bytes() == before
-    charge(ledger, rows, client=1)
-    charge(ledger, SampledGaussian(0.1, 4.0, 20), client=1)
-    account = ledger.account(1)
+        other.open_account(BUDGET, relation="replace-one", subsets=("train", "search"))
+    assert other.path.read_bytes() == before
+    charge(other, rows)
+    charge(other, SampledGaussian(0.1, 4.0, 20))
+    account = other.account()
     assert account.spent() == account.price(account.events())
     assert account.spent() >= epsilon(account.events(), BUDGET.delta, relation="replace-one")
-    lines = map(json.loads, ledger.path.read_text().splitlines())
+    lines = map(json.loads, other.path.read_text().splitlines())
     charged = [line for line in lines if line["kind"] == "charge"]
     assert {line["relation"] for line in charged} == {"replace-one"}
-    assert totals([account])[0]["relation"] == "replace-one"
+    assert totals(account)["relation"] == "replace-one"

@@ -27,7 +27,6 @@ from panas.runtime.errors import BadInput, BudgetExhausted
 
 def test_what_is_charged_is_what_is_read_back(ledger: Ledger) -> None:
     receipt = ledger.charge(
-        0,
         Charge(
             event=SampledGaussian(0.1, 2.0, 30),
             phase="training",
@@ -39,11 +38,11 @@ def test_what_is_charged_is_what_is_read_back(ledger: Ledger) -> None:
         ),
     )
     charge(ledger, Gaussian(4.0))
-    account = Ledger(ledger.path).account(0)
+    account = Ledger(ledger.path).account()
     assert [e.event for e in account.entries] == [SampledGaussian(0.1, 2.0, 30), Gaussian(4.0)]
     first = account.entries[0]
     assert (first.id, first.charge.round, first.charge.phase) == (receipt.id, 4, "training")
-    assert (receipt.client, receipt.charge.mechanism, receipt.charge.round) == (0, "dp-sgd", 4)
+    assert (receipt.charge.mechanism, receipt.charge.round) == ("dp-sgd", 4)
     record = json.loads(ledger.path.read_text().splitlines()[2])  # after header and account
     assert record["relation"] == "add-or-remove-one"
     assert (record["sensitivity"], record["subset"], record["recipient"]) == (
@@ -60,7 +59,7 @@ def test_the_total_composes_everything_and_is_at_least_each_part(ledger: Ledger)
     total = 0.0
     for event in events:
         charge(ledger, event)
-        account = ledger.account(0)
+        account = ledger.account()
         assert account.spent() > total
         total = account.spent()
     assert total >= epsilon(events, BUDGET.delta)
@@ -73,26 +72,26 @@ def test_a_charge_beyond_the_budget_changes_nothing(ledger: Ledger) -> None:
     charge(ledger, Gaussian(3.0))
     before = ledger.path.read_bytes()
     for event in (Gaussian(1.0), Gaussian(0.0), Gaussian(math.nan), SampledGaussian(0.5, 0.6, 500)):
-        with pytest.raises(BudgetExhausted, match="client 0 to stay within epsilon 3"):
+        with pytest.raises(BudgetExhausted, match="run to stay within epsilon 3"):
             charge(ledger, event)
         assert ledger.path.read_bytes() == before
     charge(ledger, Gaussian(20.0))
 
 
-def test_an_unprotected_event_needs_leave(ledger: Ledger) -> None:
+def test_an_unprotected_event_needs_leave(ledger: Ledger, other: Ledger) -> None:
     before = ledger.path.read_bytes()
     with pytest.raises(BadInput, match="epsilon infinity"):
         charge(ledger, Unprotected())
     assert ledger.path.read_bytes() == before
-    ledger.open_account(1, BUDGET, allow_unprotected=True)
-    charge(ledger, Unprotected(), client=1)
-    charge(ledger, Gaussian(5.0), client=1)
-    account = ledger.account(1)
+    other.open_account(BUDGET, allow_unprotected=True)
+    charge(other, Unprotected())
+    charge(other, Gaussian(5.0))
+    account = other.account()
     assert account.spent() == math.inf
     assert 0 < account.spent_protected() < BUDGET.epsilon
     with pytest.raises(BudgetExhausted):
-        charge(ledger, Gaussian(1.0), client=1)
-    row = totals([account])[0]
+        charge(other, Gaussian(1.0))
+    row = totals(account)
     assert row["spent"] == "infinity"
     assert row["charges"] == 2
     json.dumps(row, allow_nan=False)
@@ -100,38 +99,49 @@ def test_an_unprotected_event_needs_leave(ledger: Ledger) -> None:
 
 def test_an_infinite_budget_pays_for_every_protected_event(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "l.jsonl")
-    ledger.open_account(0, Budget(math.inf, 1e-5))
+    ledger.open_account(Budget(math.inf, 1e-5))
     charge(ledger, Gaussian(1e-3))
-    assert ledger.account(0).budget.epsilon == math.inf
+    assert ledger.account().budget.epsilon == math.inf
 
 
 def test_a_receipt_cannot_be_forged() -> None:
     with pytest.raises(BadInput, match="forged"):
-        Receipt(object(), "id", 0, MOMENTS, lambda _: None)
+        Receipt(object(), "id", MOMENTS, lambda _: None)
 
 
-def test_clients_do_not_pay_for_each_other(ledger: Ledger) -> None:
-    ledger.open_account(1, BUDGET)
-    charge(ledger, Gaussian(2.0), client=0)
-    assert ledger.account(1).spent() == 0
-    charge(ledger, Gaussian(2.0), client=1)
-    assert [a.client for a in ledger.accounts()] == [0, 1]
-
-
-def test_no_account_no_charge(ledger: Ledger) -> None:
+def test_no_account_no_charge(other: Ledger) -> None:
+    assert not other.is_open
     with pytest.raises(BadInput, match="open it before charging"):
-        charge(ledger, Gaussian(9.0), client=7)
+        charge(other, Gaussian(9.0))
+    assert not other.path.exists()
+
+
+def test_all_runs_spend_one_budget(ledger: Ledger) -> None:
+    first, second = Ledger(ledger.path, run="first"), Ledger(ledger.path, run="second")
+    charge(first, Gaussian(3.0))
+    charge(second, SampledGaussian(0.1, 3.0, 20))
+    account = ledger.account()
+    assert account.runs == ("first", "second")
+    assert account.of_run("first").events() == [Gaussian(3.0)]
+    assert account.of_run("second").events() == [SampledGaussian(0.1, 3.0, 20)]
+    assert account.of_run("third").spent() == 0
+    both = epsilon([Gaussian(3.0), SampledGaussian(0.1, 3.0, 20)], BUDGET.delta)
+    assert account.spent() == pytest.approx(both, rel=1e-2)
+    assert account.spent() >= both
+    with pytest.raises(BudgetExhausted):
+        charge(second, Gaussian(1.5))  # which alone would fit
+    assert epsilon([Gaussian(1.5)], BUDGET.delta) < BUDGET.epsilon
 
 
 def test_a_torn_last_line_never_counts(ledger: Ledger) -> None:
     charge(ledger, Gaussian(5.0))
-    spent, whole = ledger.account(0).spent(), ledger.path.read_bytes()
+    spent, whole = ledger.account().spent(), ledger.path.read_bytes()
     last = whole.splitlines()[-1]
     for cut in (1, len(last) // 2, len(last)):
         ledger.path.write_bytes(whole + last[:cut])
-        assert ledger.account(0).spent() == spent
+        assert ledger.account().spent() == spent
     charge(ledger, Gaussian(50.0))
-    assert len(ledger.account(0).entries) == 2
+    assert len(ledger.account().entries) == 2
     assert ledger.path.read_bytes().startswith(whole)
 
 
@@ -147,8 +157,8 @@ def unknown_kind(line: dict) -> None:
     line["kind"] = "refund"
 
 
-def unknown_client(line: dict) -> None:
-    line["client"] = 7
+def second_account(line: dict) -> None:
+    line["kind"] = "account"
 
 
 def second_header(line: dict) -> None:
@@ -156,7 +166,7 @@ def second_header(line: dict) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [unknown_event, no_event, unknown_kind, unknown_client, second_header]
+    "change", [unknown_event, no_event, unknown_kind, second_account, second_header]
 )
 def test_a_line_that_makes_no_sense_is_refused_rather_than_skipped(
     ledger: Ledger, change: Callable[[dict], None]
@@ -170,7 +180,7 @@ def test_a_line_that_makes_no_sense_is_refused_rather_than_skipped(
     chain.append(line)  # a chain that is whole
     for _ in range(2):
         with pytest.raises(BadInput, match="a ledger entry on line 4"):
-            ledger.account(0)
+            ledger.account()
     with pytest.raises(BadInput, match="a ledger entry on line 4"):
         charge(ledger, Gaussian(50.0))
 
@@ -180,24 +190,23 @@ def test_tampering_is_refused_by_every_reader(ledger: Ledger) -> None:
     content = ledger.path.read_bytes()
     ledger.path.write_bytes(content.replace(b"3.0}", b"9.0}"))
     for attempt in (
-        lambda: ledger.account(0),
-        lambda: Ledger(ledger.path).accounts(),
+        lambda: ledger.account(),
+        lambda: Ledger(ledger.path).is_open,
         lambda: charge(ledger, Gaussian(50.0)),
-        lambda: ledger.open_account(0, BUDGET),
-        lambda: ledger.open_account(1, BUDGET),
+        lambda: ledger.open_account(BUDGET),
         lambda: ledger.head(),
     ):
         with pytest.raises(BadInput, match="line 3 was changed"):
             attempt()
     ledger.path.write_bytes(content)
-    assert ledger.account(0).events() == [Gaussian(3.0)]
+    assert ledger.account().events() == [Gaussian(3.0)]
 
 
 def test_a_ledger_without_a_chain_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
-    path.write_text('{"kind": "account", "client": 0}\n')
+    path.write_text('{"kind": "account"}\n')
     with pytest.raises(BadInput, match="older version"):
-        Ledger(path).accounts()
+        Ledger(path).account()
 
 
 def test_a_continuation_of_what_was_noted_is_told_from_anything_else(ledger: Ledger) -> None:
@@ -209,7 +218,7 @@ def test_a_continuation_of_what_was_noted_is_told_from_anything_else(ledger: Led
     ledger.check_holds(*noted)
     for path, content in old.items():
         path.write_bytes(content)
-    assert ledger.account(0).entries == ()  # a copy that is whole in itself
+    assert ledger.account().entries == ()  # a copy that is whole in itself
     with pytest.raises(BadInput, match="line 3 is not the one that the run has noted"):
         ledger.check_holds(*noted)
     charge(ledger, Gaussian(5.0))  # as many lines as were noted, and others
@@ -222,7 +231,7 @@ def test_a_continuation_of_what_was_noted_is_told_from_anything_else(ledger: Led
 
 
 def finished(ledger: Ledger) -> list[bool]:
-    return [e.finished for e in Ledger(ledger.path).account(0).entries]
+    return [e.finished for e in Ledger(ledger.path).account().entries]
 
 
 def test_a_reservation_is_spent_whether_or_not_its_end_is_noted(ledger: Ledger) -> None:
@@ -234,10 +243,10 @@ def test_a_reservation_is_spent_whether_or_not_its_end_is_noted(ledger: Ledger) 
         raise ZeroDivisionError
     charge(ledger, Gaussian(7.0))
     assert finished(ledger) == [True, False, False]
-    account = ledger.account(0)
+    account = ledger.account()
     assert account.events() == [Gaussian(5.0), Gaussian(6.0), Gaussian(7.0)]
     assert account.spent() >= epsilon(account.events(), BUDGET.delta)
-    assert totals([account])[0]["reserved"] == 2
+    assert totals(account)["reserved"] == 2
     line = json.loads(ledger.path.read_bytes().splitlines()[3])
     assert (line["kind"], line["id"]) == ("commit", receipt.id)
 
@@ -259,8 +268,8 @@ def test_an_end_is_noted_once_and_only_where_its_charge_stands(ledger: Ledger) -
 
 def test_post_processing_is_noted_and_costs_nothing(ledger: Ledger) -> None:
     charge(ledger, PostProcessing())
-    assert ledger.account(0).events() == [PostProcessing()]
-    assert ledger.account(0).spent() == 0
+    assert ledger.account().events() == [PostProcessing()]
+    assert ledger.account().spent() == 0
 
 
 def test_the_receipt_comes_after_the_line_is_on_disk(

@@ -13,6 +13,7 @@ from ledgers import BUDGET, charge
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import (
     Gaussian,
+    PostProcessing,
 )
 from panas.privacy.ledger import ledger as module
 from panas.privacy.ledger.chain import Chain
@@ -35,7 +36,7 @@ def test_an_interrupt_between_the_disk_and_memory_forgets_no_charge(
         with pytest.raises(KeyboardInterrupt):
             charge(ledger, Gaussian(5.0))
     # The line is on disk, and so it is spent, in this process as in any other.
-    assert [e.event for e in ledger.account(0).entries] == [Gaussian(4.0), Gaussian(5.0)]
+    assert [e.event for e in ledger.account().entries] == [Gaussian(4.0), Gaussian(5.0)]
 
 
 def test_threads_that_charge_and_read_at_once_see_one_ledger(ledger: Ledger) -> None:
@@ -45,16 +46,16 @@ def test_threads_that_charge_and_read_at_once_see_one_ledger(ledger: Ledger) -> 
     def work(_: int) -> None:
         for _ in range(8):
             charge(ledger, Gaussian(100.0))
-            assert ledger.account(0).entries
+            assert ledger.account().entries
 
     try:
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(work, range(4)))
     finally:
         sys.setswitchinterval(before)
-    assert len(ledger.account(0).entries) == 32
+    assert len(ledger.account().entries) == 32
     module._book_of.cache_clear()
-    assert len(ledger.account(0).entries) == 32
+    assert len(ledger.account().entries) == 32
 
 
 def _charge_until_refused(path: Path, noise: float) -> None:
@@ -81,7 +82,7 @@ def test_processes_that_charge_at_once_lose_no_line_and_stay_within_the_budget(
     for w in workers:
         w.join(60)
         assert w.exitcode == 0
-    account = ledger.account(0)
+    account = ledger.account()
     assert len(account.entries) == affordable
     assert len({e.id for e in account.entries}) == affordable
     assert account.spent() <= BUDGET.epsilon
@@ -97,30 +98,30 @@ def test_a_charge_survives_the_death_of_its_process(ledger: Ledger) -> None:
     worker.start()
     worker.join(60)
     assert worker.exitcode == -signal.SIGKILL
-    assert ledger.account(0).events() == [Gaussian(5.0)]
+    assert ledger.account().events() == [Gaussian(5.0)]
     charge(ledger, Gaussian(20.0))  # the dead process holds no lock
 
 
 @pytest.mark.slow
 def test_two_processes_share_one_budget_over_many_charges(ledger: Ledger) -> None:
-    ledger.open_account(1, BUDGET)
     workers = [FORK.Process(target=_charge_many, args=(ledger.path,)) for _ in range(2)]
     for w in workers:
         w.start()
     for w in workers:
         w.join(120)
         assert w.exitcode == 0
-    account = ledger.account(0)
+    account = ledger.account()
     assert account.spent() <= BUDGET.epsilon
     one_more = [*account.protected(), Gaussian(12.0)]
     assert account.price(one_more) > BUDGET.epsilon
-    assert 40 < len(account.entries) < 80
+    costly = [e for e in account.entries if e.event == Gaussian(12.0)]
+    assert 40 < len(costly) < 80
     assert all(e.finished for e in account.entries)
-    assert len(ledger.account(1).entries) == 80 - len(account.entries)
+    assert len(account.entries) == 80
     # A reader that starts from the top finds the chain whole.
     anew = Chain(ledger.path)
     _, records = anew.refresh(locked=False)
-    assert len(records) == 1 + 2 + 2 * 80
+    assert len(records) == 1 + 1 + 2 * 80
     assert anew.head() == ledger.head()
 
 
@@ -129,7 +130,7 @@ def _charge_many(path: Path) -> None:
         try:
             receipt = charge(Ledger(path), Gaussian(12.0))
         except BudgetExhausted:
-            receipt = charge(Ledger(path), Gaussian(1000.0), client=1)
+            receipt = charge(Ledger(path), PostProcessing())
         with receipt:
             pass
 
@@ -138,16 +139,14 @@ def test_an_account_is_opened_on_what_the_lock_found(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     charge(ledger, Gaussian(30.0))
+    before = ledger.account()
     read = Ledger._read
 
     def forgotten(self: Ledger) -> module._Book:
         """As where many ledgers are open: the process lets go of this one's book."""
-        stale = module._Book(Chain(ledger.path))
         monkeypatch.setattr(Ledger, "_read", read)
-        return stale
+        return module._Book(Chain(ledger.path))
 
-    before = read(ledger).account(0)
     monkeypatch.setattr(Ledger, "_read", forgotten)
-    ledger.open_account(1, BUDGET)
-    assert read(ledger).account(0) == before
-    assert [a.client for a in Ledger(ledger.path).accounts()] == [0, 1]
+    ledger.open_account(BUDGET)
+    assert ledger.account() == before

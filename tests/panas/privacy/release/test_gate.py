@@ -31,15 +31,10 @@ def rows(n: int, d: int, classes: int, seed: int, scale: float = 2.0) -> tuple[T
     return scale * torch.randn(n, d, generator=g), torch.randint(classes, (n,), generator=g)
 
 
-REPLACED = 7
-"""A client whose account is under replace-one."""
-
-
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    ledger.open_account(0, Budget(8.0, 1e-5), allow_unprotected=True)
-    ledger.open_account(REPLACED, Budget(8.0, 1e-5), allow_unprotected=True, relation=REPLACE)
+    ledger.open_account(Budget(8.0, 1e-5), allow_unprotected=True)
     return ledger
 
 
@@ -74,8 +69,8 @@ def test_the_noise_is_the_sensitivity_times_the_charged_multiplier(
         torch.testing.assert_close(out.arrays["A"], torch.tensor([s, 2.5, s]))
     else:
         torch.testing.assert_close(out.arrays["counts"], torch.tensor([s, s + 1, s]))
-    assert ledger.account(0).events() == [Gaussian(2.5)]
-    assert ledger.account(0).entries[0].charge.sensitivity == kind_named(kind).SENSITIVITY
+    assert ledger.account().events() == [Gaussian(2.5)]
+    assert ledger.account().entries[0].charge.sensitivity == kind_named(kind).SENSITIVITY
 
 
 @pytest.mark.parametrize("kind", kind_names())
@@ -83,7 +78,7 @@ def test_the_ledger_is_charged_before_the_rows_are_read(ledger: Ledger, kind: st
     seen = []
 
     def read() -> tuple[Tensor, Tensor]:
-        seen.append(len(Ledger(ledger.path).account(0).entries))
+        seen.append(len(Ledger(ledger.path).account().entries))
         return rows(5, 4, 3, seed=0)
 
     let_go(ledger, kind, read)
@@ -94,7 +89,7 @@ def test_the_ledger_is_charged_before_the_rows_are_read(ledger: Ledger, kind: st
 def test_a_release_costs_its_event_and_no_more(ledger: Ledger, kind: str) -> None:
     for _ in range(2):
         let_go(ledger, kind, lambda: rows(5, 4, 3, seed=0))
-    account = ledger.account(0)
+    account = ledger.account()
     assert account.events() == [EVENTS[kind]] * 2
     expected = epsilon_of([EVENTS[kind]] * 2, account.budget, relation=account.relation)
     assert account.spent() == pytest.approx(expected)
@@ -104,7 +99,7 @@ def test_a_release_costs_its_event_and_no_more(ledger: Ledger, kind: str) -> Non
 @pytest.mark.parametrize("kind", kind_names())
 def test_without_noise_a_kind_leaves_as_unprotected(ledger: Ledger, kind: str) -> None:
     let_go(ledger, kind, lambda: rows(5, 4, 3, seed=0), Unprotected())
-    assert ledger.account(0).spent() == math.inf
+    assert ledger.account().spent() == math.inf
 
 
 @pytest.mark.parametrize("kind", kind_names())
@@ -114,25 +109,24 @@ def test_no_other_event_pays_for_a_release(ledger: Ledger, kind: str, event: Rel
         return
     with pytest.raises((BadInput, TypeError)):
         let_go(ledger, kind, lambda: rows(5, 4, 3, seed=0), event)
-    assert not ledger.account(0).entries
+    assert not ledger.account().entries
 
 
-def test_a_release_from_an_account_of_another_relation_is_refused(ledger: Ledger) -> None:
+def test_a_release_from_an_account_of_another_relation_is_refused(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.open_account(Budget(8.0, 1e-5), allow_unprotected=True, relation=REPLACE)
     with pytest.raises(BadInput, match="add-or-remove-one"):
         release(
-            ReleaseRequest(
-                kind="moments", event=Gaussian(2.0), client=REPLACED, round=0, classes=3
-            ),
+            ReleaseRequest(kind="moments", event=Gaussian(2.0), client=0, round=0, classes=3),
             lambda: rows(5, 4, 3, seed=0),
             ledger=ledger,
             noise=NoNoise(),
         )
-    assert not ledger.account(REPLACED).entries
+    assert not ledger.account().entries
 
 
 def test_public_rows_of_weights_without_protection_are_no_post_processing(ledger: Ledger) -> None:
     ledger.charge(
-        0,
         Charge(
             event=Unprotected(),
             phase="training",
@@ -153,12 +147,13 @@ def test_rows_are_never_read_where_the_charge_is_refused(ledger: Ledger) -> None
 
     with pytest.raises(BudgetExhausted):
         let_go(ledger, "moments", read, Gaussian(0.1))
-    ledger.open_account(1, Budget(1.0, 1e-5))
+    strict = Ledger(ledger.path.with_name("strict.jsonl"))
+    strict.open_account(Budget(1.0, 1e-5))
     with pytest.raises(BadInput, match="protected"):
         release(
             ReleaseRequest(kind="raw_rows", event=Unprotected(), client=1, round=0, classes=3),
             read,
-            ledger=ledger,
+            ledger=strict,
             noise=NoNoise(),
         )
 
@@ -197,16 +192,16 @@ def test_rows_that_are_no_numbers_never_reach_a_mechanism(
     assert not built
     assert not noise.asked
     # What was about to be spent counts as spent.
-    assert ledger.account(0).events() == [EVENTS[kind]]
+    assert ledger.account().events() == [EVENTS[kind]]
 
 
 def test_nothing_is_released_without_the_receipt_of_its_kind(ledger: Ledger) -> None:
     out = let_go(ledger, "moments", lambda: rows(5, 4, 3, seed=0))
     for receipt in (None, "receipt", object()):
         with pytest.raises((BadInput, TypeError)):
-            Released("moments", out.arrays, receipt)  # type: ignore[arg-type]
+            Released("moments", out.arrays, receipt, 0)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="charge the ledger first"):
-        Released("raw_rows", out.arrays, out.receipt)
+        Released("raw_rows", out.arrays, out.receipt, 0)
 
 
 @pytest.mark.parametrize("kind", ["raw_rows", "public_rows"])
@@ -216,12 +211,11 @@ def test_rows_without_noise_are_exact(ledger: Ledger, kind: str) -> None:
     assert torch.equal(out.arrays["z"], z)
     assert torch.equal(out.arrays["y"], y)
     known = {"raw_rows": None, "public_rows": 0.0}[kind]
-    assert ledger.account(0).entries[0].charge.sensitivity == known
+    assert ledger.account().entries[0].charge.sensitivity == known
 
 
 def test_a_receipt_pays_for_one_release_only(ledger: Ledger) -> None:
     receipt = ledger.charge(
-        0,
         Charge(
             event=Gaussian(2.0),
             phase="release",
@@ -230,6 +224,6 @@ def test_a_receipt_pays_for_one_release_only(ledger: Ledger) -> None:
             sensitivity=1.0,
         ),
     )
-    Released("moments", {}, receipt)
+    Released("moments", {}, receipt, 0)
     with pytest.raises(BadInput, match="fresh receipt"):
-        Released("moments", {}, receipt)
+        Released("moments", {}, receipt, 0)

@@ -20,8 +20,15 @@ from panas.runtime.errors import BadInput
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    ledger.open_account(0, Budget(8.0, 1e-5), allow_unprotected=True)
-    ledger.open_account(1, Budget(8.0, 1e-5), relation="replace-one")
+    ledger.open_account(Budget(8.0, 1e-5), allow_unprotected=True)
+    return ledger
+
+
+@pytest.fixture
+def replacing(tmp_path: Path) -> Ledger:
+    """One under replace-one, which allows nothing unprotected."""
+    ledger = Ledger(tmp_path / "replacing.jsonl")
+    ledger.open_account(Budget(8.0, 1e-5), relation="replace-one")
     return ledger
 
 
@@ -29,11 +36,9 @@ def test_the_histogram_is_the_counts_with_noise_of_sensitivity_one(ledger: Ledge
     y = torch.tensor([0, 2, 2, 2])
     events: list[Gaussian | Unprotected] = [Gaussian(4.0), Unprotected()]
     for event in events:
-        counts = label_histogram(
-            lambda: y, classes=4, event=event, ledger=ledger, client=0, noise=NoNoise()
-        )
+        counts = label_histogram(lambda: y, classes=4, event=event, ledger=ledger, noise=NoNoise())
         assert counts.tolist() == [1, 0, 3, 0]
-    first, second = ledger.account(0).entries
+    first, second = ledger.account().entries
     assert (first.charge.phase, first.event, first.charge.sensitivity) == (
         "search",
         Gaussian(4.0),
@@ -42,38 +47,36 @@ def test_the_histogram_is_the_counts_with_noise_of_sensitivity_one(ledger: Ledge
     assert second.event == Unprotected()
 
 
-def histogram_ratio(ledger: Ledger, source: SystemNoise, client: int) -> float:
+def histogram_ratio(ledger: Ledger, source: SystemNoise) -> float:
     counts = label_histogram(
         lambda: torch.zeros(0, dtype=torch.int64),
         classes=4000,
         event=Gaussian(20.0),
         ledger=ledger,
-        client=client,
         noise=source,
     )
     return float(counts.std()) / 20.0
 
 
-@pytest.mark.parametrize(("client", "delta"), [(0, 1.0), (1, math.sqrt(2))])
+@pytest.mark.parametrize(("fixture", "delta"), [("ledger", 1.0), ("replacing", math.sqrt(2))])
 def test_the_histogram_has_the_noise_of_its_relation(
-    ledger: Ledger, client: int, delta: float
+    fixture: str, delta: float, request: pytest.FixtureRequest
 ) -> None:
-    found = histogram_ratio(ledger, SystemNoise(), client)
+    ledger = request.getfixturevalue(fixture)
+    found = histogram_ratio(ledger, SystemNoise())
     assert found == pytest.approx(delta, rel=0.06)
-    assert histogram_ratio(ledger, HalfNoise(), client) != pytest.approx(delta, rel=0.06)
-    entry = ledger.account(client).entries[0]
+    assert histogram_ratio(ledger, HalfNoise()) != pytest.approx(delta, rel=0.06)
+    entry = ledger.account().entries[0]
     assert entry.charge.sensitivity == pytest.approx(delta)
     assert entry.event == Gaussian(20.0)
 
 
-def test_labels_are_never_read_where_the_charge_is_refused(ledger: Ledger) -> None:
+def test_labels_are_never_read_where_the_charge_is_refused(replacing: Ledger) -> None:
     def read() -> Tensor:
         raise AssertionError("the labels were read")
 
     with pytest.raises(BadInput, match="protected"):
-        label_histogram(
-            read, classes=3, event=Unprotected(), ledger=ledger, client=1, noise=NoNoise()
-        )
+        label_histogram(read, classes=3, event=Unprotected(), ledger=replacing, noise=NoNoise())
 
 
 def test_an_event_without_noise_is_refused_before_it_is_charged(ledger: Ledger) -> None:
@@ -83,7 +86,6 @@ def test_an_event_without_noise_is_refused_before_it_is_charged(ledger: Ledger) 
             classes=2,
             event=PostProcessing(),
             ledger=ledger,
-            client=0,
             noise=SystemNoise(),
         )
-    assert not ledger.account(0).entries
+    assert not ledger.account().entries
