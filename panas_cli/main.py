@@ -6,19 +6,35 @@ interrupted (resumable).
 
 import sys
 import warnings
+from collections import Counter
+from importlib.metadata import version
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from panas.runtime.errors import PanasError
-from panas_cli.commands.audit import audit
-from panas_cli.commands.audit_model import audit_model
-from panas_cli.commands.epsilon import epsilon
-from panas_cli.commands.ledger import ledger
-from panas_cli.commands.report import report
-from panas_cli.commands.run import run
-from panas_cli.commands.search import search
-from panas_cli.commands.train import train
-from panas_cli.commands.tune import tune
+from panas.runtime.errors import BadInput, PanasError
+from panas_cli.front import COMMANDS
+
+
+class OncePerOption(TyperCommand):
+    """A command that takes an option once, unless it says that it may be repeated."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; BadInput for an option given twice."""
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for parameter, times in Counter(given).items():
+            if times > 1 and not parameter.multiple and parameter.param_type_name == "option":
+                name = max(parameter.opts, key=len)
+                raise BadInput(f"expected {name} once, got it {times} times; keep one")
+        return super().parse_args(ctx, args)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"panas {version('panas')}\n")
+        raise typer.Exit
+
 
 app = typer.Typer(
     name="panas",
@@ -27,8 +43,20 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (run, search, tune, train, audit, audit_model, ledger, epsilon, report):
-    app.command()(command)
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+for command in COMMANDS:
+    app.command(cls=OncePerOption)(command)
 
 # The class of all usage errors, wherever this version of typer keeps it.
 _Usage: type[Exception] = next(

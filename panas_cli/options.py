@@ -1,22 +1,22 @@
-"""The options that run, search, tune and train share, and how they become a configuration."""
+"""The options that run, search, tune and train share, and what they ask for.
+
+No library but typer is loaded here: what a look at the arguments can refuse is refused at once.
+"""
 
 import inspect
+import math
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-import torch
 import typer
 
-from dprbft.config.files import build_config, read_run, read_toml
-from dprbft.config.schema import RunConfig
-from dprbft.run.directory import prepare
-from panas.data.torchvision_sets import NAMES
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
+
+FailOn = Literal["leak", "inconclusive"]
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,39 @@ class Request:
     json: bool
 
 
-@dataclass(frozen=True)
-class Job:
-    """A request made definite: a configuration, a run directory, and where to compute."""
+@dataclass(frozen=True, kw_only=True)
+class ModelRequest:
+    """What the user asked for of a network that was trained elsewhere.
 
-    config: RunConfig
-    run: Path
-    device: str
+    BadInput where figures are out of their range.
+    """
+
+    file: Path
+    data: str
+    others: str | None
+    label: str | None
+    mean: list[float]
+    std: list[float]
+    accuracy: float | None
+    epsilon: float | None
+    delta: float
+    outputs: bool
+    shadows: int
     workers: int
+    out: Path | None
+    fail_on: FailOn | None
     json: bool
+
+    def __post_init__(self) -> None:
+        if not 0 < self.delta < 1 or (self.epsilon is not None and not self.epsilon > 0):
+            raise BadInput(
+                "expected --epsilon above 0, --delta in (0, 1), got "
+                f"{self.epsilon}, {self.delta}; fix them"
+            )
+        if self.accuracy is not None and not 0 <= self.accuracy <= 1:
+            raise BadInput(
+                f"expected --accuracy in [0, 1], got {self.accuracy}; give a share, as 0.98"
+            )
 
 
 def common(
@@ -92,9 +116,9 @@ def common(
     given = {
         "preset": preset,
         "seed": seed,
-        "data.dataset": _absolute(dataset),
-        "data.data_root": str(data_root.resolve()) if data_root else None,
-        "data.public_data": _absolute(public_data),
+        "data.dataset": dataset,
+        "data.data_root": str(data_root) if data_root else None,
+        "data.public_data": public_data,
         "data.label": label,
         "federation.clients": clients,
         "federation.partition": partition,
@@ -109,17 +133,59 @@ def common(
     for key, value in given.items():
         if value is not None:
             _put(settings, key, value)
+    by_set: set[str] = set()
     for item in set_ or ():
         key, equals, text = item.partition("=")
         if not equals:
             raise BadInput(f"expected --set section.key=value, got {item!r}")
         key, value = key.strip(), _value(text.strip())
+        if key in by_set:
+            raise BadInput(f"expected --set {key} once, got it twice; keep one")
+        by_set.add(key)
         if given.get(key, value) not in (None, value):
             raise BadInput(
                 f"expected {key} once, got {given[key]} by its option and {value} by --set"
             )
         _put(settings, key, value)
-    return Request(config, settings, device, out, resume, workers, json)
+    request = Request(config, settings, device, out, resume, workers, json)
+    _refuse(request)
+    return request
+
+
+def _refuse(request: Request) -> None:
+    """Refuse what a look at the arguments and at their paths shows to be wrong."""
+    if request.device not in ("auto", "cpu", "cuda"):
+        raise BadInput(f"expected --device auto, cpu or cuda, got {request.device!r}; use auto")
+    if request.workers is not None and request.workers < 1:
+        raise BadInput(f"expected --workers of at least 1, got {request.workers}; leave it out")
+    if request.config and not request.config.is_file():
+        raise BadInput(
+            f"expected a configuration file at {request.config}, got none; check the path"
+        )
+    if request.resume and request.out is None:
+        raise BadInput("expected --out DIR with --resume, got none; name the run to go on with")
+    data = request.settings.get("data", {})
+    for key in ("dataset", "public_data"):
+        given = data.get(key)
+        if isinstance(given, str) and is_path(given) and not Path(given).expanduser().exists():
+            raise BadInput(f"expected data at {given}, found none; check data.{key}")
+    root = data.get("data_root")
+    if isinstance(root, str) and not Path(root).expanduser().is_dir():
+        raise BadInput(f"expected a folder at {root}, found none; check --data-root")
+
+
+def refuse_used(request: Request) -> None:
+    """Refuse a run directory that holds a run already, unless it is to go on."""
+    if request.out and not request.resume and (request.out / "config.toml").exists():
+        raise BadInput(
+            f"expected a new run directory, got {request.out}, which holds a run; give --resume to "
+            "continue it or another --out"
+        )
+
+
+def is_path(dataset: str) -> bool:
+    """Whether a data set is told by its place; others are told by their name."""
+    return "/" in dataset or bool(Path(dataset).suffix)
 
 
 def with_common(command: Callable[..., None]) -> Callable[..., None]:
@@ -134,81 +200,6 @@ def with_common(command: Callable[..., None]) -> Callable[..., None]:
     wrapped.__signature__ = inspect.Signature([*shared.values(), *own])  # type: ignore[attr-defined]
     wrapped.__doc__, wrapped.__name__ = command.__doc__, command.__name__
     return wrapped
-
-
-def start(
-    request: Request,
-    *,
-    shared: bool = False,
-    after: str | None = None,
-    clients: Sequence[int] = (),
-) -> Job:
-    """Check everything, and make or reopen the run directory.
-
-    With `shared`, several commands fill one directory, and reopening it needs no --resume. With
-    `after`, the directory must be there, from the command of that name. `clients` are those that
-    the user names.
-    """
-    run = request.out or _new_folder(request)
-    if after and (request.out is None or not (run / "config.toml").is_file()):
-        raise BadInput(
-            f"expected --out DIR, a directory that `panas {after}` has filled, got "
-            f"{request.out or 'none'}; run `panas {after}` first"
-        )
-    layers = [read_toml(request.config)] if request.config else []
-    if (run / "config.toml").is_file() and (request.resume or shared):
-        layers.insert(0, read_run(run))
-    elif request.resume:
-        raise BadInput(f"expected a run to resume at {run}, found none; leave --resume out")
-    config = build_config(*(_with_paths(layer) for layer in (*layers, request.settings)))
-    device = _device(request.device)
-    if request.workers is not None and request.workers < 1:
-        raise BadInput(f"expected --workers of at least 1, got {request.workers}")
-    everyone = config.federation.clients
-    for client in clients:
-        if not 0 <= client < everyone:
-            raise BadInput(f"expected a --client of 0 to {everyone - 1}, got {client}")
-    # Several processes on one GPU only get into each other's way.
-    workers = request.workers or (1 if device == "cuda" else default_workers())
-    prepare(run, config, resume=request.resume, shared=shared)
-    return Job(config, run, device, workers, request.json)
-
-
-def _new_folder(request: Request) -> Path:
-    if request.resume:
-        raise BadInput("expected --out DIR with --resume, got none; name the run to go on with")
-    return Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
-
-
-def _device(name: str) -> str:
-    if name not in ("auto", "cpu", "cuda"):
-        raise BadInput(f"expected --device auto, cpu or cuda, got {name!r}")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise BadInput("expected a CUDA device for --device cuda, found none; use --device cpu")
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return name
-
-
-def _absolute(dataset: str | None) -> str | None:
-    """A path as an absolute one, so that the run can be read from anywhere; a name as it is."""
-    folder = dataset is not None and dataset not in NAMES and Path(dataset).is_dir()
-    if dataset and (Path(dataset).suffix or "/" in dataset or folder):
-        return str(Path(dataset).expanduser().resolve())
-    return dataset
-
-
-def _with_paths(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings with all paths absolute."""
-    data = settings.get("data")
-    if not isinstance(data, dict):
-        return settings
-    for key in ("dataset", "public_data"):
-        if isinstance(data.get(key), str):
-            data = data | {key: _absolute(data[key])}
-    if isinstance(data.get("data_root"), str):
-        data = data | {"data_root": str(Path(data["data_root"]).expanduser().resolve())}
-    return settings | {"data": data}
 
 
 def _put(settings: dict[str, Any], key: str, value: Any) -> None:
@@ -228,3 +219,37 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"x = {text}")["x"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+def checked_folder(path: Path) -> Path:
+    """A folder that is there."""
+    if not path.is_dir():
+        raise BadInput(f"expected a run directory, got {path}, which is none; check the path")
+    return path
+
+
+def checked_workers(shadows: int, workers: int | None) -> int:
+    """The number of processes.
+
+    Raises:
+        BadInput: for one shadow, which has no spread, or less than one process.
+
+    """
+    if shadows < 0 or shadows == 1:
+        raise BadInput(f"expected --shadows of 0, or 2 and more, got {shadows}; 16 is a good start")
+    processes = default_workers() if workers is None else workers
+    if processes < 1:
+        raise BadInput(f"expected --workers of 1 or more, got {processes}; leave it out")
+    return processes
+
+
+def numbers(option: str, text: str, positive: bool = False) -> list[float]:
+    """Finite numbers between commas."""
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError as e:
+        raise BadInput(f"expected numbers for {option}, as 0.5 or 0.5,0.4,0.3, got {text!r}") from e
+    if not all(math.isfinite(v) and (v > 0 or not positive) for v in values):
+        kind = "finite numbers above 0" if positive else "finite numbers"
+        raise BadInput(f"expected {kind} for {option}, got {text!r}; 0.5 is its default")
+    return values

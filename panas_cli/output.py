@@ -6,6 +6,8 @@ from typing import Any
 from rich.table import Table
 
 from attacks.audit.records import RunAudit
+from dprbft.config.files import load_config
+from dprbft.run.summary import summarise
 from panas.runtime.store import read_json
 from panas_cli.audit_output import show_audit
 from panas_cli.printing import console, counted, figure, print_json, titled
@@ -21,6 +23,11 @@ COLUMNS = [
     "release",
     "search",
 ]
+
+
+def report(run: Path, json: bool) -> None:
+    """Gather what a run came to, and show it."""
+    show(run, summarise(run, load_config(run)), json)
 
 
 def show(run: Path, summary: dict[str, Any], json: bool) -> None:

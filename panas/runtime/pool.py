@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from multiprocessing import forkserver
 from typing import Any, Generic, TypeVar
 
-import torch
-
 from panas.runtime.errors import BadInput, PanasError
 
 C = TypeVar("C")
@@ -192,6 +190,8 @@ def _start_server() -> None:
 
 
 def _start_worker(threads: int, context: Any) -> None:
+    import torch  # the server process has loaded it already; counting cores does not need it
+
     global _context
     _context = context
     torch.set_num_threads(threads)

@@ -1,9 +1,7 @@
 """`panas epsilon`: what DP-SGD would cost, by every accountant, before anything is run."""
 
 import math
-from typing import Annotated, Any, Literal
-
-import typer
+from typing import Any, Literal
 
 from panas.privacy.accounting.epsilon import epsilon as price
 from panas.privacy.accounting.epsilon import prv_bounds
@@ -13,16 +11,13 @@ from panas_cli.printing import counted, json_number, print_json, print_text
 
 
 def epsilon(
-    q: Annotated[float, typer.Option("--q", help="Sampling rate, in (0, 1].")],
-    sigma: Annotated[float, typer.Option("--sigma", help="Noise multiplier, above 0.")],
-    steps: Annotated[int, typer.Option("--steps", help="Optimiser steps, at least 1.")],
-    delta: Annotated[float, typer.Option("--delta", help="In (0, 1).")],
-    group: Annotated[int, typer.Option("--group", help="Samples that one user holds.")] = 1,
-    relation: Annotated[
-        Literal["add-or-remove-one", "replace-one"],
-        typer.Option("--relation", help="Which data sets are neighbours."),
-    ] = "add-or-remove-one",
-    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    q: float,
+    sigma: float,
+    steps: int,
+    delta: float,
+    group: int,
+    relation: Literal["add-or-remove-one", "replace-one"],
+    json: bool,
 ) -> None:
     """Show epsilon of DP-SGD by four accountants beside each other."""
     _check("--q in (0, 1]", 0 < q <= 1, q)

@@ -4,9 +4,7 @@ import textwrap
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from dprbft.run.bookkeeping import check_ledger
 from dprbft.simulation.ledgers import ledgers
@@ -46,13 +44,7 @@ NOT_COVERED = (
 WIDTH = 80
 
 
-def ledger(
-    folder: Annotated[Path, typer.Argument(help="A run directory, or a site's folder.")],
-    group: Annotated[
-        int, typer.Option("--group", help="Show epsilon for a user who holds so many samples.")
-    ] = 1,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
-) -> None:
+def ledger(folder: Path, group: int, json: bool) -> None:
     """Show what every client, or one site, has spent, on what, and what is not covered."""
     if group < 1:
         raise BadInput(f"expected a --group of 1 or more, got {group}; give how many samples")

@@ -15,13 +15,13 @@ from dprbft.run.stages import (
 from dprbft.run.summary import summarise
 from panas.runtime.errors import BudgetExhausted
 from panas_cli.commands.audit import steps
-from panas_cli.options import Job, Request, start, with_common
+from panas_cli.commands.job import Job, start
+from panas_cli.options import Request
 from panas_cli.output import show
 from panas_cli.progress import Display
 from panas_cli.sentences import price_lines
 
 
-@with_common
 def run(request: Request) -> None:
     """Search, tune, train, audit and report, in one go."""
     job = start(request)

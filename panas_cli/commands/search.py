@@ -6,14 +6,13 @@ from dprbft.paths import search_file
 from dprbft.run.stages import last_generation, search_prices, search_stage
 from dprbft.site.records import SearchRecord
 from panas.architecture.cost import LayerCost
-from panas_cli.commands.of_clients import Clients, of_clients
-from panas_cli.options import Request, with_common
+from panas_cli.commands.job import of_clients
+from panas_cli.options import Request
 from panas_cli.printing import print_files, print_json, print_table, print_text
 from panas_cli.sentences import price_lines
 
 
-@with_common
-def search(request: Request, client: Clients = None) -> None:
+def search(request: Request, client: list[int] | None) -> None:
     """Search one client's architecture; writes search/client-000/best.json."""
     with of_clients(request, client) as stage:
         job, ids, display = stage.job, stage.clients, stage.display

@@ -6,12 +6,12 @@ from dprbft.run.directory import OpenRun, hold
 from dprbft.run.stages import event_counts, train_stage
 from dprbft.run.summary import summarise
 from panas.runtime.errors import BadInput, BudgetExhausted
-from panas_cli.options import Request, start, with_common
+from panas_cli.commands.job import start
+from panas_cli.options import Request
 from panas_cli.output import show
 from panas_cli.progress import Display
 
 
-@with_common
 def train(request: Request) -> None:
     """Train the federation with the architectures and settings found before."""
     if request.out and not request.resume and checkpoint_folder(request.out).exists():

@@ -3,13 +3,12 @@
 from dprbft.paths import tune_file
 from dprbft.run.stages import tune_stage
 from dprbft.site.records import TuningRecord
-from panas_cli.commands.of_clients import Clients, of_clients
-from panas_cli.options import Request, with_common
+from panas_cli.commands.job import of_clients
+from panas_cli.options import Request
 from panas_cli.printing import print_files, print_json, print_text
 
 
-@with_common
-def tune(request: Request, client: Clients = None) -> None:
+def tune(request: Request, client: list[int] | None) -> None:
     """Tune one client's DP-SGD settings; writes tune/client-000/best.json."""
     with of_clients(request, client, after="search") as stage:
         job, ids, display = stage.job, stage.clients, stage.display

@@ -1,7 +1,8 @@
 """The command line in this process, and settings that make a run take a second or two."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,10 +45,36 @@ TINY = {
 }
 
 
+class Default(str):
+    """A word of the command line that gives way to the same option given otherwise."""
+
+    __slots__ = ()
+
+
 def tiny_options(**changes: object) -> list[str]:
     """`--set` options of a tiny run; `changes` name a key as section__key."""
     settings = TINY | {k.replace("__", "."): str(v) for k, v in changes.items()}
-    return ["--workers", "1", *(x for k, v in settings.items() for x in ("--set", f"{k}={v}"))]
+    words = ["--workers", "1", *(x for k, v in settings.items() for x in ("--set", f"{k}={v}"))]
+    return [Default(word) for word in words]
+
+
+def without_overruled(words: Sequence[object]) -> list[str]:
+    """The words, without the defaults that others overrule."""
+
+    def key(option: object, value: object) -> str:
+        return str(value).split("=")[0] if option == "--set" else str(option)
+
+    pairs = list(pairwise(words))
+    given = {key(*pair) for pair in pairs if not isinstance(pair[0], Default)}
+    kept, default_value = [], False
+    for word, after in [*pairs, (words[-1], "")] if words else []:
+        starts = isinstance(word, Default) and not default_value
+        if not isinstance(word, Default):
+            kept.append(str(word))
+        elif starts and key(word, after) not in given:
+            kept += [str(word), str(after)]
+        default_value = starts
+    return kept
 
 
 @pytest.fixture
@@ -55,7 +82,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Cli:
     """Run `panas ARGS` in this process."""
 
     def call(*args: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["panas", *(str(a) for a in args)])
+        monkeypatch.setattr(sys, "argv", ["panas", *without_overruled(args)])
         capsys.readouterr()
         with pytest.raises(SystemExit) as stop:
             main()

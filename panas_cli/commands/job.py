@@ -1,0 +1,122 @@
+"""What run, search, tune and train share: a request made definite, and a stage of some clients."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dprbft.config.files import build_config, read_run, read_toml
+from dprbft.config.schema import RunConfig
+from dprbft.engines.inprocess import InProcess
+from dprbft.run.directory import OpenRun, prepare
+from panas.data.torchvision_sets import NAMES
+from panas.runtime.errors import BadInput
+from panas.runtime.pool import default_workers
+from panas_cli.options import Request, is_path
+from panas_cli.progress import Display
+
+
+@dataclass(frozen=True)
+class Job:
+    """A request made definite: a configuration, a run directory, and where to compute."""
+
+    config: RunConfig
+    run: Path
+    device: str
+    workers: int
+    json: bool
+
+
+def start(
+    request: Request,
+    *,
+    shared: bool = False,
+    after: str | None = None,
+    clients: Sequence[int] = (),
+) -> Job:
+    """Check everything, and make or reopen the run directory.
+
+    With `shared`, several commands fill one directory, and reopening it needs no --resume. With
+    `after`, the directory must be there, from the command of that name. `clients` are those that
+    the user names.
+    """
+    run = request.out or _new_folder()
+    if after and (request.out is None or not (run / "config.toml").is_file()):
+        raise BadInput(
+            f"expected --out DIR, a directory that `panas {after}` has filled, got "
+            f"{request.out or 'none'}; run `panas {after}` first"
+        )
+    layers = [read_toml(request.config)] if request.config else []
+    if (run / "config.toml").is_file() and (request.resume or shared):
+        layers.insert(0, read_run(run))
+    elif request.resume:
+        raise BadInput(f"expected a run to resume at {run}, found none; leave --resume out")
+    config = build_config(*(_with_paths(layer) for layer in (*layers, request.settings)))
+    device = _device(request.device)
+    everyone = config.federation.clients
+    for client in clients:
+        if not 0 <= client < everyone:
+            raise BadInput(f"expected a --client of 0 to {everyone - 1}, got {client}")
+    # Several processes on one GPU only get into each other's way.
+    workers = request.workers or (1 if device == "cuda" else default_workers())
+    prepare(run, config, resume=request.resume, shared=shared)
+    return Job(config, run, device, workers, request.json)
+
+
+def _new_folder() -> Path:
+    return Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
+
+
+def _device(name: str) -> str:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise BadInput("expected a CUDA device for --device cuda, found none; use --device cpu")
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return name
+
+
+def _absolute(dataset: str | None) -> str | None:
+    """A path as an absolute one, so that the run can be read from anywhere; a name as it is."""
+    folder = dataset is not None and dataset not in NAMES and Path(dataset).is_dir()
+    if dataset and (is_path(dataset) or folder):
+        return str(Path(dataset).expanduser().resolve())
+    return dataset
+
+
+def _with_paths(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings with all paths absolute."""
+    data = settings.get("data")
+    if not isinstance(data, dict):
+        return settings
+    for key in ("dataset", "public_data"):
+        if isinstance(data.get(key), str):
+            data = data | {key: _absolute(data[key])}
+    if isinstance(data.get("data_root"), str):
+        data = data | {"data_root": str(Path(data["data_root"]).expanduser().resolve())}
+    return settings | {"data": data}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage about to run: for whom, on what, and where to show it."""
+
+    job: Job
+    clients: list[int]
+    display: Display
+    run: OpenRun
+
+
+@contextmanager
+def of_clients(
+    request: Request, clients: list[int] | None, *, after: str | None = None
+) -> Iterator[Stage]:
+    """Open the run directory that clients share (client 0 if none is named), display and engine."""
+    ids = clients or [0]
+    job = start(request, shared=True, after=after, clients=ids)
+    with Display() as display, InProcess(job.workers, len(ids)) as engine:
+        run = OpenRun(job.run, job.config, engine, job.device, display.event)
+        yield Stage(job, ids, display, run)

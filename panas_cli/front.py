@@ -1,0 +1,177 @@
+"""Every command: its options, its help, and nothing else.
+
+What a command does is loaded when it is called: help, and a mistake in the options, take no second.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from panas_cli.options import (
+    FailOn,
+    ModelRequest,
+    Request,
+    checked_folder,
+    checked_workers,
+    numbers,
+    refuse_used,
+    with_common,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+Run = Annotated[Path, typer.Argument(help="A run directory.")]
+Clients = Annotated[
+    list[int] | None, typer.Option("--client", help="Which client (default 0). May be repeated.")
+]
+Shadows = Annotated[int, typer.Option(help="Networks that LiRA trains; 0 leaves it out.")]
+Workers = Annotated[int | None, typer.Option(help="Processes; none: one a core.")]
+FailOnOption = Annotated[
+    FailOn | None, typer.Option(help="Exit with 1 on such a verdict, or a worse one.")
+]
+
+
+@with_common
+def run(request: Request) -> None:
+    """Search, tune, train, audit and report, in one go."""
+    refuse_used(request)
+    from panas_cli.commands.run import run as work
+
+    work(request)
+
+
+@with_common
+def search(request: Request, client: Clients = None) -> None:
+    """Search one client's architecture; writes search/client-000/best.json."""
+    from panas_cli.commands.search import search as work
+
+    work(request, client)
+
+
+@with_common
+def tune(request: Request, client: Clients = None) -> None:
+    """Tune one client's DP-SGD settings; writes tune/client-000/best.json."""
+    from panas_cli.commands.tune import tune as work
+
+    work(request, client)
+
+
+@with_common
+def train(request: Request) -> None:
+    """Train the federation with the architectures and settings found before."""
+    from panas_cli.commands.train import train as work
+
+    work(request)
+
+
+def audit(
+    run: Run,
+    shadows: Shadows = 0,
+    workers: Workers = None,
+    fail_on: FailOnOption = None,
+    json: Json = False,
+) -> None:
+    """Attack what a run released, beside blind controls."""
+    processes, folder = checked_workers(shadows, workers), checked_folder(run)
+    from panas_cli.commands.audit import audit as work
+
+    work(folder, shadows, processes, fail_on, json)
+
+
+def audit_model(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="Its weights: .safetensors of panas, or .pt2 of torch.export, which can run code "
+            "when loaded: only files that you trust."
+        ),
+    ],
+    data: Annotated[
+        str, typer.Option(help="What it was trained on: .npz (train_*, test_*), .csv or a folder.")
+    ],
+    others: Annotated[
+        str | None, typer.Option(help="Like samples that it was not trained on.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Label column of a .csv.")] = None,
+    mean: Annotated[str, typer.Option(help="Its preprocessing: (x - mean) / std.")] = "0.5",
+    std: Annotated[str, typer.Option(help="x in [0, 1]; one number, or one a channel.")] = "0.5",
+    accuracy: Annotated[
+        float | None,
+        typer.Option(help="That it is known to have on --data: another one is an error."),
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="That it was trained with.")] = None,
+    delta: Annotated[float, typer.Option(help="Of that epsilon.")] = 1e-5,
+    outputs: Annotated[
+        bool, typer.Option("--outputs", help="Its answers to private images are seen by others.")
+    ] = False,
+    shadows: Shadows = 0,
+    workers: Workers = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for audit.json and pictures.")] = None,
+    fail_on: FailOnOption = None,
+    json: Json = False,
+) -> None:
+    """Attack a network that was trained elsewhere: who was it trained on?"""
+    request = ModelRequest(
+        file=file,
+        data=data,
+        others=others,
+        label=label,
+        mean=numbers("--mean", mean),
+        std=numbers("--std", std, positive=True),
+        accuracy=accuracy,
+        epsilon=epsilon,
+        delta=delta,
+        outputs=outputs,
+        shadows=shadows,
+        workers=checked_workers(shadows, workers),
+        out=out,
+        fail_on=fail_on,
+        json=json,
+    )
+    from panas_cli.commands.audit_model import audit_model as work
+
+    work(request)
+
+
+def ledger(
+    folder: Annotated[Path, typer.Argument(help="A run directory, or a site's folder.")],
+    group: Annotated[
+        int, typer.Option("--group", help="Show epsilon for a user who holds so many samples.")
+    ] = 1,
+    json: Json = False,
+) -> None:
+    """Show what every client, or one site, has spent, on what, and what is not covered."""
+    checked_folder(folder)
+    from panas_cli.commands.ledger import ledger as work
+
+    work(folder, group, json)
+
+
+def epsilon(
+    q: Annotated[float, typer.Option("--q", help="Sampling rate, in (0, 1].")],
+    sigma: Annotated[float, typer.Option("--sigma", help="Noise multiplier, above 0.")],
+    steps: Annotated[int, typer.Option("--steps", help="Optimiser steps, at least 1.")],
+    delta: Annotated[float, typer.Option("--delta", help="In (0, 1).")],
+    group: Annotated[int, typer.Option("--group", help="Samples that one user holds.")] = 1,
+    relation: Annotated[
+        Literal["add-or-remove-one", "replace-one"],
+        typer.Option("--relation", help="Which data sets are neighbours."),
+    ] = "add-or-remove-one",
+    json: Json = False,
+) -> None:
+    """Show epsilon of DP-SGD by four accountants beside each other."""
+    from panas_cli.commands.epsilon import epsilon as work
+
+    work(q, sigma, steps, delta, group, relation, json)
+
+
+def report(run: Run, json: Json = False) -> None:
+    """Show a run's results: clients, accuracy, privacy, communication, audit."""
+    folder = checked_folder(run)
+    from panas_cli.output import report as work
+
+    work(folder, json)
+
+
+COMMANDS = (run, search, tune, train, audit, audit_model, ledger, epsilon, report)
+"""In the order of the help."""

@@ -1,0 +1,94 @@
+"""What needs no library: help, the version, and refusals of what is plainly wrong."""
+
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from panas_cli.front import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("torch", "scipy", "sklearn", "matplotlib")
+
+WITHOUT = f"""
+import sys
+sys.argv = ["panas", *sys.argv[1:]]
+from panas_cli.main import main
+try:
+    main()
+finally:
+    assert not [name for name in {HEAVY!r} if name in sys.modules]
+"""
+
+
+def fresh(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """`panas ARGS` in a process of its own, which must not load what is heavy."""
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT, *(str(a) for a in arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_help_of_all_takes_less_than_a_second_and_names_every_command():
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = fresh("--help")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0
+    for command in COMMANDS:
+        assert command.__name__.replace("_", "-") in done.stdout
+
+
+def test_no_command_loads_a_library_for_its_help(cli: Callable):
+    for command in COMMANDS:
+        name = command.__name__.replace("_", "-")
+        outcome = cli(name, "--help")
+        assert outcome.code == 0
+        assert name in outcome.out
+    assert fresh("run", "--help").returncode == 0
+
+
+def test_the_version_is_that_of_the_package(cli: Callable):
+    assert cli("--version") == (0, f"panas {version('panas')}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "--seed", "1", "--seed", "1"], "--seed once"),
+        (["run", "--json", "--json"], "--json once"),
+        (["run", "--set", "data.limit=200", "--set", "data.limit=100"], "data.limit once"),
+        (["epsilon", "--q", ".1", "--q", ".2", "--sigma", "1"], "--q once"),
+        (["run", "--dataset", "nowhere/a.npz"], "nowhere/a.npz"),
+        (["run", "--public-data", "b.csv"], "b.csv"),
+        (["run", "none.toml"], "none.toml"),
+        (["run", "--device", "tpu"], "--device"),
+        (["ledger", "nowhere"], "nowhere"),
+        (["audit", "nowhere"], "nowhere"),
+        (["audit-model", "a", "--data", "b", "--mean", "x"], "--mean"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_one_line_refuses_what_is_plainly_wrong(arguments: list[str], says: str, cli: Callable):
+    outcome = cli(*arguments)
+    assert (outcome.code, outcome.out) == (2, "")
+    (line,) = outcome.err.splitlines()
+    assert says in line
+
+
+def test_a_refusal_of_arguments_comes_before_any_library_is_loaded():
+    done = fresh("run", "--dataset", "nowhere/a.npz")
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_may_be_repeated_may_be_repeated(cli: Callable):
+    """Both are read, and the second is refused for what it says."""
+    outcome = cli("run", "--set", "data.limit=200", "--set", "data.limt=3", "--workers", "0")
+    assert "--workers" in outcome.err
