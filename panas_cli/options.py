@@ -84,6 +84,10 @@ def common(
     public_data: Annotated[
         str | None, typer.Option(help="A public data set of the same kind.")
     ] = None,
+    public_fraction: Annotated[
+        float | None,
+        typer.Option(help="Share of the data set to make public: it has no protection."),
+    ] = None,
     label: Annotated[str | None, typer.Option(help="Label column of a .csv.")] = None,
     clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
     partition: Annotated[str | None, typer.Option(help="iid, dirichlet or classes.")] = None,
@@ -119,6 +123,7 @@ def common(
         "data.dataset": dataset,
         "data.data_root": str(data_root) if data_root else None,
         "data.public_data": public_data,
+        "data.public_fraction": public_fraction,
         "data.label": label,
         "federation.clients": clients,
         "federation.partition": partition,

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from dprbft.config.flat import Section
 from dprbft.config.presets import PRESETS
 from dprbft.config.schema import RunConfig
+from dprbft.config.sections import Data
 from panas.runtime.errors import BadInput
 from panas.runtime.store import write_bytes
 
@@ -23,10 +24,21 @@ def build_config(*layers: dict[str, Any]) -> RunConfig:
     preset = merged.get("preset", "sound")
     if preset not in PRESETS:
         raise BadInput(f"expected a preset of {', '.join(PRESETS)}, got {preset!r}")
+    settings = _merge(PRESETS["sound"], PRESETS[preset], merged)
     try:
-        return RunConfig.model_validate(_merge(PRESETS["sound"], PRESETS[preset], merged))
+        if not _has_public(settings):
+            settings = _merge({"privacy": {"search": "data-free"}}, settings)
+        return RunConfig.model_validate(settings)
     except ValidationError as e:
         raise BadInput(_first_error(e)) from e
+
+
+def _has_public(settings: dict[str, Any]) -> bool:
+    """Whether the settings make samples public; where not, no search by default looks at any."""
+    try:
+        return Data.model_validate(settings.get("data", {})).source.has_public
+    except ValidationError:
+        return True  # the whole configuration will say so
 
 
 def _merge(*layers: dict[str, Any]) -> dict[str, Any]:

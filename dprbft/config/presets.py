@@ -26,7 +26,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "audit": {"decoder_epochs": 10},
     },
     "paper": {
-        "data": {"public_fraction": 0.1, "public_limit": 1000},
+        "data": {"public_limit": 1000},
         "network": {"width": 500, "unit": False},
         "search": {
             "population": 10,

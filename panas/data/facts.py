@@ -91,8 +91,8 @@ def fit(raw: Raw, facts: Facts, called: str = "the data") -> Samples:
     """
     x = _rows(raw, facts, called) if facts.columns else _images(raw, facts, called)
     y = _labels(raw, facts, called)
-    groups = None if raw.groups is None else torch.from_numpy(raw.groups)
-    return Samples(torch.from_numpy(x), torch.from_numpy(y), facts.classes, groups)
+    groups, part = (None if a is None else torch.from_numpy(a) for a in (raw.groups, raw.part))
+    return Samples(torch.from_numpy(x), torch.from_numpy(y), facts.classes, groups, part)
 
 
 def _columns(like: Raw, public: Raw | None, ranges: Mapping[str, Range]) -> tuple[Column, ...]:

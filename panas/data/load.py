@@ -1,22 +1,27 @@
 """Load a data set by name or path, and divide it into a private pool and a public part.
 
 Public samples cost no budget: they warm-start bottoms and stand in for private ones in the search.
-They come from a second data set, or are set aside from the first, stratified by class. No sample is
-both public and private. The number and the names of the classes count as public.
+They come from a second data set, or are set aside from the first. Of built-in sets, which anybody
+can download, a quarter is public by default; of a user's own file nothing is, unless a share is
+asked for. No sample is both public and private.
 """
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from panas.data.facts import Facts, fit, infer
-from panas.data.files.raw import Raw
+from panas.data.files.raw import TRAIN, Raw, row_hashes
 from panas.data.samples import Samples
 from panas.data.sources import identity, read_source
 from panas.data.splits import stratified
+from panas.data.torchvision_sets import NAMES
 from panas.runtime.errors import BadInput
+
+BUILT_IN_FRACTION = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +37,11 @@ class DataSettings:
     label: str | None = None
     """A table's label column; None looks for the usual names."""
     public_data: str | None = None
-    """A second data set (name or path) that is public, of the same kind, shape and classes; None
-    sets `public_fraction` aside instead."""
-    public_fraction: float = 0.25
-    """Share of the data set that becomes public, in [0, 1); not used with `public_data`."""
+    """A second data set (name or path) that is public, of the same kind, shape and classes, and
+    without a sample of the first; None sets `public_fraction` aside instead."""
+    public_fraction: float | None = None
+    """Share of the data set that becomes public, and so has no protection, in [0, 1); not used with
+    `public_data`. None: `BUILT_IN_FRACTION` of a named set, nothing of a file."""
     public_limit: int = 2000
     """Most public samples, >= 0; what is above stays private."""
     limit: int | None = None
@@ -45,7 +51,7 @@ class DataSettings:
 
     def __post_init__(self) -> None:
         for wanted, got, fits in (
-            ("a public fraction in [0, 1)", self.public_fraction, 0 <= self.public_fraction < 1),
+            ("a public fraction in [0, 1)", self.public_fraction, 0 <= self.fraction < 1),
             ("a public limit from 0 up", self.public_limit, self.public_limit >= 0),
             ("a limit of at least 1 sample", self.limit, self.limit is None or self.limit >= 1),
             ("an image size of at least 1 pixel", self.image_size, self.image_size >= 1),
@@ -56,7 +62,19 @@ class DataSettings:
     @property
     def has_public(self) -> bool:
         """Whether there are public samples."""
-        return self.public_limit > 0 and (self.public_data is not None or self.public_fraction > 0)
+        return self.public_limit > 0 and (self.public_data is not None or self.fraction > 0)
+
+    @property
+    def built_in(self) -> bool:
+        """Whether the data set is one that anybody can download."""
+        return self.dataset in NAMES
+
+    @property
+    def fraction(self) -> float:
+        """Share of the data set that becomes public, if no second one is."""
+        if self.public_fraction is not None:
+            return self.public_fraction
+        return BUILT_IN_FRACTION if self.built_in else 0.0
 
 
 @dataclass(frozen=True)
@@ -68,6 +86,7 @@ class Source:
     public: Samples  # samples that cost no budget; may be empty
     facts: Facts
     """With the number of samples, all that counts as public of the pool."""
+    unprotected: int = 0  # samples of a user's own data set that are public, without protection
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -75,8 +94,13 @@ class Source:
         return self.facts.class_names
 
 
-def load(settings: DataSettings, rng: np.random.Generator) -> Source:
+def load(settings: DataSettings, rng: np.random.Generator, classes: Sequence[str] = ()) -> Source:
     """Load a data set and divide it; `rng` decides what is public and what the limits keep.
+
+    `classes` are the names of all classes; (): those of the public data, or of the data set.
+
+    What is public of a built-in set is drawn by class. Of a user's own set it is drawn by a hash of
+    each sample's values: no class and no other sample plays a part, but where the limit cuts.
 
     Images are uint8 where their files are. A table of f features has shape (1, s, s), s =
     ceil(sqrt(f)), float32 in [-1, 1], padded with zeros; `panas.data.files.columns` says how.
@@ -87,27 +111,74 @@ def load(settings: DataSettings, rng: np.random.Generator) -> Source:
     """
     s = settings
     raw = read_source(s.dataset, s.data_root, s.label, s.image_size)
-    shared = raw if s.public_data is None else _read_public(s)
-    size = min(len(shared.y), settings.public_limit)
-    if shared is raw:
-        size = min(round(settings.public_fraction * len(raw.y)), size, len(raw.y) - 1)
-    public = stratified(shared.y, size, rng)
-    private = np.arange(len(raw.y))
-    if shared is raw:
-        private = np.delete(private, public)
-    if settings.limit is not None and settings.limit < len(private):
-        private = np.sort(rng.choice(private, settings.limit, replace=False))
-    name = Path(identity(settings.dataset)).name  # without the folders of this machine
+    name = Path(identity(s.dataset)).name  # without the folders of this machine
+    shared = raw if s.public_data is None else _read_public(raw, name, s)
+    private, public = _divided(raw, shared, s, rng)
+    if s.limit is not None and s.limit < len(private):
+        private = np.sort(rng.choice(private, s.limit, replace=False))
     open_part = shared.take(public)
-    facts = infer(shared, public=open_part)
+    facts = infer(shared, public=open_part, classes=classes)
     if facts.classes == 1:
         warnings.warn(f"{name} has one class only: every accuracy will be 1", stacklevel=2)
-    own, seen = fit(raw.take(private), facts, name), fit(open_part, facts, "the public data")
-    return Source(name, own, seen, facts)
+    return Source(
+        name=name,
+        private=fit(raw.take(private), facts, name),
+        public=fit(open_part, facts, "the public data"),
+        facts=facts,
+        unprotected=len(public) if shared is raw and not s.built_in else 0,
+    )
 
 
-def _read_public(s: DataSettings) -> Raw:
+def check_disjoint(private: Raw, public: Raw, called: str) -> None:
+    """Refuse private data, `called` so, of which a sample is among the public ones.
+
+    In a table whose public rows repeat, equal rows may belong to different people: nothing can be
+    told, and a warning says so.
+    """
+    known = public.hashes()
+    if len(np.unique(known)) < len(known) and public.columns:
+        warnings.warn(
+            "rows repeat in the public table, so that it is not checked whether it holds any row "
+            f"of {called}",
+            stacklevel=2,
+        )
+    elif np.isin(private.hashes(), known).any():
+        raise BadInput(
+            f"expected public data without any sample of {called}, got some of its samples among "
+            "them, which would have no protection; take them out of one of the two"
+        )
+
+
+def _divided(
+    raw: Raw, shared: Raw, s: DataSettings, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted positions of private samples in `raw`, and of public ones in `shared`."""
+    everyone = np.arange(len(raw.y))
+    if shared is not raw:
+        return everyone, stratified(shared.y, min(len(shared.y), s.public_limit), rng)
+    if s.built_in:
+        size = min(round(s.fraction * len(raw.y)), s.public_limit, len(raw.y) - 1)
+        public = stratified(raw.y, size, rng)
+        return np.delete(everyone, public), public
+    if not s.has_public:
+        return everyone, everyone[:0]
+    # By its own values (or its group): no class and no other sample says what becomes public.
+    key = rng.bytes(16)
+    groups = raw.groups
+    number = raw.hashes(key) if groups is None else row_hashes((g.tobytes() for g in groups), key)
+    chosen = number < np.uint64(s.fraction * 2.0**64)
+    if raw.part is not None:
+        chosen &= raw.part == TRAIN
+    if chosen.sum() > s.public_limit:
+        chosen &= number < np.sort(number[chosen])[s.public_limit]
+    public = np.flatnonzero(chosen)
+    return np.delete(everyone, public), public
+
+
+def _read_public(raw: Raw, name: str, s: DataSettings) -> Raw:
     assert s.public_data is not None
     if identity(s.public_data) == identity(s.dataset):
         raise BadInput(f"expected public data other than {s.dataset}, got the same; drop it")
-    return read_source(s.public_data, s.data_root, s.label, s.image_size)
+    shared = read_source(s.public_data, s.data_root, s.label, s.image_size)
+    check_disjoint(raw, shared, name)
+    return shared

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Float32, Int, Int64, Integer, UInt8, UInt64
 from torch import Tensor
 
+from panas.data.files.raw import row_hashes
 from panas.runtime.errors import BadInput
 
 Labels = Integer[np.ndarray, "n"] | Integer[Tensor, "n"]
@@ -32,6 +33,8 @@ class Samples:
     classes: int  # C, the number of classes of the task; a set may lack some of them
     groups: Int64[Tensor, "n"] | None = None
     """The privacy unit that each sample belongs to; None: every sample is its own."""
+    part: Int64[Tensor, "n"] | None = None
+    """`TRAIN`, `VALIDATION` or `TEST` (`panas.data.files.raw`), as the data themselves say."""
 
     def __len__(self) -> int:
         return len(self.y)
@@ -45,8 +48,8 @@ class Samples:
     def take(self, indices: Indices) -> "Samples":
         """The samples at `indices`, in that order, as a copy."""
         at = torch.as_tensor(indices, dtype=torch.int64, device=self.x.device)
-        groups = None if self.groups is None else self.groups[at]
-        return Samples(self.x[at], self.y[at], self.classes, groups)
+        groups, part = (None if a is None else a[at] for a in (self.groups, self.part))
+        return Samples(self.x[at], self.y[at], self.classes, groups, part)
 
     @property
     def units(self) -> int:
@@ -66,7 +69,8 @@ class Samples:
 def concat(parts: Sequence[Samples]) -> Samples:
     """Join sets of the same shape, type and classes into one, in the given order.
 
-    A group that is in several of them stays one: its number means the same in all.
+    A group that is in several of them stays one: its number means the same in all. Of which part
+    of their data the samples were is forgotten.
     """
     kinds = {(p.shape, p.x.dtype, p.classes) for p in parts}
     if len(kinds) != 1:
@@ -86,14 +90,7 @@ def content_hashes(samples: Samples, key: bytes = b"") -> UInt64[np.ndarray, "n"
     to whoever lacks it; without, whoever sees a number can test a guess of its sample.
     """
     x, y = samples.x.contiguous().numpy(), samples.y.numpy()
-    start = hashlib.blake2b(digest_size=8, key=key)
-    found = np.empty(len(y), np.uint64)
-    for i, label in enumerate(y):
-        hashed = start.copy()
-        hashed.update(x[i].tobytes())
-        hashed.update(label.tobytes())
-        found[i] = int.from_bytes(hashed.digest(), "big")
-    return found
+    return row_hashes((x[i].tobytes() + y[i].tobytes() for i in range(len(y))), key)
 
 
 def digest(samples: Samples) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float64, Int64, Real, UInt64
 from torch import Tensor
 
+from panas.data.files.raw import TEST, TRAIN, VALIDATION
 from panas.data.samples import Labels, Samples, content_hashes
 from panas.runtime.errors import BadInput
 
@@ -67,25 +68,41 @@ def hashed_split(
     """Split n samples by a keyed hash of each one's content and class, or of its group.
 
     A fraction, in [0, 1), is the chance of each unit (a sample or a group) to fall into that part;
-    equal samples, and those of a group, go together. An empty validation or test part whose
-    fraction is above 0 takes one unit from training, the first in an order by hash.
+    equal samples, and those of a group, go together. Where the samples say which of them validate
+    or test, these do so, and no others. An empty validation or test part whose fraction is above 0
+    takes one unit from training, the first in an order by hash.
 
     Privacy: one unit more in the set is at most one unit more in `search` or in `train`; it moves
     no other one out of them or from one to the other. `key`, of at most 64 bytes, is to be secret
     where nobody shall know who is in which part.
     """
-    cuts = np.cumsum(_fractions(search, validation, test))
+    shares = _fractions(search, validation, test)
     unit = content_hashes(samples, key) if samples.groups is None else _group_hashes(samples, key)
     place = unit / 2.0**64
+    official = np.full(len(samples), TRAIN) if samples.part is None else samples.part.numpy()
+    given = [part for part in (VALIDATION, TEST) if np.any(official == part)]
+    cuts = np.cumsum([0.0 if i in given else share for i, share in enumerate(shares)])
     part = np.searchsorted(cuts, place, side="right")  # 0 search, 1 validation, 2 test, 3 train
-    for wanted, fraction in ((1, validation), (2, test)):
+    part = np.where(official == TRAIN, part, official)
+    if given and samples.groups is not None:
+        _check_whole(samples.groups.numpy(), official)
+    for wanted in (VALIDATION, TEST):
         left = np.flatnonzero(part == 3)
-        if fraction and not np.any(part == wanted) and len(left):
-            first = left[place[left].argmin() if wanted == 1 else place[left].argmax()]
+        if shares[wanted] and not np.any(part == wanted) and len(left):
+            first = left[place[left].argmin() if wanted == VALIDATION else place[left].argmax()]
             # One sample alone, also of several equal ones: a unit that moves must be one unit.
             part[first if samples.groups is None else unit == unit[first]] = wanted
     at = [np.flatnonzero(part == p) for p in range(4)]
     return Splits(search=at[0], train=at[3], validation=at[1], test=at[2])
+
+
+def _check_whole(groups: Int64[np.ndarray, "n"], official: Int64[np.ndarray, "n"]) -> None:
+    parts = len(np.unique(np.stack([groups, official]), axis=1).T)
+    if parts > len(np.unique(groups)):
+        raise BadInput(
+            "expected each group in one of the parts (train, validation, test) of the data, got "
+            "some in several; move each group's samples to one part"
+        )
 
 
 def _group_hashes(samples: Samples, key: bytes) -> UInt64[np.ndarray, "n"]:

@@ -4,7 +4,9 @@ Nothing is unpickled. What cannot be used is refused as a whole, with the place 
 dropped row would be a silently different experiment.
 """
 
-from collections.abc import Mapping
+import array
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from panas.data.files.columns import Kind
 from panas.runtime.errors import BadInput
 
 MOST_CLASSES = 1000
+TRAIN, VALIDATION, TEST = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,44 @@ class Raw:
     groups: np.ndarray | None = None
     """Privacy unit of each sample (n,), int64: a fixed hash of what the file calls it."""
 
+    part: np.ndarray | None = None
+    """`TRAIN`, `VALIDATION` or `TEST` of each sample (n,), int64, as the data themselves say."""
+    notes: tuple[str, ...] = ()  # what was done in reading that its owner should know
+
     def take(self, indices: np.ndarray) -> "Raw":
         """The samples at `indices`, in that order."""
-        groups = None if self.groups is None else self.groups[indices]
-        return replace(self, x=self.x[indices], y=self.y[indices], groups=groups)
+        groups, part = (None if a is None else a[indices] for a in (self.groups, self.part))
+        return replace(self, x=self.x[indices], y=self.y[indices], groups=groups, part=part)
+
+    def hashes(self, key: bytes = b"") -> np.ndarray:
+        """A number for each sample (n,), uint64, by its values alone, and not by its class.
+
+        It is the same in whatever file, order of columns or company the sample comes.
+        """
+        if not self.columns:
+            return row_hashes((image.tobytes() for image in np.ascontiguousarray(self.x)), key)
+        columns = []
+        for name in sorted(self.columns):
+            cells = self.x[:, self.columns.index(name)] + 0.0  # -0 as 0
+            if name in self.texts:
+                codes = row_hashes((text.encode() for text in self.texts[name]), b"")
+                absent = np.isnan(cells)
+                code = np.where(absent, 0, cells).astype(np.int64)
+                columns.append(np.where(absent, 0, codes[code]))
+            else:
+                columns.append(cells.view(np.uint64))
+        return row_hashes((row.tobytes() for row in np.stack(columns, axis=1)), key)
+
+
+def row_hashes(rows: Iterable[bytes], key: bytes) -> np.ndarray:
+    """A number from 0 to 2^64 - 1 for each row (n,), uint64; `key` of at most 64 bytes."""
+    start = hashlib.blake2b(digest_size=8, key=key)
+    found = array.array("Q")
+    for row in rows:
+        hashed = start.copy()
+        hashed.update(row)
+        found.append(int.from_bytes(hashed.digest(), "big"))
+    return np.array(found, np.uint64)
 
 
 def one_line(error: Exception) -> str:

@@ -99,7 +99,10 @@ def test_a_configuration_cannot_be_changed():
         ({"privacy": {"release": "moments"}, "network": {"unit": False}}, "network.unit"),
         ({"privacy": {"release": "raw_rows"}}, "allow_unprotected"),
         ({"privacy": {"search": "unaccounted"}}, "allow_unprotected"),
-        ({"data": {"public_fraction": 0}}, "public_fraction"),
+        (
+            {"data": {"public_fraction": 0}, "privacy": {"search": "public-proxy"}},
+            "public_fraction",
+        ),
         ({"data": {"test_fraction": 0}}, "test_fraction"),
         ({"network": {"norm": "batch"}}, "network.norm"),
         ({"network": {"unit": False}}, "network.unit"),
@@ -150,3 +153,13 @@ def test_toml_that_is_missing_or_broken_is_refused(tmp_path: Path):
 
 def test_workers_are_at_most_the_clients_and_the_cores():
     assert default_workers() == len(os.sched_getaffinity(0))
+
+
+def test_where_nothing_is_public_a_search_by_default_needs_nothing_public():
+    assert build_config().privacy.search == "public-proxy"
+    for data in ({"public_fraction": 0}, {"dataset": "scans.npz"}, {"public_limit": 0}):
+        assert build_config({"data": data}).privacy.search == "data-free"
+    for data in ({"dataset": "a.npz", "public_fraction": 0.1}, {"public_data": "b.npz"}):
+        assert build_config({"data": data}).privacy.search == "public-proxy"
+    with pytest.raises(BadInput, match="data-free"):
+        build_config({"data": {"dataset": "a.npz"}, "privacy": {"search": "public-proxy"}})

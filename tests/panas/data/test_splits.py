@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -203,3 +205,20 @@ def test_few_samples_still_validate_and_test() -> None:
         assert len(cut.validation)
         assert len(cut.test)
     assert len(hashed(rows([1, 2, 3]), shares=(0.0, 0.0, 0.0)).train) == 3
+
+
+def test_parts_that_the_data_name_are_used_as_they_are() -> None:
+    part = np.array([0] * 60 + [2] * 20 + [1] * 20)
+    named = replace(rows(list(range(100))), part=torch.from_numpy(part))
+    cut = hashed(named)
+    assert cut.test.tolist() == list(range(60, 80))
+    assert cut.validation.tolist() == list(range(80, 100))
+    assert 0 < len(cut.search) < 20
+    only_test = replace(named, part=torch.from_numpy(np.where(part == 1, 0, part)))
+    cut = hashed(only_test)
+    assert cut.test.tolist() == list(range(60, 80))
+    assert 0 < len(cut.validation) < 40
+    torn = replace(named, groups=torch.arange(100) // 50)
+    with pytest.raises(BadInput, match="each group in one of the parts"):
+        hashed(torn)
+    assert hashed(replace(named, groups=torch.arange(100) // 20)).test.tolist() == [*range(60, 80)]
