@@ -178,7 +178,7 @@ def _claim(job: _Job, received: Received, promised: ClaimedNoise) -> ReleaseAudi
     claim = ReleaseClaim(
         kind=release.kind,
         arrays=release.arrays,
-        truth=Rows(represent(received.bottom, samples), samples.y),
+        truth=Rows(represent(received.bottom, samples), samples.y, samples.groups),
         classes=job.federation.classes,
         noise_multiplier=promised.noise_multiplier,
     )

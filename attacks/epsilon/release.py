@@ -8,7 +8,8 @@ Two questions to one client's last release, both asked by someone who holds the 
    tested by itself, so that noise in one does not hide that another has none. It detects half the
    noise (or none) in the bytes that left.
 2. *What does the mechanism promise at most?* `attacks.epsilon.mechanism` on this client's own
-   samples: D is all of them, D' lacks one. The claim is epsilon of this release alone.
+   samples: D is all of them, D' lacks one unit, a sample
+   or a whole group. The claim is epsilon of this release alone.
    What it cannot show: see `attacks.epsilon.mechanism`.
 """
 
@@ -31,6 +32,7 @@ from panas.privacy.noise import NoiseSource, SystemNoise
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kind import ReleaseKind, is_noised, kind_named, noise_scale
 from panas.privacy.release.rows import clip_rows
+from panas.privacy.unit import number_units
 from panas.runtime.errors import BadInput
 
 DELTA = 0.01
@@ -163,9 +165,13 @@ def realised_noise(
 
 
 def neighbours(rows: Rows) -> tuple[Rows, Rows]:
-    """D and D': all samples, and all but the longest."""
-    rest = torch.arange(len(rows.z)) != int(clip_rows(rows.z.double()).norm(dim=1).argmax())
-    return rows, Rows(rows.z[rest], rows.y[rest])
+    """D and D': all samples, and all but those of the unit with the longest rows, summed."""
+    lengths = clip_rows(rows.z.double()).norm(dim=1)
+    units = torch.arange(len(lengths)) if rows.groups is None else number_units(rows.groups)
+    sums = torch.zeros_like(lengths).index_add_(0, units, lengths)
+    rest = units != int(sums.argmax())
+    groups = None if rows.groups is None else rows.groups[rest]
+    return rows, Rows(rows.z[rest], rows.y[rest], groups)
 
 
 def _scores(

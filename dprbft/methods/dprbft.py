@@ -85,7 +85,7 @@ def send(client: Client, state: State, bottom: Bottom, round: int, kind: str) ->
     )
     released = release(
         request,
-        lambda: (represent(bottom, samples), samples.y),
+        lambda: Rows(represent(bottom, samples), samples.y, samples.groups),
         ledger=client.ledger,
         noise=SystemNoise(),
     )

@@ -91,5 +91,5 @@ def _client(config: RunConfig, id: int, samples: Samples) -> ClientData:
             f"client {id} has samples of one class only; its accuracy says little", stacklevel=2
         )
     # Search and training samples are parts of their own; delta must suit the larger one.
-    config.budgets()[id].check(max(len(client.train), len(client.search)), id)
+    config.budgets()[id].check(max(client.train.units, client.search.units), id)
     return client

@@ -45,7 +45,7 @@ class Client:
         c, rounds = self.config, len(rounds_of(self.config, self.id))
         noised = c.sent is not None and is_noised(kind_named(c.sent))
         return TrainingSchedule(
-            samples=len(self.data.train),
+            samples=self.data.train.units,
             epochs=c.training.optimizer.epochs,
             rounds=rounds,
             releases=rounds if noised else 0,

@@ -1,15 +1,15 @@
 """A client's whole privacy plan: sampling, clip, noise and accounting events, as one fact.
 
 Sigma is written here and nowhere else; `panas.privacy.calibration.calibrate` solves for it. A plan
-is priced under add-or-remove-one.
+is priced under add-or-remove-one, of one privacy unit: a sample, or a group with all its samples.
 
 | symbol | name |
 |---|---|
-| n | `samples`, training samples of the client (treated as public) |
-| B | `batch_size`, the *expected* size of a Poisson batch |
+| n | `samples`, privacy units of the client: its training samples, or groups of them (public) |
+| B | `batch_size`, the *expected* number of units of a Poisson batch |
 | q = B / n | `rate` |
 | sigma | `noise_multiplier` of DP-SGD |
-| C | `clip`, norm to which each sample's gradient is clipped |
+| C | `clip`, norm to which each unit's gradient is clipped |
 | m | `release_noise`, noise multiplier of one release |
 """
 
@@ -17,12 +17,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from jaxtyping import Int
+from jaxtyping import Int, Int64
 from torch import Tensor
 
 from panas.privacy.accounting.events import Event, Gaussian, SampledGaussian
 from panas.privacy.gradients.private import ClipAndNoise
 from panas.privacy.noise import NoiseSource, poisson_batches
+from panas.privacy.unit import number_units, rows_of
 from panas.runtime.errors import BadInput
 
 
@@ -58,9 +59,27 @@ class Plan:
             batch_size=self.rate * self.samples,
         )
 
-    def batches(self, noise: NoiseSource) -> Iterator[Int[Tensor, "b"]]:
-        """The indices of one round's Poisson batches."""
-        return poisson_batches(self.samples, self.rate, self.steps, noise)
+    def batches(
+        self, noise: NoiseSource, groups: Int64[Tensor, "n"] | None = None
+    ) -> Iterator[Int[Tensor, "b"]]:
+        """The indices of one round's Poisson batches; a group comes with all its samples.
+
+        BadInput if the groups are not as many as the plan has units.
+        """
+        drawn = poisson_batches(self.samples, self.rate, self.steps, noise)
+        if groups is None:
+            return drawn
+        units = number_units(groups)
+        self.check_units(int(units.max()) + 1 if len(units) else 0)
+        return (rows_of(units, batch) for batch in drawn)
+
+    def check_units(self, units: int) -> None:
+        """Refuse data of another number of privacy units than the plan was calibrated for."""
+        if units != self.samples:
+            raise BadInput(
+                f"expected the {self.samples} samples or groups that the plan was calibrated "
+                f"for, got {units}; calibrate again"
+            )
 
     @property
     def training_event(self) -> SampledGaussian:

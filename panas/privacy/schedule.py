@@ -10,7 +10,7 @@ from panas.privacy.accounting.events import Event
 class TrainingSchedule:
     """A client's part in the federation, as far as its budget is concerned."""
 
-    samples: int  # n, at least 1
+    samples: int  # n, privacy units (`Samples.units`), at least 1
     epochs: int  # local passes a round, at least 1
     rounds: int = 1  # that it still trains in, 0 or more
     releases: int = 0  # that it still makes, all of the same record

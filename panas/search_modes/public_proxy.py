@@ -54,7 +54,7 @@ class PublicProxy:
             return alike
         try:
             noised = label_histogram(
-                lambda: site.train.y,
+                lambda: (site.train.y, site.train.groups),
                 classes=site.train.classes,
                 event=event,
                 ledger=site.ledger,
@@ -68,7 +68,7 @@ class PublicProxy:
         """As many public samples as the site has, in its class frequencies."""
         counts = torch.tensor(histogram) if histogram else torch.ones(site.train.classes)
         rng = site.rng("search-data")
-        return proxy_data(site.public, counts, samples=len(site.train), rng=rng)
+        return proxy_data(site.public, counts, samples=site.train.units, rng=rng)
 
     def search(
         self, site: SearchSite, histogram: list[float] | None, plan: SearchPlan

@@ -6,7 +6,6 @@ from panas.data.samples import Samples
 from panas.privacy.gradients.private import PrivateGradient
 from panas.privacy.noise import NoiseSource
 from panas.privacy.plan import Plan
-from panas.runtime.errors import BadInput
 from panas.training.sgd import OptimizerConfig, make_optimizer, set_trainable
 
 
@@ -21,19 +20,18 @@ def fit_private(
 ) -> None:
     """Train in place for one round of `plan` by DP-SGD; batches and epochs are the plan's.
 
-    BadInput if `samples` are not the plan's n, or the network mixes them.
+    BadInput if `samples` are not the plan's n units, or the network mixes them.
 
-    Privacy: `plan.training_event`, which the caller has charged to the ledger before.
+    Privacy: `plan.training_event`, which the caller has charged to the ledger before, for one
+    unit: a sample, or a whole group where the samples have groups.
     """
-    if len(samples) != plan.samples:
-        raise BadInput(
-            f"expected the {plan.samples} samples that the plan was calibrated for, got "
-            f"{len(samples)}; calibrate again"
-        )
+    plan.check_units(samples.units)
     model, parameters = set_trainable(bottom, head, config.train_head)
     optimizer = make_optimizer(parameters, config)
     device, gradient = parameters[0].device, PrivateGradient(model)
-    for batch in plan.batches(noise):
+    groups = samples.groups
+    for batch in plan.batches(noise, groups):
         x, y = samples.inputs(batch).to(device), samples.y[batch].to(device)
-        gradient.step(x, y, plan.clip_and_noise, noise)
+        drawn = None if groups is None else groups[batch]
+        gradient.step(x, y, plan.clip_and_noise, noise, drawn)
         optimizer.step()

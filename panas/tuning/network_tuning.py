@@ -87,7 +87,7 @@ class NetworkTuning:
         right."""
         return {
             "search": "settings",
-            "data": [len(self.private), digest(self.public)],
+            "data": [self.private.units, digest(self.public)],
             "genome": str(self.genome),
             "budget": [self.budget.epsilon, self.budget.delta],
             "epochs": self.epochs,
@@ -155,7 +155,7 @@ class NetworkTuning:
 
     @property
     def _schedule(self) -> TrainingSchedule:
-        return TrainingSchedule(samples=len(self._parts[0]), epochs=self.epochs)
+        return TrainingSchedule(samples=self._parts[0].units, epochs=self.epochs)
 
     @property
     def _start(self) -> WarmStart:

@@ -2,24 +2,29 @@
 
     g = (sum_i clip(g_i, C) + sigma C N(0, I)) / (q n)
 
+i goes over the privacy units of the batch. A unit of several samples (a group) has their *mean*
+gradient, clipped once: the clip and the learning rate that were tuned for samples keep their
+meaning, and no unit weighs more than another, however many samples it has.
+
 The divisor is the public expected batch size, never the realised one, and an empty batch is noise
 alone: both are needed for the accounting to hold. Opacus's optimiser is not used, because it draws
 from torch's CPU generator, whose 32-bit seed can be guessed (`panas.privacy.noise`).
 
-Source: Abadi et al. 2016, algorithm 1.
+Source: Abadi et al. 2016, algorithm 1; Charles et al. 2024, section 3 (groups).
 """
 
 from dataclasses import dataclass
 from functools import partial
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from panas.privacy.gradients.layer_rules import Dense
 from panas.privacy.gradients.per_sample import Batch, Loss, PerSample, mixes_samples
 from panas.privacy.noise import NoiseSource
+from panas.privacy.unit import number_units
 from panas.runtime.errors import BadInput
 
 # Chunks are padded to a multiple of STEP, so that few shapes occur: torch keeps a kernel each.
@@ -36,7 +41,11 @@ class ClipAndNoise:
 
     clip: float  # C, above 0
     noise_multiplier: float  # sigma, 0 or more
-    batch_size: float  # q n, the public expected size of a batch
+    batch_size: float  # q n, the public expected number of units of a batch
+
+
+Units = Int64[Tensor, "b"] | None
+"""The group of each sample of a batch; None: every sample is a unit of its own."""
 
 
 class PrivateGradient:
@@ -65,24 +74,36 @@ class PrivateGradient:
         self._gradients = PerSample(model, loss)
         self.chunk = 0  # samples worked off at once; known after the first batch
 
-    def clipped_sum(self, x: Batch, y: Batch, clip: float) -> list[Tensor]:
-        """The sum of the batch's gradients, each clipped to `clip`; one not finite counts as 0."""
-        return self._shaped(self._clipped_sum(x, y, clip))
+    def clipped_sum(self, x: Batch, y: Batch, clip: float, groups: Units = None) -> list[Tensor]:
+        """The sum of the units' gradients, each clipped to `clip`; one not finite counts as 0."""
+        return self._shaped(self._clipped_sum(x, y, clip, groups))
 
-    def step(self, x: Batch, y: Batch, mechanism: ClipAndNoise, noise: NoiseSource) -> None:
-        """Set every trainable parameter's `.grad` to the private gradient of one Poisson batch."""
-        total = self._clipped_sum(x, y, mechanism.clip)
+    def step(
+        self,
+        x: Batch,
+        y: Batch,
+        mechanism: ClipAndNoise,
+        noise: NoiseSource,
+        groups: Units = None,
+    ) -> None:
+        """Set every trainable parameter's `.grad` to the private gradient of one Poisson batch.
+
+        Where there are groups, the batch holds all samples of each that was drawn.
+        """
+        total = self._clipped_sum(x, y, mechanism.clip, groups)
         scale = mechanism.noise_multiplier * mechanism.clip
         draw = scale * noise.normal(len(total)).to(total.device)
         private = ((total.double() + draw) / mechanism.batch_size).to(total)
         for p, g in zip(self._parameters, self._shaped(private), strict=True):
             p.grad = g
 
-    def _clipped_sum(self, x: Tensor, y: Tensor, clip: float) -> Float[Tensor, "p"]:
+    def _clipped_sum(self, x: Tensor, y: Tensor, clip: float, groups: Units) -> Float[Tensor, "p"]:
         total = torch.zeros(sum(p.numel() for p in self._parameters)).to(self._parameters[0])
         if not len(y):
             return total
         self.chunk = self.chunk or self._chunk_size(x, y)
+        if groups is not None and len(groups.unique()) < len(groups):
+            return self._clipped_means(x, y, clip, number_units(groups.cpu()).to(x.device))
         chunks = -(-len(y) // self.chunk)
         for part in torch.arange(len(y), device=x.device).tensor_split(chunks):
             padded = torch.cat([part, part.new_zeros(-len(part) % STEP)])
@@ -95,6 +116,29 @@ class PrivateGradient:
                 grads = [Dense(g.values.nan_to_num(0.0, 0.0, 0.0)) for g in grads]
             total += torch.cat([g.weighted_sum(factor).flatten() for g in grads])
         return total
+
+    def _clipped_means(
+        self, x: Tensor, y: Tensor, clip: float, units: Int64[Tensor, "b"]
+    ) -> Float[Tensor, "p"]:
+        """The sum of one clipped mean gradient a unit; a unit may reach over many chunks."""
+        order, sizes = units.argsort(stable=True), units.bincount()
+        open_unit, rest = 0, torch.zeros(1, sum(p.numel() for p in self._parameters)).to(x.device)
+        total = torch.zeros_like(rest[0])
+        for part in order.split(self.chunk):
+            padded = torch.cat([part, part.new_zeros(-len(part) % STEP)])
+            grads = self._gradients(x[padded], y[padded])
+            rows = torch.cat([g.values.flatten(1)[: len(part)] for g in grads], 1)
+            rows[~rows.isfinite().all(1)] = 0.0
+            first, last = int(units[part[0]]), int(units[part[-1]])
+            if first > open_unit:
+                total += _clipped(rest / sizes[open_unit], clip)
+                rest = torch.zeros_like(rest)
+            sums = rows.new_zeros(1 + last - first, rows.shape[1])
+            sums.index_add_(0, units[part] - first, rows)
+            sums[0] += rest[0]
+            total += _clipped(sums[:-1] / sizes[first:last, None], clip)
+            open_unit, rest = last, sums[-1:]
+        return total + _clipped(rest / sizes[open_unit], clip)
 
     def _shaped(self, flat: Float[Tensor, "p"]) -> list[Tensor]:
         parts = flat.split([p.numel() for p in self._parameters])
@@ -129,3 +173,11 @@ class PrivateGradient:
         size += self._gradients.bytes // len(targets)
         most = CHUNK_BYTES.get(x.device.type, CHUNK_BYTES["cpu"]) // max(1, size)
         return max(STEP, min(MOST, most // STEP * STEP))
+
+
+def _clipped(rows: Float[Tensor, "u p"], clip: float) -> Float[Tensor, "p"]:
+    """The sum of the rows, each clipped; one that is not finite counts as 0."""
+    norms = Dense(rows).norms() * (1 + SLACK)
+    factor = (clip / norms.clamp(min=1e-12)).clamp(max=1.0)
+    factor = torch.where(torch.isfinite(norms), factor, 0.0)
+    return factor @ rows.nan_to_num(0.0, 0.0, 0.0)

@@ -10,15 +10,16 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
 
 class Rows(NamedTuple):
-    """One row a sample: representations z and labels y."""
+    """One row a sample: representations z and labels y, and groups where they are the unit."""
 
     z: Float[Tensor, "n d"]
     y: Int[Tensor, "n"]
+    groups: Int64[Tensor, "n"] | None = None  # None: every row is a unit of its own
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from panas.privacy.ledger.receipt import Receipt
 from panas.privacy.noise import NoiseSource
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kind import ReleaseEvent, kind_named, noise_scale
-from panas.privacy.release.rows import check_rows
+from panas.privacy.release.rows import checked_rows
 from panas.runtime.errors import BadInput
 
 
@@ -54,18 +54,19 @@ class ReleaseRequest:
 
 def release(
     request: ReleaseRequest,
-    rows: Callable[[], tuple[Tensor, Tensor]],
+    rows: Callable[[], Rows | tuple[Tensor, Tensor]],
     *,
     ledger: Ledger,
     noise: NoiseSource,
 ) -> Released:
     """Charge the ledger, then read the data and let what the mechanism makes of it leave.
 
-    `rows` reads representations (n, d) and labels (n,); called once the charge is on disk.
+    `rows` reads representations, labels, and groups where they are the privacy unit; it is
+    called once the charge is on disk. A representation that is not finite counts as a row of zeros.
     BudgetExhausted or BadInput from the charge, or if the event is not the kind's, the account is
-    of another relation, or the rows are invalid: nothing leaves, and what was charged stays so.
+    of another relation, or a label is no class: nothing leaves, and what was charged stays so.
 
-    Privacy: epsilon-delta of the event under add-or-remove-one, labels included; none for
+    Privacy: epsilon-delta of the event for one unit added or removed, labels included; none for
     `Unprotected()`.
     """
     event, kind = request.event, kind_named(request.kind)
@@ -81,9 +82,7 @@ def release(
         round=request.round,
     )
     with ledger.charge(charge) as receipt:
-        z, y = rows()
-        check_rows(Rows(z, y), request.classes, request.client)
-        checked = Rows(z.detach().cpu(), y.cpu().long())
+        checked = checked_rows(Rows(*rows()), request.classes, request.client)
         arrays = kind.run(checked, request.classes, scale, noise)
     return Released(request.kind, arrays, receipt, request.client)
 

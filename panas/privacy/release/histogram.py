@@ -1,24 +1,30 @@
-"""The label histogram of a client, noised: it sizes the public sample that a search uses."""
+"""The label histogram of a client, noised: it sizes the public sample that a search uses.
+
+A sample counts 1. The samples of a group count alike and as much as keeps its counts to L2 norm 1:
+one class a group counts 1 in all, several of them more.
+"""
 
 import math
 from collections.abc import Callable, Mapping
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
 from panas.privacy.accounting.events import ADD_OR_REMOVE, REPLACE, Gaussian, Relation, Unprotected
 from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import NoiseSource
+from panas.privacy.release.estimate import Rows
+from panas.privacy.release.rows import counts_by_class, unit_weights
 from panas.runtime.errors import BadInput
 
-# How far one sample moves the counts, in L2 norm.
+# How far one unit moves the counts, in L2 norm.
 SENSITIVITY: Mapping[Relation, float] = {ADD_OR_REMOVE: 1.0, REPLACE: math.sqrt(2.0)}
 
 
 def label_histogram(
-    labels: Callable[[], Int[Tensor, "n"]],
+    labels: Callable[[], tuple[Int[Tensor, "n"], Int64[Tensor, "n"] | None]],
     *,
     classes: int,
     event: Gaussian | Unprotected,
@@ -27,7 +33,8 @@ def label_histogram(
 ) -> Float[Tensor, "classes"]:
     """The client's label counts with Gaussian noise, charged to its ledger before they are read.
 
-    `event` is `Gaussian(m)`, or `Unprotected()` for the exact counts.
+    `labels` reads the labels, and the groups where they are the privacy unit. `event` is
+    `Gaussian(m)`, or `Unprotected()` for the counts without noise.
     """
     if not isinstance(event, Gaussian | Unprotected):
         raise BadInput(f"expected a Gaussian or unprotected histogram, got {event}; give its noise")
@@ -40,7 +47,18 @@ def label_histogram(
         sensitivity=sensitivity,
     )
     with ledger.charge(charge):
-        counts = torch.bincount(labels(), minlength=classes).double()
+        counts = _counts(*labels(), classes)
         if isinstance(event, Gaussian):
             counts = counts + sensitivity * event.noise_multiplier * noise.normal(classes)
     return counts.float()
+
+
+def _counts(
+    y: Int[Tensor, "n"], groups: Int64[Tensor, "n"] | None, classes: int
+) -> Float[Tensor, "classes"]:
+    ones = torch.ones(len(y), 1, dtype=torch.float64)
+
+    def length(ones: Float[Tensor, "m 1"], y: Int[Tensor, "m"]) -> float:
+        return float(counts_by_class(ones[:, 0], y, classes).norm())
+
+    return counts_by_class(unit_weights(Rows(ones, y, groups), 1.0, length), y, classes)

@@ -371,7 +371,7 @@ def histogram(beside: Ledger, relation: Relation) -> Case:
 
     def world(*labels: int) -> Mechanism:
         return lambda noise: label_histogram(
-            lambda: torch.tensor(labels),
+            lambda: (torch.tensor(labels), None),
             classes=2,
             event=Gaussian(M),
             ledger=ledger,
@@ -550,7 +550,9 @@ class Step:
         real = PrivateGradient._clipped_sum
         known: dict[tuple[float, ...], Tensor] = {}
 
-        def remembered(gradient: PrivateGradient, x: Tensor, y: Tensor, _: float) -> Tensor:
+        def remembered(
+            gradient: PrivateGradient, x: Tensor, y: Tensor, _: float, groups: None
+        ) -> Tensor:
             batch = tuple(x.flatten().tolist())
             if batch not in known:
                 known[batch], again = (real(gradient, x, y, clip) for _ in range(2))

@@ -89,8 +89,12 @@ def test_one_part_without_noise_is_caught_beside_others_with_it(kind: str, part:
 
 
 def test_neighbours_differ_in_one_sample() -> None:
-    (a, _), (b, labels) = neighbours(_rows())
-    assert len(b) == len(labels) == len(a) - 1
+    a, b = neighbours(_rows())
+    assert len(b.z) == len(b.y) == len(a.z) - 1
+    groups = torch.tensor([5] * 7 + [9] * 30 + [2] * 3)
+    a, b = neighbours(_rows()._replace(groups=groups))
+    assert b.groups is not None
+    assert b.groups.tolist() == [5] * 7 + [2] * 3
 
 
 def test_what_has_no_claim_is_refused() -> None:

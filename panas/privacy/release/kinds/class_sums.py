@@ -1,6 +1,8 @@
 """Noised sums S = sum e_y u^T and counts n_c by class.
 
 Adding a sample moves one row of S by at most 1 and one count by 1: sensitivity sqrt(2).
+A group's rows get one weight, at which all of them together move (S, n) by sqrt(2) at most; it
+scales sums and counts alike, so that their ratios stay.
 
 Source: Dwork and Roth 2014 (Gaussian mechanism).
 """
@@ -9,12 +11,13 @@ import math
 from collections.abc import Mapping
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.noise import NoiseSource
 from panas.privacy.release.estimate import ArraySpec, ClassSums, Rows
-from panas.privacy.release.rows import clip_rows, sums_by_class
+from panas.privacy.release.rows import clip_rows, counts_by_class, sums_by_class, unit_weights
 
 CHARGED_AS = Gaussian
 SENSITIVITY = math.sqrt(2.0)
@@ -26,8 +29,19 @@ BARE = "sums of representations leave without noise"
 def run(rows: Rows, classes: int, scale: float, noise: NoiseSource) -> dict[str, Tensor]:
     """S and counts; `scale` is s."""
     u = clip_rows(rows.z.double())
-    S = sums_by_class(u, rows.y, classes) + scale * noise.normal(classes, u.shape[1])
-    counts = torch.bincount(rows.y, minlength=classes).double() + scale * noise.normal(classes)
+
+    def length(u: Float[Tensor, "m d"], y: Int[Tensor, "m"]) -> float:
+        ones = torch.ones(len(y), dtype=torch.float64)
+        counts = counts_by_class(ones, y, classes)
+        return math.hypot(sums_by_class(u, y, classes).norm(), counts.norm())
+
+    weights = unit_weights(rows._replace(z=u), SENSITIVITY, length)
+    sums, counts = (
+        sums_by_class(u * weights[:, None], rows.y, classes),
+        counts_by_class(weights, rows.y, classes),
+    )
+    S = sums + scale * noise.normal(classes, u.shape[1])
+    counts = counts + scale * noise.normal(classes)
     return {"S": S.float(), "counts": counts.float()}
 
 

@@ -1,6 +1,7 @@
 """Noised second moments of all classes: A = sum u u^T and B = sum e_y u^T.
 
 Adding a sample adds u u^T to A and u to one row of B, each of norm at most 1: sensitivity sqrt(2).
+A group's rows get one weight, at which all of them together move (A, B) by sqrt(2) at most.
 Of A its upper triangle leaves; off-diagonal numbers, each two equal entries, get s / sqrt(2).
 
 Source: Dwork and Roth 2014 (Gaussian mechanism); Sheffet 2017 (moments).
@@ -10,13 +11,13 @@ import math
 from collections.abc import Mapping
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.noise import NoiseSource
 from panas.privacy.release.estimate import ArraySpec, Moments, Rows
-from panas.privacy.release.rows import clip_rows, sums_by_class
+from panas.privacy.release.rows import clip_rows, sums_by_class, unit_weights
 
 CHARGED_AS = Gaussian
 SENSITIVITY = math.sqrt(2.0)
@@ -29,8 +30,13 @@ def run(rows: Rows, classes: int, scale: float, noise: NoiseSource) -> dict[str,
     """A, as its upper triangle by rows, and B; `scale` is s."""
     u = clip_rows(rows.z.double())
     d = u.shape[1]
-    B = sums_by_class(u, rows.y, classes) + scale * noise.normal(classes, d)
-    upper = (u.T @ u)[tuple(torch.triu_indices(d, d))]
+
+    def length(u: Float[Tensor, "m d"], y: Int[Tensor, "m"]) -> float:
+        return math.hypot((u.T @ u).norm(), sums_by_class(u, y, classes).norm())
+
+    weighted = u * unit_weights(rows._replace(z=u), SENSITIVITY, length)[:, None]
+    B = sums_by_class(weighted, rows.y, classes) + scale * noise.normal(classes, d)
+    upper = (weighted.T @ u)[tuple(torch.triu_indices(d, d))]
     A = upper + scale * _spread(d) * noise.normal(len(upper))
     return {"A": A.float(), "B": B.float()}
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,18 +11,18 @@ from hypothesis import strategies as st
 from noises import HalfNoise, NoNoise, Ones
 from torch import Tensor
 
-from panas.privacy.noise import SystemNoise
+from panas.privacy.noise import ReproducibleNoise, SystemNoise
 from panas.privacy.release.estimate import ClassSums, Moments, Rows
-from panas.privacy.release.kind import kind_named, kind_names, noise_scale
+from panas.privacy.release.kind import is_noised, kind_named, kind_names, noise_scale
 from panas.privacy.release.kinds import class_sums, moments
 from panas.privacy.release.kinds.moments import unpack_symmetric
-from panas.privacy.release.rows import check_rows, clip_rows
+from panas.privacy.release.rows import checked_rows, clip_rows
 from panas.runtime.errors import BadInput
 
 
-def rows(n: int, d: int, classes: int, seed: int, scale: float = 2.0) -> Rows:
+def rows(n: int, d: int, classes: int, seed: int, scale: float = 2.0) -> tuple[Tensor, Tensor]:
     g = torch.Generator().manual_seed(seed)
-    return Rows(scale * torch.randn(n, d, generator=g), torch.randint(classes, (n,), generator=g))
+    return scale * torch.randn(n, d, generator=g), torch.randint(classes, (n,), generator=g)
 
 
 @settings(max_examples=30, deadline=None)
@@ -170,18 +171,79 @@ def test_every_number_gets_the_noise_that_is_asked_for(kind: str) -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_rows_that_are_no_numbers_are_refused(bad: float) -> None:
+def test_rows_that_are_no_numbers_count_as_zeros(bad: float) -> None:
     z, y = rows(5, 4, 3, seed=0)
-    check_rows(Rows(z, y), 3, 0)
-    check_rows(Rows(z[:0], y[:0]), 3, 0)
-    z[2, 1] = bad
-    with pytest.raises(BadInput, match="finite representations from client 7"):
-        check_rows(Rows(z, y), 3, 7)
+    assert torch.equal(checked_rows(Rows(z, y), 3, 0).z, z)
+    assert len(checked_rows(Rows(z[:0], y[:0]), 3, 0).z) == 0
+    broken = z.clone()
+    broken[2, 1] = bad
+    z[2] = 0.0
+    assert torch.equal(checked_rows(Rows(broken, y), 3, 7).z, z)
 
 
 @pytest.mark.parametrize("label", [-1, 3])
 def test_labels_that_are_no_classes_are_refused(label: int) -> None:
     z, y = rows(5, 4, 3, seed=0)
     y[4] = label
-    with pytest.raises(BadInput, match="labels of client 0"):
-        check_rows(Rows(z, y), 3, 0)
+    with pytest.raises(BadInput, match="labels of client 0") as e:
+        checked_rows(Rows(z, y), 3, 0)
+    assert str(label) not in str(e.value).split("got")[1]  # no cell of the data in a message
+
+
+NOISED = [name for name in kind_names() if is_noised(kind_named(name))]
+
+
+def released(kind: str, rows: Rows) -> Tensor:
+    """All numbers without noise, each over its noise: what the sensitivity bounds."""
+    d, what = rows.z.shape[1], kind_named(kind)
+    out, spread = what.run(rows, 3, 0.0, NoNoise()), what.arrays(3, d)
+    parts = ((out[name], spread[name].noise) for name in sorted(out))
+    return torch.cat([(t.double() / s).flatten() for t, s in parts if s is not None])
+
+
+def grouped(seed: int, sizes: list[int], alike: bool = False) -> Rows:
+    z, y = rows(sum(sizes), 4, 3, seed, scale=3.0)
+    groups = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    if alike:
+        z, y = z[groups], y[groups]
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
+    return Rows(z[order], y[order], 10 - groups[order])
+
+
+@pytest.mark.parametrize("kind", NOISED)
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_whole_group_moves_a_release_by_its_sensitivity_at_most(kind: str, alike: bool) -> None:
+    sensitivity, moved = kind_named(kind).SENSITIVITY, []
+    assert sensitivity is not None
+    for seed in range(20):
+        all_ = grouped(seed, [1, 7, 2, 30, 4], alike)
+        assert all_.groups is not None
+        for group in all_.groups.unique():
+            rest = all_.groups != group
+            some = Rows(all_.z[rest], all_.y[rest], all_.groups[rest])
+            moved.append(float((released(kind, all_) - released(kind, some)).norm()))
+            # The planted bug: the same groups, each sample a unit of its own.
+            bare = [released(kind, Rows(r.z, r.y)) for r in (all_, some)]
+            if alike and int((~rest).sum()) > 1:
+                assert float((bare[0] - bare[1]).norm()) > 1.5 * sensitivity
+    assert max(moved) <= sensitivity * (1 + 1e-5)
+    assert max(moved) > 0.99 * sensitivity
+
+
+@pytest.mark.parametrize("kind", NOISED)
+def test_groups_of_one_release_what_samples_do_to_the_bit(kind: str) -> None:
+    z, y = rows(30, 4, 3, seed=4, scale=2.0)
+    outs = [
+        kind_named(kind).run(r, 3, 1.0, ReproducibleNoise(np.random.default_rng(3)))
+        for r in (Rows(z, y), Rows(z, y, torch.randperm(30)))
+    ]
+    assert all(torch.equal(outs[0][name], outs[1][name]) for name in outs[0])
+
+
+@pytest.mark.parametrize("kind", NOISED)
+def test_a_group_of_equal_rows_counts_as_one_row(kind: str) -> None:
+    z, y = rows(4, 4, 3, seed=1, scale=3.0)
+    unit = Rows(torch.nn.functional.normalize(z, dim=1), y)
+    groups = torch.repeat_interleave(torch.arange(4), torch.tensor([3, 5, 1, 9]))
+    copies = Rows(unit.z[groups], unit.y[groups], groups)
+    torch.testing.assert_close(released(kind, copies), released(kind, unit), rtol=1e-5, atol=1e-6)

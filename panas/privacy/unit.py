@@ -1,0 +1,37 @@
+"""The privacy unit: what neighbouring data sets differ in, with all the samples it has.
+
+One sample, or one group of them, say a patient's. Sampling, clipping and releases see units, so
+that what is promised holds for a whole one, however many samples it has.
+"""
+
+import torch
+from jaxtyping import Int, Int64
+from torch import Tensor
+
+
+def unit_name(column: str | None = None) -> str:
+    """What one unit is, in words; `column` names the group column, None is for no groups."""
+    return "one training sample" if column is None else f"one group: {column}"
+
+
+def number_units(groups: Int64[Tensor, "n"]) -> Int64[Tensor, "n"]:
+    """Each sample's unit as 0, 1, ..., in the order in which the units first appear."""
+    _, found = groups.unique(return_inverse=True)
+    first = torch.full((len(groups),), len(groups)).scatter_reduce(
+        0, found, torch.arange(len(groups)), reduce="amin"
+    )
+    return first.argsort().argsort()[found]
+
+
+def rows_of(units: Int64[Tensor, "n"], drawn: Int[Tensor, "k"]) -> Int64[Tensor, "b"]:
+    """The positions of all samples of the drawn units, in the samples' order."""
+    return torch.isin(units, drawn).nonzero().flatten()
+
+
+def members(groups: Int64[Tensor, "n"] | None) -> list[Int64[Tensor, "m"]]:
+    """The positions of each unit's samples, for the units of two samples or more."""
+    if groups is None:
+        return []
+    units = number_units(groups)
+    order, sizes = units.argsort(stable=True), torch.bincount(units).tolist()
+    return [rows for rows in order.split(sizes) if len(rows) > 1]
