@@ -120,7 +120,7 @@ def test_noise_that_is_far_too_small_is_caught(plan: Plan):
 def test_no_clip_is_caught(plan: Plan, monkeypatch: pytest.MonkeyPatch):
     real = PrivateGradient._clipped_sum
     monkeypatch.setattr(
-        PrivateGradient, "_clipped_sum", lambda self, x, y, _: real(self, x, y, 1e9)
+        PrivateGradient, "_clipped_sum", lambda self, x, y, _, groups: real(self, x, y, 1e9, groups)
     )
     assert audit(plan).refuted
 

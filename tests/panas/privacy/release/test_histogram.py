@@ -36,7 +36,9 @@ def test_the_histogram_is_the_counts_with_noise_of_sensitivity_one(ledger: Ledge
     y = torch.tensor([0, 2, 2, 2])
     events: list[Gaussian | Unprotected] = [Gaussian(4.0), Unprotected()]
     for event in events:
-        counts = label_histogram(lambda: (y, None), classes=4, event=event, ledger=ledger, noise=NoNoise())
+        counts = label_histogram(
+            lambda: (y, None), classes=4, event=event, ledger=ledger, noise=NoNoise()
+        )
         assert counts.tolist() == [1, 0, 3, 0]
     first, second = ledger.account().entries
     assert (first.charge.phase, first.event, first.charge.sensitivity) == (
