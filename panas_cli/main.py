@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 a leak (`--fail-on`), 2 bad input (one line), 3 budget exh
 interrupted (resumable).
 """
 
+import signal
 import sys
 import warnings
 from collections import Counter
@@ -64,6 +65,13 @@ _Usage: type[Exception] = next(
 )
 
 INTERRUPTED = 130
+"""The exit code of Ctrl-C and of SIGTERM, which a batch system sends."""
+
+AGAIN = dict.fromkeys(
+    ("run", "search", "tune", "train"), "goes on with --resume and the same --out"
+)
+AGAIN["audit"] = "goes on with the clients that are left"
+"""What the same command does after an interruption; others begin anew."""
 
 
 def main() -> None:
@@ -71,6 +79,7 @@ def main() -> None:
     warnings.showwarning = _warn  # type: ignore[assignment]
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", category=DeprecationWarning)
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         code = app(standalone_mode=False)
         if code == INTERRUPTED:  # what typer makes of Ctrl-C
@@ -83,10 +92,8 @@ def main() -> None:
         _say(f"error: {e.strerror or e}: {e.filename or 'a file'}; check --out and the disk")
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
-        again = {"audit": "goes on with the clients that are left", "audit-model": "begins anew"}
-        command = next(iter(sys.argv[1:]), "")
-        usual = "goes on with --resume and the same --out"
-        _say(f"interrupted: the same command {again.get(command, usual)}")
+        again = AGAIN.get(next(iter(sys.argv[1:]), ""), "begins anew")
+        _say(f"interrupted: the same command {again}")
         sys.exit(INTERRUPTED)
     except _Usage as e:
         message = e.format_message() if hasattr(e, "format_message") else str(e)
@@ -97,6 +104,12 @@ def main() -> None:
             )
         _say(f"error: {message}" if message else "error: no command; see panas --help")
         sys.exit(2)
+
+
+def _interrupt(*_: object) -> None:
+    """End as Ctrl-C does, once: what is told again to end is ending already."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _say(line: str) -> None:

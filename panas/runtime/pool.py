@@ -36,6 +36,9 @@ LIFE = 60.0
 """Seconds after which new worker processes replace the old ones, between two calls: each new shape
 of network leaves some 10 MB behind in a process."""
 
+GRACE = 0.3
+"""Seconds in which a signal that ended the workers may reach this process too, and be the error."""
+
 
 @dataclass(frozen=True)
 class WorkerDied:
@@ -75,6 +78,7 @@ class Pool(Generic[C]):
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BrokenProcessPool as e:
+            time.sleep(GRACE)
             raise PanasError(
                 "a worker process died (out of memory?); use fewer --workers, then --resume"
             ) from e

@@ -4,11 +4,13 @@ A killed run is a process of its own that kills itself with SIGKILL at a chosen 
 moment is exact: no handler, no `finally` and no buffer gets its chance.
 """
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -222,6 +224,62 @@ def test_an_interrupt_says_how_to_go_on(
     assert cli("run", "--out", run, "--resume", "--workers", 1).code == 0
     assert_kept(before)
     check_finished(run)
+
+
+def test_sigterm_ends_as_an_interrupt_does(
+    cli: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("panas_cli.output.report", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    try:
+        outcome = cli("report", tmp_path)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (outcome.code, outcome.out) == (130, "")
+    assert outcome.err == "interrupted: the same command begins anew\n"
+
+
+def of_session(session: int) -> list[str]:
+    """The processes of a session that are still there, by what they run."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            _, _, rest = (folder / "stat").read_text().rpartition(")")
+            state, _, _, own = rest.split()[:4]
+            if int(own) == session and state != "Z":
+                found.append((folder / "cmdline").read_text())
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole_group", [False, True], ids=["one process", "all of its group"])
+def test_sigterm_ends_the_workers_too(
+    whole_group: bool, cli: Callable, tiny: Callable, tmp_path: Path
+):
+    """As `kill` and as a batch system send it, while two workers search."""
+    run = tmp_path / "r"
+    options = tiny(search__generations=30, search__epochs=30)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "panas_cli", "run", "--out", str(run), *options[2:], "--workers=2"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert child.stderr is not None
+    while "generation" not in child.stderr.readline():
+        assert child.poll() is None
+    assert len(of_session(child.pid)) >= 3
+    (os.killpg if whole_group else os.kill)(child.pid, signal.SIGTERM)
+    last = child.stderr.read().splitlines()[-1]
+    child.stderr.close()
+    assert child.wait() == 130
+    assert last == "interrupted: the same command goes on with --resume and the same --out"
+    deadline = time.monotonic() + 20
+    while (left := of_session(child.pid)) and time.monotonic() < deadline:
+        os.sched_yield()
+    assert left == []
 
 
 def test_a_budget_too_small_for_anything_keeps_the_public_networks(
