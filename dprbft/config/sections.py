@@ -26,7 +26,7 @@ Epsilon = Annotated[float, Field(gt=0)]
 Preset = Literal["sound", "demo", "paper"]
 
 SOURCE = (
-    *("dataset", "data_root", "label", "limit"),
+    *("dataset", "data_root", "label", "limit", "image_size", "bits"),
     *("public_data", "public_fraction", "public_limit"),
 )
 SIZES = ("epochs", "learning_rate", "batch_size")

@@ -37,6 +37,11 @@ def as_samples(data: Any, *, classes: int | None = None, unit: bool | None = Non
             "them"
         )
     x = torch.stack(found)
+    if x.dtype == torch.uint16:
+        raise BadInput(
+            "expected images as bytes or floats, got 16-bit numbers; divide by the largest value "
+            "of their depth, as 4095 for 12 bits"
+        )
     if x.dtype != torch.uint8:
         x = x.float()
         if not x.isfinite().all():

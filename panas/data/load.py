@@ -8,7 +8,7 @@ asked for. No sample is both public and private.
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import TRAIN, Raw, row_hashes
 from panas.data.samples import Samples
-from panas.data.sources import identity, read_source
+from panas.data.sources import Reading, identity, read
 from panas.data.splits import stratified
 from panas.data.torchvision_sets import NAMES
 from panas.runtime.errors import BadInput
@@ -46,15 +46,23 @@ class DataSettings:
     """Most public samples, >= 0; what is above stays private."""
     limit: int | None = None
     """Most samples of the private pool, >= 1, drawn at random; None keeps all."""
-    image_size: int = 32
-    """Side of images read from picture files, in pixels, >= 1."""
+    image_size: int | None = None
+    """Side of images read from picture files, in pixels, >= 1; None: their own size if it is the
+    same for all and at most 64 x 64, else 32."""
+    bits: int | None = None
+    """Depth of pictures of more than 8 bits, 8 to 16; None: what public ones need."""
 
     def __post_init__(self) -> None:
         for wanted, got, fits in (
             ("a public fraction in [0, 1)", self.public_fraction, 0 <= self.fraction < 1),
             ("a public limit from 0 up", self.public_limit, self.public_limit >= 0),
             ("a limit of at least 1 sample", self.limit, self.limit is None or self.limit >= 1),
-            ("an image size of at least 1 pixel", self.image_size, self.image_size >= 1),
+            (
+                "an image size of 1 pixel or more",
+                self.image_size,
+                self.image_size is None or self.image_size >= 1,
+            ),
+            ("a depth of 8 to 16 bits", self.bits, self.bits is None or 8 <= self.bits <= 16),
         ):
             if not fits:
                 raise BadInput(f"expected {wanted}, got {got}; change it")
@@ -63,6 +71,11 @@ class DataSettings:
     def has_public(self) -> bool:
         """Whether there are public samples."""
         return self.public_limit > 0 and (self.public_data is not None or self.fraction > 0)
+
+    @property
+    def reading(self) -> Reading:
+        """How the files are read."""
+        return Reading(data_root=self.data_root, label=self.label, image_size=self.image_size)
 
     @property
     def built_in(self) -> bool:
@@ -110,14 +123,15 @@ def load(settings: DataSettings, rng: np.random.Generator, classes: Sequence[str
     data set, and so taken as public.
     """
     s = settings
-    raw = read_source(s.dataset, s.data_root, s.label, s.image_size)
     name = Path(identity(s.dataset)).name  # without the folders of this machine
-    shared = raw if s.public_data is None else _read_public(raw, name, s)
+    raw, shared = _read(s, name)
     private, public = _divided(raw, shared, s, rng)
     if s.limit is not None and s.limit < len(private):
         private = np.sort(rng.choice(private, s.limit, replace=False))
     open_part = shared.take(public)
-    facts = infer(shared, public=open_part, classes=classes)
+    facts = infer(shared, public=open_part, classes=classes, bits=s.bits)
+    for note in raw.notes:
+        warnings.warn(f"{name}: {note}", stacklevel=2)
     if facts.classes == 1:
         warnings.warn(f"{name} has one class only: every accuracy will be 1", stacklevel=2)
     return Source(
@@ -175,10 +189,15 @@ def _divided(
     return np.delete(everyone, public), public
 
 
-def _read_public(raw: Raw, name: str, s: DataSettings) -> Raw:
-    assert s.public_data is not None
+def _read(s: DataSettings, name: str) -> tuple[Raw, Raw]:
+    """The data set, and the one that public samples come from, which may be the same."""
+    if s.public_data is None:
+        raw = read(s.dataset, s.reading)
+        return raw, raw
     if identity(s.public_data) == identity(s.dataset):
         raise BadInput(f"expected public data other than {s.dataset}, got the same; drop it")
-    shared = read_source(s.public_data, s.data_root, s.label, s.image_size)
+    shared = read(s.public_data, s.reading)
+    shape = shared.x.shape[1:] if shared.x.ndim == 4 else None
+    raw = read(s.dataset, replace(s.reading, shape=shape))
     check_disjoint(raw, shared, name)
-    return shared
+    return raw, shared

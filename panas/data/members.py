@@ -8,7 +8,7 @@ from panas.data.facts import fit, infer
 from panas.data.files.archives import read_one_part_npz, read_split_npz
 from panas.data.files.raw import Raw
 from panas.data.samples import Samples
-from panas.data.sources import check_alike, path_of, read_source
+from panas.data.sources import Reading, check_alike, path_of, read
 from panas.data.torchvision_sets import NAMES
 from panas.runtime.errors import BadInput
 
@@ -25,7 +25,7 @@ class Membership:
 
 
 def load_members(
-    data: str, others: str | None, *, label: str | None, image_size: int = 32
+    data: str, others: str | None, *, label: str | None, image_size: int | None = None
 ) -> Membership:
     """Load what a network was trained on, and like samples that it was not trained on.
 
@@ -33,7 +33,7 @@ def load_members(
     table, or names of folders) are numbered in sorted order, over both sets. Without `others`, they
     are the rest of an archive with `train_images` and `test_images`.
     """
-    mine, rest = _read_both(data, others, label, image_size)
+    mine, rest = _read_both(data, others, Reading(label=label, image_size=image_size))
     names, (y, z) = _labels([(mine, data), (rest, others or data)])
     classes = names or tuple(map(str, range(max(int(labels.max()) for labels in (y, z)) + 1)))
     mine, rest = (replace(r, y=v, class_names=classes) for r, v in ((mine, y), (rest, z)))
@@ -44,9 +44,7 @@ def load_members(
     return Membership(members, like.take(fresh), names, len(like) - len(fresh))
 
 
-def _read_both(
-    data: str, others: str | None, label: str | None, image_size: int
-) -> tuple[Raw, Raw]:
+def _read_both(data: str, others: str | None, how: Reading) -> tuple[Raw, Raw]:
     path = path_of(data)
     archive = data not in NAMES and path.suffix.lower() == ".npz" and path.is_file()
     if others is None:
@@ -56,8 +54,9 @@ def _read_both(
                 "file or none; check the path, or give the samples not trained on with --others"
             )
         return read_split_npz(path)
-    mine = read_one_part_npz(path) if archive else read_source(data, None, label, image_size)
-    rest = read_source(others, None, label, image_size)
+    mine = read_one_part_npz(path) if archive else read(data, how)
+    shape = mine.x.shape[1:] if mine.x.ndim == 4 and how.image_size is None else None
+    rest = read(others, replace(how, shape=shape))
     check_alike(mine, rest, "others", "what was trained on")
     return mine, rest
 

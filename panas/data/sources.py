@@ -1,10 +1,11 @@
 """A data set by what the user calls it: a name of torchvision's, a file or a folder."""
 
 import difflib
+from dataclasses import dataclass
 from pathlib import Path
 
 from panas.data.files.archives import read_npz
-from panas.data.files.pictures import read_folder
+from panas.data.files.pictures import USUAL, Shape, read_folder
 from panas.data.files.raw import Raw
 from panas.data.files.tables import read_csv
 from panas.data.torchvision_sets import NAMES, read_named
@@ -21,17 +22,27 @@ def identity(dataset: str) -> str | Path:
     return dataset if dataset in NAMES else path_of(dataset).resolve()
 
 
-def read_source(dataset: str, data_root: str | None, label: str | None, image_size: int) -> Raw:
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How a data set is read."""
+
+    data_root: str | None = None  # folder of torchvision's sets
+    label: str | None = None  # a table's label column; None looks for the usual names
+    image_size: int | None = None  # pixels a side of picture files; None: see `read_folder`
+    shape: Shape | None = None  # (channels, height, width) that a federation has picture files in
+
+
+def read(dataset: str, how: Reading) -> Raw:
     """Read a data set by name or by what its path ends in."""
     path = path_of(dataset)
     if dataset in NAMES:
-        raw = read_named(dataset, data_root, image_size)
+        raw = read_named(dataset, how.data_root, how.image_size or USUAL)
     elif path.is_dir():
-        raw = read_folder(path, image_size)
+        raw = read_folder(path, how.image_size, how.shape)
     elif path.suffix.lower() in (".npz", ".csv"):
         if not path.is_file():
             raise BadInput(f"expected a file at {path}, got none; check the path")
-        raw = read_npz(path) if path.suffix.lower() == ".npz" else read_csv(path, label)
+        raw = read_npz(path) if path.suffix.lower() == ".npz" else read_csv(path, how.label)
     else:
         close = difflib.get_close_matches(dataset.lower().replace("_", "-"), NAMES, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]}?" if close else "check the name or the path"
@@ -60,3 +71,8 @@ def check_alike(raw: Raw, second: Raw, called: str, like: str) -> None:
 def shown(value: object) -> str:
     """A value in at most 200 characters."""
     return str(value)[:200]
+
+
+def read_source(dataset: str, data_root: str | None, label: str | None, image_size: int) -> Raw:
+    """`read`, for callers that name all of it."""
+    return read(dataset, Reading(data_root=data_root, label=label, image_size=image_size))

@@ -218,5 +218,5 @@ def _arrays(data: Any, mode: str, image_size: int) -> tuple[np.ndarray, np.ndarr
     y = np.empty(len(data), np.int64)
     for i in range(len(data)):
         image, y[i] = data[i]
-        x[i] = pixels(image, image_size, mode)
+        x[i] = pixels(image, (image_size, image_size), mode)
     return x, y

@@ -5,19 +5,24 @@ from pathlib import Path
 
 import numpy as np
 
-from panas.data.files.raw import Raw, check_class_count, one_line
+from panas.data.files.raw import TEST, TRAIN, VALIDATION, Raw, check_class_count, one_line
 from panas.runtime.errors import BadInput
+
+PARTS = {"train_images": TRAIN, "val_images": VALIDATION, "test_images": TEST}
 
 
 def read_npz(path: Path) -> Raw:
-    """Read images (n, h, w) or (n, h, w, c), uint8 or floats in [0, 1], and labels (n,) or (n, 1).
+    """Read images (n, h, w) or (n, h, w, c) and labels (n,) or (n, 1).
 
-    The parts of a MedMNIST archive are pooled; otherwise the keys are `images`, `labels` or `x`,
-    `y`.
+    Images are uint8, uint16 or floats in [0, 1]. The keys are `images`, `labels` or `x`, `y`, or
+    those of a MedMNIST archive, whose parts are official splits.
     """
-    parts = list(_parts(path).values())
-    x, y = (np.concatenate(arrays) for arrays in zip(*((p.x, p.y) for p in parts), strict=True))
-    return Raw(x, y, parts[0].class_names)
+    parts = _parts(path)
+    every = list(parts.values())
+    x, y = (np.concatenate(arrays) for arrays in zip(*((p.x, p.y) for p in every), strict=True))
+    part = np.repeat([PARTS.get(key, TRAIN) for key in parts], [len(p.y) for p in every])
+    official = part if "train_images" in parts and part.any() else None
+    return Raw(x, y, every[0].class_names, part=official)
 
 
 def read_split_npz(path: Path) -> tuple[Raw, Raw]:
@@ -83,7 +88,7 @@ def _pairs(path: Path, arrays: Mapping[str, np.ndarray]) -> list[tuple[str, str]
 
 
 def _pictures(path: Path, key: str, x: np.ndarray) -> np.ndarray:
-    """Images as (n, c, h, w), uint8 or float32 in [-1, 1]."""
+    """Images as (n, c, h, w), uint8, uint16 or float32 in [-1, 1]."""
     if x.ndim == 3:
         x = x[..., None]
     if x.ndim != 4 or x.shape[3] > 4 or 0 in x.shape[1:]:
@@ -93,21 +98,33 @@ def _pictures(path: Path, key: str, x: np.ndarray) -> np.ndarray:
         )
     if x.dtype.kind == "f" and (x.size == 0 or (x.min() >= 0 and x.max() <= 1)):  # NaN: neither
         x = (2 * x - 1).astype(np.float32)
-    elif x.dtype != np.uint8:
+    elif x.dtype not in (np.uint8, np.uint16):
         found = f"{x.dtype}{' outside that range' * (x.dtype.kind == 'f')}; rescale them"
         if x.dtype.kind == "f" and not bool(np.isfinite(x).all()):
             found = "NaN or infinity; repair or drop those images"
-        raise BadInput(f"expected {key} as uint8, or floats in [0, 1], in {path}, got {found}")
+        raise BadInput(
+            f"expected {key} as uint8, uint16 or floats in [0, 1] in {path}, got {found}"
+        )
     return np.ascontiguousarray(x.transpose(0, 3, 1, 2))
 
 
 def _classes(path: Path, key: str, y: np.ndarray) -> np.ndarray:
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
-    whole = y.dtype.kind in "iu" or (y.dtype.kind == "f" and bool(np.all(y == np.floor(y))))
-    if y.ndim != 1 or not whole or (y.size > 0 and not 0 <= y.min() <= y.max() < 2**53):
-        raise BadInput(
-            f"expected {key} of shape (n,) or (n, 1) with whole numbers from 0 up in {path}, got "
-            f"{y.dtype} of shape {y.shape}; multi-label and regression targets are not classes"
-        )
-    return y.astype(np.int64)
+    if y.ndim != 1:
+        wrong = f"shape {y.shape}; several labels a sample are no classes"
+    elif y.dtype.kind in "USOb":
+        wrong = "texts or truth values; number the classes from 0 up, or use a table or folders"
+    elif y.dtype.kind not in "iuf":
+        wrong = f"{y.dtype}; number the classes from 0 up"
+    elif not np.isfinite(y).all():
+        wrong = "NaN or infinity, as where a label is missing; drop those samples"
+    elif not np.all(y == np.floor(y)):
+        wrong = "fractions; regression targets are not classes"
+    elif y.size and y.min() < 0:
+        wrong = "negative ones, as where a label is missing; number the classes from 0 up"
+    elif y.size and y.max() >= 2**53:
+        wrong = "numbers of 2^53 or more; number the classes from 0 up"
+    else:
+        return y.astype(np.int64)
+    raise BadInput(f"expected {key} as one whole number a sample in {path}, got {wrong}")

@@ -1,19 +1,93 @@
-"""Reading a folder with one subfolder of pictures a class, as torchvision's `ImageFolder`."""
+"""Reading a folder with one subfolder of pictures a class, as torchvision's `ImageFolder`.
+
+Folders `train/`, `test/` and perhaps `val/` over the classes are official splits. Grey pictures
+stay grey. Those of more than 8 bits a value become uint16, as they are in the file.
+"""
 
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from panas.data.files.raw import Raw, one_line
+from panas.data.files.raw import TEST, TRAIN, VALIDATION, Raw, one_line
 from panas.runtime.errors import BadInput
 
 PICTURES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+PARTS = {
+    **dict.fromkeys(("train", "training"), TRAIN),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), VALIDATION),
+    **dict.fromkeys(("test", "testing"), TEST),
+}  # by the names of their folders
+GREY = ("1", "L", "LA", "La", "I;16", "I;16B", "I;16L", "I")
+DEEP = ("I;16", "I;16B", "I;16L", "I")
+LARGEST = 64  # pixels a side; larger pictures are made `USUAL` unless a size is asked for
+USUAL = 32
+
+Shape = tuple[int, int, int]
 
 
-def read_folder(path: Path, image_size: int) -> Raw:
-    """Read a folder with one subfolder of pictures a class, as RGB of side `image_size`."""
-    folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+def read_folder(path: Path, size: int | None = None, shape: Shape | None = None) -> Raw:
+    """Read a folder's pictures as (channels, height, width) of `shape`.
+
+    Without it: with one channel if all are grey, else three; as squares of side `size`; without it,
+    too, in their own size if that is the same for all and at most 64 x 64, else as 32 x 32.
+    """
+    found = _listed(path)
+    files = [file for _, _, file in found]
+    modes, sizes = zip(*(_header(file) for file in files), strict=True)
+    if shape is None:
+        same = len(set(sizes)) == 1 and max(sizes[0]) <= LARGEST
+        width, height = sizes[0] if same and size is None else (size or USUAL, size or USUAL)
+        shape = (1 if all(mode in GREY for mode in modes) else 3, height, width)
+    elif shape[0] == 1 and not all(mode in GREY for mode in modes):
+        raise BadInput(f"expected grey pictures in {path}, got colour; convert them")
+    deep = any(mode in DEEP for mode in modes)
+    if deep and shape[0] == 3:
+        raise BadInput(f"expected pictures of 8 bits a colour in {path}, got deeper; convert them")
+    x = np.empty((len(files), *shape), np.uint16 if deep else np.uint8)
+    for i, file in enumerate(files):
+        try:
+            with Image.open(file) as image:
+                x[i] = _pixels(image, shape, deep)
+        except Exception as error:  # a decoder's error may have any type
+            raise _unreadable(file, error) from error
+    names = sorted({name for _, name, _ in found})
+    y = np.array([names.index(name) for _, name, _ in found], np.int64)
+    parts = np.array([part for part, _, _ in found], np.int64)
+    note = f"pictures of other sizes were made {shape[2]} x {shape[1]} pixels"
+    return Raw(
+        x,
+        y,
+        tuple(names),
+        part=parts if parts.any() else None,
+        notes=(note,) if set(sizes) != {(shape[2], shape[1])} else (),
+    )
+
+
+def _listed(path: Path) -> list[tuple[int, str, Path]]:
+    """Part, class and file of each picture, in an order of names alone."""
+    below = _folders(path)
+    parts = {p: PARTS[p.name.lower()] for p in below if p.name.lower() in PARTS}
+    if not parts or (len(parts) < len(below) and not any(_folders(p) for p in parts)):
+        return [(TRAIN, name, file) for name, file in _classes(path, below)]
+    if len(parts) < len(below) or TRAIN not in parts.values():
+        raise BadInput(
+            f"expected folders of classes, or train/ and test/ with a folder a class each, in "
+            f"{path}, got both kinds or no train/; keep one"
+        )
+    return [
+        (part, name, file)
+        for folder, part in parts.items()
+        for name, file in _classes(folder, _folders(folder))
+    ]
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+
+
+def _classes(path: Path, folders: list[Path]) -> list[tuple[str, Path]]:
+    """Class and file of each picture under `path`, which has a folder a class."""
     files = [sorted(f for f in p.rglob("*") if f.suffix.lower() in PICTURES) for p in folders]
     empty = [p.name for p, found in zip(folders, files, strict=True) if not found]
     if not folders or empty:
@@ -21,21 +95,40 @@ def read_folder(path: Path, image_size: int) -> Raw:
             f"expected a subfolder of pictures for each class in {path}, got "
             f"{f'no picture in {empty[0]!r}' if empty else 'no subfolder'}"
         )
-    names = [name for found in files for name in found]
-    x = np.empty((len(names), 3, image_size, image_size), np.uint8)
-    for i, name in enumerate(names):
-        try:
-            with Image.open(name) as image:
-                x[i] = pixels(image, image_size, "RGB")
-        except Exception as error:  # a decoder's error may have any type
-            raise BadInput(
-                f"expected a readable picture at {name}, got: {one_line(error)}; replace or delete"
-            ) from error
-    y = np.repeat(np.arange(len(files)), [len(found) for found in files])
-    return Raw(x, y, tuple(p.name for p in folders))
+    return [(p.name, f) for p, found in zip(folders, files, strict=True) for f in found]
 
 
-def pixels(image: Image.Image, side: int, mode: str) -> np.ndarray:
-    """A picture as (c, side, side) uint8; mode "L" (c = 1) or "RGB" (c = 3)."""
-    small = image.convert(mode).resize((side, side), Image.Resampling.BILINEAR)
+def _header(file: Path) -> tuple[str, tuple[int, int]]:
+    """Mode and (width, height) of a picture, without its pixels."""
+    try:
+        with Image.open(file) as image:
+            return image.mode, image.size
+    except Exception as error:
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: Path, error: Exception) -> BadInput:
+    return BadInput(
+        f"expected a readable picture at {file}, got: {one_line(error)}; replace or delete it"
+    )
+
+
+def _pixels(image: Image.Image, shape: Shape, deep: bool) -> np.ndarray:
+    c, h, w = shape
+    if image.mode == "F":
+        raise ValueError("numbers with fractions, of no known range")
+    if not deep:
+        return pixels(image, (h, w), "L" if c == 1 else "RGB")
+    if image.mode not in DEEP:  # 8 bits among deeper ones: the same share of the range
+        return pixels(image, (h, w), "L").astype(np.uint16) * 257
+    small = image.convert("F").resize((w, h), Image.Resampling.BILINEAR)
+    values = np.round(np.asarray(small))
+    if values.min() < 0 or values.max() > np.iinfo(np.uint16).max:
+        raise ValueError("values of more than 16 bits")
+    return values.astype(np.uint16)[None]
+
+
+def pixels(image: Image.Image, size: tuple[int, int], mode: str) -> np.ndarray:
+    """A picture as (c, height, width) uint8; mode "L" (c = 1) or "RGB" (c = 3)."""
+    small = image.convert(mode).resize((size[1], size[0]), Image.Resampling.BILINEAR)
     return np.atleast_3d(np.asarray(small)).transpose(2, 0, 1)

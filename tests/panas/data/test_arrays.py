@@ -65,3 +65,13 @@ def test_what_is_no_data_set_is_refused_in_one_line(data: Any, says: str) -> Non
     with pytest.raises(BadInput, match=says) as refused:
         as_samples(data)
     assert "\n" not in str(refused.value)
+
+
+def test_sixteen_bits_are_refused_and_not_fed_as_they_are() -> None:
+    deep = np.arange(3 * 4 * 5, dtype=np.uint16).reshape(3, 4, 5) * 1000
+    with pytest.raises(BadInput, match="16-bit"):
+        as_samples((deep, LABELS))
+    with pytest.raises(BadInput, match="16-bit"):
+        as_samples(
+            [(Image.fromarray(image), int(y)) for image, y in zip(deep, LABELS, strict=True)]
+        )

@@ -43,7 +43,7 @@ def test_plain_npz(tmp_path, a, b) -> None:
     assert raw.class_names == ("3", "7")
 
 
-def test_medmnist_parts_are_pooled_in_order(tmp_path) -> None:
+def test_medmnist_parts_are_official_splits(tmp_path) -> None:
     raw = read_npz(
         save(
             tmp_path,
@@ -55,6 +55,16 @@ def test_medmnist_parts_are_pooled_in_order(tmp_path) -> None:
     )
     assert np.array_equal(raw.x[:, 0], GREY)
     assert raw.y.tolist() == [0, 1, 1]
+    assert raw.part.tolist() == [0, 0, 2]
+    alone = save(tmp_path, train_images=GREY, train_labels=np.arange(3))
+    assert read_npz(alone).part is None
+
+
+def test_deep_pictures_of_an_npz_keep_their_values(tmp_path) -> None:
+    deep = GREY.astype(np.uint16) * 60
+    raw = read_npz(save(tmp_path, x=deep, y=np.arange(3)))
+    assert raw.x.dtype == np.uint16
+    assert np.array_equal(raw.x[:, 0], deep)
 
 
 def test_colour_comes_out_channels_first_and_floats_in_the_unit_interval(tmp_path) -> None:
@@ -75,12 +85,13 @@ def test_colour_comes_out_channels_first_and_floats_in_the_unit_interval(tmp_pat
         ({"x": GREY * np.nan, "y": np.arange(3)}, "NaN or infinity"),
         ({"x": GREY[0], "y": np.arange(4)}, "shape"),
         ({"x": GREY[..., None].repeat(5, 3), "y": np.arange(3)}, "shape"),
-        ({"x": GREY, "y": np.array([0, 1, 0.5])}, "whole numbers"),
-        ({"x": GREY, "y": np.array([0, 1, np.nan])}, "whole numbers"),
-        ({"x": GREY, "y": np.array([0, 1, np.inf])}, "whole numbers"),
-        ({"x": GREY, "y": np.array([0, -1, 1])}, "whole numbers"),
-        ({"x": GREY, "y": np.eye(3)}, "whole numbers"),
-        ({"x": GREY, "y": np.array(["a", "b", "c"])}, "whole numbers"),
+        ({"x": GREY, "y": np.array([0, 1, 0.5])}, "got fractions"),
+        ({"x": GREY, "y": np.array([0, 1, np.nan])}, "got NaN"),
+        ({"x": GREY, "y": np.array([0, 1, np.inf])}, "got NaN or infinity"),
+        ({"x": GREY, "y": np.array([0, -1, 1])}, "got negative ones"),
+        ({"x": GREY, "y": np.array([0, 2**60, 1])}, "2^53"),
+        ({"x": GREY, "y": np.eye(3)}, "shape (3, 3)"),
+        ({"x": GREY, "y": np.array(["a", "b", "c"])}, "got texts"),
         ({"x": GREY, "y": np.array([{}, {}, {}])}, "pickle"),
         ({"x": np.zeros((1200, 1, 1), np.uint8), "y": np.arange(1200)}, "1200 different"),
         (
@@ -109,6 +120,14 @@ def test_a_damaged_npz_is_bad_input_or_still_reads(tmp_path, cut, flip) -> None:
         assert len(read_npz(broken).y) == 3
 
 
+def picture(path: Path, values: np.ndarray | int = 0, size: tuple[int, int] = (3, 2)) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(values, int):
+        Image.new("L", size, values).save(path)
+    else:
+        Image.fromarray(values).save(path)
+
+
 def test_folder_of_pictures(tmp_path) -> None:
     for name, value in (("dog", 200), ("cat", 10), (".cache", 0)):
         (tmp_path / name / "more").mkdir(parents=True)
@@ -120,6 +139,57 @@ def test_folder_of_pictures(tmp_path) -> None:
     assert raw.class_names == ("cat", "dog")
     assert raw.y.tolist() == [0, 0, 1, 1]
     assert raw.x[:, :, 0, 0].tolist() == [[10] * 3, [10, 0, 0], [200] * 3, [200, 0, 0]]
+    assert (raw.part, len(raw.notes)) == (None, 1)
+    assert read_folder(tmp_path).x.shape == (4, 3, 32, 32)
+
+
+def test_grey_pictures_of_one_size_stay_as_they_are(tmp_path) -> None:
+    picture(tmp_path / "cat" / "a.png", 7)
+    picture(tmp_path / "dog" / "a.png", 9)
+    raw = read_folder(tmp_path)
+    assert (raw.x.shape, raw.notes) == ((2, 1, 2, 3), ())
+    assert raw.x[:, 0, 0, 0].tolist() == [7, 9]
+    assert read_folder(tmp_path, shape=(3, 5, 4)).x.shape == (2, 3, 5, 4)
+    picture(tmp_path / "dog" / "b.png", 9, (70, 70))
+    assert read_folder(tmp_path).x.shape == (3, 1, 32, 32)
+    Image.new("RGB", (3, 2)).save(tmp_path / "dog" / "c.png")
+    assert "colour" in refused(read_folder, tmp_path, None, (1, 2, 3))
+
+
+@pytest.mark.parametrize("form", ["png", "tiff", "pgm"])
+def test_deep_pictures_keep_their_values(tmp_path, form) -> None:
+    values = (np.arange(6).reshape(2, 3) * 13_107).astype(np.uint16)
+    picture(tmp_path / "cat" / f"a.{form}", values)
+    raw = read_folder(tmp_path)
+    assert raw.x.dtype == np.uint16
+    assert raw.x[0, 0].tolist() == values.tolist()
+    Image.new("RGB", (3, 2)).save(tmp_path / "cat" / "b.png")
+    assert "8 bits" in refused(read_folder, tmp_path)
+
+
+def test_pictures_of_fractions_are_refused(tmp_path) -> None:
+    picture(tmp_path / "cat" / "a.tiff", np.full((2, 3), 0.5, np.float32))
+    assert "fractions" in refused(read_folder, tmp_path)
+
+
+@pytest.mark.parametrize(("test", "part"), [("test", 2), ("Testing", 2), ("valid", 1)])
+def test_folders_of_parts_are_official_splits(tmp_path, test, part) -> None:
+    for folder in ("train/cat", "train/dog", f"{test}/dog"):
+        picture(tmp_path / folder / "a.png")
+    raw = read_folder(tmp_path)
+    assert raw.class_names == ("cat", "dog")
+    assert sorted(zip(raw.part.tolist(), raw.y.tolist(), strict=True)) == [
+        *((0, 0), (0, 1), (part, 1))
+    ]
+
+
+def test_folders_that_look_like_parts_are_told_from_classes(tmp_path) -> None:
+    for folder in ("vehicles/train", "vehicles/bus", "flat/train", "flat/test", "mixed/train/cat"):
+        picture(tmp_path / folder / "a.png")
+    picture(tmp_path / "mixed" / "dog" / "a.png")
+    assert read_folder(tmp_path / "vehicles").class_names == ("bus", "train")
+    assert "each class in" in refused(read_folder, tmp_path / "flat")
+    assert "both kinds" in refused(read_folder, tmp_path / "mixed")
 
 
 def test_folders_that_are_no_set(tmp_path) -> None:

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from panas.data.load import DataSettings, Source, load
 from panas.runtime.errors import BadInput
@@ -142,6 +143,7 @@ def test_a_table_and_its_public_part_have_the_same_columns_in_any_order(tmp_path
         ({"public_limit": -1}, "public limit"),
         ({"limit": 0}, "limit"),
         ({"image_size": 0}, "image size"),
+        ({"bits": 7}, "8 to 16 bits"),
     ],
 )
 def test_arguments_out_of_range(changes, says) -> None:
@@ -210,3 +212,31 @@ def test_card_fraud(shared_data) -> None:
     assert (len(s.private) + len(s.public), s.private.shape) == (1722, (1, 6, 6))
     assert (s.private.histogram() + s.public.histogram()).tolist() == [1230, 492]
     assert torch.equal(source(path).private.x, s.private.x)  # the column is found without its name
+
+
+def test_parts_of_an_archive_reach_the_samples(shared_data) -> None:
+    s = load(
+        DataSettings(dataset=str(shared_data / "pneumoniamnist.npz")), np.random.default_rng(0)
+    )
+    assert torch.bincount(s.private.part).tolist() == [4708, 524, 624]
+
+
+def test_a_folder_is_read_as_its_public_data_are(tmp_path) -> None:
+    for i, (folder, size) in enumerate((("mine/a", 9), ("mine/b", 12), ("public/a", 8))):
+        (tmp_path / folder).mkdir(parents=True)
+        Image.new("L", (size, size), i).save(tmp_path / folder / "a.png")
+    Image.new("L", (8, 8), 50).save(tmp_path / "public" / "a" / "b.png")
+    (tmp_path / "public" / "b").mkdir()
+    Image.new("L", (8, 8), 60).save(tmp_path / "public" / "b" / "a.png")
+    with pytest.warns(UserWarning, match="were made 8 x 8 pixels"):
+        s = source(tmp_path / "mine", public_data=str(tmp_path / "public"))
+    assert s.private.shape == s.public.shape == (1, 8, 8)
+
+
+def test_deep_pictures_are_scaled_or_refused(tmp_path) -> None:
+    x = np.arange(40, dtype=np.uint16).reshape(20, 1, 2) * 100  # 12 bits in 16
+    np.savez(tmp_path / "deep.npz", x=x, y=np.arange(20) % 2)
+    with pytest.raises(BadInput, match=r"data\.bits"):
+        source(tmp_path / "deep.npz", public_fraction=0.0)
+    s = source(tmp_path / "deep.npz", public_fraction=0.0, bits=12)
+    assert torch.allclose(s.private.x.flatten(), torch.arange(40) * 200 / 4095 - 1)
