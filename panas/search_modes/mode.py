@@ -51,8 +51,8 @@ class SearchSite:
 
     @property
     def account(self) -> Account:
-        """Its account as the ledger has it now."""
-        return self.ledger.account()
+        """What the run has spent of its share, as the ledger has it now."""
+        return self.ledger.account().of_run(self.ledger.run)
 
     def rng(self, purpose: str) -> np.random.Generator:
         """The run's random numbers for one purpose of this site."""

@@ -89,8 +89,14 @@ def _of_site(site: Path, group: int) -> tuple[dict[str, Any], list[str]]:
     lines = list(_text(f"site {site.resolve().name}", account, row))
     runs = {name: account.of_run(name) for name in account.runs}
     for name, own in runs.items():
-        lines.append(f"  run {name or '(unnamed)'}: epsilon = {figure(own.spent())}")
-    record = {"site": str(site)} | row | {"chain": _chain(head)}
+        asked = f" of {figure(own.budget.epsilon)} that it asked for" if name else ""
+        whose = f"run {name}" if name else "outside of runs"
+        lines.append(_wrapped(f"  {whose}: epsilon = {figure(own.spent())}{asked}", 4))
+    left = account.left()
+    lines.append(
+        f"  left for a new run: epsilon = {figure(left)} at delta = {account.budget.delta:g}"
+    )
+    record = {"site": str(site)} | row | {"left": json_number(left), "chain": _chain(head)}
     record["runs"] = [{"run": name} | _card(own, group) for name, own in runs.items()]
     return record, [*lines, *_told(head), ""]
 

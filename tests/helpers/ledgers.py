@@ -22,8 +22,8 @@ MOMENTS = Charge(
 )
 
 
-def charge(ledger: Ledger, event: Event) -> Receipt:
-    return ledger.charge(replace(MOMENTS, event=event))
+def charge(ledger: Ledger, event: Event, subset: str = "train") -> Receipt:
+    return ledger.charge(replace(MOMENTS, event=event, subset=subset))
 
 
 def accounts(run: Path) -> list[Account]:

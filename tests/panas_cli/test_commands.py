@@ -5,6 +5,7 @@ import re
 import shutil
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -227,17 +228,23 @@ def test_the_card_of_another_runs_ledger_is_not_shown(run: Path, cli: Callable, 
 
 
 def test_the_card_of_a_site_names_every_run(cli: Callable, tmp_path: Path):
-    Ledger(tmp_path / "ledger.jsonl").open_account(Budget(8.0, 1e-5))
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.open_account(Budget(8.0, 1e-5))
     for run in ("first", "second"):
-        Ledger(tmp_path / "ledger.jsonl", run).charge(MOMENTS)
+        ledger.begin_run(run, Budget(6.5, 1e-5)).charge(replace(MOMENTS, event=Gaussian(2.0)))
+    ledger.begin_run("third", Budget(0.5, 1e-5))
     account = Ledger(tmp_path / "ledger.jsonl").account()
     found = one_object(cli("ledger", tmp_path, "--json").out)
-    assert [r["run"] for r in found["runs"]] == ["first", "second"]
+    assert [r["run"] for r in found["runs"]] == ["first", "second", "third"]
+    assert [r["budget"] for r in found["runs"]] == [6.5, 6.5, 0.5]
+    assert found["left"] == account.left()
     assert found["spent"] == account.spent()
-    assert {r["spent"] for r in found["runs"]} == {account.of_run("first").spent()}
+    assert [r["spent"] for r in found["runs"]] == [account.of_run("first").spent()] * 2 + [0]
     shown = " ".join(cli("ledger", tmp_path).out.split())
     assert f"epsilon = {account.spent():.3f} of 8.000" in shown
-    assert f"run second: epsilon = {account.of_run('second').spent():.3f}" in shown
+    own = account.of_run("second").spent()
+    assert f"run second: epsilon = {own:.3f} of 6.500 that it asked for" in shown
+    assert f"left for a new run: epsilon = {account.left():.3f} at delta = 1e-05" in shown
 
 
 @pytest.mark.slow

@@ -8,13 +8,14 @@ have split the samples otherwise: of it all charges count, on whatever part.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from panas.privacy.accounting.events import ADD_OR_REMOVE, Event, Relation, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of
 from panas.privacy.ledger.charge import PHASES, Entry, Phase
+from panas.privacy.ledger.shares import STEPS, as_gaussian
 from panas.runtime.errors import BadInput
 
 UNIT = "one training sample"  # a user who holds k samples is protected less: `epsilon`'s `group`
@@ -30,6 +31,7 @@ class Account:
     relation: Relation = ADD_OR_REMOVE
     subsets: tuple[str, ...] = ("train",)
     unit: str = UNIT  # whose privacy the budget bounds
+    shares: Mapping[str, Budget] = field(default_factory=dict)  # what each run asked for
 
     @property
     def terms(self) -> str:
@@ -74,12 +76,31 @@ class Account:
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """The names of all runs that charged, in the order of their first charges."""
-        return tuple(dict.fromkeys(e.charge.run for e in self.entries))
+        """The names of all runs that began or charged; "" for what no run charged."""
+        return tuple(dict.fromkeys([*self.shares, *(e.charge.run for e in self.entries)]))
 
     def of_run(self, run: str) -> "Account":
-        """The same account with the charges of one run alone."""
-        return replace(self, entries=tuple(e for e in self.entries if e.charge.run == run))
+        """The charges of one run alone, under its share; without one, under the whole budget."""
+        entries = tuple(e for e in self.entries if e.charge.run == run)
+        return replace(self, budget=self.shares.get(run, self.budget), entries=entries)
+
+    def admits(self, share: Budget) -> bool:
+        """Whether the budget for life holds a new run's share (`panas.privacy.ledger.shares`)."""
+        if not (self.budget.private and share.private):
+            return not self.budget.private
+        # The new run may split the samples otherwise: all charges count.
+        return self.price([*self.protected(), as_gaussian(share)]) <= self.budget.epsilon
+
+    def left(self) -> float:
+        """The largest epsilon of a new run's share, at the budget's delta, rounded down."""
+        if self.admits(self.budget):
+            return self.budget.epsilon
+        low, high = 0.0, self.budget.epsilon
+        for _ in range(STEPS):
+            middle = (low + high) / 2
+            admitted = self.admits(Budget(middle, self.budget.delta))
+            low, high = (middle, high) if admitted else (low, middle)
+        return low
 
     def entries_on(self, subset: str, run: str | None = None) -> list[Entry]:
         """The charges that may concern a sample which a run (None: the last) has in a subset: of

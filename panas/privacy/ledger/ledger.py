@@ -8,24 +8,22 @@ what it charged. An unprotected event makes the total infinite; only an account 
 have one, and its protected part is bounded all the same.
 """
 
-import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from panas.privacy.accounting.epsilon import ACCOUNTANT
-from panas.privacy.accounting.events import ADD_OR_REMOVE, Relation, Unprotected
+from panas.privacy.accounting.events import ADD_OR_REMOVE, Relation
 from panas.privacy.budget import Budget
-from panas.privacy.ledger.account import UNIT, Account, within
-from panas.privacy.ledger.chain import VERSION, Chain
-from panas.privacy.ledger.charge import Charge, Entry
+from panas.privacy.ledger.account import UNIT, Account, number
+from panas.privacy.ledger.admission import check_fits, check_share
+from panas.privacy.ledger.book import Book, book_of
+from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.receipt import ISSUER, Receipt
-from panas.runtime.errors import BadInput, BudgetExhausted
+from panas.runtime.errors import BadInput
 from panas.runtime.store import exclusive
 
 
@@ -34,7 +32,7 @@ class Ledger:
 
     Args:
         path: its file; the head lies beside it.
-        run: name of the run that charges through this object; "" where there are no runs.
+        run: name of the run that charges through this object, once it has begun; "" for none.
     """
 
     def __init__(self, path: Path, run: str = "") -> None:
@@ -77,21 +75,50 @@ class Ledger:
             )
         return self.account()
 
+    def begin_run(self, run: str, share: Budget) -> "Ledger":
+        """Ask for a share of the budget for life; returns the ledger that this run charges.
+
+        Opening a run of the same name and share again resumes it. How a share is weighed against
+        what was charged before: `panas.privacy.ledger.shares`.
+
+        Raises:
+            BudgetExhausted: if the budget for life does not hold the share; nothing is written.
+            BadInput: if the run has begun with another share.
+        """
+        if not run:
+            raise BadInput("expected a name of a run, got none; give it one")
+        with self._locked() as book:
+            account = book.account()
+            begun = account.shares.get(run, share)
+            if run not in account.shares:
+                check_share(account, run, share, self.path)
+                terms = {"epsilon": number(share.epsilon), "delta": share.delta}
+                book.append({"kind": "run", "run": run, "time": time.time(), **terms})
+        if begun != share:
+            raise BadInput(
+                f"expected run {run!r} on {self.path} with epsilon {begun.epsilon:g} at delta "
+                f"{begun.delta:g}, as it began, got {share.epsilon:g} at {share.delta:g}; give the "
+                "same, or begin a run of another name"
+            )
+        return Ledger(self.path, run)
+
     def charge(self, charge: Charge) -> Receipt:
         """Reserve an event on the account, on disk before this returns.
 
         Use it as `with ledger.charge(...) as receipt:` around what touches the data.
 
         Raises:
-            BudgetExhausted: if the event does not fit; the ledger is unchanged.
-            BadInput: if there is no account, or it has not declared the subset, or the event
-                is unprotected without leave, or has no price under the account's relation.
+            BudgetExhausted: if the event does not fit the run's share, or what is left for life;
+                the ledger is unchanged.
+            BadInput: if there is no account, or its run has not begun, or it has not declared the
+                subset, or the event is unprotected without leave, or has no price under the
+                account's relation.
         """
         charge = replace(charge, run=charge.run or self.run)
         with self._locked() as book:
             account = book.account()
             account.check_subset(charge.subset)
-            _check_fits(account, charge, self.path)
+            check_fits(account, charge, self.path)
             id = uuid.uuid4().hex
             line = {"kind": "charge", "id": id, "time": time.time()}
             line |= charge.to_json(relation=account.relation)
@@ -123,111 +150,14 @@ class Ledger:
         """Refuse a ledger that does not continue the one whose `head` was noted (BadInput)."""
         self._read().chain.check_holds(count, digest)
 
-    def _read(self) -> "_Book":
-        book = _book_of(self.path.absolute())
+    def _read(self) -> Book:
+        book = book_of(self.path.absolute())
         book.refresh(locked=False)
         return book
 
     @contextmanager
-    def _locked(self) -> Iterator["_Book"]:
-        book = _book_of(self.path.absolute())
+    def _locked(self) -> Iterator[Book]:
+        book = book_of(self.path.absolute())
         with exclusive(self.path):
             book.refresh(locked=True)
             yield book
-
-
-def _check_fits(account: Account, charge: Charge, path: Path) -> None:
-    """Refuse an event for which the account has no leave or no budget."""
-    if isinstance(charge.event, Unprotected):
-        if not account.allow_unprotected:
-            raise BadInput(
-                f"expected every event on {path} to be protected, got {charge.mechanism} in the "
-                f"{charge.phase}, which has epsilon infinity; use --preset paper, or set "
-                "privacy.allow_unprotected=true"
-            )
-        return
-    # Beside other runs, the parts that this charge does not concern may have become dearer too.
-    alone = set(account.runs) <= {charge.run}
-    concerned = {leaf: within(leaf, charge.subset) for leaf in account.leaves}
-    total = max(
-        account.price([*account.events_on(leaf, charge.run), *[charge.event] * concerned[leaf]])
-        for leaf in account.leaves
-        if concerned[leaf] or not alone
-    )
-    if not total <= account.budget.epsilon:
-        raise BudgetExhausted(
-            f"expected the data of {path.parent} to stay within epsilon "
-            f"{account.budget.epsilon:g}, got {total:.3f} with the next {charge.mechanism}; "
-            "stopped before it, the last valid model is kept; raise --epsilon or plan fewer rounds"
-        )
-
-
-@dataclass
-class _Book:
-    """The account of one file as far as this process has read it."""
-
-    chain: Chain
-    terms: Account | None = None  # the account, without its charges
-    entries: list[Entry] = field(default_factory=list)
-    places: dict[str, int] = field(default_factory=dict)
-    lock: threading.RLock = field(default_factory=threading.RLock)
-
-    def refresh(self, *, locked: bool) -> None:
-        with self.lock, self._all_or_anew():
-            anew, records = self.chain.refresh(locked=locked)
-            if anew:
-                self.terms, self.entries, self.places = None, [], {}
-            for record in records:
-                self.take(record)
-
-    def append(self, record: Mapping[str, Any]) -> None:
-        """Append a line; a header comes before the first."""
-        with self.lock, self._all_or_anew():
-            if self.chain.head()[0] == 0:
-                self.take(self.chain.append({"kind": "ledger", "version": VERSION}))
-            self.take(self.chain.append(record))
-
-    @contextmanager
-    def _all_or_anew(self) -> Iterator[None]:
-        """Read everything anew next time if a line may have been read that was not entered."""
-        try:
-            yield
-        except BaseException:
-            self.chain.forget()
-            raise
-
-    def take(self, r: Mapping[str, Any]) -> None:
-        try:
-            if (r["kind"] == "ledger") != (r["n"] == 1):
-                raise ValueError("the header is the first line, and no other")
-            if r["kind"] == "account":
-                if self.terms is not None:
-                    raise ValueError("a second account would hide the charges of the first")
-                self.terms = Account.from_json(r)
-            elif r["kind"] == "charge":
-                if self.terms is None:
-                    raise ValueError("a charge comes after the account")
-                self.places[r["id"]] = len(self.entries)
-                self.entries.append(Entry(r["id"], r["time"], Charge.from_json(r)))
-            elif r["kind"] == "commit":
-                place = self.places[r["id"]]
-                self.entries[place] = replace(self.entries[place], finished=True)
-            elif r["kind"] != "ledger" or r["version"] != VERSION:
-                raise ValueError("no such kind of line, or of ledger")
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise BadInput(
-                f"expected a ledger entry on line {r.get('n')} of {self.chain.path}, got {r!r:.80}"
-            ) from e
-
-    def account(self) -> Account:
-        if self.terms is None:
-            raise BadInput(
-                f"expected an account in {self.chain.path}, got none; open it before charging"
-            )
-        return replace(self.terms, entries=tuple(self.entries))
-
-
-@lru_cache(maxsize=16)
-def _book_of(path: Path) -> _Book:
-    """One a file and process, so that no charge parses a long ledger again."""
-    return _Book(Chain(path))

@@ -62,8 +62,8 @@ def test_a_charge_is_priced_on_the_worst_part_that_it_concerns(other: Ledger) ->
 def test_parts_do_not_compose_in_parallel_over_runs(other: Ledger) -> None:
     """Another run may have put a sample into the other part."""
     other.open_account(BUDGET, subsets=("train/1", "train/2"))
-    on(Ledger(other.path, "first"), "train/1", Gaussian(2.5))
-    second = Ledger(other.path, "second")
+    first, second = (other.begin_run(name, BUDGET) for name in ("first", "second"))
+    on(first, "train/1", Gaussian(2.5))
     on(second, "train/2", Gaussian(2.5))
     account = other.account()
     assert account.spent() == account.price([Gaussian(2.5)] * 2)

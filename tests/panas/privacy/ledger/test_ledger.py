@@ -117,7 +117,7 @@ def test_no_account_no_charge(other: Ledger) -> None:
 
 
 def test_all_runs_spend_one_budget(ledger: Ledger) -> None:
-    first, second = Ledger(ledger.path, run="first"), Ledger(ledger.path, run="second")
+    first, second = (ledger.begin_run(name, BUDGET) for name in ("first", "second"))
     charge(first, Gaussian(3.0))
     charge(second, SampledGaussian(0.1, 3.0, 20))
     account = ledger.account()

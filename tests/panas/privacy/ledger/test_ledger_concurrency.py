@@ -15,7 +15,7 @@ from panas.privacy.accounting.events import (
     Gaussian,
     PostProcessing,
 )
-from panas.privacy.ledger import ledger as module
+from panas.privacy.ledger import book as module
 from panas.privacy.ledger.chain import Chain
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BudgetExhausted
@@ -32,7 +32,7 @@ def test_an_interrupt_between_the_disk_and_memory_forgets_no_charge(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(module._Book, "take", interrupted)
+        patch.setattr(module.Book, "take", interrupted)
         with pytest.raises(KeyboardInterrupt):
             charge(ledger, Gaussian(5.0))
     # The line is on disk, and so it is spent, in this process as in any other.
@@ -54,7 +54,7 @@ def test_threads_that_charge_and_read_at_once_see_one_ledger(ledger: Ledger) -> 
     finally:
         sys.setswitchinterval(before)
     assert len(ledger.account().entries) == 32
-    module._book_of.cache_clear()
+    module.book_of.cache_clear()
     assert len(ledger.account().entries) == 32
 
 
@@ -142,10 +142,10 @@ def test_an_account_is_opened_on_what_the_lock_found(
     before = ledger.account()
     read = Ledger._read
 
-    def forgotten(self: Ledger) -> module._Book:
+    def forgotten(self: Ledger) -> module.Book:
         """As where many ledgers are open: the process lets go of this one's book."""
         monkeypatch.setattr(Ledger, "_read", read)
-        return module._Book(Chain(ledger.path))
+        return module.Book(Chain(ledger.path))
 
     monkeypatch.setattr(Ledger, "_read", forgotten)
     ledger.open_account(BUDGET)

@@ -1,0 +1,25 @@
+"""A run's share of a budget for life, counted as the Gaussian mechanism that costs exactly so much.
+
+What a run will charge is not known when it begins. A share (epsilon, delta) is admitted if all that
+was charged before, by any run, composes with one Gaussian mechanism of that epsilon at that delta
+to no more than the budget for life. A run that charges subsampled Gaussians may turn out a little
+dearer in company than that Gaussian: every charge is checked besides, against the run's share and
+against the budget for life. A share is not set aside: of two runs at once, the later charge is
+refused.
+"""
+
+from panas.privacy.accounting.events import LEAST, MOST, Gaussian
+from panas.privacy.budget import Budget
+from panas.privacy.calibration import epsilon_of
+
+STEPS = 12  # of the search for what is left: to epsilon / 4096, rounded down
+
+
+def as_gaussian(share: Budget) -> Gaussian:
+    """The Gaussian mechanism with the least noise that costs no more than a finite share."""
+    low, high = LEAST, MOST
+    while high - low > 1e-12 * high:
+        middle = (low * high) ** 0.5
+        affordable = epsilon_of([Gaussian(middle)], share) <= share.epsilon
+        low, high = (low, middle) if affordable else (middle, high)
+    return Gaussian(high)
