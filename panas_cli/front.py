@@ -128,7 +128,7 @@ def audit_model(
         fail_on=fail_on,
         json=json,
     )
-    from panas_cli.commands.audit_model import audit_model as work
+    from panas_cli.commands.audit import audit_model as work
 
     work(request)
 
@@ -173,5 +173,13 @@ def report(run: Run, json: Json = False) -> None:
     work(folder, json)
 
 
-COMMANDS = (run, search, tune, train, audit, audit_model, ledger, epsilon, report)
+@with_common
+def config(request: Request) -> None:
+    """Show every setting: value, default, unit and range; those that are not set as comments."""
+    from panas_cli.commands.config import config as work
+
+    work(request)
+
+
+COMMANDS = (run, search, tune, train, audit, audit_model, ledger, epsilon, report, config)
 """In the order of the help."""

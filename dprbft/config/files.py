@@ -20,14 +20,14 @@ def build_config(*layers: dict[str, Any]) -> RunConfig:
 
     BadInput, in one line, names the key, what it expects and what came.
     """
-    merged = _merge(*layers)
+    merged = merge(*layers)
     preset = merged.get("preset", "sound")
     if preset not in PRESETS:
         raise BadInput(f"expected a preset of {', '.join(PRESETS)}, got {preset!r}")
-    settings = _merge(PRESETS["sound"], PRESETS[preset], merged)
+    settings = merge(PRESETS["sound"], PRESETS[preset], merged)
     try:
         if not _has_public(settings):
-            settings = _merge({"privacy": {"search": "data-free"}}, settings)
+            settings = merge({"privacy": {"search": "data-free"}}, settings)
         return RunConfig.model_validate(settings)
     except ValidationError as e:
         raise BadInput(_first_error(e)) from e
@@ -41,13 +41,14 @@ def _has_public(settings: dict[str, Any]) -> bool:
         return True  # the whole configuration will say so
 
 
-def _merge(*layers: dict[str, Any]) -> dict[str, Any]:
+def merge(*layers: dict[str, Any]) -> dict[str, Any]:
+    """Nested dictionaries as one, later ones over earlier ones."""
     merged: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
             below = merged.get(key)
             both = isinstance(below, dict) and isinstance(value, dict)
-            merged[key] = _merge(below, value) if both else value  # type: ignore[arg-type]
+            merged[key] = merge(below, value) if both else value  # type: ignore[arg-type]
     return merged
 
 
@@ -55,7 +56,7 @@ def _first_error(e: ValidationError) -> str:
     error = e.errors()[0]
     key = _key(error["loc"])
     if error["type"] == "extra_forbidden":
-        return f"expected a known configuration key, got {key!r}; any run's config.toml lists all"
+        return f"expected a known configuration key, got {key!r}; `panas config` lists all"
     message = error["msg"].removeprefix("Value error, ").replace("Input should be", "to be")
     if message.startswith("expected"):  # by a dataclass of the domain
         return f"{key}: {message}"

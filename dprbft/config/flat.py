@@ -33,6 +33,7 @@ class Section(BaseModel):
         """Put the keys of each dataclass together, over its defaults."""
         if not isinstance(keys, dict):
             return keys
+        cls._refuse_true(keys)
         gathered = dict(keys)
         for name, prefix, names in cls.flat():
             if isinstance(gathered.get(name), dict):
@@ -41,6 +42,17 @@ class Section(BaseModel):
             if given:
                 gathered[name] = asdict(cls.model_fields[name].default) | given
         return gathered
+
+    @classmethod
+    def _refuse_true(cls, keys: dict[str, Any]) -> None:
+        """Refuse true and false where a number is meant: they would pass as 1 and 0."""
+        defaults = {name: info.default for name, info in cls.model_fields.items()}
+        for name, prefix, names in cls.flat():
+            defaults |= {prefix + f: getattr(defaults[name], f) for f in names}
+        for key, value in keys.items():
+            if isinstance(value, bool) and not isinstance(defaults.get(key, value), bool):
+                told = str(value).lower()
+                raise ValueError(f"expected a value for {key}, got {told}; give a number or a name")
 
     @model_serializer(mode="wrap")
     def _spread(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from panas.runtime.seeds import stream
 class RunConfig(Section):
     """Everything that decides a run's outcome; what merely runs it (workers, device) is apart."""
 
-    preset: sections.Preset = "sound"
-    seed: sections.Natural = 0
+    preset: sections.Preset = "sound"  # what the other settings are unless they are set
+    seed: sections.Natural = 0  # of data, search and weights; never of privacy noise
     data: sections.Data = sections.Data()
     network: sections.Network = sections.Network()
     search: sections.Search = sections.Search()

@@ -45,8 +45,8 @@ class Data(Section):
 
     source: Annotated[DataSettings, Flat(only=SOURCE)] = DataSettings()
     search_fraction: Share = 0.2  # share of a client's samples; used by privacy.search=unaccounted
-    validation_fraction: Share = 0.15
-    test_fraction: Share = 0.2
+    validation_fraction: Share = 0.15  # share of a client's samples
+    test_fraction: Share = 0.2  # share of a client's samples
 
 
 class Network(Section):
@@ -64,14 +64,14 @@ class Search(Section):
     evolution: Annotated[EvolutionConfig, Flat()] = EvolutionConfig()
     # of the short training that gives a genome's fitness
     optimizer: Annotated[OptimizerConfig, Flat(only=WITHOUT_MOMENTUM)] = SHORT
-    min_blocks: Count = SearchSpace.min_blocks
-    max_blocks: Count = SearchSpace.max_blocks
-    widths: tuple[Count, ...] = SearchSpace.widths
-    kernels: tuple[Count, ...] = SearchSpace.kernels
+    min_blocks: Count = SearchSpace.min_blocks  # of a network
+    max_blocks: Count = SearchSpace.max_blocks  # of a network
+    widths: tuple[Count, ...] = SearchSpace.widths  # channels of a block, to choose from
+    kernels: tuple[Count, ...] = SearchSpace.kernels  # sides of a kernel, to choose from, odd
     size: Literal["parameters", "macs", "bytes"] | None = None  # second objective
-    max_parameters: Count | None = None  # hard limits of a network
+    max_parameters: Count | None = None  # hard limit of a network, as the three below
     max_macs: Count | None = None  # multiply-accumulates of one image
-    max_bytes: Count | None = None
+    max_bytes: Count | None = None  # of its 32-bit state
     max_latency_ms: Positive | None = None  # of one image on one thread, by a measured table
 
     def space(self, shape: Shape) -> SearchSpace:
@@ -95,13 +95,13 @@ class Tuning(Section):
 class Training(Section):
     """Local training; lr, batch, clip, noise and, if it looks, epochs are what tuning replaces."""
 
-    # passes over the client's data each round; batch_size is expected, of a Poisson batch
+    # of local training, each round (under DP a batch size is expected, of a Poisson batch)
     optimizer: Annotated[
         OptimizerConfig, Flat(only=("epochs", "learning_rate", "momentum", "batch_size"))
     ] = OptimizerConfig()
     clip: Positive = 1.0  # norm of a sample's gradient
     noise_multiplier: Positive | None = None  # sigma; None: the least that the budget allows
-    # passes over the public part before round 1
+    # of the training on public samples before round 1
     warm: Annotated[OptimizerConfig, Flat("warm_", only=SIZES)] = WARM
 
 
@@ -109,14 +109,14 @@ class FederationSettings(Section):
     """Rounds and heads (DPFNAS, algorithm 2)."""
 
     method: str = "dprbft"  # a module of dprbft.methods
-    clients: Count = 4
-    partition: Literal["iid", "dirichlet", "classes"] = "dirichlet"
+    clients: Count = 4  # number of clients
+    partition: Literal["iid", "dirichlet", "classes"] = "dirichlet"  # how one set is shared out
     alpha: Positive = 0.5  # of the Dirichlet partition; smaller is more skewed
     classes_per_client: Count = 2  # of the partition "classes"
     min_samples: Count = 10  # a client has at least so many samples
-    rounds: Count = 3
+    rounds: Count = 3  # number of rounds
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0  # share of clients in a round
-    warm_start: Literal["none", "public"] = "public"
+    warm_start: Literal["none", "public"] = "public"  # public: bottoms start from public samples
     head: Literal["shared", "local", "blend"] = "blend"  # which head a client keeps
     head_init: Literal["etf", "random"] = "etf"  # random: drawn small, so it moves (train_head)
     train_head: bool = False  # whether the simplex head moves during local training

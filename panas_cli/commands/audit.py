@@ -1,4 +1,4 @@
-"""`panas audit`: attacks on what a run released, beside blind controls.
+"""`panas audit` and `panas audit-model`: attacks on a run, and on a network trained elsewhere.
 
 With `--fail-on leak` a leak is exit code 1, for use in continuous integration; what the audit
 found is printed and written all the same.
@@ -9,11 +9,15 @@ from pathlib import Path
 
 import typer
 
+from attacks.audit.external_model import MEMBERSHIP, ModelAuditConfig
+from attacks.audit.external_model import audit_model as attack
+from attacks.audit.membership import PrivacyClaim
 from attacks.audit.run import audit_run
+from attacks.audit.target import ExternalModel
 from dprbft.config.files import load_config
 from dprbft.run.bookkeeping import timed
-from panas_cli.audit_output import show_audit
-from panas_cli.options import FailOn
+from panas_cli.audit_output import show_audit, show_model_audit
+from panas_cli.options import FailOn, ModelRequest
 from panas_cli.printing import print_json
 from panas_cli.progress import Display
 
@@ -37,6 +41,38 @@ def audit(run: Path, shadows: int, workers: int, fail_on: FailOn | None, json: b
     else:
         show_audit(found)
     fail(fail_on, found.verdicts)
+
+
+def audit_model(request: ModelRequest) -> None:
+    """Attack a network that was trained elsewhere: who was it trained on?"""
+    model = ExternalModel(
+        file=request.file,
+        data=request.data,
+        others=request.others,
+        label=request.label,
+        mean=request.mean,
+        std=request.std,
+        accuracy=request.accuracy,
+        claim=PrivacyClaim(epsilon=request.epsilon, delta=request.delta),
+    )
+    config = ModelAuditConfig(
+        shadows=request.shadows, outputs=request.outputs, workers=request.workers
+    )
+    with Display() as display:
+
+        def report(text: str) -> None:
+            if text == MEMBERSHIP:  # the first step: its files have been read
+                display.stage("audit", 1 + request.outputs)
+            display.report(text)
+
+        found = attack(model, config, out=request.out, on_progress=report)
+        if request.out is not None:
+            display.say(f"audit.json and pictures: {request.out}")
+    if request.json:
+        print_json(found.to_json())
+    else:
+        show_model_audit(found)
+    fail(request.fail_on, [found.verdict])
 
 
 def steps(clients: int, workers: int) -> int:

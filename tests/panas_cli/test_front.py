@@ -1,8 +1,10 @@
 """What needs no library: help, the version, and refusals of what is plainly wrong."""
 
+import json
 import resource
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +18,7 @@ HEAVY = ("torch", "scipy", "sklearn", "matplotlib")
 
 WITHOUT = f"""
 import sys
+import tomllib
 sys.argv = ["panas", *sys.argv[1:]]
 from panas_cli.main import main
 try:
@@ -92,3 +95,27 @@ def test_what_may_be_repeated_may_be_repeated(cli: Callable):
     """Both are read, and the second is refused for what it says."""
     outcome = cli("run", "--set", "data.limit=200", "--set", "data.limt=3", "--workers", "0")
     assert "--workers" in outcome.err
+
+
+def test_config_is_a_file_of_settings_that_can_be_given_back(cli: Callable, tmp_path: Path):
+    options = ("--preset", "demo", "--set", "search.population=7", "--epsilon", "4")
+    outcome = cli("config", *options)
+    assert outcome.code == 0
+    settings = {"preset": "demo", "search": {"population": 7}, "privacy": {"epsilon": 4.0}}
+    given = {k: v for k, v in tomllib.loads(outcome.out).items() if v}
+    assert given == settings
+    assert "# generations = 1  # whole number" in outcome.out
+    (tmp_path / "mine.toml").write_text(outcome.out)
+    assert cli("config", tmp_path / "mine.toml").out == outcome.out
+    listed = json.loads(cli("config", tmp_path / "mine.toml", "--json").out)["settings"]
+    assert {s["key"] for s in listed if s["is_set"]} == {
+        "preset",
+        "search.population",
+        "privacy.epsilon",
+    }
+
+
+def test_an_unknown_key_is_told_where_all_are_listed(cli: Callable):
+    outcome = cli("config", "--set", "search.popluation=3")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "`panas config` lists all" in outcome.err

@@ -1,0 +1,62 @@
+"""What the source says of a class's fields: the comment beside, the one above, the docstring below.
+
+So a setting is explained once, where it is declared.
+"""
+
+import ast
+import inspect
+import io
+import tokenize
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def field_comments(owner: type) -> dict[str, str]:
+    """The comment of each commented field of a class, by name, as one line."""
+    found: dict[str, str] = {}
+    for base in reversed(owner.__mro__):
+        if base is not object and (source := inspect.getsourcefile(base)):
+            found |= _in_source(Path(source).read_text(), base.__name__)
+    return found
+
+
+def _in_source(source: str, owner: str) -> dict[str, str]:
+    comments, alone = _comments(source)
+    found: dict[str, str] = {}
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.ClassDef) or node.name != owner:
+            continue
+        for k, field in enumerate(node.body):
+            if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+                continue
+            parts: list[str] = []
+            line = field.lineno - 1
+            while line in alone:
+                parts.insert(0, comments[line])
+                line -= 1
+            last = field.end_lineno or field.lineno
+            parts += [comments[n] for n in range(field.lineno, last + 1) if n in comments]
+            parts.append(_docstring(node.body[k + 1]) if k + 1 < len(node.body) else "")
+            if text := " ".join(" ".join(parts).split()):
+                found[field.target.id] = text
+    return found
+
+
+def _comments(source: str) -> tuple[dict[int, str], set[int]]:
+    """The comment of each line, and the lines that are nothing but a comment."""
+    comments, alone = {}, set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            line, column = token.start
+            comments[line] = token.string.lstrip("# ")
+            if not token.line[:column].strip():
+                alone.add(line)
+    return comments, alone
+
+
+def _docstring(node: ast.stmt) -> str:
+    """The text of a statement that is nothing but a text."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return node.value.value if isinstance(node.value.value, str) else ""
+    return ""

@@ -1,0 +1,97 @@
+"""The list of all settings: complete, explained, and true to what a run would do."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from dprbft.config.field_comments import field_comments
+from dprbft.config.files import build_config
+from dprbft.config.listing import list_settings
+from panas.runtime.errors import BadInput
+
+
+def flat(config: dict) -> dict[str, object]:
+    """A configuration as written, with dotted keys."""
+    found: dict[str, object] = {}
+    for name, value in config.items():
+        below = value if isinstance(value, dict) else None
+        found |= {f"{name}.{k}": v for k, v in below.items()} if below else {name: value}
+    return found
+
+
+def test_every_setting_of_a_run_is_listed_with_its_value_and_explained():
+    found = list_settings({})
+    written = flat(build_config().model_dump(mode="json"))
+    assert {s.key: s.value for s in found} == written
+    assert [s.key for s in found if not s.kind or not s.about] == []
+    assert not any(s.is_set for s in found)
+
+
+def test_what_is_set_is_told_from_what_a_preset_and_the_defaults_say():
+    given = {"preset": "demo", "search": {"population": 7, "generations": 1}}
+    found = {s.key: s for s in list_settings(given)}
+    assert {k for k, s in found.items() if s.is_set} == {
+        "preset",
+        "search.population",
+        "search.generations",  # set, to what it would have been
+    }
+    assert (found["search.population"].value, found["search.population"].default) == (7, 4)
+    assert found["federation.rounds"].value == 2  # the preset's
+
+
+def test_units_ranges_and_choices_come_from_where_the_fields_are_declared():
+    found = {s.key: s for s in list_settings({})}
+    assert "at least 2" in found["search.population"].about  # a docstring of EvolutionConfig
+    assert found["privacy.delta"].about.startswith("above 0, below 1")
+    assert found["federation.partition"].kind == "one of iid, dirichlet, classes"
+    assert found["search.widths"].kind == "list of whole numbers"
+    assert "at least 1" in found["search.widths"].about
+    assert found["data.limit"].kind == "whole number or none"
+
+
+@dataclass
+class Planted:
+    """Fields with each kind of comment."""
+
+    a: int = 0  # beside
+    # above,
+    # in two lines
+    b: int = 0
+    c: int = 0
+    """Below,
+    in two lines."""
+    d: str = "# no comment"
+
+
+def test_comments_beside_above_and_below():
+    assert field_comments(Planted) == {
+        "a": "beside",
+        "b": "above, in two lines",
+        "c": "Below, in two lines.",
+    }
+
+
+def test_infinity_is_a_word_in_json():
+    given = {"privacy": {"epsilon": float("inf"), "allow_unprotected": True}}
+    found = {s.key: s for s in list_settings(given)}
+    assert found["privacy.epsilon"].value == float("inf")
+    text = json.dumps([s.to_json() for s in found.values()], allow_nan=False)
+    assert '"infinity"' in text
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"federation": {"clients": True}},
+        {"search": {"population": True}},
+        {"training": {"warm_epochs": False}},
+        {"seed": True},
+        {"data": {"dataset": True}},
+    ],
+    ids=str,
+)
+def test_true_is_no_number(given: dict):
+    with pytest.raises(BadInput, match="expected a value"):
+        build_config(given)
+    assert build_config({"search": {"cache": False}}).search.evolution.cache is False
