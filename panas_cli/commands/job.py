@@ -1,5 +1,7 @@
 """What run, search, tune and train share: a request made definite, and a stage of some clients."""
 
+import math
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +20,9 @@ from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
 from panas_cli.options import Request, is_path
 from panas_cli.progress import Display
+
+LARGE_EPSILON = 50.0
+"""Above it a budget is warned of; the paper's own is 50."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,7 @@ def start(
     elif request.resume:
         raise BadInput(f"expected a run to resume at {run}, found none; leave --resume out")
     config = build_config(*(_with_paths(layer) for layer in (*layers, request.settings)))
+    _warn_of_large(max(b.epsilon for b in config.budgets()))
     device = _device(request.device)
     everyone = config.federation.clients
     for client in clients:
@@ -65,6 +71,16 @@ def start(
     workers = request.workers or (1 if device == "cuda" else default_workers())
     prepare(run, config, resume=request.resume, shared=shared)
     return Job(config, run, device, workers, request.json)
+
+
+def _warn_of_large(epsilon: float) -> None:
+    """Say it where a budget bounds next to nothing."""
+    if LARGE_EPSILON < epsilon < math.inf:
+        warnings.warn(
+            f"epsilon {epsilon:g} bounds next to nothing: what is released may be e^{epsilon:g} "
+            "times likelier with a sample than without it; 1 to 10 is usual",
+            stacklevel=2,
+        )
 
 
 def _new_folder() -> Path:

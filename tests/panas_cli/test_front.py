@@ -119,3 +119,16 @@ def test_an_unknown_key_is_told_where_all_are_listed(cli: Callable):
     outcome = cli("config", "--set", "search.popluation=3")
     assert (outcome.code, outcome.out) == (2, "")
     assert "`panas config` lists all" in outcome.err
+
+
+@pytest.mark.parametrize(("epsilon", "warned"), [(50, False), (51, True), ("inf", False)])
+def test_a_budget_that_bounds_nothing_is_warned_of(
+    epsilon: object, warned: bool, cli: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("panas_cli.commands.job.prepare", stop)
+    allowed = "privacy.allow_unprotected=true"
+    outcome = cli("run", "--out", tmp_path / "r", "--epsilon", epsilon, "--set", allowed)
+    assert ("bounds next to nothing" in outcome.err) == warned
