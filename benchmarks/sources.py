@@ -31,11 +31,10 @@ WINGS = {
     "dprbft": (
         ("config",),
         ("messages", "heads", "paths"),
-        ("simulation",),
         ("site",),
         ("methods",),
         ("engines",),
-        ("server",),
+        ("server", "simulation"),
         ("run",),
     ),
     "attacks": (

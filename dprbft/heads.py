@@ -18,7 +18,8 @@ Class sums: nearest noised class mean. Rows: the paper's SGD on cross-entropy.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ from torch import Tensor
 
 from dprbft.messages import Broadcast, Release
 from panas.architecture.head import ETF_SCALE, Head
-from panas.privacy.release.estimate import ClassSums, Moments, Rows
+from panas.privacy.release.estimate import ClassSums, Estimate, Moments, Rows
 from panas.runtime.errors import BadInput
 from panas.training.sgd import OptimizerConfig
 
@@ -48,29 +49,54 @@ def to_broadcast(head: Head, round: int) -> Broadcast:
 
 
 def aggregate(
-    releases: Sequence[Release],
+    releases: Iterable[Release],
     previous: Broadcast,
     *,
     round: int,
     optimizer: OptimizerConfig,
     rng: np.random.Generator,
 ) -> Broadcast:
-    """The next broadcast from one round's releases: at least one, all of one kind.
+    """The next broadcast from one round's releases, all of one kind; without any, the same head.
 
-    `optimizer` and `rng` (order of batches) are of the server's SGD, for raw rows.
+    Releases are read one at a time, into one sum: only rows stay in memory. `optimizer` and `rng`
+    (order of batches) are of the server's SGD, for raw rows.
     """
-    kinds = {r.kind for r in releases}
-    if len(kinds) != 1:
-        raise BadInput(f"expected releases of one kind, got {sorted(kinds)}")
-    estimates = [r.estimate(len(previous.weight)) for r in releases]
-    if moments := [e for e in estimates if isinstance(e, Moments)]:
-        head = ridge_head(moments, previous)
-    elif sums := [e for e in estimates if isinstance(e, ClassSums)]:
-        head = mean_head(sums, previous)
-    else:
-        rows = [e for e in estimates if isinstance(e, Rows)]
-        head = _train(rows, to_head(previous), optimizer, rng)
+    total = pooled(r.estimate(len(previous.weight)) for r in releases)
+    match total:
+        case None:
+            return replace(previous, round=round)
+        case Moments():
+            head = ridge_head(total, previous)
+        case ClassSums():
+            head = mean_head(total, previous)
+        case _:
+            head = _train(total, to_head(previous), optimizer, rng)
     return to_broadcast(head, round)
+
+
+def pooled(estimates: Iterable[Estimate]) -> Estimate | None:
+    """The sum of estimates of one kind, which noise leaves unbiased; rows one after the other."""
+    total: Estimate | None = None
+    rows: list[Rows] = []
+    for e in estimates:
+        match total, e:
+            case None, _:
+                total = e
+            case Moments(), Moments():
+                total = Moments(total.A + e.A, total.B + e.B, total.variance + e.variance)
+            case ClassSums(), ClassSums():
+                variance = total.variance + e.variance
+                total = ClassSums(total.S + e.S, total.counts + e.counts, variance)
+            case Rows(), Rows():
+                pass
+            case _:
+                kinds = sorted({type(total).__name__, type(e).__name__})
+                raise BadInput(f"expected releases of one kind, got {' and '.join(kinds)}")
+        if isinstance(e, Rows):
+            rows.append(e)
+    if rows:
+        return Rows(torch.cat([r.z for r in rows]), torch.cat([r.y for r in rows]))
+    return total
 
 
 def targets(classes: int) -> Float[Tensor, "classes classes"]:
@@ -81,36 +107,33 @@ def targets(classes: int) -> Float[Tensor, "classes classes"]:
     return ETF_SCALE * math.sqrt(classes / (classes - 1)) * centred
 
 
-def ridge_head(moments: Sequence[Moments], previous: Broadcast) -> Head:
+def ridge_head(total: Moments, previous: Broadcast) -> Head:
     """Ridge regression around the previous head, from everyone's moments."""
-    classes, d = previous.weight.shape
-    A, B = torch.stack([m.A for m in moments]).sum(0), torch.stack([m.B for m in moments]).sum(0)
-    ridge = max(2 * math.sqrt(d * sum(m.variance for m in moments)), 1e-3)
+    d = previous.weight.shape[1]
+    A, B = total.A, total.B
+    ridge = max(2 * math.sqrt(d * total.variance), 1e-3)
     # Noise can push eigenvalues of A below zero, where it has none.
     values, vectors = torch.linalg.eigh(A)
     inverse = vectors @ torch.diag(1 / (values.clamp(min=0) + ridge)) @ vectors.T
-    T = targets(classes) - previous.bias.double()[:, None]
+    T = targets(len(previous.weight)) - previous.bias.double()[:, None]
     W = (T @ B + ridge * previous.weight.double()) @ inverse
     return to_head(Broadcast(previous.round, W.float(), previous.bias))
 
 
-def mean_head(sums: Sequence[ClassSums], previous: Broadcast) -> Head:
+def mean_head(total: ClassSums, previous: Broadcast) -> Head:
     """Nearest class mean from noised sums; a class that the noise drowns keeps its old row."""
-    S = torch.stack([s.S for s in sums]).sum(0)
-    n = torch.stack([s.counts for s in sums]).sum(0)
-    floor = max(2 * math.sqrt(sum(s.variance for s in sums)), 1.0)
-    mean = S / n.clamp(min=floor)[:, None]
+    n = total.counts
+    floor = max(2 * math.sqrt(total.variance), 1.0)
+    mean = total.S / n.clamp(min=floor)[:, None]
     seen = n >= floor
     weight = torch.where(seen[:, None], ETF_SCALE * mean, previous.weight)
     bias = torch.where(seen, -ETF_SCALE / 2 * mean.square().sum(1), previous.bias)
     return to_head(Broadcast(previous.round, weight, bias))
 
 
-def _train(
-    rows: Sequence[Rows], head: Head, optimizer: OptimizerConfig, rng: np.random.Generator
-) -> Head:
+def _train(rows: Rows, head: Head, optimizer: OptimizerConfig, rng: np.random.Generator) -> Head:
     """The paper's server step: SGD on the pooled rows."""
-    z, y = torch.cat([r.z for r in rows]), torch.cat([r.y for r in rows])
+    z, y = rows.z, rows.y
     optimiser = torch.optim.SGD(head.parameters(), lr=optimizer.learning_rate)
     for _ in range(optimizer.epochs):
         for batch in torch.from_numpy(rng.permutation(len(y))).split(optimizer.batch_size):

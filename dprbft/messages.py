@@ -1,12 +1,15 @@
-"""All that ever crosses the wire: `Broadcast` down, `Release` up.
+"""All that ever crosses the wire: `Hello` and `Broadcast` down, `Release` up, and codes.
 
-A message is serialised to safetensors, and its size is the length of those bytes. Decoding checks
-everything before it is used: names, shapes, types, and that every number is finite.
+Arrays are serialised as safetensors, and the size of a message is the length of those bytes.
+Decoding checks everything before it is used: names, shapes, types, and that every number is finite.
+A message has one form: bytes that encoding it again would not give (unknown fields or metadata,
+another order, padding) are refused, since they could carry what no ledger has seen.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from enum import IntEnum, StrEnum
 from typing import Any, Literal
 
 import torch
@@ -22,6 +25,63 @@ from panas.runtime.store import parse_tensors
 
 MAX_BYTES = 1 << 30
 """A larger message is refused before it is decoded."""
+
+
+class Verb(StrEnum):
+    """What a server asks of a site."""
+
+    HELLO = "hello"  # here is the run: settings and public facts
+    SEARCH = "search"  # find your architecture
+    TUNE = "tune"  # find your DP-SGD settings
+    READY = "ready"  # can you pay for the rounds to come?
+    ROUND = "round"  # train against this broadcast, and release
+    FINISH = "finish"  # here is the answer to the releases
+    EXPORT = "export"  # write your networks, where you are
+
+
+class Code(IntEnum):
+    """What a site answers besides a release; a reason stays where it is, it may tell of data."""
+
+    DONE = 0
+    ABSENT = 1  # nobody answers there
+    REFUSED = 2  # settings or data do not fit
+    NO_BUDGET = 3  # its budget does not pay for it
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A site's answer: a code, and the bytes of a `Release` where it released something."""
+
+    code: Code
+    release: bytes = b""
+
+
+@dataclass(frozen=True)
+class Hello:
+    """What a run tells a site: all of it is public."""
+
+    site: int  # its number in the run
+    run: str  # the run's name
+    config: str  # `RunConfig` as JSON
+    facts: str  # `Facts` as JSON
+    public: str  # where the public samples are; empty if there are none
+
+    def to_bytes(self) -> bytes:
+        """The message as it crosses the wire."""
+        return json.dumps({"type": "hello", **asdict(self)}).encode()
+
+    @staticmethod
+    def from_bytes(content: bytes) -> "Hello":
+        """Decode what `to_bytes` made; BadInput if it is another message."""
+        try:
+            about = json.loads(content)
+            hello = Hello(**{k: v for k, v in about.items() if k != "type"})
+        except (ValueError, TypeError, AttributeError, RecursionError) as e:
+            raise BadInput("expected a hello message, got bytes that do not decode") from e
+        facts = dict.fromkeys(("run", "config", "facts", "public"), str) | {"site": int}
+        _check_facts(about, facts, "hello")
+        _check_form(hello, content, "hello")
+        return hello
 
 
 @dataclass(frozen=True)
@@ -44,7 +104,9 @@ class Broadcast:
         wanted = {"weight": ArraySpec((classes, width)), "bias": ArraySpec((classes,))}
         _check(arrays, wanted, "broadcast")
         _check_facts(about, {"round": int}, "broadcast")
-        return Broadcast(about["round"], arrays["weight"], arrays["bias"])
+        broadcast = Broadcast(about["round"], arrays["weight"], arrays["bias"])
+        _check_form(broadcast, content, "broadcast")
+        return broadcast
 
 
 @dataclass(frozen=True)
@@ -93,7 +155,9 @@ class Release:
             if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
                 raise BadInput(f"expected labels below {classes} in a release, got others")
         given = {name: about[name] for name in facts}
-        return Release(**given, noise_multiplier=m, arrays=arrays)
+        found = Release(**given, noise_multiplier=m, arrays=arrays)
+        _check_form(found, content, "release")
+        return found
 
 
 def _noise_multiplier(about: Mapping[str, Any]) -> float | None:
@@ -103,6 +167,15 @@ def _noise_multiplier(about: Mapping[str, Any]) -> float | None:
     if m is not None and not is_noised(kind_named(about["kind"])):
         raise BadInput(f"expected no noise multiplier in {about['kind']}, got {m}")
     return None if m is None else float(m)
+
+
+def _check_form(message: Hello | Broadcast | Release, content: bytes, kind: str) -> None:
+    """Refuse bytes that are not the one form of what they say."""
+    if message.to_bytes() != content:
+        raise BadInput(
+            f"expected a {kind} in its one form, got {len(content)} bytes that encoding it again "
+            "does not give; they may hide something"
+        )
 
 
 def _decode(

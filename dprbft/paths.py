@@ -1,44 +1,118 @@
-"""The files of a run directory: a contract with whoever reads one."""
+"""The files of a run and of its sites: a contract with whoever reads them.
 
-from collections.abc import Callable
+A run's directory holds what the server has, and of a simulation the sites too; a site's directory
+(`SitePlace`) holds everything else, in a folder `runs/NAME/` a run.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_json, write_json
 
 
 def _file(name: str) -> Callable[[Path], Path]:
-    return lambda run: run / name
+    return lambda folder: folder / name
 
 
-def _client_file(name: str) -> Callable[[Path, int], Path]:
-    """`name` with the client's number, or the round's."""
-    return lambda run, client: run / name.format(client)
-
-
-rounds_file = _file("rounds.jsonl")  # one line a finished round
+# In a run's directory.
+config_file = _file("config.toml")
+sites_file = _file("sites.json")  # where its sites are
+sites_folder = _file("sites")  # those of a simulation
+facts_file = _file("facts.json")  # what is public of the federation's data
+public_file = _file("public.safetensors")  # samples that everybody may see
 stages_file = _file("stages.json")  # which stages are done, and the seconds each took
-sites_folder = _file("sites")  # a folder a client: a simulation's sites
 summary_file = _file("summary.json")  # the outcome of the run
-checkpoint_folder = _file("checkpoint")  # what it takes to resume after the last finished round
-latest_file = _file("checkpoint/latest.json")  # its number
-latency_file = _file("search/latency.json")  # how long blocks take, where latency is limited
-round_folder = _client_file("checkpoint/round-{:03d}")
-
-ledger_file = _client_file("sites/client-{:03d}/ledger.jsonl")  # what a client's data have spent
-
-search_file = _client_file("search/client-{:03d}/best.json")  # the architecture and its cost
-search_log = _client_file("search/client-{:03d}/log.jsonl")  # a line a finished generation
-histogram_file = _client_file("search/client-{:03d}/histogram.json")  # noised label histogram
-history_picture = _client_file("search/client-{:03d}/history.png")  # `panas.plots.search.history`
-network_picture = _client_file("search/client-{:03d}/network.png")  # `panas.plots.network.drawing`
-
-tune_file = _client_file("tune/client-{:03d}/best.json")  # DP-SGD settings, and every trial
-tune_log = _client_file("tune/client-{:03d}/log.jsonl")  # a line a finished trial
-trials_picture = _client_file("tune/client-{:03d}/trials.png")  # `panas.plots.tuning.trials`
-
-release_file = _client_file("releases/client-{:03d}.safetensors")  # the last, as it was sent
-model_file = _client_file("models/client-{:03d}.safetensors")  # the one that validation selected
-# That of the last round, whose bottom computed the last release.
-last_model_file = _client_file("models/client-{:03d}-last.safetensors")
-
+server_folder = _file("server")  # what the server received and answered, round by round
 audit_file = _file("audit.json")  # what attacks on the releases have found
 audit_pictures = _file("audit")  # reconstructions beside private samples
 audit_unfinished = _file("audit/unfinished")  # where an audit goes on that was interrupted
+
+# In the server's folder.
+latest_file = _file("latest.json")  # the number of the last whole round
+rounds_file = _file("rounds.jsonl")  # one line a finished round
+
+# In a site's directory.
+settings_file = _file("site.toml")  # its data, its lifetime budget, what may leave
+declared_file = _file("facts.json")  # what its owner declares of its data
+ledger_file = _file("ledger.jsonl")  # what all its runs have spent
+key_file = _file("split.key")  # of the hash that says which split a sample is in
+
+# In a site's folder for a run, its home there.
+hello_file = _file("run.json")  # what the run told it: settings and public facts
+book_file = _file("book.json")  # the ledger's head after the last verb
+refusal_file = _file("refused.json")  # why it refused; the wire carries a code alone
+search_file = _file("search/best.json")  # the architecture and its cost
+search_log = _file("search/log.jsonl")  # a line a finished generation
+histogram_file = _file("search/histogram.json")  # noised label histogram
+latency_file = _file("search/latency.json")  # how long blocks take, where latency is limited
+history_picture = _file("search/history.png")  # `panas.plots.search.history`
+network_picture = _file("search/network.png")  # `panas.plots.network.drawing`
+tune_file = _file("tune/best.json")  # DP-SGD settings, and every trial
+tune_log = _file("tune/log.jsonl")  # a line a finished trial
+trials_picture = _file("tune/trials.png")  # `panas.plots.tuning.trials`
+state_file = _file("state.safetensors")  # where it stands after its last round
+scores_file = _file("rounds.jsonl")  # accuracies of each of its rounds; they never leave
+report_file = _file("report.json")  # how its network does, and what that must beat
+model_file = _file("models/kept.safetensors")  # the network that validation selected
+# That of the last round, whose bottom computed the last release.
+last_model_file = _file("models/last.safetensors")
+
+
+def round_folder(server: Path, round: int) -> Path:
+    """What the server received and answered in a round."""
+    return server / f"round-{round:03d}"
+
+
+def sent_file(home: Path, round: int) -> Path:
+    """What a site released in a round, as it was sent."""
+    return home / f"releases/round-{round:03d}.safetensors"
+
+
+@dataclass(frozen=True)
+class SitePlace:
+    """A site of a run: its number there, its name, its directory, and what it calls the run."""
+
+    index: int
+    name: str
+    folder: Path
+    run: str
+
+    @property
+    def home(self) -> Path:
+        """The site's folder for this run."""
+        return self.folder / "runs" / self.run
+
+
+def write_places(run: Path, places: Sequence[SitePlace]) -> None:
+    """Note where a run's sites are; those inside the run's directory move along with it."""
+    sites = [
+        {
+            "name": p.name,
+            "folder": str(p.folder.relative_to(run) if p.folder.is_relative_to(run) else p.folder),
+            "run": p.run,
+        }
+        for p in places
+    ]
+    write_json(sites_file(run), {"sites": sites})
+
+
+def places_of(run: Path) -> tuple[SitePlace, ...]:
+    """Where a run's sites are, by their number; BadInput if there is no such run."""
+    path = sites_file(run)
+    if not path.is_file():
+        raise BadInput(f"expected a run directory with a {path.name} at {run}, found none")
+    return _places(run, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _places(run: Path, changed: int) -> tuple[SitePlace, ...]:
+    sites = enumerate(read_json(sites_file(run))["sites"])
+    return tuple(SitePlace(i, s["name"], run / s["folder"], s["run"]) for i, s in sites)
+
+
+def home(run: Path, index: int) -> Path:
+    """The folder of the site with this number for a run."""
+    return places_of(run)[index].home

@@ -26,6 +26,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from dprbft.simulation.ledgers import ledgers
 
 from attacks.audit.run import audit_run
 from dprbft.config.files import build_config
@@ -36,8 +37,7 @@ from dprbft.run.stages import search_stage, train_stage, tune_stage
 from dprbft.run.summary import summarise
 from dprbft.server.events import Event
 from dprbft.simulation.federation import load_federation
-from dprbft.simulation.ledgers import ledgers
-from dprbft.site.records import SearchRecord
+from dprbft.site.results.records import SearchRecord
 from panas.privacy.ledger.account import totals
 from panas.runtime.store import read_lines
 from panas_cli.sentences import sentence

@@ -16,6 +16,7 @@ from typer.core import TyperCommand
 
 from panas.runtime.errors import BadInput, PanasError
 from panas_cli.front import COMMANDS
+from panas_cli.site_options import spread_lists
 
 
 class OncePerOption(TyperCommand):
@@ -23,6 +24,7 @@ class OncePerOption(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; BadInput for an option given twice."""
+        args = spread_lists(args)
         _, _, given = self.make_parser(ctx).parse_args(args=list(args))
         for parameter, times in Counter(given).items():
             if times > 1 and not parameter.multiple and parameter.param_type_name == "option":

@@ -15,6 +15,7 @@ import typer
 
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
+from panas_cli.site_options import split_data
 
 FailOn = Literal["leak", "inconclusive"]
 
@@ -89,6 +90,13 @@ def common(
         typer.Option(help="Share of the data set to make public: it has no protection."),
     ] = None,
     label: Annotated[str | None, typer.Option(help="Label column of a .csv.")] = None,
+    sites: Annotated[
+        list[str] | None,
+        typer.Option(help="Directories of sites (`panas site init`), or a folder of such."),
+    ] = None,
+    client_data: Annotated[
+        list[str] | None, typer.Option(help="Data that come split: a file or folder a client.")
+    ] = None,
     clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
     partition: Annotated[str | None, typer.Option(help="iid, dirichlet or classes.")] = None,
     epsilon: Annotated[
@@ -125,7 +133,8 @@ def common(
         "data.public_data": public_data,
         "data.public_fraction": public_fraction,
         "data.label": label,
-        "federation.clients": clients,
+        **split_data(sites, client_data),
+        **({"federation.clients": clients} if clients is not None else {}),
         "federation.partition": partition,
         "federation.rounds": rounds,
         "federation.method": method,

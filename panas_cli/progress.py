@@ -10,8 +10,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from dprbft.run.events import Event
 from dprbft.run.progress import Progress as Following
-from dprbft.server.events import Event
 from panas_cli.sentences import sentence
 from panas_cli.tracks import Cell, Track, generation_cells, table, trial_cells
 

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 
 from dprbft.config.schema import RunConfig
-from dprbft.server.events import (
-    ClientSearched,
-    ClientStarted,
-    ClientTrained,
-    ClientTuned,
+from dprbft.run.events import (
     Event,
     RoundEnded,
+    SiteMissed,
+    SiteSearched,
+    SiteStarted,
+    SiteTrained,
+    SiteTuned,
 )
 from panas.search_modes.mode import SearchPrice, mode_named
 
@@ -17,21 +18,22 @@ from panas.search_modes.mode import SearchPrice, mode_named
 def sentence(event: Event) -> str:
     """An event in words."""
     match event:
-        case ClientSearched(r):
+        case SiteSearched(site, r):
             of = "" if mode_named(r.mode).reads_samples else " (on noise)"
-            return f"client {r.client}: {r.genome}, fitness {r.fitness:.3f}{of}"
-        case ClientTuned(r):
+            return f"{site}: {r.genome}, fitness {r.fitness:.3f}{of}"
+        case SiteTuned(site, r):
             s, noise = r.settings, r.noise_multiplier
             sigma = f"sigma {noise:.3g}" if noise else "least sigma"
             kept = "" if r.trials else "not tuned: "
             return (
-                f"client {r.client}: {kept}lr {s.learning_rate:.3g}, {sigma}, C {s.clip:.3g}, "
-                f"B {s.batch_size}"
+                f"{site}: {kept}lr {s.learning_rate:.3g}, {sigma}, C {s.clip:.3g}, B {s.batch_size}"
             )
-        case ClientStarted(client, validation):
-            return f"client {client}: starts at validation accuracy {validation:.3f}"
-        case ClientTrained(client, round):
-            return f"round {round}: client {client} trained"
+        case SiteStarted(site, validation):
+            return f"{site}: starts at validation accuracy {validation:.3f}"
+        case SiteTrained(site, round):
+            return f"round {round}: {site} trained"
+        case SiteMissed(site, round):
+            return f"round {round}: {site} is not there; the round goes on without it"
         case RoundEnded(round, rounds, accuracy):
             return f"round {round} of {rounds}: mean accuracy {accuracy:.3f}"
 

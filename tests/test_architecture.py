@@ -76,6 +76,26 @@ def test_there_are_no_circles(modules: dict[str, Module]):
     assert circles(between(pairs, places(modules))) == []
 
 
+def reached(modules: dict[str, Module], wing: str) -> set[str]:
+    """All modules that a wing imports, at any distance."""
+    after: dict[str, set[str]] = {}
+    for importer, target in arrows(modules):
+        after.setdefault(importer, set()).add(target)
+    found, waiting = set[str](), [name for name in modules if name.startswith(f"dprbft.{wing}.")]
+    while waiting:
+        for target in after.get(waiting.pop(), set()) - found:
+            found.add(target)
+            waiting.append(target)
+    return found
+
+
+@pytest.mark.parametrize(("wing", "other"), [("site", "server"), ("server", "site")])
+def test_site_and_server_know_messages_alone(modules: dict[str, Module], wing: str, other: str):
+    of_federation = {name for name in reached(modules, wing) if name.startswith("dprbft.")}
+    assert "dprbft.messages" in of_federation
+    assert [name for name in of_federation if name.startswith(f"dprbft.{other}.")] == []
+
+
 def test_heavy_libraries_stay_home(modules: dict[str, Module]):
     assert {m.path: strays(m) for m in modules.values() if strays(m)} == {}
 

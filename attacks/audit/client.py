@@ -27,12 +27,13 @@ from attacks.threats.knowledge import SHADOW, LeakedPairs, Shadow, WhiteBox, sha
 from attacks.threats.observation import MIN_PUBLIC, Observation
 from dprbft.config.files import load_config
 from dprbft.config.schema import RunConfig
-from dprbft.paths import ledger_file, model_file, release_file
-from dprbft.simulation.federation import ClientData, Federation, load_federation
-from dprbft.site.site import spec_of
+from dprbft.paths import model_file
+from dprbft.run.sites import RunView
+from dprbft.site.data import SiteData
+from dprbft.site.site import check_book, spec_of
 from panas.architecture.genome import Genome
+from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
-from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kind import is_noised, kind_named
 from panas.runtime.seeds import stream, torch_generator
@@ -46,11 +47,10 @@ LEAKED = 32
 
 def audit_client(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -> DrawnAudit:
     """The audit of one client, and its pictures; see `attacks.audit.run.audit_run`."""
-    config = load_config(run)
-    federation = load_federation(config)
-    ledger = Ledger(ledger_file(run, id))
-    spent = ledger.account().spent() if ledger.is_open else None
-    job = _Job(run, config, federation, federation.clients[id], spent, on_progress)
+    view = RunView(run, load_config(run))
+    ledger = check_book(view.places[id])
+    spent = ledger.account().of_run(view.places[id].run).spent() if ledger.is_open else None
+    job = _Job(view, view.client(id), spent, on_progress)
     audit, pictures = _audit_release(job)
     network, curves = _audit_network(job, shadows=shadows)
     return DrawnAudit(replace(audit, network=network), pictures | curves)
@@ -58,26 +58,32 @@ def audit_client(run: Path, id: int, *, shadows: int, on_progress: OnProgress) -
 
 @dataclass(frozen=True)
 class _Job:
-    run: Path
-    config: RunConfig
-    federation: Federation
-    client: ClientData
-    spent: float | None  # epsilon that the ledger claims; None without an account
+    view: RunView
+    client: SiteData
+    spent: float | None  # epsilon that the ledger claims for the run; None without an account
     on_progress: OnProgress
+
+    @property
+    def config(self) -> RunConfig:
+        return self.view.config
+
+    @property
+    def spec(self) -> NetworkSpec:
+        return spec_of(self.view.config, self.view.facts)
 
 
 def _audit_release(job: _Job) -> tuple[ClientAudit, dict[str, bytes]]:
-    id, public = job.client.id, job.federation.public
+    id, public = job.client.id, job.view.public
     about = ClientAudit(
         id=id,
         epsilon=job.spent,
         verdict="nothing left",
         evidence=f"client {id} released nothing: there is nothing to attack",
     )
-    if not release_file(job.run, id).is_file():
+    received = load_release(job.view, job.client)
+    if received is None:
         return about, {}
-    received = load_release(job.run, job.config, job.federation, job.client)
-    release, promised = received.release, promise(job.run, received.release)
+    release, promised = received.release, promise(job.view.run, received.release)
     about = replace(
         about,
         release=release.kind,
@@ -110,7 +116,7 @@ def _attack(
     order = rng.permutation(len(samples))
     spared = min(LEAKED, len(samples) // 10)
     chosen, leaked = np.sort(order[spared:][: config.audit.samples]), order[:spared]
-    private, release, federation = samples.take(chosen), received.release, job.federation
+    private, release = samples.take(chosen), received.release
     head_draws = torch_generator(stream(config.seed, "head"))
     observation = Observation(
         job.client.id,
@@ -118,9 +124,9 @@ def _attack(
         release.arrays,
         release.noise_multiplier,
         WhiteBox(received.bottom),
-        federation.public,
+        job.view.public,
         # The head before round 1, which everybody can compute; later ones stay near it.
-        head=spec_of(config, federation).head(head_draws),
+        head=job.spec.head(head_draws),
     )
     if not observation.by_class:
         # Each row is attacked on its own: those not scored can go.
@@ -158,9 +164,9 @@ def _weaker(
     """The other threat models: a shadow network, and a few leaked pairs where there are enough."""
     asked, known = job.config.audit.threats, list[Shadow | LeakedPairs]()
     # A shadow is read along the directions that the head tells apart: with one class, none.
-    if "shadow" in asked and job.federation.classes > 1:
+    if "shadow" in asked and job.view.facts.classes > 1:
         job.on_progress(f"client {job.client.id}: a shadow network")
-        spec, head = spec_of(job.config, job.federation), observation.head
+        spec, head = job.spec, observation.head
         assert head is not None
         optimizer = _shadowing(job)
         known.append(shadow(genome, spec, head, observation.public, rng=rng, optimizer=optimizer))
@@ -179,25 +185,26 @@ def _claim(job: _Job, received: Received, promised: ClaimedNoise) -> ReleaseAudi
         kind=release.kind,
         arrays=release.arrays,
         truth=Rows(represent(received.bottom, samples), samples.y, samples.groups),
-        classes=job.federation.classes,
+        classes=job.view.facts.classes,
         noise_multiplier=promised.noise_multiplier,
     )
     # Of all clients together: one false alarm in twenty audits.
-    return audit_release(claim, confidence=1 - 0.05 / len(job.federation.clients))
+    return audit_release(claim, confidence=1 - 0.05 / len(job.view.places))
 
 
 def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dict[str, bytes]]:
     """The audit of the network that a client keeps, and its curves; None where it has none."""
-    path, client, public = model_file(job.run, job.client.id), job.client, job.federation.public
+    client, public = job.client, job.view.public
+    path = model_file(job.view.places[client.id].home)
     # With one class every answer is right, for whomever.
-    few = min(len(client.train), len(client.test), job.federation.classes) < 2
+    few = min(len(client.train), len(client.test), job.view.facts.classes) < 2
     if few or not path.is_file():
         return None, {}
     job.on_progress(f"client {client.id}: membership")
     saved = load_network(path)
     trainer = GenomeTrainer(
         genome=saved.genome,
-        spec=spec_of(job.config, job.federation),
+        spec=job.spec,
         optimizer=_shadowing(job),
     )
     config = None

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import torch
 
-from dprbft.config.schema import RunConfig
 from dprbft.messages import Release
-from dprbft.paths import last_model_file, ledger_file, release_file
-from dprbft.server.records import read_rounds
-from dprbft.simulation.federation import ClientData, Federation
+from dprbft.paths import home, last_model_file, ledger_file, places_of, server_folder
+from dprbft.run.sites import RunView
+from dprbft.server.checkpoint import received
+from dprbft.site.data import SiteData
+from dprbft.site.site import spec_of
 from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom
 from panas.privacy.accounting.events import Unprotected
@@ -34,7 +35,7 @@ class ClaimedNoise:
 
 def promise(run: Path, release: Release) -> ClaimedNoise:
     """What a release has to keep: what was charged for it; without a ledger, what it says."""
-    path = ledger_file(run, release.client)
+    path = ledger_file(places_of(run)[release.client].folder)
     if not path.is_file():
         return ClaimedNoise(release.noise_multiplier, None)
     entry = next((e for e in Ledger(path).account().entries if e.id == release.receipt), None)
@@ -60,12 +61,6 @@ def _terms(noise_multiplier: float | None) -> str:
     return "no noise" if noise_multiplier is None else f"noise multiplier {noise_multiplier:g}"
 
 
-def sent(run: Path, client: int) -> tuple[int, str] | None:
-    """The last round in which a client sent a release, and its SHA-256; None if it sent nothing."""
-    clients = ((r.round, c) for r in reversed(read_rounds(run)) for c in r.clients)
-    return next(((n, c.release) for n, c in clients if c.id == client and c.release), None)
-
-
 @dataclass(frozen=True)
 class Received:
     """A release, and what made it."""
@@ -75,23 +70,31 @@ class Received:
     genome: Genome
 
 
-def load_release(
-    run: Path, config: RunConfig, federation: Federation, client: ClientData
-) -> Received:
-    """A client's release and the bottom that made it, checked against the run and each other."""
-    width, classes = config.network.width, federation.classes
-    path = release_file(run, client.id)
-    content, known = path.read_bytes(), sent(run, client.id)
-    if known is not None and hashlib.sha256(content).hexdigest() != known[1]:
+def load_release(view: RunView, client: SiteData) -> Received | None:
+    """A client's last release, as it arrived at the server, and the bottom that made it, checked
+    against the run and each other; None if none arrived."""
+    run, federation = view.run, view.facts
+    width, classes = spec_of(view.config, federation).width, federation.classes
+    arrived = received(server_folder(run), client.id)
+    if arrived is None:
+        return None
+    path, record = arrived
+    if not path.is_file():
         raise BadInput(
-            f"expected {path} as it was sent in round {known[0]}, got a damaged or edited file; "
-            "restore it, or train the run again"
+            f"expected {path}, which was sent, found no such file; restore it, or train the run "
+            "again"
+        )
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != record.releases[client.id]:
+        raise BadInput(
+            f"expected {path} as it was sent in round {record.round}, got a damaged or edited "
+            "file; restore it, or train the run again"
         )
     try:
         release = Release.from_bytes(content, width=width, classes=classes)
     except BadInput as e:
         raise BadInput(f"{path}: {e}; restore it, or train the run again") from e
-    saved = load_network(last_model_file(run, client.id))
+    saved = load_network(last_model_file(home(run, client.id)))
     if release.client != client.id:
         raise BadInput(
             f"expected the release of client {client.id}, got one of client {release.client}; "
@@ -105,7 +108,7 @@ def load_release(
     kind = kind_named(release.kind)
     samples, of = client.train, f"training samples of client {client.id}"
     if kind.READS == "public":
-        samples, of = federation.public, "public samples"
+        samples, of = view.public, "public samples"
     for name, spec in kind.arrays(classes, width).items():
         if spec.labels and not torch.equal(y := release.arrays[name], samples.y):
             raise BadInput(

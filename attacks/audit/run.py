@@ -6,7 +6,6 @@ from pathlib import Path
 
 import attacks
 from attacks.audit.client import audit_client
-from attacks.audit.evidence import sent
 from attacks.audit.records import DrawnAudit, RunAudit
 from attacks.audit.resume import AuditCheckpoint, digest
 from attacks.reconstruction.suite import OnProgress
@@ -15,12 +14,14 @@ from dprbft.paths import (
     audit_file,
     audit_pictures,
     audit_unfinished,
+    config_file,
     last_model_file,
     ledger_file,
     model_file,
-    release_file,
+    places_of,
+    server_folder,
 )
-from dprbft.simulation.federation import load_federation
+from dprbft.server.checkpoint import received
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import Pool
 from panas.runtime.store import exclusive, write_bytes, write_json
@@ -32,7 +33,7 @@ def audit_run(
     """Attack the last release of every client of a run, and write `audit.json`.
 
     Args:
-        run: a run directory with config.toml, releases/ and models/.
+        run: a run directory, trained.
         shadows: networks that LiRA trains for each client; 0 leaves it out.
         workers: processes, of a client each.
         on_progress: told what is being attacked, a short text at a time.
@@ -50,7 +51,7 @@ def audit_run(
     begin = time.monotonic()
     ids = _clients(run)
     with exclusive(audit_file(run), wait=False):
-        unfinished = AuditCheckpoint(audit_unfinished(run), _about(run, ids, shadows))
+        unfinished = AuditCheckpoint(audit_unfinished(run), _about(run, shadows))
         found = _audit_clients(_Work(run, shadows, on_progress), ids, unfinished, workers)
         _write_pictures(audit_pictures(run), found)
         seconds = round(time.monotonic() - begin, 2)
@@ -70,23 +71,20 @@ class _Work:
 def _clients(run: Path) -> list[int]:
     """The run's clients, whose releases are all there."""
     config = load_config(run)
-    ids = [c.id for c in load_federation(config).clients]
-    if config.sent and not any(release_file(run, id).is_file() for id in ids):
-        raise BadInput(f"expected releases in {run / 'releases'}, found none; train the run first")
-    for id in ids:
-        if not release_file(run, id).is_file() and sent(run, id):
-            raise BadInput(
-                f"expected {release_file(run, id)}, which was sent, found no such file; restore "
-                "it, or train the run again"
-            )
+    ids = [place.index for place in places_of(run)]
+    server = server_folder(run)
+    if config.sent and not any(received(server, id) for id in ids):
+        raise BadInput(f"expected releases in {server}, found none; train the run first")
     return ids
 
 
-def _about(run: Path, ids: list[int], shadows: int) -> str:
+def _about(run: Path, shadows: int) -> str:
     """What decides an audit: the run's files, and the attacks as they are."""
-    each = (ledger_file, release_file, model_file, last_model_file)
-    files = [run / "config.toml", *Path(attacks.__file__).parent.rglob("*.py")]
-    files += [f(run, id) for id in ids for f in each]
+    files = [config_file(run), *Path(attacks.__file__).parent.rglob("*.py")]
+    for place in places_of(run):
+        arrived = received(server_folder(run), place.index)
+        files += [ledger_file(place.folder), model_file(place.home), last_model_file(place.home)]
+        files += [arrived[0]] if arrived else []
     return digest((f for f in files if f.is_file()), {"shadows": shadows})
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.runs import finished
 from dprbft.config.files import build_config
 from dprbft.engines.inprocess import InProcess
-from dprbft.site.records import SearchRecord, TuningRecord
+from dprbft.site.results.records import SearchRecord, TuningRecord
 
 MODES: dict[str, dict[str, Any]] = {
     "first": {

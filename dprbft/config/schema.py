@@ -102,6 +102,16 @@ def _a_budget_each(config: RunConfig) -> str | None:
     return f"{clients} privacy.epsilons, one a client, got {given}; give as many"
 
 
+def _as_many_clients(config: RunConfig) -> str | None:
+    f = config.federation
+    if f.sites and f.client_data:
+        return "federation.sites or federation.client_data, got both; give one"
+    given = len(f.sites or f.client_data)
+    if given in (0, f.clients):
+        return None
+    return f"federation.clients = {given}, one a site, got {f.clients}; leave it out"
+
+
 def _searchable(config: RunConfig) -> str | None:
     name, mode = config.privacy.search, config.privacy.mode
     if mode.needs_public and not config.data.source.has_public:
@@ -158,7 +168,7 @@ def _unit(config: RunConfig) -> str | None:
 
 
 RULES: tuple[Callable[[RunConfig], str | None], ...] = (
-    *(_protected, _finite, _a_budget_each, _searchable),
+    *(_protected, _finite, _a_budget_each, _as_many_clients, _searchable),
     *(_splits, _norm, _passes, _samples_to_release, _unit),
 )
 """What sections must not contradict each other in; a rule says what it expected instead."""

@@ -109,7 +109,10 @@ class FederationSettings(Section):
     """Rounds and heads (DPFNAS, algorithm 2)."""
 
     method: str = "dprbft"  # a module of dprbft.methods
-    clients: Count = 4  # number of clients
+    clients: Count = 4  # of a simulation; else as many as there are sites
+    sites: tuple[str, ...] = ()  # directories of sites, instead of a simulation's
+    client_data: tuple[str, ...] = ()  # a data set a client, instead of one shared out
+    classes: tuple[str, ...] = ()  # names of the federation's classes; (): the public data's
     partition: Literal["iid", "dirichlet", "classes"] = "dirichlet"  # how one set is shared out
     alpha: Positive = 0.5  # of the Dirichlet partition; smaller is more skewed
     classes_per_client: Count = 2  # of the partition "classes"
@@ -120,6 +123,7 @@ class FederationSettings(Section):
     head: Literal["shared", "local", "blend"] = "blend"  # which head a client keeps
     head_init: Literal["etf", "random"] = "etf"  # random: drawn small, so it moves (train_head)
     train_head: bool = False  # whether the simplex head moves during local training
+    baselines: bool = True  # fit forests and regressions, for the summary to compare with
     # of the server's SGD on raw rows
     server: Annotated[OptimizerConfig, Flat("server_", only=SIZES)] = OptimizerConfig()
 

@@ -1,23 +1,42 @@
-"""The default engine: all clients on this machine, in a pool of worker processes."""
+"""The default engine: all sites on this machine, in a pool of worker processes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dprbft.engines.protocol import R, T
+from dprbft.engines.verbs import Machine, serve
+from dprbft.messages import Reply, Verb
+from dprbft.paths import SitePlace
 from panas.runtime.pool import Pool
+
+Job = tuple[SitePlace, Machine, Verb, bytes]
 
 
 class InProcess:
-    """An `Engine` of worker processes, at least 1; where clients are few, each may use several."""
+    """An `Engine` of worker processes, at least 1; where sites are few, each may use several.
 
-    def __init__(self, workers: int = 1, clients: int | None = None) -> None:
-        self.workers = min(workers, clients or workers)
-        self.inner = workers // max(1, self.workers)
+    `asked` is the number of sites that will be asked at once; None: all.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[SitePlace],
+        workers: int = 1,
+        device: str = "cpu",
+        *,
+        asked: int | None = None,
+    ) -> None:
+        self._places = places
+        self.workers = min(workers, max(1, asked or len(places)))
+        self.inner = workers // self.workers
+        self._machine = Machine(device, self.inner)
         self._pool: Pool[None] = Pool(self.workers, None, preload=("dprbft.engines.verbs",))
 
-    def map(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
-        """As `Engine.map`."""
-        yield from self._pool.map(_without_context, [(work, task) for task in tasks])
+    def call(self, verb: Verb, messages: Mapping[int, bytes]) -> Iterator[tuple[int, Reply]]:
+        """As `Engine.call`."""
+        sites = list(messages)
+        jobs = [(self._places[i], self._machine, verb, messages[i]) for i in sites]
+        for at, reply in self._pool.map(_serve, jobs):
+            yield sites[at], reply
 
     def __enter__(self) -> "InProcess":
         return self
@@ -26,6 +45,5 @@ class InProcess:
         self._pool.__exit__(*error)
 
 
-def _without_context(context: None, job: tuple[Callable[[T], R], T]) -> R:
-    work, task = job
-    return work(task)
+def _serve(context: None, job: Job) -> Reply:
+    return serve(*job)

@@ -1,25 +1,37 @@
-"""What runs the clients' work: an extension point."""
+"""What carries messages between a server and its sites: an extension point."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar, runtime_checkable
+from collections.abc import Iterator, Mapping
+from typing import Protocol, runtime_checkable
 
-T = TypeVar("T")
-R = TypeVar("R")
+from dprbft.messages import Code, Reply, Verb
+from panas.runtime.errors import PanasError
 
 
 @runtime_checkable
 class Engine(Protocol):
-    """Runs a function over many clients' tasks, wherever."""
+    """Asks sites, wherever they are. Bytes go in, a code and bytes come out."""
 
-    inner: int
-    """Processes that each client's own search may use."""
+    def call(self, verb: Verb, messages: Mapping[int, bytes]) -> Iterator[tuple[int, Reply]]:
+        """Ask the sites with these numbers, each its own; yields (number, reply) as they come.
 
-    def map(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
-        """Run `work` on every task; yields (position, result) as results come.
+        A site that refuses, or is not there, answers with a code: nothing is raised for it.
 
         Raises:
-            PanasError: if a worker dies, or the first error of a task; tasks that have not
-                started are then dropped.
+            PanasError: if the engine itself fails, as when a worker process dies.
 
         """
         ...
+
+
+class SiteRefusal(PanasError):
+    """A site has refused, or is not there; only its number and a code are known here."""
+
+    def __init__(self, site: int, code: Code) -> None:
+        super().__init__(f"site {site} answered {code.name.lower().replace('_', ' ')}")
+        self.site, self.code, self.exit_code = site, code, int(code)
+
+
+def check_reply(site: int, reply: Reply) -> None:
+    """Raise `SiteRefusal` unless the site has done what was asked."""
+    if reply.code is not Code.DONE:
+        raise SiteRefusal(site, reply.code)

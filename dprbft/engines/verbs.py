@@ -1,62 +1,106 @@
-"""What an engine runs for one client: pure functions of small, serialisable inputs.
+"""What a site does when it is asked: bytes in, a code and bytes out.
 
-A task names its client, whose samples the worker loads itself; training returns bytes.
+Every verb may be repeated: a site that has done it already answers the same again, so that a server
+that died can ask once more and nobody is charged twice. A refusal's reason is written to the site's
+folder; a code alone crosses the wire.
 """
 
-from dataclasses import dataclass
-from functools import lru_cache
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dprbft.config.schema import RunConfig
-from dprbft.heads import to_broadcast
-from dprbft.messages import Broadcast
+from dprbft.messages import Broadcast, Code, Reply, Verb
 from dprbft.methods import method_named
-from dprbft.paths import checkpoint_folder
-from dprbft.site import search as architecture
-from dprbft.site import tuning
+from dprbft.paths import (
+    SitePlace,
+    last_model_file,
+    model_file,
+    refusal_file,
+    search_file,
+    sent_file,
+    settings_file,
+    state_file,
+    tune_file,
+)
+from dprbft.site import search, tuning
 from dprbft.site.plan import refusal
-from dprbft.site.records import SearchRecord, TuningRecord
+from dprbft.site.results.pictures import draw_search, draw_tuning
+from dprbft.site.results.records import SearchRecord, TuningRecord
+from dprbft.site.results.report import write_report
+from dprbft.site.results.scores import SiteRound, note_round
 from dprbft.site.round import keep_best
-from dprbft.site.site import Client, build_client
+from dprbft.site.site import Client, join, open_client, same_ledger
 from dprbft.site.state import State, weights
-from panas.runtime.seeds import stream, torch_generator
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom
+from panas.runtime.errors import BadInput, BudgetExhausted
+from panas.runtime.store import read_bytes, write_bytes, write_json
+from panas.training.checkpoint import save_network
 from panas.training.warm_start import warm_started
 
 
 @dataclass(frozen=True)
-class Task:
-    """Which client, of which run, where to compute, and with how many processes of its own."""
+class Machine:
+    """Where a site computes, and with how many processes of its own."""
 
-    config: str
-    run: Path
-    client: int
-    device: str
+    device: str = "cpu"
     workers: int = 1
 
-    def load(self) -> Client:
-        """The client."""
-        return build_client(_parse(self.config), self.client, self.run, self.device)
+
+def serve(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> Reply:
+    """Do what the server asks; the answer to a refusal is a code, its reason stays here."""
+    if not settings_file(place.folder).is_file():
+        return Reply(Code.ABSENT)
+    try:
+        refusal_file(place.home).unlink(missing_ok=True)
+        if verb is Verb.HELLO:
+            join(place, content)
+            return Reply(Code.DONE)
+        client = open_client(place, machine.device)
+        with same_ledger(client):
+            return Reply(Code.DONE, VERBS[verb](client, machine, content))
+    except BadInput as e:
+        code, reason = Code.REFUSED, str(e)
+    except BudgetExhausted as e:
+        code, reason = Code.NO_BUDGET, str(e)
+    if not settings_file(place.folder).is_file():  # it was taken away meanwhile
+        return Reply(Code.ABSENT)
+    write_json(refusal_file(place.home), {"verb": verb, "code": code.name, "reason": reason})
+    return Reply(code)
 
 
-@lru_cache(maxsize=2)
-def _parse(text: str) -> RunConfig:
-    return RunConfig.model_validate_json(text)
+def _search(client: Client, machine: Machine, content: bytes) -> bytes:
+    """Find the architecture, once."""
+    if not search_file(client.home).exists():
+        found = search.search(client, machine.workers)
+        draw_search(client, found)
+        found.write(client.home)
+    return b""
 
 
-def search(task: Task) -> SearchRecord:
-    """A client's architecture."""
-    return architecture.search(task.load(), task.run, task.workers)
+def _tune(client: Client, machine: Machine, content: bytes) -> bytes:
+    """Find the DP-SGD settings, once."""
+    if not tune_file(client.home).exists():
+        found = tuning.tune(client, machine.workers)
+        draw_tuning(client, found)
+        found.write(client.home)
+    return b""
 
 
-def tune(task: Task) -> TuningRecord:
-    """A client's DP-SGD settings."""
-    return tuning.tune(task.load(), task.run, task.workers)
+def _ready(client: Client, machine: Machine, content: bytes) -> bytes:
+    """Prepare for the next round; BudgetExhausted if the budget is too small for what it plans."""
+    state = State.read(client) if state_file(client.home).exists() else _start(client)
+    if refused := TuningRecord.read(client.home).refused:
+        raise BudgetExhausted(refused)
+    if refused := refusal(client, state, _broadcast(client, content).round + 1):
+        raise BudgetExhausted(refused)
+    return b""
 
 
-def start(task: Task) -> bytes:
-    """A client's state before round 1: warm-started on public samples, plan calibrated."""
-    client = task.load()
-    found = SearchRecord.read(task.run, client.id)
+def _start(client: Client) -> State:
+    """Where the site stands before round 1: warm-started on public samples."""
+    found = SearchRecord.read(client.home)
     begin = client.warm_start(found.genome)
     bottom, head = warm_started(begin, client.public, seed=client.config.seed, client=client.id)
     b, h = weights(bottom), weights(head)
@@ -66,52 +110,87 @@ def start(task: Task) -> bytes:
         kept_bottom=b,
         kept_head=h,
         genome=found.genome,
-        settings=TuningRecord.read(task.run, client.id).settings,
+        settings=TuningRecord.read(client.home).settings,
         histogram=tuple(found.histogram) if found.histogram else None,
     )
-    return keep_best(client, state, bottom, [(0.0, head)], 0).to_bytes()
+    state = keep_best(client, state, bottom, [(0.0, head)], 0)
+    note_round(client.home, SiteRound.of(state))
+    _save(client, state, last_model_file(client.home), state.networks(client), 0)
+    state.write(client)
+    return state
 
 
-@dataclass(frozen=True)
-class RoundTask:
-    """A client's task in one round, with what it needs as bytes."""
-
-    task: Task
-    round: int
-    state: bytes
-    broadcast: bytes
-
-    def load(self) -> tuple[Client, State, Broadcast]:
-        """Client, state and broadcast."""
-        client = self.task.load()
-        state = State.from_bytes(self.state, checkpoint_folder(self.task.run))
-        b = client.spec
-        return client, state, Broadcast.from_bytes(self.broadcast, width=b.width, classes=b.classes)
-
-
-def check_budget(work: RoundTask) -> str | None:
-    """Why a participant cannot pay for the round and all that it plans after it, if so."""
-    client, state, _ = work.load()
-    return refusal(client, state, work.round)
-
-
-def local_round(work: RoundTask) -> tuple[bytes, bytes | None]:
-    """A participant's half of a round: its new state, and the bytes of its release, if any."""
-    client, state, broadcast = work.load()
+def _round(client: Client, machine: Machine, content: bytes) -> bytes:
+    """Train against the broadcast and release; the same release again if that was done."""
+    state, broadcast = State.read(client), _broadcast(client, content)
+    round, digest = broadcast.round + 1, hashlib.sha256(content).hexdigest()
+    if state.round == round:
+        _check_same(state.against, digest, round)
+        path = sent_file(client.home, round)
+        return read_bytes(path) if path.exists() else b""
+    if not state.round < round:
+        raise BadInput(f"expected a round after {state.round}, got round {round}; start a new run")
     method = method_named(client.config.federation.method)
-    state, message = method.client_round(client, state, broadcast, work.round)
-    return state.to_bytes(), message.to_bytes() if message else None
+    state, message = method.client_round(client, state, broadcast, round)
+    released = message.to_bytes() if message else b""
+    if message:
+        write_bytes(sent_file(client.home, round), released)
+    replace(state, round=round, answered=False, against=digest).write(client)
+    return released
 
 
-def finish_round(work: RoundTask) -> bytes:
-    """What a participant makes of the server's answer: its new state."""
-    client, state, broadcast = work.load()
-    method = method_named(client.config.federation.method)
-    return method.client_finish(client, state, broadcast, work.round).to_bytes()
+def _finish(client: Client, machine: Machine, content: bytes) -> bytes:
+    """Take the answer to the round's releases, once."""
+    state, broadcast = State.read(client), _broadcast(client, content)
+    if state.round != broadcast.round:
+        raise BadInput(
+            f"expected the answer to round {state.round}, got that to round {broadcast.round}"
+        )
+    if not state.answered:
+        method = method_named(client.config.federation.method)
+        state = method.client_finish(client, state, broadcast, broadcast.round)
+        note_round(client.home, SiteRound.of(state))
+        # Of whole rounds alone: it computed the last release that was answered.
+        _save(client, state, last_model_file(client.home), state.networks(client), state.round)
+        replace(state, answered=True).write(client)
+    return b""
 
 
-def initial_broadcast(task: Task) -> bytes:
-    """The head before round 1, which all clients can also compute by themselves."""
-    client = task.load()
-    head = client.spec.head(torch_generator(stream(client.config.seed, "head")))
-    return to_broadcast(head, 0).to_bytes()
+def _export(client: Client, machine: Machine, content: bytes) -> bytes:
+    """Write the network that validation selected, and how it does."""
+    if not state_file(client.home).exists():
+        return b""
+    state = State.read(client)
+    path = model_file(client.home)
+    _save(client, state, path, state.kept_networks(client), state.kept.round)
+    write_report(client, state)
+    return b""
+
+
+def _save(
+    client: Client, state: State, path: Path, networks: tuple[Bottom, Head], round: int
+) -> None:
+    notes = {"client": client.id, "round": round}
+    save_network(path, *networks, genome=state.genome, spec=client.spec, notes=notes)
+
+
+VERBS: dict[Verb, Callable[[Client, Machine, bytes], bytes]] = {
+    Verb.SEARCH: _search,
+    Verb.TUNE: _tune,
+    Verb.READY: _ready,
+    Verb.ROUND: _round,
+    Verb.FINISH: _finish,
+    Verb.EXPORT: _export,
+}
+
+
+def _broadcast(client: Client, content: bytes) -> Broadcast:
+    return Broadcast.from_bytes(content, width=client.spec.width, classes=client.spec.classes)
+
+
+def _check_same(known: str, digest: str, round: int) -> None:
+    if known != digest:
+        raise BadInput(
+            f"expected the broadcast that round {round} was trained against, got another; a run "
+            "that has trained cannot begin anew: give another --out"
+        )

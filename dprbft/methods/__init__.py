@@ -1,7 +1,7 @@
 """One file per federated method: each module here that keeps `Method` is one, by its name."""
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -25,7 +25,7 @@ class Method(Protocol):
     def server_round(
         self,
         config: RunConfig,
-        releases: Sequence[Release],
+        releases: Iterable[Release],
         previous: Broadcast,
         round: int,
         rng: np.random.Generator,

@@ -21,7 +21,7 @@ Privacy: steps 2 and 3 are charged before they touch data. The validation split 
 blend; that choice stays on the client and is not covered.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -105,14 +105,12 @@ def own_head(client: Client, state: State, message: Release | None, broadcast: B
 
 def server_round(
     config: RunConfig,
-    releases: Sequence[Release],
+    releases: Iterable[Release],
     previous: Broadcast,
     round: int,
     rng: np.random.Generator,
 ) -> Broadcast:
     """Step 4: the new shared head; the old one if nobody released anything."""
-    if not releases:
-        return replace(previous, round=round)
     optimizer = config.federation.server
     return aggregate(releases, previous, round=round, optimizer=optimizer, rng=rng)
 

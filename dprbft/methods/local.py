@@ -4,7 +4,7 @@ Bottom and head train together by DP-SGD on the client's whole budget; nothing i
 nothing of it pays for releases. Privacy: covers the weights, should they ever be shown.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -31,7 +31,7 @@ def client_round(
 
 def server_round(
     config: RunConfig,
-    releases: Sequence[Release],
+    releases: Iterable[Release],
     previous: Broadcast,
     round: int,
     rng: np.random.Generator,

@@ -1,16 +1,12 @@
-"""What `stages.json` keeps: seconds of each stage, which are done, and the ledgers' last lines."""
+"""What `stages.json` keeps: seconds of each stage, and which are done."""
 
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from dprbft.paths import stages_file
-from dprbft.server.checkpoint import check_since_round
-from dprbft.simulation.ledgers import Heads, check_heads, heads, heads_from_json, heads_to_json
-from panas.runtime.errors import BadInput
 from panas.runtime.store import exclusive, read_json, write_json
 
 STAGES = ("search", "tune", "train", "audit")
@@ -22,12 +18,6 @@ class StageRecord:
 
     seconds: dict[str, float] = field(default_factory=dict)  # of stages begun, interruptions too
     done: tuple[str, ...] = ()  # stages that ran to their end
-    ledgers: Heads = field(default_factory=dict)  # as the last stage left them
-
-    def to_json(self) -> dict[str, Any]:
-        """The record as JSON."""
-        notes = heads_to_json(self.ledgers)
-        return {"seconds": self.seconds, "done": list(self.done), "ledgers": notes}
 
 
 @contextlib.contextmanager
@@ -36,10 +26,8 @@ def timed(
 ) -> Iterator[None]:
     """Add the seconds of the block to the stage's; mark it done if it ends well and is whole.
 
-    With `anew` its seconds start at 0. BadInput, at once, if a ledger is not the one that the
-    stages before have written to.
+    With `anew` its seconds start at 0.
     """
-    check_ledger(run)  # before this stage's note of it replaces theirs
     began, done = time.perf_counter(), False
     try:
         yield
@@ -50,17 +38,7 @@ def timed(
             before = 0.0 if anew else record.seconds.get(stage, 0.0)
             seconds = record.seconds | {stage: before + time.perf_counter() - began}
             ended = (*record.done, stage) if done and stage not in record.done else record.done
-            noted = record.ledgers
-            with contextlib.suppress(BadInput):  # if it was exchanged, what was noted stands
-                check_ledger(run)
-                noted = heads(run)
-            write_json(stages_file(run), StageRecord(seconds, ended, noted).to_json())
-
-
-def check_ledger(run: Path) -> None:
-    """Refuse a ledger that is not the one that the run's stages and rounds have written to."""
-    check_heads(run, _read(run).ledgers)
-    check_since_round(run)
+            write_json(stages_file(run), asdict(StageRecord(seconds, ended)))
 
 
 def seconds(run: Path) -> dict[str, float]:
@@ -78,4 +56,4 @@ def _read(run: Path) -> StageRecord:
     if not stages_file(run).exists():
         return StageRecord()
     r = read_json(stages_file(run))
-    return StageRecord(r["seconds"], tuple(r["done"]), heads_from_json(r["ledgers"]))
+    return StageRecord(r["seconds"], tuple(r["done"]))

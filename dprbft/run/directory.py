@@ -1,6 +1,6 @@
 """A run directory: made, or opened again, by one process or by several."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,9 +8,9 @@ from pathlib import Path
 from dprbft.config.files import load_config, save_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.protocol import Engine
-from dprbft.run.bookkeeping import check_ledger
-from dprbft.server.events import Listener
-from dprbft.simulation.federation import Federation, load_federation
+from dprbft.paths import config_file
+from dprbft.run.events import Listener
+from dprbft.run.sites import RunView, prepare_sites
 from dprbft.site.search import search_space
 from dprbft.site.site import spec_of
 from panas.architecture.operators import random_genome
@@ -26,33 +26,37 @@ class OpenRun:
     folder: Path
     config: RunConfig
     engine: Engine
-    device: str = "cpu"  # where the clients compute
     listener: Listener = lambda event: None
+
+    @property
+    def view(self) -> RunView:
+        """All of it, as a simulator sees it."""
+        return RunView(self.folder, self.config)
 
 
 def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False) -> RunConfig:
-    """Make a run directory, or check that an existing one may be continued; returns `config`.
+    """Make a run directory and its sites, or check that an existing one may be continued.
 
     `resume` continues what is there; so does `shared`, for commands that fill a directory one
     after the other (search, tune, train). Nothing is written where a directory in use, a data set
-    or the settings are refused.
+    or the settings are refused. Returns `config`.
     """
     # Looked at before config.toml: several commands may begin at once, and one be ahead.
     # A name with a dot is a lock, or a file that is being written.
     used = run.exists() and not (run.is_dir() and all(p.name[0] == "." for p in run.iterdir()))
-    if (run / "config.toml").exists():
+    if config_file(run).exists():
         if not (resume or shared):
             raise BadInput(
                 f"expected a new run directory, got {run}, which holds a run; give --resume to "
                 "continue it or another --out"
             )
-        check_ledger(run)
         _check_settings(run, config)
-    elif used:
+    elif used and not (run / "sites").exists():
         raise BadInput(f"expected a new or empty run directory, got {run}; give another --out")
-    _check_stages(config, load_federation(config))
-    with exclusive(run / "config.toml"):
-        if not (run / "config.toml").exists():
+    with exclusive(config_file(run)):
+        prepare_sites(run, config)
+        _check_stages(config, RunView(run, config))
+        if not config_file(run).exists():
             save_config(run, config)
     _check_settings(run, config)
     return config
@@ -63,15 +67,13 @@ def hold(run: Path) -> AbstractContextManager[None]:
     return exclusive(run / "run", wait=False)
 
 
-def missing(
-    config: RunConfig, clients: Sequence[int] | None, file: Callable[[int], Path]
-) -> list[int]:
-    """Those of the clients (all, if None) whose file is not there yet."""
+def chosen(config: RunConfig, clients: Sequence[int] | None) -> list[int]:
+    """The clients that were asked for; all, if None."""
     everyone = range(config.federation.clients)
     for i in clients or ():
         if i not in everyone:
             raise BadInput(f"expected a client of 0 to {len(everyone) - 1}, got {i}")
-    return [i for i in (clients if clients is not None else everyone) if not file(i).exists()]
+    return list(everyone if clients is None else clients)
 
 
 def _check_settings(run: Path, config: RunConfig) -> None:
@@ -82,19 +84,13 @@ def _check_settings(run: Path, config: RunConfig) -> None:
         )
 
 
-def _check_stages(config: RunConfig, federation: Federation) -> None:
-    """Refuse settings that a later stage would refuse, before anything is written or charged."""
-    spec, mode = spec_of(config, federation), config.privacy.mode
+def _check_stages(config: RunConfig, view: RunView) -> None:
+    """Refuse settings that a later stage would refuse, before anything is charged."""
+    spec, mode = spec_of(config, view.facts), config.privacy.mode
     spec.head(torch_generator(stream(config.seed, "head")))
     random_genome(search_space(config, spec, None), stream(config.seed, "check"))
-    for client in federation.clients:
-        if len(client.search) < mode.least_search:
-            raise BadInput(
-                f"expected at least {mode.least_search} search samples for client {client.id}, "
-                f"got {len(client.search)}; raise data.search_fraction"
-            )
-    if mode.needs_public and not len(federation.public):
+    if mode.needs_public and not len(view.public):
         raise BadInput(
-            "expected public samples to search on, got none; give --public-data, or raise "
-            "data.public_fraction"
+            "expected public samples to search on, got none; give --public-data, or "
+            "privacy.search=data-free"
         )

@@ -1,6 +1,6 @@
-"""The outcome of a run: summary.json, from what the stages left on disk.
+"""The outcome of a run: summary.json, from what the stages left in the sites' folders.
 
-Accuracies are the simulator's view, which holds every test split; no client would tell them.
+Accuracies are the simulator's view, which holds every test split; no site would tell them.
 """
 
 import statistics
@@ -11,44 +11,38 @@ from pathlib import Path
 from typing import Any
 
 from dprbft.config.schema import RunConfig
-from dprbft.paths import summary_file
-from dprbft.run.bookkeeping import check_ledger, is_done, seconds
-from dprbft.server.checkpoint import load_states
+from dprbft.paths import SitePlace, server_folder, state_file, summary_file
+from dprbft.run.bookkeeping import is_done, seconds
+from dprbft.run.sites import RunView
 from dprbft.server.records import read_rounds
-from dprbft.simulation.federation import ClientData, load_federation
-from dprbft.simulation.ledgers import ledgers
-from dprbft.site.records import SearchRecord
+from dprbft.site.results.records import SearchRecord
+from dprbft.site.results.report import SiteReport
+from dprbft.site.results.scores import read_scores
+from dprbft.site.site import check_book
 from dprbft.site.state import State
 from panas.privacy.ledger.account import totals
-from panas.runtime.store import write_json
+from panas.runtime.store import read_bytes, write_json
 
 LIBRARIES = ("panas", "torch", "deap", "botorch", "gpytorch", "opacus", "dp-accounting", "numpy")
 
 
 def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
     """Gather the summary of a trained run, write it, and return it."""
-    check_ledger(run)
-    states = load_states(run, config.federation.clients)
-    books = ledgers(run)
-    spent = {i: totals(ledger.account()) for i, ledger in books.items()}
-    last = {i: ledger.head() for i, ledger in books.items()}
-    clients = [
-        _client(data, state, spent[data.id], SearchRecord.read(run, data.id))
-        # To be noted elsewhere: it tells this ledger from one that was put in its place.
-        | {"ledger": {"count": last[data.id][0], "hash": last[data.id][1]}}
-        for data, state in zip(load_federation(config).clients, states, strict=True)
-    ]
-    rounds = read_rounds(run)
+    view = RunView(run, config)
+    clients = [_client(place) for place in view.places]
+    rounds = read_rounds(server_folder(run))
+    source = config.data.source
     summary = {
         "preset": config.preset,
-        "dataset": config.data.source.dataset,
+        "dataset": source.dataset if not config.federation.sites else "sites",
         "method": config.federation.method,
         "seed": config.seed,
         "view": "simulator: accuracies are measured on test splits that no client would share",
         "finished": is_done(run, "train"),
         "rounds": len(rounds),
+        "public_samples": len(view.public),
         "clients": clients,
-        "accuracy": _accuracies([c["accuracy"] for c in clients]),
+        "accuracy": _accuracies(clients),
         "communication": {
             "up_bytes": sum(r.up_bytes for r in rounds),
             "down_bytes": sum(r.down_bytes for r in rounds),
@@ -61,14 +55,19 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
     return summary
 
 
-def _client(
-    data: ClientData, state: State, spent: Mapping[str, Any], found: SearchRecord
-) -> dict[str, Any]:
+def _client(place: SitePlace) -> dict[str, Any]:
+    found, report = SearchRecord.read(place.home), SiteReport.read(place.home)
+    path = state_file(place.home)
+    state = State.from_bytes(read_bytes(path), path)
+    ledger = check_book(place)
+    count, seen = ledger.head()
+    spent = totals(ledger.account().of_run(place.run))
     return {
-        "id": data.id,
+        "id": place.index,
+        "name": place.name,
         "genome": str(found.genome),
         **asdict(found.cost),
-        "samples": {k: len(getattr(data, k)) for k in ("search", "train", "validation", "test")},
+        "samples": report.samples,
         # The noise is that of the plan; None without DP.
         "setting": asdict(state.settings)
         | {name: getattr(state.plan, name, None) for name in ("noise_multiplier", "release_noise")},
@@ -77,26 +76,38 @@ def _client(
             "global_last": state.scores.shared,
             "best": state.scores.best,
             "selected": state.kept.accuracy,
+            "public": read_scores(place.home)[0].kept,
         },
+        "metrics": report.metrics.to_json(),
+        "baselines": report.baselines.to_json() if report.baselines else None,
         "selected_round": state.kept.round,
         "blend": state.kept.blend,
         "epsilon": {k: spent[k] for k in ("budget", "spent", "release", "search", "training")},
         "delta": spent["delta"],
-        "unit": spent["unit"],
         "relation": spent["relation"],
+        # To be noted elsewhere: it tells this ledger from one that was put in its place.
+        "ledger": {"count": count, "hash": seen, "unit": spent["unit"]},
     }
 
 
-def _accuracies(clients: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    selected = [c["selected"] for c in clients]
+def _accuracies(clients: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    found = [c["accuracy"] for c in clients]
+    selected = [a["selected"] for a in found]
+    majority = [c["baselines"]["majority"] if c["baselines"] else None for c in clients]
     return {
         "mean": statistics.fmean(selected),
         "std": statistics.pstdev(selected),
-        "local_last": _mean([c["local_last"] for c in clients]),
-        "global_last": _mean([c["global_last"] for c in clients]),
+        "local_last": _mean([a["local_last"] for a in found]),
+        "global_last": _mean([a["global_last"] for a in found]),
+        "ladder": {
+            "majority": _mean(majority),
+            "public": _mean([a["public"] for a in found]),
+            "alone": _mean([a["local_last"] for a in found]),
+            "joined": _mean(selected),
+        },
     }
 
 
-def _mean(values: list[float | None]) -> float | None:
+def _mean(values: Sequence[float | None]) -> float | None:
     known = [v for v in values if v is not None]
     return statistics.fmean(known) if known else None

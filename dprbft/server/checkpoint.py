@@ -1,97 +1,114 @@
-"""What it takes to go on after a round: `checkpoint/round-NNN/`, one whole round at a time.
+"""What the server keeps: `round-NNN/`, with every release as it arrived, and the answer to them.
 
-`checkpoint/latest.json` is moved to a round once all of it is written, so that a killed run resumes
-from the last whole one. `rounds.jsonl` is rewritten from the checkpoint, and always agrees with it.
-A checkpoint notes the ledgers' heads: one that lacks what it had then was deleted or put back.
+`latest.json` is moved to a round once its answer has reached its sites, so that a killed server
+goes on with the last whole one. Releases are on disk one at a time: none of a round that died is
+asked for again, and an audit attacks exactly what arrived.
 """
 
 import hashlib
-import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dprbft.messages import Broadcast, Release
 from dprbft.paths import latest_file, round_folder
-from dprbft.server.records import RoundRecord, write_rounds
-from dprbft.simulation.ledgers import check_heads, heads, heads_from_json, heads_to_json
-from dprbft.site.state import State
+from dprbft.server.records import RoundRecord, read_rounds, write_rounds
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_json, write_bytes, write_json
 
-BROADCAST, STATE = "broadcast.safetensors", "client-{:03d}.safetensors"
-RELEASE = "release-{:03d}.safetensors"
+BROADCAST, RELEASE = "broadcast.safetensors", "site-{:04d}.safetensors"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checkpoint:
-    """Where all clients and the server stand after a round; messages as they crossed the wire."""
+@dataclass(frozen=True)
+class ServerFiles:
+    """The server's folder; `width` and `classes` are the sizes of every message."""
 
-    round: int  # 0 before the first
-    states: tuple[bytes, ...]  # each client's `State`
-    broadcast: bytes  # the server's answer
-    releases: Mapping[int, bytes]  # each client's last
-    records: tuple[RoundRecord, ...]  # of all rounds so far
+    folder: Path
+    width: int
+    classes: int
+
+    def latest(self) -> int | None:
+        """The number of the last whole round; 0 before the first, None before the beginning."""
+        path = latest_file(self.folder)
+        return int(read_json(path)["round"]) if path.exists() else None
+
+    def begin(self, broadcast: Broadcast) -> None:
+        """Keep the head before round 1."""
+        self.put_broadcast(broadcast)
+        self._end(0, ())
+
+    def put_broadcast(self, broadcast: Broadcast) -> bytes:
+        """Keep the answer of its round; returns its bytes."""
+        content = broadcast.to_bytes()
+        write_bytes(round_folder(self.folder, broadcast.round) / BROADCAST, content)
+        return content
+
+    def broadcast(self, round: int) -> Broadcast:
+        """The answer of a round; BadInput if it is damaged."""
+        path = round_folder(self.folder, round) / BROADCAST
+        content = read_bytes(path)
+        known = [r.broadcast for r in read_rounds(self.folder) if r.round == round]
+        if known and hashlib.sha256(content).hexdigest() != known[0]:
+            raise BadInput(f"expected {path} as it was written, got a damaged file; start anew")
+        try:
+            return Broadcast.from_bytes(content, width=self.width, classes=self.classes)
+        except BadInput as e:
+            raise BadInput(f"{path}: {e}; start a new run") from e
+
+    def answered(self, round: int) -> bool:
+        """Whether the server has computed the answer of a round."""
+        return (round_folder(self.folder, round) / BROADCAST).exists()
+
+    def put_release(self, round: int, site: int, content: bytes) -> None:
+        """Keep a site's release, if it is one; BadInput, and nothing kept, if it is not."""
+        release = Release.from_bytes(content, width=self.width, classes=self.classes)
+        if (release.client, release.round) != (site, round):
+            raise BadInput(
+                f"expected a release of site {site} in round {round}, got one of site "
+                f"{release.client} in round {release.round}"
+            )
+        write_bytes(self._release(round, site), content)
+
+    def has_release(self, round: int, site: int) -> bool:
+        """Whether a site's release has arrived."""
+        return self._release(round, site).exists()
+
+    def releases(self, round: int, sites: Sequence[int]) -> Iterator[Release]:
+        """What the sites released in a round, one at a time."""
+        for site in sites:
+            path = self._release(round, site)
+            if path.exists():
+                size = {"width": self.width, "classes": self.classes}
+                yield Release.from_bytes(path.read_bytes(), **size)
+
+    def end(self, record: RoundRecord) -> None:
+        """Note that a round is whole."""
+        records = [r for r in read_rounds(self.folder) if r.round < record.round]
+        self._end(record.round, (*records, record))
+
+    def repair(self) -> None:
+        """Make rounds.jsonl end with the last whole round, whatever died in between."""
+        latest = self.latest() or 0
+        records = [r for r in read_rounds(self.folder) if r.round <= latest]
+        write_rounds(self.folder, records)
+
+    def _end(self, round: int, records: Sequence[RoundRecord]) -> None:
+        # The line first: a round that is whole has its line.
+        write_rounds(self.folder, records)
+        write_json(latest_file(self.folder), {"round": round})
+
+    def _release(self, round: int, site: int) -> Path:
+        return round_folder(self.folder, round) / RELEASE.format(site)
 
 
-def is_trained(run: Path) -> bool:
-    """Whether the run has a checkpoint."""
-    return latest_file(run).exists()
+def is_trained(server: Path) -> bool:
+    """Whether training has begun there."""
+    return latest_file(server).exists()
 
 
-def write_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
-    """Write a round, move `latest.json` to it, and remove the one before."""
-    check_since_round(run)  # before this round's note of the ledgers replaces the last one's
-    folder = round_folder(run, checkpoint.round)
-    for i, state in enumerate(checkpoint.states):
-        write_bytes(folder / STATE.format(i), state)
-    write_bytes(folder / BROADCAST, checkpoint.broadcast)
-    known = {
-        "rounds": [r.to_json() for r in checkpoint.records],
-        "broadcast": hashlib.sha256(checkpoint.broadcast).hexdigest(),
-        "ledgers": heads_to_json(heads(run)),
-    }
-    write_json(folder / "rounds.json", known)
-    for i, release in checkpoint.releases.items():
-        write_bytes(folder / RELEASE.format(i), release)
-    write_json(latest_file(run), {"round": checkpoint.round})
-    write_rounds(run, checkpoint.records)
-    shutil.rmtree(round_folder(run, checkpoint.round - 1), ignore_errors=True)
-
-
-def read_checkpoint(run: Path, clients: int) -> Checkpoint:
-    """The last whole round; BadInput if there is none, or a file of it is damaged."""
-    round = _latest(run)
-    folder = round_folder(run, round)
-    known, path = read_json(folder / "rounds.json"), folder / BROADCAST
-    load_states(run, clients)  # refuses, by name, what is damaged
-    broadcast = read_bytes(path)
-    if hashlib.sha256(broadcast).hexdigest() != known["broadcast"]:
-        raise BadInput(f"expected {path} as it was written, got a damaged file; start a new run")
-    releases = {i: folder / RELEASE.format(i) for i in range(clients)}
-    return Checkpoint(
-        round=round,
-        states=tuple(read_bytes(folder / STATE.format(i)) for i in range(clients)),
-        broadcast=broadcast,
-        releases={i: read_bytes(path) for i, path in releases.items() if path.exists()},
-        records=tuple(RoundRecord.from_json(r) for r in known["rounds"]),
-    )
-
-
-def load_states(run: Path, clients: int) -> list[State]:
-    """All clients' states after the last whole round."""
-    folder = round_folder(run, _latest(run))
-    paths = [folder / STATE.format(i) for i in range(clients)]
-    return [State.from_bytes(read_bytes(path), path) for path in paths]
-
-
-def check_since_round(run: Path) -> None:
-    """Refuse ledgers that were deleted or put back since the last whole round."""
-    if is_trained(run):
-        known = read_json(round_folder(run, _latest(run)) / "rounds.json")["ledgers"]
-        check_heads(run, heads_from_json(known))
-
-
-def _latest(run: Path) -> int:
-    if not is_trained(run):
-        raise BadInput(f"expected a trained run at {run}, got one without training; train it first")
-    return int(read_json(latest_file(run))["round"])
+def received(server: Path, site: int) -> tuple[Path, RoundRecord] | None:
+    """The last release that arrived from a site, and the record of its round; None for none."""
+    for record in reversed(read_rounds(server)):
+        if site in record.releases:
+            return round_folder(server, record.round) / RELEASE.format(site), record
+    return None

@@ -1,53 +1,40 @@
-"""What a run tells while it goes on: records of facts, for whoever shows them.
-
-A run takes a `Listener` and calls it once an event; `panas_cli.progress` makes sentences of them.
-Accuracies in events are the simulator's view.
-"""
+"""What the server tells while it goes on: of sites it knows numbers, and no accuracy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dprbft.site.records import SearchRecord, TuningRecord
+
+@dataclass(frozen=True)
+class SiteReady:
+    """A site is ready for round 1."""
+
+    site: int
 
 
 @dataclass(frozen=True)
-class ClientSearched:
-    """A client's architecture is found."""
-
-    record: SearchRecord
-
-
-@dataclass(frozen=True)
-class ClientTuned:
-    """A client's DP-SGD settings are found."""
-
-    record: TuningRecord
-
-
-@dataclass(frozen=True)
-class ClientStarted:
-    """A client is ready for round 1."""
-
-    client: int
-    validation: float  # accuracy
-
-
-@dataclass(frozen=True)
-class ClientTrained:
+class SiteTrained:
     """A participant has trained in a round."""
 
-    client: int
+    site: int
+    round: int
+
+
+@dataclass(frozen=True)
+class SiteAbsent:
+    """A site did not answer in a round, which goes on without it."""
+
+    site: int
     round: int
 
 
 @dataclass(frozen=True)
 class RoundEnded:
-    """A round of so many has ended; the mean accuracy of what its participants keep."""
+    """A round of so many has ended."""
 
     round: int
     rounds: int
-    accuracy: float
+    sites: tuple[int, ...]  # those that were asked
 
 
-Event = ClientSearched | ClientTuned | ClientStarted | ClientTrained | RoundEnded
+Event = SiteReady | SiteTrained | SiteAbsent | RoundEnded
 Listener = Callable[[Event], None]

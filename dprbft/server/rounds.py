@@ -1,160 +1,142 @@
-"""Algorithm 2: the rounds of a federation, resumable after any of them (`checkpoint`).
+"""Algorithm 2 at the server: broadcast, receive, answer; resumable after any message.
 
-Nobody is charged for a round that somebody cannot pay for: before the first, everyone's plan for
-the whole run is made, and the run refused if there is none. Only participants work in a round; the
-others use its broadcast when they next take part.
+The server knows sites by number, and of each what it released. Nobody is charged for a round that
+somebody cannot pay for: before the first, every site says whether its budget pays for its rounds.
+Only participants are asked in a round. A site that does not answer is left out of that round.
 """
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from dprbft.config.schema import RunConfig, participants
-from dprbft.engines import verbs
-from dprbft.engines.protocol import Engine
-from dprbft.engines.verbs import Task
-from dprbft.messages import Broadcast, Release
-from dprbft.methods import method_named
-from dprbft.paths import last_model_file, model_file, release_file
-from dprbft.server.checkpoint import (
-    Checkpoint,
-    check_since_round,
-    is_trained,
-    read_checkpoint,
-    write_checkpoint,
-)
-from dprbft.server.events import ClientStarted, ClientTrained, Listener, RoundEnded
-from dprbft.server.records import ClientRound, RoundRecord, write_rounds
-from dprbft.simulation.federation import load_federation
-from dprbft.site.records import TuningRecord
-from dprbft.site.site import build_client
-from dprbft.site.state import State
-from panas.runtime.errors import BudgetExhausted
+from dprbft.engines.protocol import Engine, SiteRefusal, check_reply
+from dprbft.messages import Broadcast, Code, Release, Reply, Verb
+from dprbft.server.checkpoint import ServerFiles
+from dprbft.server.events import Listener, RoundEnded, SiteAbsent, SiteReady, SiteTrained
+from dprbft.server.records import RoundRecord
 from panas.runtime.seeds import stream
-from panas.runtime.store import write_bytes
-from panas.training.checkpoint import save_network
+
+Answer = Callable[
+    [RunConfig, Iterable[Release], Broadcast, int, np.random.Generator],
+    Broadcast,
+]
+"""A method's server half: a round's releases, read one at a time, to the next broadcast."""
 
 
-@dataclass(frozen=True)
-class TrainingRun:
+@dataclass(frozen=True, kw_only=True)
+class Server:
     """What all rounds of a run share."""
 
+    files: ServerFiles
     config: RunConfig
     engine: Engine
-    tasks: Sequence[Task]
+    answer: Answer
+    first: Broadcast  # the head before round 1
     listener: Listener
 
-    def jobs(
-        self, round: int, chosen: Sequence[int], states: Sequence[bytes], broadcast: bytes
-    ) -> list[verbs.RoundTask]:
-        """The participants' tasks."""
-        return [verbs.RoundTask(self.tasks[i], round, states[i], broadcast) for i in chosen]
+    def train(self) -> None:
+        """Go on from the last whole round to the last.
+
+        Raises:
+            SiteRefusal: if a site cannot pay for the next round (nobody was charged for it), or
+                all of a round's sites are absent.
+
+        """
+        if self.files.latest() is None:
+            self.files.begin(self.first)
+        self.files.repair()
+        schedule = participants(self.config)
+        begun = self.files.latest() or 0
+        if begun == 0:
+            self._check(range(self.config.federation.clients), 1, tell=True)
+        for round, chosen in enumerate(schedule[begun:], start=begun + 1):
+            if round > 1 and self.config.training.noise_multiplier is not None:
+                self._check(chosen, round)
+            self._round(round, chosen)
+            self.listener(RoundEnded(round, len(schedule), tuple(chosen)))
+
+    def _check(self, sites: Iterable[int], round: int, *, tell: bool = False) -> None:
+        """Stop before anyone is charged if a site's budget is too small for what it plans."""
+        content = self.files.broadcast(round - 1).to_bytes()
+        refused: dict[int, Reply] = {}
+        for site, reply in self.engine.call(Verb.READY, dict.fromkeys(sites, content)):
+            if reply.code is not Code.DONE:
+                refused[site] = reply
+            elif tell:
+                self.listener(SiteReady(site))
+        for site, reply in sorted(refused.items()):
+            check_reply(site, reply)
+
+    def _round(self, round: int, chosen: Sequence[int]) -> None:
+        began = time.perf_counter()
+        absent = self._receive(round, chosen)
+        there = [site for site in chosen if site not in absent]
+        if not there:
+            raise SiteRefusal(chosen[0], Code.ABSENT)
+        if not self.files.answered(round):
+            previous, rng = (
+                self.files.broadcast(round - 1),
+                stream(self.config.seed, "server", round),
+            )
+            releases = self.files.releases(round, there)
+            self.files.put_broadcast(self.answer(self.config, releases, previous, round, rng))
+        content = self.files.broadcast(round).to_bytes()
+        for site, reply in self.engine.call(Verb.FINISH, dict.fromkeys(there, content)):
+            if reply.code is Code.ABSENT:
+                self.listener(SiteAbsent(site, round))
+            else:
+                check_reply(site, reply)
+        digests, up = self._digests(round, there)
+        self.files.end(
+            RoundRecord(
+                round=round,
+                seconds=time.perf_counter() - began,
+                up_bytes=up,
+                down_bytes=_down_bytes(self.config, round, len(content)),
+                sites=tuple(there),
+                absent=tuple(absent),
+                releases=digests,
+                broadcast=hashlib.sha256(content).hexdigest(),
+            )
+        )
+
+    def _receive(self, round: int, chosen: Sequence[int]) -> list[int]:
+        """Keep each site's release as it comes; returns the sites that did not answer."""
+        content, absent = self.files.broadcast(round - 1).to_bytes(), []
+        asked = [] if self.files.answered(round) else chosen
+        missing = [site for site in asked if not self.files.has_release(round, site)]
+        for site, reply in self.engine.call(Verb.ROUND, dict.fromkeys(missing, content)):
+            if reply.code is Code.ABSENT:
+                absent.append(site)
+                self.listener(SiteAbsent(site, round))
+                continue
+            check_reply(site, reply)
+            if reply.release:
+                self.files.put_release(round, site, reply.release)
+            self.listener(SiteTrained(site, round))
+        return sorted(absent)
+
+    def _digests(self, round: int, sites: Sequence[int]) -> tuple[Mapping[int, str], int]:
+        """SHA-256 of each release of a round, and the bytes of all."""
+        digests, size = dict[int, str](), 0
+        for release in self.files.releases(round, sites):
+            content = release.to_bytes()
+            digests[release.client] = hashlib.sha256(content).hexdigest()
+            size += len(content)
+        return digests, size
 
 
-def train_federation(
-    run: Path, config: RunConfig, engine: Engine, device: str, listener: Listener
-) -> None:
-    """Train from the last whole round to the end, then write the models.
-
-    BudgetExhausted if a client's budget cannot pay for the next round: nobody was charged for it,
-    and the models of the last whole round are written first.
-    """
-    check_since_round(run)
-    text, clients = config.model_dump_json(), config.federation.clients
-    tasks = [Task(text, run, i, device) for i in range(clients)]
-    training = TrainingRun(config, engine, tasks, listener)
-    if not is_trained(run):
-        write_checkpoint(run, _start(training))
-    last = read_checkpoint(run, clients)
-    # A process that died right after its last checkpoint has not written this yet.
-    write_rounds(run, last.records)
-    schedule = participants(config)
-    try:
-        for i in range(clients):
-            if refused := TuningRecord.read(run, i).refused:
-                raise BudgetExhausted(f"client {i}: {refused}")
-        if last.round == 0:
-            _check_plans(training, last, sorted({i for chosen in schedule for i in chosen}))
-        for chosen in schedule[last.round :]:
-            if last.round and config.training.noise_multiplier is not None:
-                _check_plans(training, last, chosen)
-            last = _round(training, last, chosen)
-            write_checkpoint(run, last)
-            listener(RoundEnded(last.round, len(schedule), last.records[-1].mean))
-    finally:
-        # Also when the budget ran out or the user stopped: what is whole is kept.
-        write_models(run, config, device)
+def open_files(folder: Path, config: RunConfig, classes: int) -> ServerFiles:
+    """The server's folder of a run."""
+    return ServerFiles(folder, config.network.width, classes)
 
 
-def _check_plans(training: TrainingRun, last: Checkpoint, chosen: Sequence[int]) -> None:
-    """Stop before anyone is charged if somebody's budget is too small for the next round."""
-    jobs = training.jobs(last.round + 1, chosen, last.states, last.broadcast)
-    refusals = dict(training.engine.map(verbs.check_budget, jobs))
-    for k, refused in sorted(refusals.items()):
-        if refused:
-            raise BudgetExhausted(f"client {chosen[k]}: {refused}")
-
-
-def _start(training: TrainingRun) -> Checkpoint:
-    """Where everybody stands before round 1."""
-    states: dict[int, bytes] = {}
-    for i, state in training.engine.map(verbs.start, training.tasks):
-        states[i] = state
-        kept = State.from_bytes(state, Path("state")).kept
-        training.listener(ClientStarted(i, kept.validation))
-    everyone = tuple(states[i] for i in sorted(states))
-    broadcast = verbs.initial_broadcast(training.tasks[0])
-    return Checkpoint(round=0, states=everyone, broadcast=broadcast, releases={}, records=())
-
-
-def _round(training: TrainingRun, last: Checkpoint, chosen: Sequence[int]) -> Checkpoint:
-    """The next round of those who take part in it."""
-    began, round = time.perf_counter(), last.round + 1
-    states, released = list(last.states), dict[int, bytes]()
-    jobs = training.jobs(round, chosen, states, last.broadcast)
-    for k, (state, message) in training.engine.map(verbs.local_round, jobs):
-        states[chosen[k]] = state
-        if message is not None:
-            released[chosen[k]] = message
-        training.listener(ClientTrained(chosen[k], round))
-    answer = _answer(training.config, released, last.broadcast, round)
-    jobs = training.jobs(round, chosen, states, answer)
-    for k, state in training.engine.map(verbs.finish_round, jobs):
-        states[chosen[k]] = state
-    digests = {i: hashlib.sha256(message).hexdigest() for i, message in released.items()}
-    after = {i: State.from_bytes(states[i], Path("state")) for i in chosen}
-    record = RoundRecord(
-        round=round,
-        seconds=time.perf_counter() - began,
-        up_bytes=sum(map(len, released.values())),
-        down_bytes=_down_bytes(training.config, round, answer),
-        clients=tuple(ClientRound.of(i, after[i], digests.get(i)) for i in chosen),
-    )
-    return Checkpoint(
-        round=round,
-        states=tuple(states),
-        broadcast=answer,
-        # A client that sat this round out keeps the release that its network last computed.
-        releases={**last.releases, **released},
-        records=(*last.records, record),
-    )
-
-
-def _answer(
-    config: RunConfig, released: Mapping[int, bytes], broadcast: bytes, round: int
-) -> bytes:
-    """The server's broadcast after a round's releases."""
-    size = {"width": config.network.width, "classes": load_federation(config).classes}
-    releases = [Release.from_bytes(released[i], **size) for i in sorted(released)]
-    previous = Broadcast.from_bytes(broadcast, **size)
-    rng = stream(config.seed, "server", round)
-    method = method_named(config.federation.method)
-    return method.server_round(config, releases, previous, round, rng).to_bytes()
-
-
-def _down_bytes(config: RunConfig, round: int, answer: bytes) -> int:
+def _down_bytes(config: RunConfig, round: int, size: int) -> int:
     """Bytes that the server, if there is one, sent to all clients.
 
     The simplex head is known to all; a random one is sent once before round 1. An answer is sent
@@ -164,19 +146,4 @@ def _down_bytes(config: RunConfig, round: int, answer: bytes) -> int:
     if not f.has_server:
         return 0
     heads = (round == 1 and f.head_init == "random") + (config.sent is not None)
-    return heads * len(answer) * f.clients
-
-
-def write_models(run: Path, config: RunConfig, device: str) -> None:
-    """Write `models/` and `releases/` of the last whole round: a release and its bottom agree."""
-    checkpoint = read_checkpoint(run, config.federation.clients)
-    for i, content in enumerate(checkpoint.states):
-        client, state = build_client(config, i, run, device), State.from_bytes(content, run)
-        if i in checkpoint.releases:
-            write_bytes(release_file(run, i), checkpoint.releases[i])
-        for path, (bottom, head), round in (
-            (model_file(run, i), state.kept_networks(client), state.kept.round),
-            (last_model_file(run, i), state.networks(client), state.round),
-        ):
-            notes = {"client": i, "round": round}
-            save_network(path, bottom, head, genome=state.genome, spec=client.spec, notes=notes)
+    return heads * size * f.clients

@@ -1,49 +1,53 @@
-"""The clients of a run: the data set, shared out, and each client's own disjoint splits.
+"""A simulated federation: one data set, shared out over sites under the run's directory.
 
-Loading is a pure function of the configuration: every process, and an audit, sees the same clients.
+Loading is a pure function of the configuration. Once its sites are made, a simulation is a run of
+sites like any other: each process loads the samples of its own site.
 """
 
-import warnings
+import json
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 from dprbft.config.schema import RunConfig
+from dprbft.paths import SitePlace, sites_folder
 from dprbft.simulation.partition import Partition, partition
+from dprbft.site.data import SiteData, divided, write_samples
+from dprbft.site.directory import SiteSettings, protected_kinds, write_site
+from panas.data.facts import Facts
 from panas.data.load import load
 from panas.data.samples import Samples
-from panas.data.splits import split
-from panas.runtime.errors import BadInput
+from panas.privacy.release.kind import kind_names
 from panas.runtime.seeds import stream
 
-
-@dataclass(frozen=True)
-class ClientData:
-    """One client's samples; they never leave it. A sample is in exactly one split."""
-
-    id: int
-    search: Samples
-    train: Samples
-    validation: Samples
-    test: Samples
+SAMPLES = "samples.safetensors"
+NAME = "client-{:03d}"
 
 
 @dataclass(frozen=True)
 class Federation:
     """All clients of a simulated federation, and the public samples that everyone may see."""
 
-    clients: tuple[ClientData, ...]
+    clients: tuple[SiteData, ...]
     public: Samples
-    class_names: tuple[str, ...]
+    facts: Facts
+    shares: tuple[Samples, ...]  # what each client has in all
+    keys: tuple[bytes, ...]  # of their splits
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """(channels, height, width) of an image."""
-        return self.public.shape
+        return self.facts.shape
 
     @property
     def classes(self) -> int:
         """Number of classes."""
-        return len(self.class_names)
+        return self.facts.classes
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """One name a class."""
+        return self.facts.class_names
 
 
 def load_federation(config: RunConfig) -> Federation:
@@ -63,33 +67,36 @@ def _load(text: str) -> Federation:
         classes_per_client=f.classes_per_client,
         minimum=f.min_samples,
     )
-    shares = partition(source.private.y.numpy(), how, stream(config.seed, "partition"))
-    clients = tuple(_client(config, id, source.private.take(s)) for id, s in enumerate(shares))
-    return Federation(clients, source.public, source.class_names)
-
-
-def _client(config: RunConfig, id: int, samples: Samples) -> ClientData:
-    """A client and its splits."""
-    data = config.data
-    s = split(
-        samples.y.numpy(),
-        # Where a search looks at no private samples, they all serve training.
-        search=data.search_fraction if config.privacy.mode.least_search else 0.0,
-        validation=data.validation_fraction,
-        test=data.test_fraction,
-        rng=stream(config.seed, "client", id, "split"),
+    parts = partition(source.private.y.numpy(), how, stream(config.seed, "partition"))
+    shares = tuple(source.private.take(part) for part in parts)
+    keys = tuple(stream(config.seed, "client", i, "split").bytes(32) for i in range(f.clients))
+    clients = tuple(
+        divided(i, share, key, config)
+        for i, (share, key) in enumerate(zip(shares, keys, strict=True))
     )
-    parts = (samples.take(part) for part in (s.search, s.train, s.validation, s.test))
-    client = ClientData(id, *parts)
-    if not all(len(part) for part in (client.train, client.validation, client.test)):
-        raise BadInput(
-            f"expected samples to train, validate and test client {id}, got {len(samples)} in "
-            "all; use fewer clients or raise federation.min_samples"
+    return Federation(clients, source.public, source.facts, shares, keys)
+
+
+def make_sites(run: Path, config: RunConfig, federation: Federation) -> tuple[SitePlace, ...]:
+    """Write a directory for each client; its lifetime budget is that of this one run."""
+    unprotected = config.privacy.allow_unprotected
+    places = []
+    for i, (share, key) in enumerate(zip(federation.shares, federation.keys, strict=True)):
+        folder, budget = sites_folder(run) / NAME.format(i), config.budgets()[i]
+        settings = SiteSettings(
+            name=folder.name,
+            data=SAMPLES,
+            epsilon=budget.epsilon,
+            delta=budget.delta,
+            releases=kind_names() if unprotected else protected_kinds(),
+            allow_unprotected=unprotected,
         )
-    if samples.classes > 1 and int((samples.histogram() > 0).sum()) == 1:
-        warnings.warn(
-            f"client {id} has samples of one class only; its accuracy says little", stacklevel=2
-        )
-    # Search and training samples are parts of their own; delta must suit the larger one.
-    config.budgets()[id].check(max(client.train.units, client.search.units), id)
-    return client
+        write_samples(folder / SAMPLES, share)
+        write_site(folder, settings, key)
+        places.append(SitePlace(i, settings.name, folder, "simulated"))
+    return tuple(places)
+
+
+def facts_text(facts: Facts) -> str:
+    """Facts as the text that crosses the wire."""
+    return json.dumps(facts.to_json(), sort_keys=True)

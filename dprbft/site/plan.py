@@ -7,6 +7,7 @@ from dprbft.site.state import State
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.calibration import (
     calibrate,
+    epsilon_of,
     release_multiplier,
     rescale_noise,
     tighten_release_noise,
@@ -31,33 +32,45 @@ def current_plan(client: Client, state: State) -> Plan | None:
     if fixed is not None:
         return state.plan or _fixed_plan(client, state.settings, fixed)
     plan, accounted = state.plan, state.charges
-    entries = client.ledger.account().entries
-    charged = [e for e in entries if not isinstance(e.event, Unprotected)]
+    charged = [e for e in client.account.entries if not isinstance(e.event, Unprotected)]
     if plan is None:
         plan = _first_plan(client, state.settings)
         accounted = sum(e.charge.phase == "search" for e in charged)
     if len(charged) <= accounted:
         return plan
     try:
-        return rescale_noise(plan, client.budget, client.charged())
+        for budget, spent in client.bounds():
+            plan = rescale_noise(plan, budget, spent)
     except BudgetExhausted:
         return None
+    return plan
 
 
 def _first_plan(client: Client, settings: DPSGDSettings) -> Plan:
     """The calibrated plan with the tuned noise, or more; what that leaves sharpens releases."""
-    entries = client.ledger.account().entries_on("train")
-    searched = [e.event for e in entries if e.charge.phase == "search"]
-    before = [event for event in searched if not isinstance(event, Unprotected)]
-    plan = calibrate(
-        client.budget,
-        replace(client.schedule(), spent=before),
-        batch_size=settings.batch_size,
-        clip=settings.clip,
-        epochs=settings.epochs,
-    )
-    noise = max(plan.noise_multiplier, settings.noise_multiplier)
-    return tighten_release_noise(replace(plan, noise_multiplier=noise), client.budget, before)
+    trained = [e.event for e in client.account.entries if e.charge.phase != "search"]
+    plans = []
+    for budget, spent in client.bounds():
+        # Rounds that died before the first one was whole are for `rescale_noise` to count.
+        before = list(spent)
+        for event in trained:
+            if event in before:
+                before.remove(event)
+        plan = calibrate(
+            budget,
+            replace(client.schedule(), spent=before),
+            batch_size=settings.batch_size,
+            clip=settings.clip,
+            epochs=settings.epochs,
+        )
+        noise = max(plan.noise_multiplier, settings.noise_multiplier)
+        plans.append((replace(plan, noise_multiplier=noise), budget, before))
+    noise = max(plan.noise_multiplier for plan, _, _ in plans)
+    sharp = [
+        tighten_release_noise(replace(plan, noise_multiplier=noise), budget, before)
+        for plan, budget, before in plans
+    ]
+    return max(sharp, key=lambda plan: plan.release_noise or 0.0)
 
 
 def _fixed_plan(client: Client, settings: DPSGDSettings, noise_multiplier: float) -> Plan:
@@ -87,13 +100,13 @@ def refusal(client: Client, state: State, round: int) -> str | None:
     if plan is None or client.config.training.noise_multiplier is None:
         return None
     # Noise that the user fixed is planned for no budget; what is asked is whether this round fits.
-    account = client.ledger.account()
     release = [plan.release_event] if plan.releases else []
-    total = account.price([*account.events_on("train"), plan.training_event, *release])
-    if total <= client.budget.epsilon:
-        return None
-    return (
-        f"expected to stay within epsilon {client.budget.epsilon:g}, got {total:.3f} with round "
-        f"{round}; stopped before it, the last valid model is kept; raise --epsilon or plan "
-        "fewer rounds"
-    )
+    for budget, spent in client.bounds():
+        total = epsilon_of([*spent, plan.training_event, *release], budget)
+        if total > budget.epsilon:
+            return (
+                f"expected to stay within epsilon {budget.epsilon:g}, got {total:.3f} with round "
+                f"{round}; stopped before it, the last valid model is kept; raise --epsilon or "
+                "plan fewer rounds"
+            )
+    return None

@@ -72,8 +72,8 @@ def _charge(plan: Plan | None, round: int) -> Charge:
 
 
 def accounted(client: Client) -> int:
-    """How many protected charges its account holds."""
-    return len(client.ledger.account().protected())
+    """How many protected charges the run has made."""
+    return len(client.account.protected())
 
 
 def check_finite(bottom: Bottom, client: int) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dprbft.config.schema import RunConfig
 from dprbft.paths import histogram_file, latency_file, search_log
-from dprbft.site.records import SearchRecord
+from dprbft.site.results.records import SearchRecord
 from dprbft.site.site import Client
 from panas.architecture.cost import cost, cost_table, size_of
 from panas.architecture.latency import limited
@@ -21,15 +21,15 @@ from panas.runtime.store import read_json, write_json
 from panas.search_modes.mode import SearchPlan, SearchPrice, SearchSite
 
 
-def search(client: Client, run: Path, workers: int) -> SearchRecord:
+def search(client: Client, workers: int) -> SearchRecord:
     """Search a client's architecture; charges the ledger first."""
     c, b, mode = client.config, client.spec, client.config.privacy.mode
-    histogram, genetic = _histogram(client, run), c.search.evolution
-    log = search_log(run, client.id) if mode.keeps_log else None
+    histogram, genetic = _histogram(client), c.search.evolution
+    log = search_log(client.home) if mode.keeps_log else None
     with open_journal(log, {"search": c.privacy.search, "client": client.id}) as journal:
         plan = SearchPlan(
             spec=b,
-            space=search_space(c, b, run),
+            space=search_space(c, b, client.home),
             config=genetic if c.search.algorithm == "genetic" else genetic.random(),
             optimizer=c.search.optimizer,
             size=size_of(b, c.search.size),
@@ -47,9 +47,9 @@ def search(client: Client, run: Path, workers: int) -> SearchRecord:
     )
 
 
-def search_price(client: Client, run: Path) -> SearchPrice:
+def search_price(client: Client) -> SearchPrice:
     """The price of a client's search, known before it begins; reads no private sample."""
-    paid = histogram_file(run, client.id).exists()
+    paid = histogram_file(client.home).exists()
     return client.config.privacy.mode.price(search_site(client), paid=paid)
 
 
@@ -67,12 +67,12 @@ def search_site(client: Client) -> SearchSite:
     )
 
 
-def _histogram(client: Client, run: Path) -> list[float] | None:
+def _histogram(client: Client) -> list[float] | None:
     """The label histogram that the mode needs, paid for once; None if it needs none."""
-    path = histogram_file(run, client.id)
+    path = histogram_file(client.home)
     if path.exists():
         return list(read_json(path)["histogram"])
-    if search_log(run, client.id).exists():
+    if search_log(client.home).exists():
         return None  # paid for by the search that goes on
     histogram = client.config.privacy.mode.pay(search_site(client))
     if histogram is not None:
@@ -80,13 +80,13 @@ def _histogram(client: Client, run: Path) -> list[float] | None:
     return histogram
 
 
-def search_space(config: RunConfig, spec: NetworkSpec, run: Path | None) -> SearchSpace:
-    """The space with its limits; without a run, as if every latency were allowed."""
+def search_space(config: RunConfig, spec: NetworkSpec, home: Path | None) -> SearchSpace:
+    """The space with its limits; without a site's folder, as if every latency were allowed."""
     s = config.search
     limits = Constraints(
         parameters=s.max_parameters,
         macs=s.max_macs,
         bytes=s.max_bytes,
-        latency_ms=s.max_latency_ms if run else None,
+        latency_ms=s.max_latency_ms if home else None,
     )
-    return limited(s.space(spec.shape), spec, limits, table=latency_file(run) if run else None)
+    return limited(s.space(spec.shape), spec, limits, table=latency_file(home) if home else None)

@@ -1,39 +1,65 @@
-"""One client: its data, its budget, its ledger. Where it stands: `dprbft.site.state`.
+"""One site in a run: its data, its budgets, its ledger. Where it stands: `dprbft.site.state`.
 
-It is rebuilt from the configuration wherever it runs; its samples are loaded there and never move.
+It is opened from its own directory, by `hello` and for every verb; its samples are loaded there and
+never move.
 """
 
+import contextlib
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import torch
 
 from dprbft.config.schema import RunConfig, rounds_of
-from dprbft.paths import ledger_file
-from dprbft.simulation.federation import ClientData, Federation, load_federation
+from dprbft.messages import Hello
+from dprbft.paths import SitePlace, book_file, hello_file, ledger_file
+from dprbft.site.data import SiteData, load_data, read_public
+from dprbft.site.directory import SiteSettings, read_site
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
+from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import Event
 from panas.privacy.budget import Budget
+from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.kind import is_noised, kind_named
 from panas.privacy.schedule import TrainingSchedule
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_bytes, read_json, write_bytes, write_json
 from panas.training.warm_start import WarmStart
 
 
 @dataclass(frozen=True)
 class Client:
-    """What a client is, as opposed to where its training stands."""
+    """What a site is in a run, as opposed to where its training stands."""
 
-    id: int
+    place: SitePlace
     config: RunConfig
-    data: ClientData
+    facts: Facts
+    data: SiteData
     public: Samples
-    spec: NetworkSpec
-    budget: Budget
+    budget: Budget  # of this run
     ledger: Ledger
     device: torch.device
+
+    @property
+    def id(self) -> int:
+        """Its number in the run."""
+        return self.place.index
+
+    @property
+    def home(self) -> Path:
+        """Its folder for the run."""
+        return self.place.home
+
+    @property
+    def spec(self) -> NetworkSpec:
+        """What its networks share with all others'."""
+        return spec_of(self.config, self.facts)
 
     def warm_start(self, genome: Genome) -> WarmStart:
         """Where training of a genome's network starts: on public samples, if at all."""
@@ -53,17 +79,31 @@ class Client:
             spent=self.charged(),
         )
 
+    @property
+    def account(self) -> Account:
+        """What this run has charged to its ledger."""
+        return self.ledger.account().of_run(self.place.run)
+
     def charged(self) -> list[Event]:
-        """What was charged so far for its training samples, at a finite price."""
-        return self.ledger.account().events_on("train")
+        """What the run has charged so far for its training samples, at a finite price."""
+        return self.account.events_on("train")
+
+    def bounds(self) -> list[tuple[Budget, list[Event]]]:
+        """What the rounds to come must keep, each with what was spent of it: the run's share, and
+        the lifetime budget where other runs have spent of that."""
+        whole, own = self.ledger.account(), self.charged()
+        spent = whole.events_on("train", self.place.run)
+        share = [(self.budget, own)]
+        return share if len(spent) == len(own) else [*share, (whole.budget, spent)]
 
 
-def spec_of(config: RunConfig, federation: Federation) -> NetworkSpec:
-    """What all clients' networks share."""
+def spec_of(config: RunConfig, facts: Facts) -> NetworkSpec:
+    """What all sites' networks share."""
     return NetworkSpec(
-        shape=federation.shape,
-        classes=federation.classes,
-        width=config.network.width,
+        shape=facts.shape,
+        classes=facts.classes,
+        # A simplex needs as many directions as classes.
+        width=max(config.network.width, facts.classes),
         norm=config.norm,
         unit=config.network.unit,
         head_init=config.federation.head_init,
@@ -72,14 +112,110 @@ def spec_of(config: RunConfig, federation: Federation) -> NetworkSpec:
     )
 
 
-def build_client(config: RunConfig, id: int, run: Path, device: str) -> Client:
-    """The client `id` of a run; opens its account in the ledger."""
-    federation, budget = load_federation(config), config.budgets()[id]
-    ledger = Ledger(ledger_file(run, id))
+def join(place: SitePlace, content: bytes) -> None:
+    """Answer a hello: ask the ledger for the run's share, check the data, and note the run.
+
+    Raises:
+        BudgetExhausted: if the lifetime budget does not hold the share; no sample was read.
+        BadInput: if settings or data do not fit; nothing was charged.
+
+    """
+    hello, settings = Hello.from_bytes(content), read_site(place.folder)
+    config = _parse(hello.config)
+    _check_consent(settings, config)
+    noted = hello_file(place.home)
+    if noted.is_file():
+        known = Hello.from_bytes(noted.read_bytes())
+        if (known.config, known.facts) != (hello.config, hello.facts):
+            raise BadInput(
+                f"expected another name of the run than {place.run}, which was a run of other "
+                "settings here; give another --out"
+            )
+    ledger = Ledger(ledger_file(place.folder), place.run)
     ledger.open_account(
-        budget,
-        allow_unprotected=config.privacy.allow_unprotected,
-        subsets=("train", "search") if config.privacy.mode.least_search else ("train",),
+        settings.budget,
+        allow_unprotected=settings.allow_unprotected,
+        subsets=("train", "search"),
     )
-    data, public, spec = federation.clients[id], federation.public, spec_of(config, federation)
-    return Client(id, config, data, public, spec, budget, ledger, torch.device(device))
+    ledger.begin_run(place.run, config.budgets()[place.index])
+    if not noted.is_file():
+        load_data(place, config, _facts(hello.facts))
+    write_bytes(noted, content)
+
+
+def _check_consent(settings: SiteSettings, config: RunConfig) -> None:
+    """Refuse a run that lets leave what the owner has not allowed."""
+    if config.sent is not None and config.sent not in settings.releases:
+        raise BadInput(
+            f"expected a release of {', '.join(settings.releases)}, which site.toml allows, got "
+            f"{config.sent}; choose one of them, or allow it there"
+        )
+    if config.privacy.allow_unprotected and not settings.allow_unprotected:
+        raise BadInput(
+            "expected a protected run, got privacy.allow_unprotected = true, which site.toml does "
+            "not allow; leave it out, or allow it there"
+        )
+
+
+def open_client(place: SitePlace, device: str = "cpu") -> Client:
+    """A site in a run that it has joined."""
+    noted = hello_file(place.home)
+    if not noted.is_file():
+        raise BadInput(f"expected a run that the site has joined, got {place.run}; say hello first")
+    hello = Hello.from_bytes(read_bytes(noted))
+    config, facts = _parse(hello.config), _facts(hello.facts)
+    return Client(
+        place=place,
+        config=config,
+        facts=facts,
+        data=_data(place, hello.config, hello.facts),
+        public=_public(hello.public, facts),
+        budget=config.budgets()[place.index],
+        ledger=Ledger(ledger_file(place.folder), place.run),
+        device=torch.device(device),
+    )
+
+
+@contextlib.contextmanager
+def same_ledger(client: Client) -> Iterator[None]:
+    """Refuse a ledger that lacks what it held after the last verb; note what it holds after this.
+
+    BadInput if it was deleted or another copy put in its place, also while the block lasts.
+    """
+    check_book(client.place)
+    try:
+        yield
+    finally:
+        check_book(client.place)  # if it was exchanged, what was noted stands
+        count, seen = client.ledger.head()
+        write_json(book_file(client.home), {"count": count, "hash": seen})
+
+
+def check_book(place: SitePlace) -> Ledger:
+    """The ledger of a site; BadInput if it lacks what it held after the last verb of the run."""
+    ledger, note = Ledger(ledger_file(place.folder), place.run), book_file(place.home)
+    if note.exists():
+        known = read_json(note)
+        ledger.check_holds(known["count"], known["hash"])
+    return ledger
+
+
+@lru_cache(maxsize=2)
+def _parse(text: str) -> RunConfig:
+    return RunConfig.model_validate_json(text)
+
+
+@lru_cache(maxsize=2)
+def _facts(text: str) -> Facts:
+    return Facts.from_json(json.loads(text))
+
+
+@lru_cache(maxsize=2)
+def _data(place: SitePlace, config: str, facts: str) -> SiteData:
+    return load_data(place, _parse(config), _facts(facts))
+
+
+def _public(path: str, facts: Facts) -> Samples:
+    if path:
+        return read_public(path, Path(path).stat().st_mtime_ns, facts.classes)
+    return facts.no_samples()

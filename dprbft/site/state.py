@@ -1,4 +1,4 @@
-"""Where a client stands after a round: what one round hands to the next, and a checkpoint holds.
+"""Where a site stands after a round: what one round hands to the next; kept in the site's folder.
 
 As bytes it is safetensors with one JSON record as metadata. It never leaves the client's side.
 """
@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dprbft.paths import state_file
 from dprbft.site.site import Client
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom
 from panas.privacy.plan import Plan
-from panas.runtime.store import pack_tensors, unpack_tensors
+from panas.runtime.store import pack_tensors, read_bytes, unpack_tensors, write_bytes
 from panas.tuning.space import DPSGDSettings
 
 Weights = dict[str, Tensor]
@@ -60,6 +61,8 @@ class State:
     histogram: tuple[float, ...] | None = None  # noised, of labels, if its search paid for one
     plan: Plan | None = None  # of its remaining rounds; None without DP, or before round 1
     round: int = 0  # the last one it trained in
+    answered: bool = True  # whether it has taken the answer to that round
+    against: str = ""  # SHA-256 of the broadcast that it trained against in that round
     charges: int = 0  # protected charges that finished rounds account for
     scores: RoundScores = RoundScores()
     kept: Kept = Kept()
@@ -103,6 +106,16 @@ class State:
             group, _, key = name.partition(".")
             groups[group][key] = tensor
         return State._from_json(json.loads(metadata["state"]), groups)
+
+    def write(self, client: Client) -> None:
+        """Keep the state in the site's folder."""
+        write_bytes(state_file(client.home), self.to_bytes())
+
+    @staticmethod
+    def read(client: Client) -> "State":
+        """A site's state; BadInput if there is none, or it is damaged."""
+        path = state_file(client.home)
+        return State.from_bytes(read_bytes(path), path)
 
     def networks(self, client: Client) -> tuple[Bottom, Head]:
         """Bottom and head on the client's device, as the last round left them."""

@@ -3,11 +3,9 @@
 Each trial is logged before the next begins; a killed tuning goes on where it was.
 """
 
-from pathlib import Path
-
 from dprbft.config.schema import rounds_of
 from dprbft.paths import tune_log
-from dprbft.site.records import PLANNED_NOISE, SearchRecord, TuningRecord
+from dprbft.site.results.records import PLANNED_NOISE, SearchRecord, TuningRecord
 from dprbft.site.search import search_site
 from dprbft.site.site import Client
 from panas.runtime.errors import BudgetExhausted
@@ -21,9 +19,9 @@ from panas.tuning.space import DPSGDSettings
 from panas.tuning.trial import TuningResult
 
 
-def tune(client: Client, run: Path, workers: int) -> TuningRecord:
+def tune(client: Client, workers: int) -> TuningRecord:
     """Tune a client's DP-SGD settings, or keep those of the configuration."""
-    t, found = client.config.training, SearchRecord.read(run, client.id)
+    t, found = client.config.training, SearchRecord.read(client.home)
     fixed = DPSGDSettings(
         learning_rate=t.optimizer.learning_rate,
         noise_multiplier=t.noise_multiplier or PLANNED_NOISE,
@@ -33,7 +31,7 @@ def tune(client: Client, run: Path, workers: int) -> TuningRecord:
     if not planned_trials(client):
         return TuningRecord(client=client.id, settings=fixed)
     header = {"tune": str(found.genome), "client": client.id}
-    with open_journal(tune_log(run, client.id), header) as journal:
+    with open_journal(tune_log(client.home), header) as journal:
         try:
             result = _tune(client, found, journal, workers)
         except BudgetExhausted as e:

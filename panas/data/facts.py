@@ -35,6 +35,12 @@ class Facts:
         """Number of classes."""
         return len(self.class_names)
 
+    def no_samples(self) -> Samples:
+        """A set without samples, of these facts."""
+        dtype = torch.uint8 if self.dtype == "uint8" else torch.float32
+        x = torch.empty((0, *self.shape), dtype=dtype)
+        return Samples(x, torch.empty(0, dtype=torch.int64), self.classes)
+
     def to_json(self) -> dict[str, Any]:
         """The facts as JSON."""
         return asdict(self)

@@ -14,7 +14,9 @@ import torch
 from dprbft.config.files import build_config, read_run, read_toml
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
+from dprbft.paths import places_of
 from dprbft.run.directory import OpenRun, prepare
+from dprbft.run.stages import join_stage
 from panas.data.torchvision_sets import NAMES
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
@@ -133,6 +135,11 @@ def of_clients(
     """Open the run directory that clients share (client 0 if none is named), display and engine."""
     ids = clients or [0]
     job = start(request, shared=True, after=after, clients=ids)
-    with Display() as display, InProcess(job.workers, len(ids)) as engine:
-        run = OpenRun(job.run, job.config, engine, job.device, display.event)
+    places = places_of(job.run)
+    with (
+        Display() as display,
+        InProcess(places, job.workers, job.device, asked=len(ids)) as engine,
+    ):
+        run = OpenRun(job.run, job.config, engine, display.event)
+        join_stage(run, ids)
         yield Stage(job, ids, display, run)

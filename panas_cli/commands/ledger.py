@@ -6,8 +6,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from dprbft.run.bookkeeping import check_ledger
-from dprbft.simulation.ledgers import ledgers
+from dprbft.paths import ledger_file, places_of, sites_file
+from dprbft.site.site import check_book
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import (
     ADD_OR_REMOVE,
@@ -68,16 +68,18 @@ def _is_site(folder: Path) -> bool:
 
 def _of_run(run: Path, group: int) -> tuple[dict[str, Any], list[str]]:
     """The cards of all clients of a run, as JSON and as lines."""
-    books = ledgers(run)
-    if not books:
+    if not sites_file(run).exists():
         raise BadInput(f"expected a run directory with a ledger at {run}, found none")
-    check_ledger(run)
     rows, lines = [], list[str]()
-    for i, book in books.items():
-        account, head = book.account(), book.head()
+    for place in places_of(run):
+        path = ledger_file(place.folder)
+        if not (path.exists() or path.with_suffix(".head").exists()):
+            continue
+        book = check_book(place)
+        account, head = book.account().of_run(place.run), book.head()
         row = _card(account, group) | {"chain": _chain(head)}
-        rows.append({"client": i} | row)
-        lines += [*_text(f"client {i}", account, row), *_told(head), ""]
+        rows.append({"client": place.index, "name": place.name} | row)
+        lines += [*_text(place.name, account, row), *_told(head), ""]
     return {"run": str(run), "clients": rows}, lines
 
 

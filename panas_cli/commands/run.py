@@ -2,10 +2,12 @@
 
 from attacks.audit.run import audit_run
 from dprbft.engines.inprocess import InProcess
+from dprbft.paths import places_of
 from dprbft.run.bookkeeping import is_done, timed
 from dprbft.run.directory import OpenRun, hold
 from dprbft.run.stages import (
     event_counts,
+    join_stage,
     last_generation,
     search_prices,
     search_stage,
@@ -41,10 +43,11 @@ def _stages(job: Job) -> None:
     totals = event_counts(config, clients)
     with Display() as display:
         display.say(f"run directory: {job.run}")
-        for line in price_lines(search_prices(job.run, config), config):
-            display.say(line)
-        with InProcess(job.workers, clients) as engine:
-            run = OpenRun(job.run, config, engine, job.device, display.event)
+        with InProcess(places_of(job.run), job.workers, job.device) as engine:
+            run = OpenRun(job.run, config, engine, display.event)
+            join_stage(run)
+            for line in price_lines(search_prices(run), config):
+                display.say(line)
             if not is_done(job.run, "search"):
                 display.stage("search", totals["search"])
                 search_stage(run, progress=display.generations(last_generation(config)))

@@ -2,9 +2,9 @@
 
 from dataclasses import asdict
 
-from dprbft.paths import search_file
+from dprbft.paths import home, search_file
 from dprbft.run.stages import last_generation, search_prices, search_stage
-from dprbft.site.records import SearchRecord
+from dprbft.site.results.records import SearchRecord
 from panas.architecture.cost import LayerCost
 from panas_cli.commands.job import of_clients
 from panas_cli.options import Request
@@ -13,22 +13,22 @@ from panas_cli.sentences import price_lines
 
 
 def search(request: Request, client: list[int] | None) -> None:
-    """Search one client's architecture; writes search/client-000/best.json."""
+    """Search one client's architecture; writes search/best.json in its folder."""
     with of_clients(request, client) as stage:
         job, ids, display = stage.job, stage.clients, stage.display
-        for line in price_lines(search_prices(job.run, job.config, ids), job.config):
+        for line in price_lines(search_prices(stage.run, ids), job.config):
             display.say(line)
         display.stage("search", len(ids))
         progress = display.generations(last_generation(job.config))
         search_stage(stage.run, ids, progress)
-    found = [SearchRecord.read(job.run, i) for i in ids]
+    found = [SearchRecord.read(home(job.run, i)) for i in ids]
     if job.json:
         print_json({"run": str(job.run), "clients": [f.to_json() for f in found]})
         return
     for i, f in zip(ids, found, strict=True):
         print_text(f"client {i}: {f.genome}, fitness {f.fitness:.3f}")
         print_table(("layer", "output", "parameters", "MACs", "bytes"), _costs(f), left=2)
-        print_files(search_file(job.run, i).parent)
+        print_files(search_file(home(job.run, i)).parent)
 
 
 def _costs(found: SearchRecord) -> list[list[str]]:

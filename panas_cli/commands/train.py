@@ -1,7 +1,7 @@
 """`panas train`: the federation, from what search and tune left in the run directory."""
 
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import checkpoint_folder
+from dprbft.paths import places_of, server_folder
 from dprbft.run.directory import OpenRun, hold
 from dprbft.run.stages import event_counts, train_stage
 from dprbft.run.summary import summarise
@@ -14,18 +14,17 @@ from panas_cli.progress import Display
 
 def train(request: Request) -> None:
     """Train the federation with the architectures and settings found before."""
-    if request.out and not request.resume and checkpoint_folder(request.out).exists():
+    if request.out and not request.resume and server_folder(request.out).exists():
         raise BadInput(f"expected a run to train, got {request.out}, trained before; give --resume")
     job = start(request, shared=True, after="tune")
     try:
-        clients = job.config.federation.clients
         with (
             hold(job.run),
             Display() as display,
-            InProcess(job.workers, clients) as engine,
+            InProcess(places_of(job.run), job.workers, job.device) as engine,
         ):
             display.stage("train", event_counts(job.config, 0)["train"])
-            train_stage(OpenRun(job.run, job.config, engine, job.device, display.event))
+            train_stage(OpenRun(job.run, job.config, engine, display.event))
     except BudgetExhausted:
         show(job.run, summarise(job.run, job.config), job.json)
         raise

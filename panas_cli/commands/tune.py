@@ -1,20 +1,20 @@
 """`panas tune`: the DP-SGD settings of one client, or of several."""
 
-from dprbft.paths import tune_file
+from dprbft.paths import home, tune_file
 from dprbft.run.stages import tune_stage
-from dprbft.site.records import TuningRecord
+from dprbft.site.results.records import TuningRecord
 from panas_cli.commands.job import of_clients
 from panas_cli.options import Request
 from panas_cli.printing import print_files, print_json, print_text
 
 
 def tune(request: Request, client: list[int] | None) -> None:
-    """Tune one client's DP-SGD settings; writes tune/client-000/best.json."""
+    """Tune one client's DP-SGD settings; writes tune/best.json in its folder."""
     with of_clients(request, client, after="search") as stage:
         job, ids, display = stage.job, stage.clients, stage.display
         display.stage("tune", len(ids))
         tune_stage(stage.run, ids, display.trials(job.config.tuning.config.trials))
-    found = [TuningRecord.read(job.run, i) for i in ids]
+    found = [TuningRecord.read(home(job.run, i)) for i in ids]
     if job.json:
         print_json({"run": str(job.run), "clients": [f.to_json() for f in found]})
         return
@@ -26,7 +26,7 @@ def tune(request: Request, client: list[int] | None) -> None:
             f"{_noise(f.noise_multiplier)}, clip {s.clip:.4g}, batch {s.batch_size}"
             f"{epochs}"
         )
-        print_files(tune_file(job.run, i).parent)
+        print_files(tune_file(home(job.run, i)).parent)
 
 
 def _noise(multiplier: float | None) -> str:

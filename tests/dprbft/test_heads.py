@@ -12,6 +12,7 @@ from dprbft.heads import (
     aggregate,
     blend,
     mean_head,
+    pooled,
     ridge_head,
     targets,
     to_broadcast,
@@ -44,14 +45,16 @@ def release_of(kind: str, n: int = 40, seed: int = 0, m: float | None = None) ->
     return Release(seed, 1, kind, m, "receipt", arrays)
 
 
-def moments_of(*releases: Release) -> list[Moments]:
-    found = [r.estimate(CLASSES) for r in releases]
-    return [e for e in found if isinstance(e, Moments)]
+def moments_of(*releases: Release) -> Moments:
+    total = pooled(r.estimate(CLASSES) for r in releases)
+    assert isinstance(total, Moments)
+    return total
 
 
-def sums_of(*releases: Release) -> list[ClassSums]:
-    found = [r.estimate(CLASSES) for r in releases]
-    return [e for e in found if isinstance(e, ClassSums)]
+def sums_of(*releases: Release) -> ClassSums:
+    total = pooled(r.estimate(CLASSES) for r in releases)
+    assert isinstance(total, ClassSums)
+    return total
 
 
 def previous(bias: float = 0.0) -> Broadcast:
@@ -190,11 +193,12 @@ def test_an_answer_is_a_broadcast_of_the_round_and_leaves_the_previous_alone(kin
     assert torch.equal(again.weight, got.weight)
 
 
-def test_mixed_kinds_and_no_releases_are_refused() -> None:
+def test_mixed_kinds_are_refused_and_without_releases_the_head_stays() -> None:
     with pytest.raises(BadInput, match="one kind"):
         answer([release_of("moments"), release_of("class_sums")], previous())
-    with pytest.raises(BadInput, match="one kind"):
-        answer([], previous())
+    stays = answer([], previous())
+    assert stays.round == 4
+    assert torch.equal(stays.weight, previous().weight)
 
 
 def test_heads_and_broadcasts_convert_without_sharing_memory() -> None:

@@ -80,14 +80,14 @@ class SearchRecord:
             cost_table=[LayerCost(**layer) for layer in layers],
         )
 
-    def write(self, run: Path) -> None:
-        """Write the record to its place in a run directory."""
-        write_json(search_file(run, self.client), self.to_json())
+    def write(self, home: Path) -> None:
+        """Write the record to its place in a site's folder."""
+        write_json(search_file(home), self.to_json())
 
     @staticmethod
-    def read(run: Path, client: int) -> "SearchRecord":
-        """A client's record in a run directory; BadInput if it was not searched for."""
-        return SearchRecord.from_json(read_json(search_file(run, client)))
+    def read(home: Path) -> "SearchRecord":
+        """The record in a site's folder; BadInput if it was not searched for."""
+        return SearchRecord.from_json(read_json(search_file(home)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,11 +130,11 @@ class TuningRecord:
             refused=record.get("refused"),
         )
 
-    def write(self, run: Path) -> None:
-        """Write the record to its place in a run directory."""
-        write_json(tune_file(run, self.client), self.to_json())
+    def write(self, home: Path) -> None:
+        """Write the record to its place in a site's folder."""
+        write_json(tune_file(home), self.to_json())
 
     @staticmethod
-    def read(run: Path, client: int) -> "TuningRecord":
-        """A client's record in a run directory; BadInput if it was not tuned."""
-        return TuningRecord.from_json(read_json(tune_file(run, client)))
+    def read(home: Path) -> "TuningRecord":
+        """The record in a site's folder; BadInput if it was not tuned."""
+        return TuningRecord.from_json(read_json(tune_file(home)))

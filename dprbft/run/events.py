@@ -1,0 +1,63 @@
+"""What a run tells while it goes on: records of facts, for whoever shows them.
+
+A run takes a `Listener` and calls it once an event; `panas_cli` makes sentences of them. Accuracies
+are the simulator's view: read from the sites' folders, they do not cross the wire.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dprbft.site.results.records import SearchRecord, TuningRecord
+
+
+@dataclass(frozen=True)
+class SiteSearched:
+    """A site's architecture is found."""
+
+    site: str
+    record: SearchRecord
+
+
+@dataclass(frozen=True)
+class SiteTuned:
+    """A site's DP-SGD settings are found."""
+
+    site: str
+    record: TuningRecord
+
+
+@dataclass(frozen=True)
+class SiteStarted:
+    """A site is ready for round 1."""
+
+    site: str
+    validation: float  # accuracy
+
+
+@dataclass(frozen=True)
+class SiteTrained:
+    """A participant has trained in a round."""
+
+    site: str
+    round: int
+
+
+@dataclass(frozen=True)
+class SiteMissed:
+    """A site did not answer in a round, which goes on without it."""
+
+    site: str
+    round: int
+
+
+@dataclass(frozen=True)
+class RoundEnded:
+    """A round of so many has ended; the mean accuracy of what its participants keep."""
+
+    round: int
+    rounds: int
+    accuracy: float
+
+
+Event = SiteSearched | SiteTuned | SiteStarted | SiteTrained | SiteMissed | RoundEnded
+Listener = Callable[[Event], None]

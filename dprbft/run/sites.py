@@ -1,0 +1,185 @@
+"""The sites of a run: made by a simulation or for files, or found where their owners keep them.
+
+What is public of their data, the `Facts`, comes from public data, or from what the owners declare.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from dprbft.config.schema import RunConfig
+from dprbft.messages import Hello
+from dprbft.paths import (
+    SitePlace,
+    declared_file,
+    facts_file,
+    places_of,
+    public_file,
+    sites_file,
+    sites_folder,
+    write_places,
+)
+from dprbft.simulation.federation import facts_text, load_federation, make_sites
+from dprbft.site.data import SiteData, load_data, read_public, write_samples
+from dprbft.site.directory import (
+    SiteSettings,
+    data_path,
+    protected_kinds,
+    read_site,
+    write_site,
+)
+from panas.data.facts import Facts, fit, infer
+from panas.data.files.raw import Raw
+from panas.data.samples import Samples
+from panas.data.sources import read_source
+from panas.privacy.release.kind import kind_names
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_json, write_json
+
+
+def prepare_sites(run: Path, config: RunConfig) -> None:
+    """Find or make the sites of a new run; nothing is written where one of them is refused."""
+    if sites_file(run).exists():
+        return
+    f = config.federation
+    if f.sites:
+        places = _places(run, f.sites)
+        facts, public = _shared(config, [_declared(place) for place in places])
+    elif f.client_data:
+        raws = [_read(config, path) for path in f.client_data]
+        facts, public = _shared(config, [infer(raw) for raw in raws])
+        for path, raw in zip(f.client_data, raws, strict=True):
+            fit(raw, facts, Path(path).name)
+        places = _sites_of_files(run, config, f.client_data)
+    else:
+        federation = load_federation(config)
+        facts, public = federation.facts, federation.public
+        places = make_sites(run, config, federation)
+    if len(public):
+        write_samples(public_file(run), public)
+    write_json(facts_file(run), facts.to_json())
+    write_places(run, places)
+
+
+def _places(run: Path, folders: Sequence[str]) -> tuple[SitePlace, ...]:
+    """Sites that their owners keep."""
+    named = [(read_site(Path(folder)).name, Path(folder)) for folder in folders]
+    names = [name for name, _ in named]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise BadInput(f"expected sites of different names, got {twice!r} twice; rename one")
+    return tuple(SitePlace(i, name, at, run.resolve().name) for i, (name, at) in enumerate(named))
+
+
+def _sites_of_files(run: Path, config: RunConfig, paths: Sequence[str]) -> tuple[SitePlace, ...]:
+    """A site under the run's directory for each file or folder of data."""
+    stems = [Path(path).stem for path in paths]
+    names = [s if stems.count(s) == 1 else f"{s}-{i}" for i, s in enumerate(stems)]
+    unprotected, places = config.privacy.allow_unprotected, []
+    for i, (name, path) in enumerate(zip(names, paths, strict=True)):
+        budget = config.budgets()[i]
+        settings = SiteSettings(
+            name=name,
+            data=path,
+            label=config.data.source.label,
+            epsilon=budget.epsilon,
+            delta=budget.delta,
+            releases=kind_names() if unprotected else protected_kinds(),
+            allow_unprotected=unprotected,
+        )
+        write_site(sites_folder(run) / name, settings)
+        places.append(SitePlace(i, name, sites_folder(run) / name, "run"))
+    return tuple(places)
+
+
+def declare(folder: Path) -> Facts:
+    """Read a site's data, and note what its owner declares of them: structure and class names."""
+    settings = read_site(folder)
+    facts = infer(read_source(str(data_path(folder, settings)), None, settings.label, 32))
+    write_json(declared_file(folder), facts.to_json())
+    return facts
+
+
+def _declared(place: SitePlace) -> Facts:
+    path = declared_file(place.folder)
+    if not path.is_file():
+        raise BadInput(
+            f"expected {path.name} at site {place.name}, found none; `panas site init` writes it"
+        )
+    return Facts.from_json(read_json(path))
+
+
+def _read(config: RunConfig, path: str) -> Raw:
+    source = config.data.source
+    return read_source(path, source.data_root, source.label, source.image_size)
+
+
+def _shared(config: RunConfig, declared: Sequence[Facts]) -> tuple[Facts, Samples]:
+    """The federation's facts and its public samples."""
+    names = config.federation.classes or _union(f.class_names for f in declared)
+    if config.data.source.public_data is not None:
+        raw = _read(config, config.data.source.public_data)
+        facts = infer(raw, public=raw, classes=config.federation.classes)
+        return facts, fit(raw, facts, "public data")
+    first = replace(declared[0], class_names=names)
+    for i, facts in enumerate(declared):
+        for what in ("shape", "dtype", "bits", "columns"):
+            mine, other = getattr(first, what), getattr(facts, what)
+            if mine != other:
+                raise BadInput(
+                    f"expected {what} {mine} of every site's data, got {other} of site {i}; bring "
+                    "them to one form, or leave that site out"
+                )
+    return first, first.no_samples()
+
+
+def _union(names: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    return tuple(sorted({name for own in names for name in own}))
+
+
+@dataclass(frozen=True)
+class RunView:
+    """All of a run, as only its simulator or auditor may see it."""
+
+    run: Path
+    config: RunConfig
+
+    @property
+    def places(self) -> tuple[SitePlace, ...]:
+        """Its sites."""
+        return places_of(self.run)
+
+    @property
+    def facts(self) -> Facts:
+        """What is public of their data."""
+        return Facts.from_json(read_json(facts_file(self.run)))
+
+    @property
+    def public(self) -> Samples:
+        """The samples that everybody may see."""
+        path = public_file(self.run)
+        if not path.exists():
+            return self.facts.no_samples()
+        return read_public(str(path), path.stat().st_mtime_ns, self.facts.classes)
+
+    def client(self, index: int) -> SiteData:
+        """A site's samples."""
+        return _client(self.places[index], self.config.model_dump_json(), facts_text(self.facts))
+
+    def hello(self, index: int) -> bytes:
+        """What the run tells a site."""
+        place, public = self.places[index], public_file(self.run)
+        return Hello(
+            site=index,
+            run=place.run,
+            config=self.config.model_dump_json(),
+            facts=facts_text(self.facts),
+            public=str(public.resolve()) if public.exists() else "",
+        ).to_bytes()
+
+
+@lru_cache(maxsize=4)
+def _client(place: SitePlace, config: str, facts: str) -> SiteData:
+    known = Facts.from_json(json.loads(facts))
+    return load_data(place, RunConfig.model_validate_json(config), known)

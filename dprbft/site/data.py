@@ -1,0 +1,106 @@
+"""A site's own samples: loaded where they are, and divided by a keyed hash of each.
+
+Which split a sample is in depends on the sample and the site's key alone: one sample more or less
+moves no other. Search and training samples are disjoint parts, whose charges compose in parallel.
+"""
+
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from dprbft.config.schema import RunConfig
+from dprbft.paths import SitePlace, key_file
+from dprbft.site.directory import SiteSettings, data_path, read_site
+from panas.data.facts import Facts, fit
+from panas.data.samples import Samples
+from panas.data.sources import read_source
+from panas.data.splits import hashed_split
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_bytes, read_tensors, write_tensors
+
+STORED = ".safetensors"
+"""Of samples that a simulation has shared out, as `write_samples` writes them."""
+
+
+@dataclass(frozen=True)
+class SiteData:
+    """One site's samples; they never leave it. A sample is in exactly one split."""
+
+    id: int  # of the site in its run
+    search: Samples
+    train: Samples
+    validation: Samples
+    test: Samples
+
+
+def load_data(place: SitePlace, config: RunConfig, facts: Facts) -> SiteData:
+    """Load and divide a site's samples; BadInput if they do not fit the federation or the run."""
+    settings = read_site(place.folder)
+    return divided(place.index, load_samples(place.folder, settings, facts), key_of(place), config)
+
+
+def load_samples(folder: Path, settings: SiteSettings, facts: Facts) -> Samples:
+    """All samples of a site, as the federation's facts say."""
+    path = data_path(folder, settings)
+    if path.suffix == STORED:
+        return read_samples(path, facts.classes)
+    raw = read_source(str(path), None, settings.label, facts.shape[-1])
+    return fit(raw, facts)
+
+
+def key_of(place: SitePlace) -> bytes:
+    """The key of a site's splits."""
+    return read_bytes(key_file(place.folder))
+
+
+def divided(id: int, samples: Samples, key: bytes, config: RunConfig) -> SiteData:
+    """A site's samples by split; BadInput if one of them is empty, or delta too large for them."""
+    data = config.data
+    s = hashed_split(
+        samples,
+        # Where a search looks at no private samples, they all serve training.
+        search=data.search_fraction if config.privacy.mode.least_search else 0.0,
+        validation=data.validation_fraction,
+        test=data.test_fraction,
+        key=key,
+    )
+    parts = (samples.take(part) for part in (s.search, s.train, s.validation, s.test))
+    site = SiteData(id, *parts)
+    if not all(len(part) for part in (site.train, site.validation, site.test)):
+        raise BadInput(
+            f"expected samples to train, validate and test client {id}, got {len(samples)} in "
+            "all; use fewer clients or raise federation.min_samples"
+        )
+    if len(site.search) < config.privacy.mode.least_search:
+        raise BadInput(
+            f"expected at least {config.privacy.mode.least_search} search samples for client {id}, "
+            f"got {len(site.search)}; raise data.search_fraction"
+        )
+    if samples.classes > 1 and int((samples.histogram() > 0).sum()) == 1:
+        warnings.warn(
+            f"client {id} has samples of one class only; its accuracy says little", stacklevel=2
+        )
+    # Search and training samples are parts of their own; delta must suit the larger one.
+    config.budgets()[id].check(max(site.train.units, site.search.units), id)
+    return site
+
+
+def write_samples(path: Path, samples: Samples) -> None:
+    """Keep samples as a site or the public part of a simulation has them."""
+    tensors = {"x": samples.x, "y": samples.y}
+    if samples.groups is not None:
+        tensors["groups"] = samples.groups
+    write_tensors(path, tensors, {})
+
+
+def read_samples(path: Path, classes: int) -> Samples:
+    """Read what `write_samples` wrote."""
+    tensors, _ = read_tensors(path)
+    return Samples(tensors["x"], tensors["y"], classes, tensors.get("groups"))
+
+
+@lru_cache(maxsize=1)
+def read_public(path: str, changed: int, classes: int) -> Samples:
+    """The public samples of a run; kept in memory for the next call."""
+    return read_samples(Path(path), classes)

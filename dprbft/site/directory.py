@@ -1,0 +1,75 @@
+"""A site's directory: `site.toml`, its ledger, and a folder a run; all of it private to its owner.
+
+The owner says there where the data are, what they may cost in their whole life, and what may leave.
+`facts.json` is what the owner declares to federations: class names, shape and columns are public.
+"""
+
+import secrets
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+import tomli_w
+from pydantic import Field, ValidationError
+
+from dprbft.config.flat import Section
+from dprbft.paths import key_file, settings_file
+from panas.privacy.accounting.events import Unprotected
+from panas.privacy.budget import Budget
+from panas.privacy.release.kind import kind_named, kind_names
+from panas.runtime.errors import BadInput
+from panas.runtime.store import write_bytes
+
+
+def protected_kinds() -> tuple[str, ...]:
+    """The kinds of release that a ledger can bound."""
+    return tuple(n for n in kind_names() if kind_named(n).CHARGED_AS is not Unprotected)
+
+
+class SiteSettings(Section):
+    """What the owner of a site decides."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    data: str  # a file or folder, from the site's directory or absolute
+    label: str | None = None  # a table's label column
+    group: str | None = None  # a table's column that names the privacy unit, as a patient
+    epsilon: Annotated[float, Field(gt=0)]  # of all runs together
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    releases: tuple[str, ...] = protected_kinds()  # kinds that may leave
+    allow_unprotected: bool = False  # let a run train or release without a bound
+
+    @property
+    def budget(self) -> Budget:
+        """For the data's whole life."""
+        return Budget(self.epsilon, self.delta)
+
+
+def write_site(folder: Path, settings: SiteSettings, key: bytes | None = None) -> None:
+    """Make a site's directory; BadInput if there is one. `key` of None: a random one."""
+    if settings_file(folder).exists():
+        raise BadInput(f"expected a new site directory, got {folder}, which holds a site")
+    write_bytes(key_file(folder), key or secrets.token_bytes(32))
+    text = tomli_w.dumps(settings.model_dump(exclude_none=True))
+    write_bytes(settings_file(folder), text.encode())
+
+
+def read_site(folder: Path) -> SiteSettings:
+    """A site's settings; BadInput if there is no site, or its file does not fit."""
+    path = settings_file(folder)
+    if not path.is_file():
+        raise BadInput(
+            f"expected a site with a {path.name} at {folder}, found none; `panas site init`"
+        )
+    try:
+        return SiteSettings.model_validate(tomllib.loads(path.read_text()))
+    except ValidationError as e:
+        error = e.errors()[0]
+        key = ".".join(str(part) for part in error["loc"]) or "settings"
+        raise BadInput(f"{path}: expected {key} to fit ({error['msg']}); change it") from e
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise BadInput(f"expected TOML in {path}, got a file that does not parse: {e}") from e
+
+
+def data_path(folder: Path, settings: SiteSettings) -> Path:
+    """Where a site's data are."""
+    return folder / Path(settings.data).expanduser()

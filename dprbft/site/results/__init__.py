@@ -1,0 +1,1 @@
+"""What a site finds, as files in its own folder."""

@@ -1,0 +1,24 @@
+"""Pictures of a site's search and tuning, in its own folder."""
+
+from dprbft.paths import history_picture, network_picture, trials_picture
+from dprbft.site.results.records import SearchRecord, TuningRecord
+from dprbft.site.site import Client
+from panas.plots.network import drawing
+from panas.plots.search import history
+from panas.plots.tuning import trials
+from panas.runtime.store import write_bytes
+
+
+def draw_search(client: Client, record: SearchRecord) -> None:
+    """The search's history, and the network that it found."""
+    found, size = record.result, client.config.search.size
+    front = found.front if size else None
+    picture = history(found.records, found.history, front, size=size or "parameters")
+    write_bytes(history_picture(client.home), picture)
+    write_bytes(network_picture(client.home), drawing(record.genome, client.spec, record.fitness))
+
+
+def draw_tuning(client: Client, record: TuningRecord) -> None:
+    """The trials, where there were some."""
+    if record.trials:
+        write_bytes(trials_picture(client.home), trials(record.trials, record.settings))
