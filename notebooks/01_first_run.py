@@ -40,7 +40,7 @@ from dprbft.simulation.federation import load_federation
 from dprbft.site.results.records import SearchRecord
 from panas.privacy.ledger.account import totals
 from panas.runtime.store import read_lines
-from panas_cli.sentences import sentence
+from panas_cli.text.sentences import sentence
 
 # %% [markdown]
 # ## The federation

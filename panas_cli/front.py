@@ -168,7 +168,7 @@ def epsilon(
 def report(run: Run, json: Json = False) -> None:
     """Show a run's results: clients, accuracy, privacy, communication, audit."""
     folder = checked_folder(run)
-    from panas_cli.output import report as work
+    from panas_cli.text.output import report as work
 
     work(folder, json)
 

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from dprbft.run.events import Event
 from dprbft.run.progress import Progress as Following
-from panas_cli.sentences import sentence
+from panas_cli.text.sentences import sentence
 from panas_cli.tracks import Cell, Track, generation_cells, table, trial_cells
 
 TITLES = {

@@ -36,7 +36,10 @@ def build_config(*layers: dict[str, Any]) -> RunConfig:
 def _has_public(settings: dict[str, Any]) -> bool:
     """Whether the settings make samples public; where not, no search by default looks at any."""
     try:
-        return Data.model_validate(settings.get("data", {})).source.has_public
+        source = Data.model_validate(settings.get("data", {})).source
+        federation = settings.get("federation", {})
+        come_split = federation.get("sites") or federation.get("client_data")
+        return source.has_public and not (come_split and source.public_data is None)
     except ValidationError:
         return True  # the whole configuration will say so
 

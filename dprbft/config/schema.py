@@ -45,6 +45,14 @@ class RunConfig(Section):
         return [Budget(e, p.delta) for e in p.epsilons or (p.epsilon,) * self.federation.clients]
 
     @property
+    def has_public(self) -> bool:
+        """Whether there are samples that everybody may see."""
+        source = self.data.source
+        if self.federation.sites or self.federation.client_data:
+            return source.public_data is not None and source.public_limit > 0
+        return source.has_public
+
+    @property
     def sent(self) -> str | None:
         """What a client sends to the server in a round; None where nothing leaves it."""
         has_kind = self.privacy.kind is not None
@@ -114,7 +122,7 @@ def _as_many_clients(config: RunConfig) -> str | None:
 
 def _searchable(config: RunConfig) -> str | None:
     name, mode = config.privacy.search, config.privacy.mode
-    if mode.needs_public and not config.data.source.has_public:
+    if mode.needs_public and not config.has_public:
         return (
             f"public data for privacy.search = {name}, got none; give --public-data, or "
             "data.public_fraction above 0, or use privacy.search=data-free"
@@ -154,7 +162,7 @@ def _passes(config: RunConfig) -> str | None:
 
 def _samples_to_release(config: RunConfig) -> str | None:
     p = config.privacy
-    if p.kind is None or p.kind.READS != "public" or config.data.source.has_public:
+    if p.kind is None or p.kind.READS != "public" or config.has_public:
         return None
     what = f"public samples for privacy.release = {p.release}, got none"
     return f"{what}; give --public-data, or data.public_fraction above 0"

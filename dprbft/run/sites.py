@@ -33,7 +33,7 @@ from dprbft.site.directory import (
 from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import Raw
 from panas.data.samples import Samples
-from panas.data.sources import read_source
+from panas.data.sources import Reading, read
 from panas.privacy.release.kind import kind_names
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_json
@@ -96,7 +96,7 @@ def _sites_of_files(run: Path, config: RunConfig, paths: Sequence[str]) -> tuple
 def declare(folder: Path) -> Facts:
     """Read a site's data, and note what its owner declares of them: structure and class names."""
     settings = read_site(folder)
-    facts = infer(read_source(str(data_path(folder, settings)), None, settings.label, 32))
+    facts = infer(read(str(data_path(folder, settings)), Reading(label=settings.label)))
     write_json(declared_file(folder), facts.to_json())
     return facts
 
@@ -111,8 +111,7 @@ def _declared(place: SitePlace) -> Facts:
 
 
 def _read(config: RunConfig, path: str) -> Raw:
-    source = config.data.source
-    return read_source(path, source.data_root, source.label, source.image_size)
+    return read(path, config.data.source.reading)
 
 
 def _shared(config: RunConfig, declared: Sequence[Facts]) -> tuple[Facts, Samples]:

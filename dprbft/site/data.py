@@ -14,7 +14,7 @@ from dprbft.paths import SitePlace, key_file
 from dprbft.site.directory import SiteSettings, data_path, read_site
 from panas.data.facts import Facts, fit
 from panas.data.samples import Samples
-from panas.data.sources import read_source
+from panas.data.sources import Reading, read
 from panas.data.splits import hashed_split
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_tensors, write_tensors
@@ -45,8 +45,8 @@ def load_samples(folder: Path, settings: SiteSettings, facts: Facts) -> Samples:
     path = data_path(folder, settings)
     if path.suffix == STORED:
         return read_samples(path, facts.classes)
-    raw = read_source(str(path), None, settings.label, facts.shape[-1])
-    return fit(raw, facts)
+    shape = None if facts.columns else facts.shape
+    return fit(read(str(path), Reading(label=settings.label, shape=shape)), facts)
 
 
 def key_of(place: SitePlace) -> bytes:

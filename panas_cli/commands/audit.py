@@ -16,10 +16,10 @@ from attacks.audit.run import audit_run
 from attacks.audit.target import ExternalModel
 from dprbft.config.files import load_config
 from dprbft.run.bookkeeping import timed
-from panas_cli.audit_output import show_audit, show_model_audit
 from panas_cli.options import FailOn, ModelRequest
-from panas_cli.printing import print_json
 from panas_cli.progress import Display
+from panas_cli.text.audit_output import show_audit, show_model_audit
+from panas_cli.text.printing import print_json
 
 LEAK = 1
 """The exit code of `--fail-on`."""

@@ -7,7 +7,7 @@ from panas.privacy.accounting.epsilon import epsilon as price
 from panas.privacy.accounting.epsilon import prv_bounds
 from panas.privacy.accounting.events import SampledGaussian
 from panas.runtime.errors import BadInput
-from panas_cli.printing import counted, json_number, print_json, print_text
+from panas_cli.text.printing import counted, json_number, print_json, print_text
 
 
 def epsilon(

@@ -21,7 +21,7 @@ from panas.privacy.ledger.charge import Entry
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.kind import kind_named, kind_names
 from panas.runtime.errors import BadInput
-from panas_cli.printing import figure, json_number, print_json, print_text
+from panas_cli.text.printing import figure, json_number, print_json, print_text
 
 UNPROTECTED = {
     "search on private samples": "architecture and settings were chosen by looking at private "

@@ -19,9 +19,9 @@ from panas.runtime.errors import BudgetExhausted
 from panas_cli.commands.audit import steps
 from panas_cli.commands.job import Job, start
 from panas_cli.options import Request
-from panas_cli.output import show
 from panas_cli.progress import Display
-from panas_cli.sentences import price_lines
+from panas_cli.text.output import show
+from panas_cli.text.sentences import price_lines
 
 
 def run(request: Request) -> None:

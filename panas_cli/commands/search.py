@@ -8,8 +8,8 @@ from dprbft.site.results.records import SearchRecord
 from panas.architecture.cost import LayerCost
 from panas_cli.commands.job import of_clients
 from panas_cli.options import Request
-from panas_cli.printing import print_files, print_json, print_table, print_text
-from panas_cli.sentences import price_lines
+from panas_cli.text.printing import print_files, print_json, print_table, print_text
+from panas_cli.text.sentences import price_lines
 
 
 def search(request: Request, client: list[int] | None) -> None:

@@ -8,8 +8,8 @@ from dprbft.run.summary import summarise
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas_cli.commands.job import start
 from panas_cli.options import Request
-from panas_cli.output import show
 from panas_cli.progress import Display
+from panas_cli.text.output import show
 
 
 def train(request: Request) -> None:

@@ -5,7 +5,7 @@ from dprbft.run.stages import tune_stage
 from dprbft.site.results.records import TuningRecord
 from panas_cli.commands.job import of_clients
 from panas_cli.options import Request
-from panas_cli.printing import print_files, print_json, print_text
+from panas_cli.text.printing import print_files, print_json, print_text
 
 
 def tune(request: Request, client: list[int] | None) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dprbft.simulation.ledgers import ledgers
+
 from panas.privacy.accounting.events import Event, Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import Account

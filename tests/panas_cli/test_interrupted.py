@@ -230,7 +230,9 @@ def test_sigterm_ends_as_an_interrupt_does(
     cli: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("panas_cli.output.report", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(
+        "panas_cli.commands.report.report", lambda *_: os.kill(os.getpid(), signal.SIGTERM)
+    )
     try:
         outcome = cli("report", tmp_path)
     finally:

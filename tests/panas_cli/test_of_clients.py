@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from panas.runtime.store import read_json
-from panas_cli.printing import print_table
+from panas_cli.text.printing import print_table
 
 
 def test_a_search_ends_with_genome_costs_and_files(cli: Callable, tiny: Callable, tmp_path: Path):

@@ -12,7 +12,7 @@ from rich.console import Console
 from dprbft.config.files import build_config
 from panas.search_modes.mode import SearchPrice
 from panas_cli.progress import Display
-from panas_cli.sentences import price_lines
+from panas_cli.text.sentences import price_lines
 from panas_cli.tracks import about
 
 

@@ -7,7 +7,7 @@ from rich.table import Table
 from attacks.audit.external_model import ModelAudit
 from attacks.audit.records import ClientAudit, RunAudit
 from attacks.reconstruction.metrics import ReconstructionScore
-from panas_cli.printing import console, figure, print_text, titled
+from panas_cli.text.printing import console, figure, print_text, titled
 
 HEADERS = {
     "same-class mean": "class\nmean",

@@ -9,8 +9,8 @@ from attacks.audit.records import RunAudit
 from dprbft.config.files import load_config
 from dprbft.run.summary import summarise
 from panas.runtime.store import read_json
-from panas_cli.audit_output import show_audit
-from panas_cli.printing import console, counted, figure, print_json, titled
+from panas_cli.text.audit_output import show_audit
+from panas_cli.text.printing import console, counted, figure, print_json, titled
 
 COLUMNS = [
     "client",
