@@ -27,7 +27,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from panas.data.samples import Indices, Samples
-from panas.privacy.gradients.private import PrivateGradient, cross_entropy
+from panas.privacy.gradients.per_sample import cross_entropy
+from panas.privacy.gradients.private import PrivateGradient
 from panas.privacy.noise import NoiseSource, poisson_batches
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BadInput

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom
 from panas.data.samples import Samples
+from panas.privacy.gradients.apart import samples_apart
 from panas.training.sgd import CHUNK_BYTES
 
 EVALUATION_BATCH = 512  # samples in one forward pass, at most
@@ -16,14 +17,18 @@ MAPS_HELD = 4  # by a residual block at once
 
 @torch.no_grad()
 def represent(bottom: Bottom, samples: Samples) -> Float[Tensor, "n d"]:
-    """Representations of all samples, on the CPU, in evaluation mode."""
+    """Representations of all samples, on the CPU, in evaluation mode.
+
+    Privacy: a row depends on its own sample alone, which the sensitivity of a release rests on.
+    """
     bottom.eval()
     device = bottom.adapt.weight.device
     if not len(samples):
         return torch.zeros(0, bottom.adapt.out_features)
     held = MAPS_HELD * _largest_map(bottom, samples.inputs(torch.arange(1)).to(device))
     batches = torch.arange(len(samples)).split(min(EVALUATION_BATCH, max(1, CHUNK_BYTES // held)))
-    return torch.cat([bottom(samples.inputs(b).to(device)).cpu() for b in batches])
+    with samples_apart(bottom):
+        return torch.cat([bottom(samples.inputs(b).to(device)).cpu() for b in batches])
 
 
 def _largest_map(bottom: Bottom, x: Float[Tensor, "1 c h w"]) -> int:

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from panas.architecture.genome import Genome
 from panas.architecture.head import build_head
 from panas.architecture.network import build_bottom
-from panas.privacy.gradients.per_sample import PerSample
-from panas.privacy.gradients.private import cross_entropy
+from panas.privacy.gradients.per_sample import PerSample, cross_entropy
 
 
 def loop(model: nn.Module, x: Tensor, y: Tensor) -> list[Tensor]:

@@ -210,6 +210,8 @@ def _any_layer(layer: nn.Module, x: Tensor, _: Saved, g: Tensor, needed: bool) -
             return gx, grads
         return x_i, vjp(lambda parameters: forward(parameters, x_i), moving)[1](g_i)[0]
 
+    if not moving and not needed:
+        return None, {}
     # Randomness is an error: a second forward pass would draw another dropout than the first.
     gx, grads = vmap(one, randomness="error")(x, g)
     return (gx if needed else None), {n: Dense(g) for n, g in grads.items()}

@@ -1,10 +1,11 @@
 """Per-sample gradients of a network in one backward pass, at about the price of plain ones.
 
 Each layer with trainable parameters gives, going backward, one gradient of its weights a sample by
-its rule (`panas.privacy.gradients.layer_rules`). A layer that no rule fits moves the whole network
-to `torch.func`, and where that fails to one sample at a time: slower, never wrong.
+its rule (`panas.privacy.gradients.layer_rules`). A module that might mix samples runs on each alone
+(`panas.privacy.gradients.apart`). Where no rule fits, or the network as a whole is such a module,
+all of it goes through `torch.func`, and where that fails one sample at a time: slower, never wrong.
 
-Privacy: a gradient belongs to one sample only if the network never mixes samples.
+Privacy: a gradient depends on its own sample alone, by construction.
 """
 
 import warnings
@@ -14,14 +15,23 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Shaped
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.nn import functional as F
 
-from panas.privacy.gradients.layer_rules import ANY_LAYER, Dense, Gradients, Rule, frozen, rule_for
+from panas.privacy.gradients.apart import Batch, alone, hooked, is_stranger, strangers
+from panas.privacy.gradients.layer_rules import (
+    ANY_LAYER,
+    Convolution,
+    Dense,
+    Gradients,
+    Rule,
+    frozen,
+    rule_for,
+)
 
-Batch = Shaped[Tensor, "b ..."]
 Loss = Callable[[Tensor, Tensor], Tensor]  # of outputs and targets, to one loss a sample
+cross_entropy: Loss = partial(F.cross_entropy, reduction="none")
 
 
 class Unsupported(Exception):
@@ -34,7 +44,10 @@ class PerSample:
     def __init__(self, model: nn.Module, loss: Loss) -> None:
         self._model, self._loss = model, loss
         self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self._layers: list[_Unit] | None = list(_units(model))
+        whole = hooked(model) or is_stranger(model)
+        self._layers: list[_Unit] | None = None if whole else list(_units(model))
+        # Whether every module is known to keep samples apart.
+        self.by_rules = not (hooked(model) or any(strangers(model)))
         self.bytes = 0  # kept by the last call between its forward and its backward pass
 
     def __call__(self, x: Batch, y: Batch) -> list[Gradients]:
@@ -57,7 +70,8 @@ class PerSample:
             p.grad = None
         try:
             with _recorded(units, tape):
-                loss = self._loss(self._model(x), y).sum()
+                outputs = self._model(x)
+            loss = _losses(self._loss, outputs, y).sum()
             if loss.requires_grad:
                 loss.backward()
             if any(p.grad is not None for p in parameters):
@@ -89,7 +103,8 @@ class _Tape:
 class _Recorded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, token: Tensor, unit: _Unit, tape: _Tape) -> Tensor:
-        y, kept = unit.rule.forward(unit.layer, x)
+        by_vmap = unit.rule is ANY_LAYER
+        y, kept = (alone(unit.layer, x), ()) if by_vmap else unit.rule.forward(unit.layer, x)
         if not isinstance(y, Tensor) or not len(x) == len(y) == tape.batch:
             raise Unsupported(f"{type(unit.layer).__name__} gives no tensor of one entry a sample")
         ctx.save_for_backward(x, *kept)
@@ -109,14 +124,12 @@ class _Recorded(torch.autograd.Function):
 
 
 def _units(module: nn.Module) -> Iterator[_Unit]:
-    """The layers that record: those with a rule, and whole modules that hold other parameters."""
+    """The outermost layers that have a rule, and the outermost modules that might mix samples."""
     trainable = {n: p for n, p in module.named_parameters() if p.requires_grad}
     rule = rule_for(module)
-    if rule is None and any(p.requires_grad for p in module.parameters(recurse=False)):
-        rule = ANY_LAYER
-    if trainable and rule is not None:
-        yield _Unit(module, rule, trainable)
-    elif trainable:
+    if rule is not None or is_stranger(module):
+        yield _Unit(module, rule or ANY_LAYER, trainable)
+    else:
         for child in module.children():
             yield from _units(child)
 
@@ -126,10 +139,17 @@ def _recorded(units: list[_Unit], tape: _Tape) -> Iterator[None]:
     def run(unit: _Unit, *inputs: Any, **named: Any) -> Any:
         if named or len(inputs) != 1 or not isinstance(inputs[0], Tensor):
             raise Unsupported(f"{type(unit.layer).__name__} takes more than one tensor")
-        return _Recorded.apply(inputs[0], tape.token, unit, tape)
+        if inputs[0].dim() < _dimensions(unit.layer):
+            # Torch would take the batch for something else: channels, or inputs.
+            raise Unsupported(f"{type(unit.layer).__name__} gets no batch")
+        patched = unit.layer.__dict__.pop("forward")
+        try:
+            if unit.parameters or unit.rule is ANY_LAYER:
+                return _Recorded.apply(inputs[0], tape.token, unit, tape)
+            return unit.layer(inputs[0])
+        finally:
+            unit.layer.__dict__["forward"] = patched
 
-    if any("forward" in unit.layer.__dict__ for unit in units):
-        raise Unsupported("a layer has a forward pass of its own")
     try:
         for unit in units:
             unit.layer.__dict__["forward"] = partial(run, unit)
@@ -137,6 +157,18 @@ def _recorded(units: list[_Unit], tape: _Tape) -> Iterator[None]:
     finally:
         for unit in units:
             unit.layer.__dict__.pop("forward", None)
+
+
+def _dimensions(layer: nn.Module) -> int:
+    """How many dimensions a batch has at least, for a layer to see it as one."""
+    return 2 + len(layer.kernel_size) if isinstance(layer, Convolution) else 2
+
+
+def _losses(loss: Loss, outputs: Batch, y: Batch) -> Batch:
+    """One loss a sample, of its own output and target alone."""
+    if loss is cross_entropy:
+        return loss(outputs, y)
+    return vmap(lambda output, target: loss(output[None], target[None])[0])(outputs, y)
 
 
 def functional_gradients(model: nn.Module, loss: Loss, x: Batch, y: Batch) -> list[Batch]:
@@ -154,33 +186,8 @@ def functional_gradients(model: nn.Module, loss: Loss, x: Batch, y: Batch) -> li
         parameters = [p for p in model.parameters() if p.requires_grad]
         rows = []
         for x_i, y_i in zip(x.split(1), y.split(1), strict=True):
-            single = loss(model(x_i), y_i).sum()
+            # Buffers of its own: nothing that one sample leaves there reaches the next.
+            buffers = {n: b.clone() for n, b in model.named_buffers()}
+            single = loss(functional_call(model, buffers, (x_i,)), y_i).sum()
             rows.append(torch.autograd.grad(single, parameters, materialize_grads=True))
         return [torch.stack(column) for column in zip(*rows, strict=True)]
-
-
-def mixes_samples(gradients: PerSample, x: Batch, y: Batch) -> bool | None:
-    """Whether one sample's gradients change when another sample does, tried on three samples.
-
-    `x` is noise, or zeros and ones if it is no floats. None if the gradients are not finite.
-    """
-    floats = x.is_floating_point()
-    batches = [x, x.clone(), x.clone()]
-    # Two are changed in turn, since whatever reorders the batch may leave one where it is.
-    for k, batch in enumerate(batches[1:]):
-        batch[k] = 1 - x[k] / 2 if floats else torch.logical_not(x[k]).to(x)
-    found = []
-    for batch in batches:
-        with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
-            torch.default_generator.manual_seed(0)
-            if x.is_cuda:
-                torch.cuda.manual_seed(0)
-            found.append([g.values.flatten(1) for g in gradients(batch, y)])
-    if not all(bool(torch.isfinite(g).all()) for grads in found for g in grads):
-        return None
-    first, *changed = found
-    return any(
-        bool(((a - b).norm(dim=1) > 1e-4 * (a.norm(dim=1) + b.norm(dim=1)))[others].any())
-        for others, grads in zip(([1, 2], [0, 2]), changed, strict=True)
-        for a, b in zip(first, grads, strict=True)
-    )

@@ -14,15 +14,14 @@ Source: Abadi et al. 2016, algorithm 1; Charles et al. 2024, section 3 (groups).
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from panas.privacy.gradients.apart import differs_in_company, forked_random
 from panas.privacy.gradients.layer_rules import Dense
-from panas.privacy.gradients.per_sample import Batch, Loss, PerSample, mixes_samples
+from panas.privacy.gradients.per_sample import Batch, Loss, PerSample, cross_entropy
 from panas.privacy.noise import NoiseSource
 from panas.privacy.unit import number_units
 from panas.runtime.errors import BadInput
@@ -31,8 +30,6 @@ from panas.runtime.errors import BadInput
 STEP, MOST = 16, 256
 CHUNK_BYTES = {"cpu": 64 << 20, "cuda": 2 << 30}  # inputs and gradients near the caches
 SLACK = 2e-6  # added to a norm, relatively: rounding lets no gradient exceed the clip
-
-cross_entropy: Loss = partial(F.cross_entropy, reduction="none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +49,13 @@ class PrivateGradient:
     """Sets the `.grad` of a model's trainable parameters to the private gradient of a batch.
 
     Args:
-        model: any network that maps (b, ...) to (b, ...) and does not mix samples.
+        model: any network that maps (b, ...) to (b, ...); what might mix samples in it runs on
+            each alone, so that no clip is passed by (`panas.privacy.gradients.apart`).
         loss: one loss a sample, from outputs and targets.
 
     Raises:
-        BadInput: at once for BatchNorm, and at the first batch for whatever else mixes samples.
+        BadInput: at once for BatchNorm, and at the first batch for what is seen to mix noise: it
+            would train as another network than the one that is used.
     """
 
     def __init__(self, model: nn.Module, loss: Loss = cross_entropy) -> None:
@@ -145,24 +144,23 @@ class PrivateGradient:
         return [part.view_as(p) for part, p in zip(parts, self._parameters, strict=True)]
 
     def _chunk_size(self, x: Tensor, y: Tensor) -> int:
-        """Samples of a chunk, measured on noise; refuses what no clip could bound."""
-        targets = torch.zeros(3, *y.shape[1:], dtype=y.dtype, device=y.device)
-        generator = torch.Generator().manual_seed(0)
-        noise = torch.randn(3, *x.shape[1:], generator=generator)
+        """Samples of a chunk, measured on noise; refuses networks that make no sense under DP."""
+        targets = torch.zeros(STEP, *y.shape[1:], dtype=y.dtype, device=y.device)
+        noise = torch.randn(STEP, *x.shape[1:], generator=torch.Generator().manual_seed(0))
         # Some networks take positive numbers only; of indices there are surely 0 and 1.
         tries = [noise, noise.abs() / (1 + noise.abs())] if x.is_floating_point() else [noise > 0]
+        probes = [probe.to(x) for probe in tries]
         before = {name: b.clone() for name, b in self._model.named_buffers()}
-        found = (mixes_samples(self._gradients, probe.to(x), targets) for probe in tries)
-        mixed = next((m for m in found if m is not None), None)
-        if mixed is None:
+        probe = next((p for p in probes if self._finite(p, targets)), None)
+        if probe is None:
             raise BadInput(
                 "expected a network that can be tried on noise, got gradients that are not finite; "
                 "scale its inputs to about norm 1 an entry"
             )
-        if mixed:
+        if not self._gradients.by_rules and differs_in_company(self._model, probe):
             raise BadInput(
-                "expected samples that do not mix, got one whose gradient depends on the rest of "
-                "its batch; find the layer that does it"
+                "expected samples that do not mix, got a network whose outputs depend on the rest "
+                "of the batch; find the layer that does it"
             )
         for name, b in self._model.named_buffers():
             if not torch.equal(b, before[name]):
@@ -170,9 +168,13 @@ class PrivateGradient:
                     f"expected fixed buffers, got {name!r}, which follows the data; switch it off"
                 )
         size = sum(p.numel() * p.element_size() for p in self._parameters)
-        size += self._gradients.bytes // len(targets)
+        size += self._gradients.bytes // STEP
         most = CHUNK_BYTES.get(x.device.type, CHUNK_BYTES["cpu"]) // max(1, size)
         return max(STEP, min(MOST, most // STEP * STEP))
+
+    def _finite(self, x: Batch, y: Batch) -> bool:
+        with forked_random(x):
+            return all(bool(g.values.isfinite().all()) for g in self._gradients(x, y))
 
 
 def _clipped(rows: Float[Tensor, "u p"], clip: float) -> Float[Tensor, "p"]:

@@ -15,7 +15,8 @@ from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
 from panas.privacy.accounting.epsilon import epsilon
-from panas.privacy.gradients.private import PrivateGradient, cross_entropy
+from panas.privacy.gradients.per_sample import cross_entropy
+from panas.privacy.gradients.private import PrivateGradient
 from panas.privacy.noise import ReproducibleNoise, SystemNoise, poisson_batch
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BadInput

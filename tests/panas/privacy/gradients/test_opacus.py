@@ -8,7 +8,7 @@ from torch import nn
 
 from panas.architecture.genome import Genome
 from panas.privacy.gradients.layer_rules import rule_for
-from panas.privacy.gradients.private import cross_entropy
+from panas.privacy.gradients.per_sample import cross_entropy
 
 
 def test_opacus_takes_our_gradients() -> None:
