@@ -1,5 +1,6 @@
 """What a run came to, as text: what `run`, `train` and `report` end with."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,11 @@ from attacks.audit.records import RunAudit
 from dprbft.config.files import load_config
 from dprbft.run.summary import summarise
 from panas.runtime.store import read_json
+from panas.training.baselines import Baselines, ModelName
+from panas.training.metrics import Metrics
 from panas_cli.text.audit_output import show_audit
 from panas_cli.text.printing import console, counted, figure, print_json, titled
+from panas_cli.text.sentences import meaning_lines, no_gain_lines
 
 COLUMNS = [
     "client",
@@ -22,6 +26,18 @@ COLUMNS = [
     "epsilon",
     "release",
     "search",
+]
+
+MODELS: tuple[ModelName, ...] = ("random forest", "logistic regression")
+TO_BEAT = [
+    "majority",
+    "forest,\npublic",
+    "regression,\npublic",
+    "network,\npublic",
+    "alone",
+    "joined",
+    "forest, own:\nnot private",
+    "regression, own:\nnot private",
 ]
 
 
@@ -38,6 +54,9 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
         return
     screen = console()
     screen.print(_clients(summary))
+    for table in (_to_beat(summary["clients"]), _metrics(summary["clients"])):
+        if table is not None:
+            screen.print(table)
     a, bytes_, s = summary["accuracy"], summary["communication"], summary["seconds"]
     screen.print(
         f"accuracy: mean {a['mean']:.3f}, std {a['std']:.3f} over clients (on their own test "
@@ -55,6 +74,8 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
         screen.print()
         show_audit(RunAudit.from_json(audit))
     screen.print(f"\nrun directory: {run}", soft_wrap=True)
+    for line in (*no_gain_lines(summary["clients"]), *meaning_lines(summary)):
+        screen.print(line, soft_wrap=True)
 
 
 def _clients(summary: dict[str, Any]) -> Table:
@@ -74,6 +95,47 @@ def _clients(summary: dict[str, Any]) -> Table:
             f"{figure(e['spent'], '.3g')} of {figure(e['budget'], '.3g')}",
             figure(e["release"], ".3g"),
             figure(e["search"], ".3g"),
+        )
+    return table
+
+
+def _to_beat(clients: Sequence[Mapping[str, Any]]) -> Table | None:
+    """What each site must beat, and what each step brought; None in runs that did not measure."""
+    if not any(c.get("baselines") for c in clients):
+        return None
+    table = titled("test accuracy: what each site must beat, and what each step brought")
+    table.add_column("client", justify="right")
+    for name in TO_BEAT:
+        table.add_column(name, justify="right")
+    for c in clients:
+        found, ladder = Baselines.from_json(c["baselines"]), c.get("ladder") or {}
+        by = {(r.model, r.reads): r.accuracy for r in found.rivals}
+        table.add_row(
+            str(c["id"]),
+            figure(found.majority),
+            *(figure(by.get((model, "public"))) for model in MODELS),
+            *(figure(ladder.get(step)) for step in ("public", "alone")),
+            figure(ladder.get("joined", c["accuracy"]["selected"])),
+            *(figure(by.get((model, "public and own"))) for model in MODELS),
+        )
+    return table
+
+
+def _metrics(clients: Sequence[Mapping[str, Any]]) -> Table | None:
+    """What accuracy hides; None in runs that did not measure it."""
+    if not any(c.get("metrics") for c in clients):
+        return None
+    table = titled("the networks that are kept, on test samples")
+    for name in ("client", "accuracy", "balanced", "AUROC", "macro F1", "lowest recall"):
+        table.add_column(name, justify="right")
+    for c in clients:
+        m = Metrics.from_json(c["metrics"])
+        known = [(r, k) for k, r in enumerate(m.recall) if r is not None]
+        worst, k = min(known, default=(None, 0))
+        table.add_row(
+            str(c["id"]),
+            *(figure(x) for x in (m.accuracy, m.balanced_accuracy, m.auroc, m.macro_f1)),
+            "-" if worst is None else f"{worst:.3f} (class {k})",
         )
     return table
 

@@ -51,9 +51,9 @@ def titled(title: str) -> Table:
     return Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
 
 
-def counted(n: int, what: str) -> str:
+def counted(n: int, what: str, many: str | None = None) -> str:
     """A number of things: 1 round, 2 rounds."""
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {many or what + 's'}"
 
 
 def json_number(x: float) -> float | str:

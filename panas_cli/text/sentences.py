@@ -1,6 +1,8 @@
-"""What the domain reports, in words: events of a run, and prices of searches."""
+"""What the domain reports, in words: what was found, events of a run, and what it came to."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dprbft.config.schema import RunConfig
 from dprbft.run.events import (
@@ -12,7 +14,11 @@ from dprbft.run.events import (
     SiteTrained,
     SiteTuned,
 )
+from panas.data.facts import Facts
 from panas.search_modes.mode import SearchPrice, mode_named
+from panas.training.baselines import Baselines
+from panas.training.ladder import Ladder, NoGain, no_gains
+from panas_cli.text.printing import counted
 
 
 def sentence(event: Event) -> str:
@@ -64,3 +70,108 @@ def _price(price: SearchPrice, mode: str, budget: float) -> str:
     if price.reason in HISTOGRAMS:
         return f"{text}, for {HISTOGRAMS[price.reason]} (search on proxies of public data)"
     return f"{text} ({mode} search: {price.reason})"
+
+
+def found_lines(
+    name: str, facts: Facts, sites: Sequence[int], public: int, unprotected: int = 0
+) -> list[str]:
+    """What a run has found: `sites` are the samples of each; `unprotected` ones are their owner's.
+
+    Privacy: numbers of samples and what is public of the data, and no label or cell.
+    """
+    each = f"{sites[0]:,}" if len({*sites}) == 1 else f"{min(sites):,} to {max(sites):,}"
+    lines = [
+        f"{name}: {counted(sum(sites), 'sample')}, {counted(facts.classes, 'class', 'classes')}, "
+        f"{_shape(facts)}; {counted(len(sites), 'site')} of {each} samples"
+    ]
+    if unprotected:
+        lines.append(
+            f"public: {counted(unprotected, 'sample')} of this data set, which have NO protection"
+        )
+    elif public:
+        lines.append(f"public: {counted(public, 'sample')}, apart from those of the sites")
+    else:
+        lines.append("public: no samples; everything is learnt under the budget")
+    return lines
+
+
+def _shape(facts: Facts) -> str:
+    if facts.columns:
+        return f"a table of {counted(len(facts.columns), 'column')}"
+    channels, height, width = facts.shape
+    colour = {1: "grey ", 3: "colour "}.get(channels, "")
+    of = "" if colour else f" with {channels} channels"
+    return f"{colour}pictures of {height} x {width}{of}"
+
+
+def no_gain_lines(clients: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A warning a client for which a step that costs privacy brought nothing."""
+    lines = []
+    for c in clients:
+        ladder = c.get("ladder") or dict.fromkeys(("majority", "public", "alone"))
+        steps = Ladder.from_json({"joined": c["accuracy"]["selected"]} | ladder)
+        found = Baselines.from_json(b) if (b := c.get("baselines")) else None
+        spent = float(c["epsilon"]["spent"])  # a word where it is infinite
+        gains = no_gains(steps, spent, found, kept_public=c["selected_round"] == 0)
+        if gains:
+            why = "; ".join(_no_gain(g) for g in gains)
+            lines.append(f"warning: client {c['id']} {why}")
+    return lines
+
+
+def _no_gain(gain: NoGain) -> str:
+    spent = f"{gain.epsilon:.1f} of epsilon brought nothing"
+    beaten = f"{gain.reached:.3f} against {gain.to_beat:.3f}"
+    if gain.kept_public:
+        return f"keeps the public network: {spent}"
+    if gain.step == "training":
+        return f"is no better than its public start ({beaten}): {spent}"
+    if gain.step == "joining":
+        return f"is no better than alone ({beaten}): joining brought nothing"
+    return f"does not beat a {gain.rival} on public samples ({beaten})"
+
+
+def meaning_lines(summary: Mapping[str, Any]) -> list[str]:
+    """What a run's figures mean: whether joining helped, and what its epsilon promises."""
+    lines, clients = [], summary["clients"]
+    ladder = Ladder.from_json(summary["accuracy"]["ladder"]) if _has_ladder(summary) else None
+    if ladder and ladder.joined is not None:
+        below = [
+            f"{x:.3f} {what}"
+            for what, x in (
+                ("for the most frequent class", ladder.majority),
+                ("from public samples alone", ladder.public),
+                ("on each site alone", ladder.alone),
+            )
+            if x is not None
+        ]
+        lines.append(f"in short: mean accuracy {ladder.joined:.3f} joined; " + ", ".join(below))
+        if ladder.alone is not None:
+            gain = ladder.joined - ladder.alone
+            lines.append(f"joining {'helped' if gain > 0 else 'did not help'} ({gain:+.3f})")
+    worst = max(clients, key=lambda c: float(c["epsilon"]["spent"]))
+    return [*lines, _promise(float(worst["epsilon"]["spent"]), worst["delta"])]
+
+
+def _has_ladder(summary: Mapping[str, Any]) -> bool:
+    return bool(summary["accuracy"].get("ladder"))
+
+
+def _promise(epsilon: float, delta: float) -> str:
+    if math.isinf(epsilon):
+        return "privacy: epsilon is infinite: nothing bounds what was learnt about a single sample"
+    if not epsilon:
+        return "privacy: nothing that left was computed from private samples"
+    factor = math.exp(epsilon)
+    times = f"{factor:,.1f}" if factor < 100 else f"{factor:,.0f}"
+    return (
+        f"privacy: with or without any one training sample, whatever left is at most {times} times "
+        f"likelier (epsilon {epsilon:.2f}, but for a chance of {delta:g}): {_strength(epsilon)}"
+    )
+
+
+def _strength(epsilon: float) -> str:
+    """In the three tiers of Ponomareva et al. 2023 (How to DP-fy ML), section 5.2."""
+    if epsilon <= 1:
+        return "a strong promise"
+    return "a reasonable promise" if epsilon <= 10 else "a weak promise"

@@ -85,7 +85,8 @@ def test_a_run_ends_with_its_table_the_audit_and_where_it_is(run: Path, folder: 
     for i, c in enumerate(read_json(run / "audit.json")["clients"]):
         assert f"client {i}: {c['verdict']}: {c['evidence']}" in shown
     assert "verdict" in shown
-    assert shown.rstrip().endswith(f"run directory: {run}")
+    assert f"\nrun directory: {run}\n" in shown
+    assert shown.splitlines()[-1].startswith("privacy: with or without any one training sample")
 
 
 def test_progress_is_plain_timed_lines_where_there_is_no_terminal(run: Path, folder: Path):

@@ -1,0 +1,154 @@
+"""The first and the last lines of a run, and its tables, from figures alone."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from panas.data.facts import Facts
+from panas.data.files.columns import Column
+from panas.training.metrics import Metrics
+from panas_cli.text import output
+from panas_cli.text.sentences import found_lines, meaning_lines, no_gain_lines
+
+
+def facts(shape: tuple[int, int, int] = (1, 8, 8), columns: int = 0) -> Facts:
+    names = tuple(str(k) for k in range(3))
+    return Facts(
+        class_names=names,
+        shape=shape,
+        dtype="uint8",
+        columns=tuple(Column(name=f"c{k}") for k in range(columns)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        (
+            facts(),
+            "1,300 samples, 3 classes, grey pictures of 8 x 8; 2 sites of 600 to 700",
+        ),
+        (facts((3, 32, 32)), "colour pictures of 32 x 32"),
+        (facts((5, 4, 4)), "pictures of 4 x 4 with 5 channels"),
+        (facts((1, 2, 2), columns=4), "a table of 4 columns"),
+    ],
+)
+def test_the_first_line_says_what_was_found(what: Facts, says: str):
+    first, second = found_lines("digits", what, [600, 700], public=100)
+    assert says in first
+    assert second == "public: 100 samples, apart from those of the sites"
+
+
+def test_samples_without_protection_are_told_in_capitals():
+    lines = found_lines("mine.csv", facts(), [600], public=100, unprotected=100)
+    assert lines[1] == "public: 100 samples of this data set, which have NO protection"
+    assert "1 site of 600 samples" in lines[0]
+    assert "no samples" in found_lines("mine.csv", facts(), [600], public=0)[1]
+
+
+def rivals(public: float) -> dict[str, Any]:
+    figures = {"balanced_accuracy": None, "auroc": None}
+    forest = {"model": "random forest", "reads": "public", "accuracy": public, **figures}
+    own = forest | {"reads": "public and own", "accuracy": 0.99}
+    return {"majority": 0.5, "rivals": [forest, own]}
+
+
+def client(joined: float, **changes: Any) -> dict[str, Any]:
+    steps = {"majority": 0.5, "public": 0.7, "alone": 0.8, "joined": joined}
+    return {
+        "id": 0,
+        "genome": "c16k3",
+        "parameters": 1234,
+        "accuracy": {"selected": joined, "local_last": joined, "global_last": joined},
+        "epsilon": {"spent": 8.0, "budget": 8.0, "release": 1.0, "search": 0.5},
+        "delta": 1e-5,
+        "selected_round": 2,
+        "ladder": steps,
+        "baselines": rivals(0.75),
+        "metrics": Metrics(
+            samples=10,
+            accuracy=joined,
+            balanced_accuracy=0.7,
+            auroc=0.912,
+            macro_f1=0.7,
+            recall=(0.9, None, 0.123),
+            f1=(0.9, None, 0.2),
+        ).to_json(),
+    } | changes
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (client(0.9), []),
+        (
+            client(0.7, selected_round=0),
+            [
+                "warning: client 0 keeps the public network: 8.0 of epsilon brought nothing; "
+                "does not beat a random forest on public samples (0.700 against 0.750)"
+            ],
+        ),
+        (
+            client(0.79),
+            [
+                "warning: client 0 is no better than alone (0.790 against 0.800): joining brought "
+                "nothing"
+            ],
+        ),
+        (client(0.9, ladder=None, baselines=None), []),
+    ],
+)
+def test_one_line_warns_where_the_budget_brought_nothing(found: dict[str, Any], says: list[str]):
+    assert no_gain_lines([found]) == says
+
+
+def summary(*clients: dict[str, Any], ladder: dict[str, float] | None = None) -> dict[str, Any]:
+    accuracy = {"mean": 0.9, "std": 0.0, "local_last": 0.9, "global_last": 0.9}
+    return {
+        "dataset": "digits",
+        "preset": "sound",
+        "clients": list(clients),
+        "accuracy": accuracy | ({"ladder": ladder} if ladder else {}),
+        "communication": {"up_bytes": 1, "down_bytes": 1},
+        "rounds": 3,
+        "seconds": {"train": 1.0},
+    }
+
+
+def test_the_last_lines_say_whether_joining_helped_and_what_epsilon_promises():
+    steps = {"majority": 0.1, "public": 0.7, "alone": 0.8, "joined": 0.9}
+    short, joining, privacy = meaning_lines(summary(client(0.9), ladder=steps))
+    assert short.startswith("in short: mean accuracy 0.900 joined; 0.100 for the most frequent")
+    assert joining == "joining helped (+0.100)"
+    assert "at most 2,981 times likelier (epsilon 8.00" in privacy
+    assert privacy.endswith("a reasonable promise")
+    _, joining, _ = meaning_lines(summary(client(0.9), ladder=steps | {"alone": 0.9}))
+    assert joining == "joining did not help (+0.000)"
+
+
+@pytest.mark.parametrize(
+    ("spent", "says"),
+    [
+        (0.0, "nothing that left was computed from private samples"),
+        (1.0, "at most 2.7 times"),
+        (20.0, "a weak promise"),
+        ("infinity", "epsilon is infinite"),
+    ],
+)
+def test_epsilon_in_words_is_that_of_the_worst_off(spent: float | str, says: str):
+    worst = client(0.9, epsilon={"spent": spent, "budget": 8.0, "release": 1.0, "search": 0.5})
+    least = client(0.9, epsilon={"spent": 0.0, "budget": 8.0, "release": 1.0, "search": 0.5})
+    (line,) = meaning_lines(summary(least, worst))
+    assert says in line
+
+
+def test_a_report_shows_the_rivals_and_what_accuracy_hides(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    output.show(tmp_path, summary(client(0.9)), json=False)
+    text = capsys.readouterr().out
+    for word in ("forest,", "not private", "0.750", "0.990", "0.912", "0.123 (class 2)"):
+        assert word in text
+    output.show(tmp_path, summary(client(0.9, baselines=None, metrics=None)), json=False)
+    assert "AUROC" not in capsys.readouterr().out
