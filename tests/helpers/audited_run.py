@@ -1,5 +1,7 @@
 """What the audit of a run reads: releases, ledger and networks, without a training."""
 
+import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -8,11 +10,13 @@ import torch
 from dprbft.config.files import build_config, save_config
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Release
-from dprbft.paths import ledger_file
-from dprbft.simulation.federation import load_federation
+from dprbft.paths import last_model_file, ledger_file, round_folder, server_folder
+from dprbft.run.sites import RunView, prepare_sites
+from dprbft.server.checkpoint import RELEASE
+from dprbft.server.records import RoundRecord, read_rounds, write_rounds
+from dprbft.site.site import spec_of
 from panas.architecture.genome import Genome
-from panas.architecture.head import build_head
-from panas.architecture.network import Bottom, NetworkSpec, build_bottom
+from panas.architecture.network import Bottom, build_bottom
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
@@ -23,9 +27,7 @@ from panas.runtime.store import write_bytes
 from panas.training.checkpoint import save_network
 from panas.training.evaluate import represent
 
-WIDTH = 48
-
-
+WIDTH, ROUND = 48, 3
 GENOME = Genome.parse("c32k3-max-c64k3")
 
 
@@ -50,36 +52,53 @@ def fabricate(
     run: Path, config: RunConfig, clients: tuple[int, ...] = (0, 1), *, noise: bool = True
 ) -> None:
     """Write what training leaves behind, with untrained bottoms."""
-    federation = load_federation(config)
-    kind = config.privacy.release
+    prepare_sites(run, config)
+    save_config(run, config)
+    view = RunView(run, config)
+    kind, spec = config.privacy.release, spec_of(config, view.facts)
     assert kind != "none"
     event = event_of(kind_named(kind), 2.5)
     event = event if noise else Unprotected()
-    save_config(run, config)
     for id in clients:
-        client, bottom = federation.clients[id], untrained(federation.shape, id)
-        head = build_head(
-            WIDTH, federation.classes, init="etf", generator=torch.Generator().manual_seed(9)
-        )
-        ledger = Ledger(ledger_file(run, id))
+        place, bottom = view.places[id], untrained(spec.shape, id)
+        head = spec.head(torch.Generator().manual_seed(9))
+        ledger = Ledger(ledger_file(place.folder), place.run)
         ledger.open_account(Budget(8.0, 1e-5), allow_unprotected=True)
-        samples = federation.public if kind == "public_rows" else client.train
+        ledger = ledger.begin_run(place.run, Budget(8.0, 1e-5))
+        samples = view.public if kind == "public_rows" else view.client(id).train
         released = release(
-            ReleaseRequest(kind=kind, event=event, client=id, round=3, classes=federation.classes),
+            ReleaseRequest(kind=kind, event=event, client=id, round=ROUND, classes=spec.classes),
             lambda b=bottom, s=samples: (represent(b, s), s.y),
             ledger=ledger,
             noise=ReproducibleNoise(np.random.default_rng(id)),
         )
         put_release(run, id, Release.of(released).to_bytes())
-        save_network(
-            run / "models" / f"client-{id:03d}-last.safetensors",
-            bottom,
-            head,
-            genome=GENOME,
-            spec=NetworkSpec(shape=federation.shape, classes=federation.classes, width=WIDTH),
-            notes={},
-        )
+        save_network(last_model_file(place.home), bottom, head, genome=GENOME, spec=spec, notes={})
+
+
+def received_file(run: Path, client: int) -> Path:
+    """A client's last release, as the server has it."""
+    return round_folder(server_folder(run), ROUND) / RELEASE.format(client)
 
 
 def put_release(run: Path, client: int, content: bytes) -> None:
-    write_bytes(run / "releases" / f"client-{client:03d}.safetensors", content)
+    """Let the server have received this of a client, in the last round."""
+    write_bytes(received_file(run, client), content)
+    server = server_folder(run)
+    known = {r.round: r for r in read_rounds(server)}
+    digest = hashlib.sha256(content).hexdigest()
+    sent = (known[ROUND].releases if ROUND in known else {}) | {client: digest}
+    write_rounds(server, [*(known | {ROUND: round_record(ROUND, sent)}).values()])
+
+
+def round_record(round: int, releases: Mapping[int, str]) -> RoundRecord:
+    """A round in which sites sent what has these digests."""
+    return RoundRecord(
+        round=round,
+        seconds=1.0,
+        up_bytes=1,
+        down_bytes=1,
+        sites=tuple(releases),
+        releases=releases,
+        broadcast="of no interest here",
+    )

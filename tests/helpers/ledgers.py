@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from dprbft.simulation.ledgers import ledgers
-
+from dprbft.paths import ledger_file, places_of
 from panas.privacy.accounting.events import Event, Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import Account
@@ -27,14 +26,20 @@ def charge(ledger: Ledger, event: Event, subset: str = "train") -> Receipt:
     return ledger.charge(replace(MOMENTS, event=event, subset=subset))
 
 
+def ledgers(run: Path) -> list[Ledger]:
+    """The ledgers of a run's sites that have one, by site."""
+    found = [Ledger(ledger_file(place.folder), place.run) for place in places_of(run)]
+    return [ledger for ledger in found if ledger.path.exists()]
+
+
 def accounts(run: Path) -> list[Account]:
-    """The accounts of a run's clients, by client."""
-    return [ledger.account() for ledger in ledgers(run).values()]
+    """The accounts of a run's sites, by site: over all runs of each."""
+    return [ledger.account() for ledger in ledgers(run)]
 
 
 def ledger_lines(run: Path) -> list[bytes]:
     """The lines of all ledgers of a run."""
-    found = (ledger.path.read_bytes() for ledger in ledgers(run).values())
+    found = (ledger.path.read_bytes() for ledger in ledgers(run))
     return [line for content in found for line in content.splitlines()]
 
 
@@ -46,4 +51,4 @@ def assert_kept(before: Mapping[Path, bytes]) -> None:
 
 def contents(run: Path) -> dict[Path, bytes]:
     """All ledgers of a run as they lie on disk."""
-    return {ledger.path: ledger.path.read_bytes() for ledger in ledgers(run).values()}
+    return {ledger.path: ledger.path.read_bytes() for ledger in ledgers(run)}

@@ -5,6 +5,7 @@ from audited_run import (
     audited_config,
     fabricate,
     put_release,
+    received_file,
 )
 
 import attacks
@@ -12,7 +13,6 @@ from attacks.audit import run as audit
 from attacks.audit.records import ClientAudit, DrawnAudit
 from attacks.audit.resume import AuditCheckpoint, digest
 from attacks.audit.run import audit_run
-from dprbft.paths import release_file
 
 
 @pytest.mark.slow
@@ -44,7 +44,7 @@ def test_an_interrupted_audit_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_what_was_kept_of_another_audit_is_not_taken(tmp_path: Path) -> None:
     fabricate(tmp_path, audited_config("raw_rows"))
-    files = [tmp_path / "config.toml", release_file(tmp_path, 0)]
+    files = [tmp_path / "config.toml", received_file(tmp_path, 0)]
     now = digest(files, {"shadows": 0})
     assert now == digest(files[::-1], {"shadows": 0})
     about = ClientAudit(id=0, epsilon=None, verdict="nothing left", evidence="nothing")
@@ -62,6 +62,8 @@ def test_what_was_kept_of_another_audit_is_not_taken(tmp_path: Path) -> None:
 def test_every_attack_decides_what_an_audit_is_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    fabricate(tmp_path, audited_config("raw_rows"), clients=(0,))
     monkeypatch.setattr(audit, "digest", lambda files, settings: "\n".join(map(str, files)))
-    named = set(audit._about(tmp_path, [], 0).splitlines())
+    named = set(audit._about(tmp_path, 0).splitlines())
+    assert str(received_file(tmp_path, 0)) in named
     assert named >= {str(p) for p in Path(attacks.__file__).parent.rglob("*.py")}

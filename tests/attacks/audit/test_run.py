@@ -1,4 +1,3 @@
-import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,8 @@ from audited_run import (
     audited_config,
     fabricate,
     put_release,
+    received_file,
+    round_record,
     untrained,
 )
 from torch import Tensor
@@ -25,8 +26,9 @@ from attacks.threats.knowledge import WhiteBox
 from attacks.threats.observation import Observation
 from dprbft.config.files import build_config, save_config
 from dprbft.messages import Release
-from dprbft.paths import release_file
-from dprbft.server.records import ClientRound, RoundRecord, write_rounds
+from dprbft.paths import home, last_model_file, server_folder
+from dprbft.run.sites import prepare_sites
+from dprbft.server.records import read_rounds, write_rounds
 from dprbft.simulation.federation import load_federation
 from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.release.estimate import Rows
@@ -90,7 +92,7 @@ def test_moments_at_the_demo_s_noise_are_no_better_than_blind(tmp_path: Path) ->
 
 def _resent(run: Path, **changes: Any) -> None:
     """Client 0's release with something else in it."""
-    got = Release.from_bytes(release_file(run, 0).read_bytes(), width=WIDTH, classes=10)
+    got = Release.from_bytes(received_file(run, 0).read_bytes(), width=WIDTH, classes=10)
     put_release(run, 0, replace(got, **changes).to_bytes())
 
 
@@ -156,7 +158,7 @@ def test_the_claim_is_audited_where_nothing_can_be_attacked(tmp_path: Path) -> N
     few = build_config({**config.model_dump(), "data": {"limit": 500, "public_limit": 4}})
     fabricate(tmp_path, few, clients=(0,))
     assert audit_run(tmp_path).clients[0].verdict == "inconclusive"
-    got = Release.from_bytes(release_file(tmp_path, 0).read_bytes(), width=WIDTH, classes=10)
+    got = Release.from_bytes(received_file(tmp_path, 0).read_bytes(), width=WIDTH, classes=10)
     quiet = {k: v / 2 for k, v in got.arrays.items()}
     _resent(tmp_path, arrays=quiet)
     record = audit_run(tmp_path).to_json()["clients"][0]
@@ -164,26 +166,19 @@ def test_the_claim_is_audited_where_nothing_can_be_attacked(tmp_path: Path) -> N
     assert record["verdict"] == "leaks"
 
 
-def _round(round: int, sent: dict[int, str | None]) -> RoundRecord:
-    """A round in which clients sent what has these digests."""
-    any_client = ClientRound(id=0, local=None, shared=None, validation=0.5, blend=0.5, kept=0.5)
-    clients = tuple(replace(any_client, id=i, release=digest) for i, digest in sent.items())
-    return RoundRecord(round=round, seconds=1.0, up_bytes=1, down_bytes=1, clients=clients)
-
-
 @pytest.mark.slow
 def test_a_release_that_is_gone_or_damaged_is_refused(tmp_path: Path) -> None:
     fabricate(tmp_path, audited_config("moments"))
-    digests = [hashlib.sha256(release_file(tmp_path, i).read_bytes()).hexdigest() for i in (0, 1)]
-    rounds = {2: {0: "of another round"}, 3: dict(enumerate(digests)), 4: {0: None}}
-    write_rounds(tmp_path, [_round(r, sent) for r, sent in rounds.items()])
+    server, other = server_folder(tmp_path), round_record(2, {0: "of another round"})
+    # Rounds before, and after in which the client did not take part, decide nothing.
+    write_rounds(server, [other, *read_rounds(server), round_record(4, {})])
     audit_run(tmp_path)
-    whole = release_file(tmp_path, 1).read_bytes()
-    release_file(tmp_path, 1).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    whole = received_file(tmp_path, 1).read_bytes()
+    received_file(tmp_path, 1).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(BadInput, match="as it was sent in round 3, got a damaged"):
         audit_run(tmp_path)
-    release_file(tmp_path, 1).unlink()
-    with pytest.raises(BadInput, match=r"client-001.safetensors, which was sent"):
+    received_file(tmp_path, 1).unlink()
+    with pytest.raises(BadInput, match=r"site-0001.safetensors, which was sent"):
         audit_run(tmp_path)
 
 
@@ -195,7 +190,7 @@ def test_public_rows_hold_no_private_row_and_the_verdict_says_so(tmp_path: Path)
     assert record["verdict"] == "no better than blind", record["evidence"]
     assert "ridge on noise" not in [a["name"] for a in record["attacks"]]
     assert record["epsilon"] == 0
-    got = Release.from_bytes(release_file(tmp_path, 0).read_bytes(), width=WIDTH, classes=10)
+    got = Release.from_bytes(received_file(tmp_path, 0).read_bytes(), width=WIDTH, classes=10)
     other = {**got.arrays, "y": (got.arrays["y"] + 1) % 10}
     put_release(tmp_path, 0, replace(got, arrays=other).to_bytes())
     with pytest.raises(BadInput, match="public rows of the 400 public samples"):
@@ -250,7 +245,9 @@ def test_few_samples_give_no_verdict() -> None:
 
 @pytest.mark.parametrize(("kind", "method"), [("moments", "local"), ("none", "dprbft")])
 def test_a_run_that_sends_nothing_released_nothing(tmp_path: Path, kind: str, method: str) -> None:
-    save_config(tmp_path, audited_config(kind, method=method))
+    config = audited_config(kind, method=method)
+    prepare_sites(tmp_path, config)
+    save_config(tmp_path, config)
     record = audit_run(tmp_path).to_json()
     assert record["summary"]["verdicts"] == {"nothing left": 2}
     assert record["summary"]["best_attack_r2"] is None
@@ -270,6 +267,7 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
         assert not (tmp_path / "audit.json").exists()
 
     refused("run directory")
+    prepare_sites(tmp_path, config)
     save_config(tmp_path, config)
     refused("expected releases")
     fabricate(tmp_path, config)
@@ -286,5 +284,5 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
     put_release(tmp_path, 0, b"not a message")
     refused("do not decode")
     _tampered(tmp_path, {"z": z, "y": y})
-    (tmp_path / "models" / "client-000-last.safetensors").unlink()
+    last_model_file(home(tmp_path, 0)).unlink()
     refused("found no such file")

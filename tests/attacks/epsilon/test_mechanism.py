@@ -29,7 +29,8 @@ from attacks.epsilon.mechanism import (
 )
 from dprbft.config.files import build_config
 from dprbft.methods import dprbft
-from dprbft.site.site import Client, build_client
+from dprbft.run.sites import RunView, prepare_sites
+from dprbft.site.site import Client, join, open_client
 from dprbft.site.state import State, weights
 from panas.architecture.genome import Genome
 from panas.privacy.accounting.epsilon import epsilon
@@ -513,7 +514,10 @@ def sent(client: Client) -> Mapping[str, Tensor]:
 def test_public_rows_are_the_same_bits_whatever_the_private_samples(tmp_path: Path) -> None:
     changes = {"privacy": {"release": "public_rows"}, "federation": {"clients": 2}}
     config = build_config({"data": {"limit": 200}, "network": {"width": 16}}, changes)
-    client = build_client(config, 0, tmp_path, "cpu")
+    prepare_sites(tmp_path, config)
+    view = RunView(tmp_path, config)
+    join(view.places[0], view.hello(0))
+    client = open_client(view.places[0])
     train = client.data.train
     fewer = replace(client.data, train=train.take(torch.arange(1, len(train))))
     neighbour = replace(client, data=fewer)

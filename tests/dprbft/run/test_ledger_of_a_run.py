@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from dprbft.simulation.ledgers import ledgers
 from ledgers import accounts, ledger_lines
 
 from dprbft.config.schema import RunConfig
@@ -15,7 +16,6 @@ from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import train_stage
 from dprbft.run.summary import summarise
 from dprbft.server.events import ClientTrained, Event, RoundEnded
-from dprbft.simulation.ledgers import ledgers
 from panas.privacy.ledger.account import Account
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.store import read_json, read_lines
