@@ -3,19 +3,19 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from pkgutil import iter_modules
 
 import pytest
 import torch
 
+from dprbft import methods
 from dprbft.config.schema import RunConfig
-from dprbft.config.sections import FederationSettings
 from dprbft.heads import to_broadcast
 from dprbft.messages import Broadcast, Release
 from dprbft.methods import Method, method_named
 from dprbft.methods.dprbft import client_finish, own_head
 from dprbft.site.round import keep_best
-from dprbft.site.site import Client, build_client
+from dprbft.site.site import Client
 from dprbft.site.state import State, weights
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
@@ -26,13 +26,12 @@ from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import stream, torch_generator
 from panas.tuning.space import DPSGDSettings
 
-METHODS = get_args(FederationSettings.model_fields["method"].annotation)
+METHODS = sorted(module.name for module in iter_modules(methods.__path__))
+Tiny = Callable[..., RunConfig]
+Site = Callable[..., Client]
+
 GENOME = Genome.parse("c4k3-max-c4k3")
 SETTINGS = DPSGDSettings(learning_rate=0.1, noise_multiplier=1e-6, clip=1.0, batch_size=64)
-
-
-def built(config: RunConfig, run: Path) -> Client:
-    return build_client(config, 0, run, "cpu")
 
 
 def fresh(client: Client) -> tuple[State, Broadcast]:
@@ -56,9 +55,13 @@ def untouchable(samples: Samples) -> Samples:
     return Samples(torch.full(samples.x.shape, torch.nan), samples.y * 0, samples.classes)
 
 
+def test_there_are_methods_to_test():
+    assert {"dprbft", "local"} <= set(METHODS)
+
+
 @pytest.mark.parametrize("name", METHODS)
-def test_a_method_keeps_the_protocol(name: str, tiny: Callable[..., RunConfig], tmp_path: Path):
-    client = built(tiny(federation__method=name), tmp_path)
+def test_a_method_keeps_the_protocol(name: str, tiny: Tiny, site: Site, tmp_path: Path):
+    client = site(tiny(federation__method=name), tmp_path)
     method = method_named(name)
     assert isinstance(method, Method)
     state, broadcast = fresh(client)
@@ -87,9 +90,9 @@ def test_a_method_keeps_the_protocol(name: str, tiny: Callable[..., RunConfig], 
 
 
 def test_the_local_method_sends_nothing_and_spends_all_on_training(
-    tiny: Callable[..., RunConfig], tmp_path: Path
+    tiny: Tiny, site: Site, tmp_path: Path
 ):
-    client = built(tiny(federation__method="local"), tmp_path)
+    client = site(tiny(federation__method="local"), tmp_path)
     _, message = method_named("local").client_round(client, *fresh(client), 1)
     assert message is None
     account = client.ledger.account()
@@ -98,10 +101,8 @@ def test_the_local_method_sends_nothing_and_spends_all_on_training(
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_nothing_is_read_if_the_ledger_refuses(
-    name: str, tiny: Callable[..., RunConfig], tmp_path: Path
-):
-    client = built(tiny(federation__method=name, training__noise_multiplier=0.2), tmp_path)
+def test_nothing_is_read_if_the_ledger_refuses(name: str, tiny: Tiny, site: Site, tmp_path: Path):
+    client = site(tiny(federation__method=name, training__noise_multiplier=0.2), tmp_path)
     client = replace(client, data=replace(client.data, train=untouchable(client.data.train)))
     state, broadcast = fresh(client)
     before = client.ledger.path.read_bytes()
@@ -133,24 +134,23 @@ class Counting:
 def test_private_rounds_draw_their_noise_from_the_system(
     name: str,
     least: dict,
-    tiny: Callable[..., RunConfig],
+    tiny: Tiny,
+    site: Site,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
     Counting.drawn = {"normal": 0, "uniform": 0}
     monkeypatch.setattr("dprbft.methods.dprbft.SystemNoise", Counting)
     monkeypatch.setattr("dprbft.site.round.SystemNoise", Counting)
-    client = built(tiny(federation__method=name), tmp_path)
+    client = site(tiny(federation__method=name), tmp_path)
     method_named(name).client_round(client, *fresh(client), 1)
     assert all(Counting.drawn[k] >= v for k, v in least.items())
 
 
-def test_two_rounds_from_one_state_differ_by_their_noise(
-    tiny: Callable[..., RunConfig], tmp_path: Path
-):
+def test_two_rounds_from_one_state_differ_by_their_noise(tiny: Tiny, site: Site, tmp_path: Path):
     found = []
     for run in ("a", "b"):
-        client = built(tiny(), tmp_path / run)
+        client = site(tiny(), tmp_path / run)
         found.append(method_named("dprbft").client_round(client, *fresh(client), 1))
     (a, first), (b, second) = found
     assert not torch.equal(a.bottom["adapt.weight"], b.bottom["adapt.weight"])
@@ -158,9 +158,9 @@ def test_two_rounds_from_one_state_differ_by_their_noise(
 
 
 def test_the_own_head_reads_only_the_release_and_the_noised_histogram(
-    tiny: Callable[..., RunConfig], tmp_path: Path
+    tiny: Tiny, site: Site, tmp_path: Path
 ):
-    client = built(tiny(), tmp_path)
+    client = site(tiny(), tmp_path)
     state, broadcast = fresh(client)
     trained, message = method_named("dprbft").client_round(client, state, broadcast, 1)
     blind = replace(
@@ -201,9 +201,9 @@ def head_of(client: Client, value: float) -> Head:
 
 
 def test_validation_chooses_and_ties_go_to_the_lower_loss(
-    tiny: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    client = built(tiny(), tmp_path)
+    client = site(tiny(), tmp_path)
     state, _ = fresh(client)
     bottom, _ = state.networks(client)
     table = {0.1: (0.5, 2.0), 0.2: (0.5, 1.0), 0.3: (0.4, 0.1), 0.4: (0.5, 1.5), 0.5: (0.5, 0.9)}
@@ -225,8 +225,8 @@ def test_validation_chooses_and_ties_go_to_the_lower_loss(
     assert less.kept.round == 3
 
 
-def test_nothing_is_chosen_by_the_test_split(tiny: Callable[..., RunConfig], tmp_path: Path):
-    client = built(tiny(), tmp_path)
+def test_nothing_is_chosen_by_the_test_split(tiny: Tiny, site: Site, tmp_path: Path):
+    client = site(tiny(), tmp_path)
     state, broadcast = fresh(client)
     y = (client.data.test.y + 1) % client.spec.classes
     other = replace(client.data, test=Samples(client.data.test.x, y, client.data.test.classes))
@@ -239,9 +239,9 @@ def test_nothing_is_chosen_by_the_test_split(tiny: Callable[..., RunConfig], tmp
 
 @pytest.mark.parametrize(("head", "shares"), [("shared", {0.0}), ("local", {1.0})])
 def test_the_head_that_is_asked_for_is_kept(
-    tiny: Callable[..., RunConfig], tmp_path: Path, head: str, shares: set
+    tiny: Tiny, site: Site, tmp_path: Path, head: str, shares: set
 ):
-    client = built(tiny(federation__head=head), tmp_path)
+    client = site(tiny(federation__head=head), tmp_path)
     state, broadcast = fresh(client)
     answer = replace(broadcast, weight=-broadcast.weight, round=1)
     done = client_finish(client, state, answer, 1)
@@ -251,17 +251,17 @@ def test_the_head_that_is_asked_for_is_kept(
     assert torch.equal(done.head["linear.weight"], answer.weight)
 
 
-def test_a_round_without_releases_leaves_the_head(tiny: Callable[..., RunConfig], tmp_path: Path):
-    client = built(tiny(), tmp_path)
+def test_a_round_without_releases_leaves_the_head(tiny: Tiny, site: Site, tmp_path: Path):
+    client = site(tiny(), tmp_path)
     _, broadcast = fresh(client)
     answer = method_named("dprbft").server_round(client.config, [], broadcast, 4, stream(0))
     assert answer.round == 4
     assert torch.equal(answer.weight, broadcast.weight)
 
 
-def test_unprotected_training_is_charged_as_such(tiny: Callable[..., RunConfig], tmp_path: Path):
+def test_unprotected_training_is_charged_as_such(tiny: Tiny, site: Site, tmp_path: Path):
     config = tiny(privacy__epsilon=float("inf"), privacy__allow_unprotected=True)
-    client = built(config, tmp_path)
+    client = site(config, tmp_path)
     state, message = method_named("dprbft").client_round(client, *fresh(client), 1)
     account = client.ledger.account()
     assert account.spent() == float("inf")

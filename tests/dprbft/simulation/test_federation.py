@@ -50,6 +50,7 @@ def test_no_sample_is_in_two_places(
         data__limit=None,
         federation__clients=5,
         federation__partition=partition,
+        federation__min_samples=30,
         privacy__search=search,
         privacy__allow_unprotected=True,
     )

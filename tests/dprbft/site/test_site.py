@@ -11,7 +11,7 @@ import torch
 from dprbft.config.schema import RunConfig, participants
 from dprbft.site.plan import current_plan
 from dprbft.site.round import check_finite, train_locally
-from dprbft.site.site import Client, build_client
+from dprbft.site.site import Client
 from dprbft.site.state import Kept, RoundScores, State, weights
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
@@ -21,6 +21,9 @@ from panas.privacy.ledger.charge import Charge
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.seeds import stream, torch_generator
 from panas.tuning.space import DPSGDSettings
+
+Tiny = Callable[..., RunConfig]
+Site = Callable[..., Client]
 
 GENOME = Genome.parse("c4k3-max-c4k3")
 SETTINGS = DPSGDSettings(learning_rate=0.5, noise_multiplier=1e-6, clip=1.0, batch_size=64)
@@ -42,8 +45,8 @@ def state_of(client: Client, **changes: Any) -> State:
 
 
 @pytest.fixture
-def client(tiny: Callable[..., RunConfig], tmp_path: Path) -> Client:
-    return build_client(tiny(federation__rounds=2), 0, tmp_path, "cpu")
+def client(tiny: Tiny, site: Site, tmp_path: Path) -> Client:
+    return site(tiny(federation__rounds=2), tmp_path)
 
 
 def charge(client: Client, event: Gaussian, phase: str = "training") -> None:
@@ -92,20 +95,19 @@ def test_a_damaged_state_is_refused_by_name(client: Client):
         State.from_bytes(b"nothing", Path("state"))
 
 
-def test_building_a_client_opens_its_account_once(client: Client, tmp_path: Path):
+def test_opening_a_site_opens_its_account_once(client: Client, site: Site, tmp_path: Path):
     before = client.ledger.path.read_bytes()
-    again = build_client(client.config, 0, tmp_path, "cpu")
+    again = site(client.config, tmp_path)
     assert client.ledger.path.read_bytes() == before
     assert again.budget == client.budget
 
 
-def test_a_client_that_trains_alone_plans_for_no_release(
-    tiny: Callable[..., RunConfig], tmp_path: Path
-):
+def test_a_client_that_trains_alone_plans_for_no_release(tiny: Tiny, site: Site, tmp_path: Path):
     config = tiny(federation__method="local", federation__rounds=2)
-    client = build_client(config, 0, tmp_path, "cpu")
+    client = site(config, tmp_path)
     account = client.ledger.account()
-    assert (account.relation, account.subsets) == ("add-or-remove-one", ("train",))
+    assert account.relation == "add-or-remove-one"
+    assert account.subsets == ("train", "search")
     plan = current_plan(client, state_of(client))
     assert plan.releases == 0
     for _ in range(plan.rounds):
@@ -139,9 +141,9 @@ def test_a_plan_goes_on_while_every_charge_is_accounted_for(client: Client):
 
 
 def test_a_charge_that_no_round_accounts_for_raises_all_noise_that_is_left(
-    tiny: Callable[..., RunConfig], tmp_path: Path
+    tiny: Tiny, site: Site, tmp_path: Path
 ):
-    client = build_client(tiny(federation__rounds=3), 0, tmp_path, "cpu")
+    client = site(tiny(federation__rounds=3), tmp_path)
     plan = current_plan(client, state_of(client))
     one, rest = (dataclasses.replace(plan, rounds=k, releases=k) for k in (1, 2))
     for event in (*one.events(), *one.events()):
@@ -171,17 +173,15 @@ def test_a_last_round_that_died_when_all_was_spent_is_skipped(client: Client):
     assert current_plan(client, state_of(client, plan=last, charges=2)) is None
 
 
-def test_a_budget_with_nothing_left_is_refused(tiny: Callable[..., RunConfig], tmp_path: Path):
-    client = build_client(tiny(privacy__epsilon=0.05), 0, tmp_path, "cpu")
+def test_a_budget_with_nothing_left_is_refused(tiny: Tiny, site: Site, tmp_path: Path):
+    client = site(tiny(privacy__epsilon=0.05), tmp_path)
     charge(client, Gaussian(release_multiplier(client.budget, 1, 0.9999)))
     with pytest.raises(BudgetExhausted, match="raise --epsilon"):
         current_plan(client, state_of(client))
 
 
-def test_a_noise_that_the_user_fixed_is_taken_as_it_is(
-    tiny: Callable[..., RunConfig], tmp_path: Path
-):
-    client = build_client(tiny(training__noise_multiplier=0.7), 0, tmp_path, "cpu")
+def test_a_noise_that_the_user_fixed_is_taken_as_it_is(tiny: Tiny, site: Site, tmp_path: Path):
+    client = site(tiny(training__noise_multiplier=0.7), tmp_path)
     plan = current_plan(client, state_of(client))
     assert plan.noise_multiplier == 0.7
     charge(client, Gaussian(10.0))
@@ -189,10 +189,10 @@ def test_a_noise_that_the_user_fixed_is_taken_as_it_is(
 
 
 def test_a_schedule_counts_the_rounds_that_a_client_takes_part_in(
-    tiny: Callable[..., RunConfig], tmp_path: Path
+    tiny: Tiny, site: Site, tmp_path: Path
 ):
     config = tiny(federation__clients=4, federation__participation=0.5, federation__rounds=6)
-    schedules = [build_client(config, i, tmp_path, "cpu").schedule() for i in range(4)]
+    schedules = [site(config, tmp_path, i).schedule() for i in range(4)]
     taken = [sum(i in c for c in participants(config)) for i in range(4)]
     assert [s.rounds for s in schedules] == [s.releases for s in schedules] == taken
     assert sum(taken) == 12
@@ -208,9 +208,9 @@ def test_a_schedule_counts_the_rounds_that_a_client_takes_part_in(
     ],
 )
 def test_one_rule_says_whether_the_head_moves(
-    tiny: Callable[..., RunConfig], tmp_path: Path, changes: dict, moves: bool
+    tiny: Tiny, site: Site, tmp_path: Path, changes: dict, moves: bool
 ):
-    client = build_client(tiny(**changes), 0, tmp_path, "cpu")
+    client = site(tiny(**changes), tmp_path)
     assert client.spec.head_moves == client.spec.head_moves == moves
     state = state_of(client)
     bottom, head = state.networks(client)
@@ -228,9 +228,9 @@ def test_one_rule_says_whether_the_head_moves(
     ],
 )
 def test_what_no_budget_can_pay_for_is_not_planned(
-    tiny: Callable[..., RunConfig], tmp_path: Path, changes: dict
+    tiny: Tiny, site: Site, tmp_path: Path, changes: dict
 ):
-    schedule = build_client(tiny(**changes), 0, tmp_path, "cpu").schedule()
+    schedule = site(tiny(**changes), tmp_path).schedule()
     assert (schedule.rounds, schedule.releases) == (1, 0)
 
 
