@@ -139,12 +139,16 @@ def ledger(
         int, typer.Option("--group", help="Show epsilon for a user who holds so many samples.")
     ] = 1,
     json: Json = False,
+    moved: Annotated[
+        bool,
+        typer.Option("--moved", help="Say that the folder was moved, and is no copy in use."),
+    ] = False,
 ) -> None:
     """Show what every client, or one site, has spent, on what, and what is not covered."""
     checked_folder(folder)
     from panas_cli.commands.ledger import ledger as work
 
-    work(folder, group, json)
+    work(folder, group, json, moved)
 
 
 def epsilon(

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from dprbft.paths import ledger_file, places_of, sites_file
+from dprbft.paths import SitePlace, ledger_file, places_of, sites_file
 from dprbft.site.site import check_book
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import (
@@ -42,12 +42,17 @@ NOT_COVERED = (
 )
 
 WIDTH = 80
+LEDGER = "ledger.jsonl"
 
 
-def ledger(folder: Path, group: int, json: bool) -> None:
+def ledger(folder: Path, group: int, json: bool, moved: bool) -> None:
     """Show what every client, or one site, has spent, on what, and what is not covered."""
     if group < 1:
         raise BadInput(f"expected a --group of 1 or more, got {group}; give how many samples")
+    if moved:
+        own = Ledger(folder / LEDGER)
+        for book in [own] if _is_site(folder) else [book for _, book in _books(folder)]:
+            book.moved()
     record, lines = (_of_site if _is_site(folder) else _of_run)(folder, group)
     if json:
         print_json(record | {"not_covered": list(NOT_COVERED)})
@@ -62,32 +67,35 @@ def ledger(folder: Path, group: int, json: bool) -> None:
 def _is_site(folder: Path) -> bool:
     """Whether a folder is a site's: it has a ledger and no run's settings."""
     # A deleted ledger leaves its head, and is named by the reader.
-    files = ("ledger.jsonl", "ledger.head")
+    files = (LEDGER, "ledger.head")
     return not (folder / "config.toml").exists() and any((folder / f).is_file() for f in files)
+
+
+def _books(run: Path) -> list[tuple[SitePlace, Ledger]]:
+    """The ledgers of a run's sites that have one; a deleted one leaves its head."""
+    if not sites_file(run).exists():
+        raise BadInput(f"expected a run directory with a ledger at {run}, found none")
+    paths = {place: ledger_file(place.folder) for place in places_of(run)}
+    here = [p for p, path in paths.items() if path.exists() or path.with_suffix(".head").exists()]
+    return [(place, check_book(place)) for place in here]
 
 
 def _of_run(run: Path, group: int) -> tuple[dict[str, Any], list[str]]:
     """The cards of all clients of a run, as JSON and as lines."""
-    if not sites_file(run).exists():
-        raise BadInput(f"expected a run directory with a ledger at {run}, found none")
     rows, lines = [], list[str]()
-    for place in places_of(run):
-        path = ledger_file(place.folder)
-        if not (path.exists() or path.with_suffix(".head").exists()):
-            continue
-        book = check_book(place)
-        account, head = book.account().of_run(place.run), book.head()
-        row = _card(account, group) | {"chain": _chain(head)}
+    for place, book in _books(run):
+        account = book.account().of_run(place.run)
+        row = _card(account, group) | _file(book)
         rows.append({"client": place.index, "name": place.name} | row)
-        lines += [*_text(place.name, account, row), *_told(head), ""]
+        lines += [*_text(place.name, account, row), *_told(row), ""]
     return {"run": str(run), "clients": rows}, lines
 
 
 def _of_site(site: Path, group: int) -> tuple[dict[str, Any], list[str]]:
     """The card of a site over all its runs, as JSON and as lines."""
-    book = Ledger(site / "ledger.jsonl")
-    account, head = book.account(), book.head()
-    row = _card(account, group)
+    book = Ledger(site / LEDGER)
+    account = book.account()
+    row = _card(account, group) | _file(book)
     lines = list(_text(f"site {site.resolve().name}", account, row))
     runs = {name: account.of_run(name) for name in account.runs}
     for name, own in runs.items():
@@ -98,17 +106,32 @@ def _of_site(site: Path, group: int) -> tuple[dict[str, Any], list[str]]:
     lines.append(
         f"  left for a new run: epsilon = {figure(left)} at delta = {account.budget.delta:g}"
     )
-    record = {"site": str(site)} | row | {"left": json_number(left), "chain": _chain(head)}
+    record = {"site": str(site)} | row | {"left": json_number(left)}
     record["runs"] = [{"run": name} | _card(own, group) for name, own in runs.items()]
-    return record, [*lines, *_told(head), ""]
+    return record, [*lines, *_told(row), ""]
 
 
-def _chain(head: tuple[int, str]) -> dict[str, Any]:
-    return {"lines": head[0], "hash": head[1]}
+def _file(book: Ledger) -> dict[str, Any]:
+    """The state of a ledger's file."""
+    count, digest = book.head()
+    places = [place.folder for place in book.places()]
+    return {
+        "chain": {"lines": count, "hash": digest},
+        "places": places,
+        "copy": book.is_copy,
+    }
 
 
-def _told(head: tuple[int, str]) -> list[str]:
-    return [f"  ledger: {head[0]} lines, whole; its last line has hash", f"    {head[1]}"]
+def _told(row: dict[str, Any]) -> Iterator[str]:
+    yield f"  ledger: {row['chain']['lines']} lines, whole; its last line has hash"
+    yield f"    {row['chain']['hash']}"
+    if len(row["places"]) > 1:
+        yield _wrapped(f"  begun in {row['places'][0]}", 4)
+        for folder in row["places"][1:]:
+            yield _wrapped(f"  said to be moved to {folder}", 4)
+    if row["copy"]:
+        text = f"  a copy, or moved without a word, from {row['places'][-1]}: nothing can be spent"
+        yield _wrapped(text, 4)
 
 
 def _card(account: Account, group: int) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.chain import VERSION, Chain
 from panas.privacy.ledger.charge import Charge, Entry
+from panas.privacy.ledger.place import Place
 from panas.runtime.errors import BadInput
 
 
@@ -23,7 +24,8 @@ class Book:
     terms: Account | None = None  # the account, without its charges
     shares: dict[str, Budget] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
-    places: dict[str, int] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)  # of the entries, by id
+    places: list[Place] = field(default_factory=list)  # where the file was begun, and moved to
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def refresh(self, *, locked: bool) -> None:
@@ -31,7 +33,8 @@ class Book:
         with self.lock, self._all_or_anew():
             anew, records = self.chain.refresh(locked=locked)
             if anew:
-                self.terms, self.shares, self.entries, self.places = None, {}, [], {}
+                self.terms, self.shares, self.entries = None, {}, []
+                self.numbers, self.places = {}, []
             for record in records:
                 self.take(record)
 
@@ -39,7 +42,8 @@ class Book:
         """Append a line; a header comes before the first."""
         with self.lock, self._all_or_anew():
             if self.chain.head()[0] == 0:
-                self.take(self.chain.append({"kind": "ledger", "version": VERSION}))
+                header = {"kind": "ledger", "version": VERSION}
+                self.take(self.chain.append(header | {"place": self.here.to_json()}))
             self.take(self.chain.append(record))
 
     @contextmanager
@@ -67,17 +71,33 @@ class Book:
             elif r["kind"] == "charge":
                 if self.terms is None:
                     raise ValueError("a charge comes after the account")
-                self.places[r["id"]] = len(self.entries)
+                self.numbers[r["id"]] = len(self.entries)
                 self.entries.append(Entry(r["id"], r["time"], Charge.from_json(r)))
             elif r["kind"] == "commit":
-                place = self.places[r["id"]]
-                self.entries[place] = replace(self.entries[place], finished=True)
-            elif r["kind"] != "ledger" or r["version"] != VERSION:
+                i = self.numbers[r["id"]]
+                self.entries[i] = replace(self.entries[i], finished=True)
+            elif r["kind"] == "moved" or (r["kind"], r["version"]) == ("ledger", VERSION):
+                self.places.append(Place.from_json(r["place"]))
+            else:
                 raise ValueError("no such kind of line, or of ledger")
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise BadInput(
                 f"expected a ledger entry on line {r.get('n')} of {self.chain.path}, got {r!r:.80}"
             ) from e
+
+    @property
+    def here(self) -> Place:
+        """Where the file is now."""
+        return Place.of(self.chain.path.parent)
+
+    def check_place(self) -> None:
+        """Refuse to go on with a ledger that lies in another folder than it was written in."""
+        if self.places and not self.places[-1].same(self.here):
+            raise BadInput(
+                f"expected {self.chain.path} in the folder that it was written in, "
+                f"{self.places[-1].folder}, got a copy of it; go on there, or, if the folder was "
+                "moved and no other copy is in use, say so once: panas ledger FOLDER --moved"
+            )
 
     def account(self) -> Account:
         """The account with all its runs and charges; BadInput if it was never opened."""

@@ -22,6 +22,7 @@ from panas.privacy.ledger.account import UNIT, Account, number
 from panas.privacy.ledger.admission import check_fits, check_share
 from panas.privacy.ledger.book import Book, book_of
 from panas.privacy.ledger.charge import Charge
+from panas.privacy.ledger.place import Place
 from panas.privacy.ledger.receipt import ISSUER, Receipt
 from panas.runtime.errors import BadInput
 from panas.runtime.store import exclusive
@@ -57,12 +58,13 @@ class Ledger:
             unit: whose privacy the budget bounds, in words.
 
         Raises:
-            BadInput: if there is an account on other terms.
+            BadInput: if there is an account on other terms, or this is a copy of a ledger.
         """
         if not subsets or len(set(subsets)) < len(subsets) or not all(subsets):
             raise BadInput(f"expected different names of subsets, got {subsets}; name each once")
         terms = Account(budget, allow_unprotected, (), relation, subsets, unit)
         book = self._read()
+        book.check_place()
         if book.terms is None:
             with self._locked() as book:  # another object, if another thread was first
                 if book.terms is None:
@@ -83,11 +85,12 @@ class Ledger:
 
         Raises:
             BudgetExhausted: if the budget for life does not hold the share; nothing is written.
-            BadInput: if the run has begun with another share.
+            BadInput: if the run has begun with another share, or this is a copy of a ledger.
         """
         if not run:
             raise BadInput("expected a name of a run, got none; give it one")
         with self._locked() as book:
+            book.check_place()
             account = book.account()
             begun = account.shares.get(run, share)
             if run not in account.shares:
@@ -110,12 +113,13 @@ class Ledger:
         Raises:
             BudgetExhausted: if the event does not fit the run's share, or what is left for life;
                 the ledger is unchanged.
-            BadInput: if there is no account, or its run has not begun, or it has not declared the
-                subset, or the event is unprotected without leave, or has no price under the
-                account's relation.
+            BadInput: if there is no account, or this is a copy of a ledger, or its run has not
+                begun, or the subset is not declared, or the event is unprotected without leave,
+                or has no price under the account's relation.
         """
         charge = replace(charge, run=charge.run or self.run)
         with self._locked() as book:
+            book.check_place()
             account = book.account()
             account.check_subset(charge.subset)
             check_fits(account, charge, self.path)
@@ -127,7 +131,7 @@ class Ledger:
 
     def _commit(self, id: str) -> None:
         with self._locked() as book:
-            if id not in book.places:
+            if id not in book.numbers:
                 raise BadInput(
                     f"expected the charge of this receipt in {self.path}, got none; put it back"
                 )
@@ -141,6 +145,28 @@ class Ledger:
     def is_open(self) -> bool:
         """Whether the account was opened."""
         return self._read().terms is not None
+
+    def places(self) -> tuple[Place, ...]:
+        """The folder where the ledger was begun, and those that it was moved to."""
+        return tuple(self._read().places)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it lies in another folder than it was written in: it can be read only."""
+        book = self._read()
+        return bool(book.places) and not book.places[-1].same(book.here)
+
+    def moved(self) -> None:
+        """Note that the folder was moved to where it is now, by whoever knows that no other copy
+        is in use; BadInput if it was not moved."""
+        with self._locked() as book:
+            if not book.places or book.places[-1].same(book.here):
+                raise BadInput(
+                    f"expected {self.path} in another folder than it was written in, got it where "
+                    "it was; leave out --moved"
+                )
+            place = book.here.to_json()
+            book.append({"kind": "moved", "time": time.time(), "place": place})
 
     def head(self) -> tuple[int, str]:
         """Number and hash of the last line, to be noted elsewhere for `check_holds`."""
