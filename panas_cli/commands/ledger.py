@@ -189,9 +189,11 @@ def _text(whose: str, account: Account, row: dict[str, Any]) -> Iterator[str]:
     if len(account.leaves) > 1:
         parts: dict[str, list[str]] = {}
         for leaf, x in row["subsets"].items():
-            parts.setdefault(figure(x), []).append(leaf)
+            if account.entries_on(leaf):
+                parts.setdefault(figure(x), []).append(leaf)
         told = "; ".join(f"{x} on {_names(leaves)}" for x, leaves in parts.items())
-        yield _wrapped(f"  disjoint parts, of which the worst counts: {told}", 4)
+        if sum(map(len, parts.values())) > 1:
+            yield _wrapped(f"  disjoint parts, of which the worst counts: {told}", 4)
     cards: dict[tuple[str, ...], list[tuple[list[Entry], dict[str, Any]]]] = {}
     for es, facts in zip(_groups(account), row["mechanisms"], strict=True):
         key = (facts["phase"], facts["mechanism"], facts["recipient"])

@@ -9,9 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ledgers import MOMENTS, contents, ledger_lines
+from ledgers import MOMENTS, contents, ledger_lines, ledgers
 
-from dprbft.paths import ledger_file
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.charge import Charge
@@ -125,14 +124,15 @@ def test_a_finished_run_resumes_to_itself(run: Path, cli: Callable):
 def test_the_ledger_says_who_spent_what_on_what(run: Path, cli: Callable):
     shown = cli("ledger", run).out
     for i in range(2):
-        assert re.search(rf"^client {i}: epsilon = \d\.\d+ of 8\.000 at delta = 1e-05", shown, re.M)
+        found = rf"^client-00{i}: epsilon = \d\.\d+ of 8\.000 at delta = 1e-05"
+        assert re.search(found, shown, re.M)
     for what in ("label-histogram", "dp-sgd", "moments", "noise multiplier", "not covered"):
         assert what in shown
     assert "infinity" not in shown
     assert "reserved" not in shown
     assert all(len(x) <= 80 for x in shown.splitlines())
-    for i in range(2):
-        count, digest = Ledger(ledger_file(run, i)).head()
+    for ledger in ledgers(run):
+        count, digest = ledger.head()
         assert f"ledger: {count} lines, whole" in shown
         assert digest in shown
 
@@ -142,12 +142,12 @@ def test_the_card_as_json_says_what_was_charged_to_which_samples(run: Path, cli:
     for what in ("takes part", "stratified by label", "simulator's view"):
         assert any(what in x for x in found["not_covered"])
     for i, row in enumerate(found["clients"]):
-        count, digest = Ledger(ledger_file(run, i)).head()
+        count, digest = ledgers(run)[i].head()
         assert row["chain"] == {"lines": count, "hash": digest}
         assert row["client"] == i
         assert row["unit"] == "one training sample"
         assert row["relation"] == "add-or-remove-one"
-        assert row["subsets"] == {"train": row["spent"]}
+        assert row["subsets"] == {"train": row["spent"], "search": 0}
         named = {m["mechanism"]: m for m in row["mechanisms"]}
         assert named.keys() == {"label-histogram", "dp-sgd", "moments"}
         training = named["dp-sgd"]
@@ -218,11 +218,12 @@ def test_the_card_says_where_nothing_bounds_a_sample(cli: Callable, tmp_path: Pa
 
 
 def test_the_card_of_another_runs_ledger_is_not_shown(run: Path, cli: Callable, tmp_path: Path):
-    for name in ("stages.json", "config.toml"):
-        shutil.copy(run / name, tmp_path / name)
-    for i in range(2):
-        Ledger(ledger_file(tmp_path, i)).open_account(Budget(8.0, 1e-5))
-    outcome = cli("ledger", tmp_path)
+    shutil.copytree(run, tmp_path / "r")
+    for ledger in ledgers(tmp_path / "r"):
+        ledger.path.unlink()
+        ledger.path.with_suffix(".head").unlink()
+        ledger.open_account(Budget(8.0, 1e-5))
+    outcome = cli("ledger", tmp_path / "r")
     assert (outcome.code, outcome.out) == (2, "")
     (line,) = outcome.errors
     assert "another copy was put in its place" in line

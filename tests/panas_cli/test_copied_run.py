@@ -1,0 +1,31 @@
+"""A run that was searched and tuned once, and copied: one of the two trains, and not both."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from ledgers import accounts, contents
+
+BOTH = ("--client", 0, "--client", 1)
+
+
+def test_of_a_run_and_its_copy_one_goes_on(cli: Callable, tiny: Callable, tmp_path: Path):
+    run, copy = tmp_path / "r", tmp_path / "copy"
+    assert cli("search", "--out", run, *BOTH, *tiny()).code == 0
+    assert cli("tune", "--out", run, *BOTH, *tiny()).code == 0
+    shutil.copytree(run, copy)
+    assert cli("train", "--out", run, *tiny()).code == 0
+    before = contents(copy)
+    outcome = cli("train", "--out", copy, *tiny())
+    assert outcome.code == 2
+    assert "got a copy of it" in outcome.err
+    assert contents(copy) == before
+    assert all(account.spent() <= 8 for account in accounts(run))
+
+
+def test_a_run_that_is_renamed_goes_on(cli: Callable, tiny: Callable, tmp_path: Path):
+    run = tmp_path / "r"
+    assert cli("search", "--out", run, *BOTH, *tiny()).code == 0
+    run.rename(tmp_path / "renamed")
+    assert cli("tune", "--out", tmp_path / "renamed", *BOTH, *tiny()).code == 0
+    assert cli("train", "--out", tmp_path / "renamed", *tiny()).code == 0
