@@ -1,10 +1,11 @@
 """A client's plan for the rounds to come, from what its ledger says is left of its budget."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dprbft.site.site import Client
 from dprbft.site.state import State
-from panas.privacy.accounting.events import Unprotected
+from panas.privacy.accounting.events import Event, Unprotected
 from panas.privacy.calibration import (
     calibrate,
     epsilon_of,
@@ -40,7 +41,8 @@ def current_plan(client: Client, state: State) -> Plan | None:
         return plan
     try:
         for budget, spent in client.bounds():
-            plan = rescale_noise(plan, budget, spent)
+            seen, done = _apart(client, spent)
+            plan = rescale_noise(plan, budget, done, seen)
     except BudgetExhausted:
         return None
     return plan
@@ -48,14 +50,10 @@ def current_plan(client: Client, state: State) -> Plan | None:
 
 def _first_plan(client: Client, settings: DPSGDSettings) -> Plan:
     """The calibrated plan with the tuned noise, or more; what that leaves sharpens releases."""
-    trained = [e.event for e in client.account.entries if e.charge.phase != "search"]
     plans = []
     for budget, spent in client.bounds():
         # Rounds that died before the first one was whole are for `rescale_noise` to count.
-        before = list(spent)
-        for event in trained:
-            if event in before:
-                before.remove(event)
+        before, _ = _apart(client, spent)
         plan = calibrate(
             budget,
             replace(client.schedule(), spent=before),
@@ -71,6 +69,16 @@ def _first_plan(client: Client, settings: DPSGDSettings) -> Plan:
         for plan, budget, before in plans
     ]
     return max(sharp, key=lambda plan: plan.release_noise or 0.0)
+
+
+def _apart(client: Client, spent: Sequence[Event]) -> tuple[list[Event], list[Event]]:
+    """What was spent before the plan was chosen, which may have chosen it, and what under it."""
+    before, done = list(spent), list[Event]()
+    for entry in client.account.entries:
+        if entry.charge.phase != "search" and entry.event in before:
+            before.remove(entry.event)
+            done.append(entry.event)
+    return before, done
 
 
 def _fixed_plan(client: Client, settings: DPSGDSettings, noise_multiplier: float) -> Plan:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from panas.privacy.budget import Budget
-from panas.privacy.calibration import calibrate, epsilon_of
+from panas.privacy.calibration import calibrate, fits
 from panas.privacy.plan import Plan
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BadInput, BudgetExhausted
@@ -53,8 +53,7 @@ class ScheduleConstraint:
         if plan is None:
             return False
         plan = replace(plan, noise_multiplier=settings.noise_multiplier, clip=settings.clip)
-        events = [*self.schedule.spent, *plan.events()]
-        return epsilon_of(events, self.budget) <= self.budget.epsilon
+        return fits(plan.events(), self.budget, self.schedule.spent)
 
     @cached_property
     def _plan(self) -> Callable[[int, int | None], Plan | None]:

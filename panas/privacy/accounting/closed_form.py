@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
+from jaxtyping import Float
 from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
@@ -30,6 +31,11 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     while excess(high) > 0:
         high *= 2
     return float(brentq(excess, 0.0, high, xtol=1e-12))
+
+
+def gaussian_delta(mu: float, e: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
+    """Delta of one Gaussian mechanism of multiplier 1 / mu at each epsilon; mu above 0."""
+    return norm.cdf(mu / 2 - e / mu) - np.exp(e + norm.logcdf(-e / mu - mu / 2))
 
 
 def gdp_epsilon(merged: Merged, delta: float) -> float:

@@ -76,14 +76,19 @@ def _tightest(merged: Merged, delta: float, interval: float) -> float:
     if not merged.sampled and not merged.responses:
         # Rounded up by more than the root is off.
         return gaussian_epsilon(math.sqrt(merged.precision), delta) + 1e-9
-    # Without fractional orders the bound can be many times too large, where sigma is small; and
-    # so can the bound under replace-one.
-    plain = merged._replace(relation=ADD_OR_REMOVE)
-    if all(rdp_epsilon(plain, delta, orders) > LARGE for orders in (FEW_ORDERS, ORDERS)):
+    if is_large(merged, delta):
         return rdp_epsilon(merged, delta)
     loss = pld_epsilon(merged, delta, interval)
     # The grid rounds the few losses of a response up; Renyi's orders are exact on them.
     return min(loss, rdp_epsilon(merged, delta)) if merged.responses else loss
+
+
+def is_large(merged: Merged, delta: float) -> bool:
+    """Whether epsilon is so large that its exact loss, slow to compute, matters to nobody."""
+    # Without fractional orders the bound can be many times too large, where sigma is small; and
+    # so can the bound under replace-one.
+    plain = merged._replace(relation=ADD_OR_REMOVE)
+    return all(rdp_epsilon(plain, delta, orders) > LARGE for orders in (FEW_ORDERS, ORDERS))
 
 
 def prv_bounds(

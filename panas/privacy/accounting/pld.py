@@ -33,6 +33,7 @@ def pld_epsilon(merged: Merged, delta: float, interval: float) -> float:
     return max(0.0, float(loss.get_epsilon_for_delta(delta)))
 
 
+@lru_cache(maxsize=4)
 def loss_distribution(merged: Merged, interval: float) -> losses.PrivacyLossDistribution:
     """The privacy loss of all events together, on a grid."""
     total, group = losses.identity(value_discretization_interval=interval), merged.group

@@ -19,9 +19,9 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from panas.privacy.gradients.apart import differs_in_company, forked_random
+from panas.privacy.gradients.apart import Batch, differs_in_company, forked_random
 from panas.privacy.gradients.layer_rules import Dense
-from panas.privacy.gradients.per_sample import Batch, Loss, PerSample, cross_entropy
+from panas.privacy.gradients.per_sample import Loss, PerSample, cross_entropy
 from panas.privacy.noise import NoiseSource
 from panas.privacy.unit import number_units
 from panas.runtime.errors import BadInput
