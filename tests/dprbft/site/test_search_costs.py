@@ -8,21 +8,25 @@ from typing import Any
 import pytest
 
 from dprbft.config.schema import RunConfig
-from dprbft.engines import verbs
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import ledger_file, search_file, tune_file
-from dprbft.run.directory import prepare
-from dprbft.run.stages import search_prices
-from dprbft.simulation.federation import Federation, load_federation
+from dprbft.engines.verbs import Machine, serve
+from dprbft.messages import Code, Verb
+from dprbft.paths import home, ledger_file, places_of, search_file, tune_file
+from dprbft.run.directory import OpenRun, prepare
+from dprbft.run.stages import join_stage, search_prices
 from dprbft.site import site as clients
+from dprbft.site.data import SiteData, load_data
 from dprbft.site.search import search_price
-from dprbft.site.site import build_client
+from dprbft.site.site import Client
 from panas.data.samples import Samples
 from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json
-from panas.search_modes.mode import mode_names
+from panas.search_modes.mode import SearchPrice, mode_names
+
+Tiny = Callable[..., RunConfig]
+Site = Callable[..., Client]
 
 COLD = {"data__public_fraction": 0.0, "federation__warm_start": "none"}
 TUNED = {"tuning__trials": 2, "tuning__initial": 1}
@@ -39,34 +43,39 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 def account(run: Path, client: int = 0) -> Account:
-    return Ledger(ledger_file(run, client)).account()
+    return Ledger(ledger_file(places_of(run)[client].folder)).account()
 
 
-def searched(config: RunConfig, run: Path, stages: str = "st", client: int = 0) -> dict[str, Any]:
-    """One client's search, and tuning; returns what the search left."""
-    prepare(run, config, resume=True, shared=True)
-    task = verbs.Task(config.model_dump_json(), run, client, "cpu")
-    verbs.search(task).write(run)
-    if "t" in stages:
-        verbs.tune(task).write(run)
-    return read_json(search_file(run, client))
+def searched(client: Client, stages: str = "st") -> dict[str, Any]:
+    """A site's search, and tuning; returns what the search left."""
+    for verb in (Verb.SEARCH, Verb.TUNE)[: len(stages)]:
+        assert serve(client.place, Machine(), verb, b"").code is Code.DONE
+    return read_json(search_file(client.home))
+
+
+def prices_of(run: Path, config: RunConfig) -> dict[int, SearchPrice]:
+    prepare(run, config, resume=True)
+    with InProcess(places_of(run)) as engine:
+        opened = OpenRun(run, config, engine)
+        join_stage(opened)
+        return search_prices(opened)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_price_that_is_shown_is_what_the_ledger_holds_afterwards(
-    mode: str, tiny: Callable[..., RunConfig], tmp_path: Path
+    mode: str, tiny: Tiny, site: Site, tmp_path: Path
 ):
     config = tiny(**MODES[mode])
-    before = tmp_path / "before"
-    price = search_price(build_client(config, 0, before, "cpu"), before)
-    searched(config, tmp_path / "r")
+    client = site(config, tmp_path / "r")
+    price = search_price(client)
+    searched(client)
     spent = account(tmp_path / "r").spent("search")
     assert price.epsilon == pytest.approx(spent, rel=1e-9)
     assert price.epsilon <= 8.0 or mode == "unaccounted"
 
 
-def test_each_client_has_a_price_of_its_own(tiny: Callable[..., RunConfig], tmp_path: Path):
-    prices = search_prices(tmp_path, tiny(privacy__epsilons=[8.0, 1.0]))
+def test_each_client_has_a_price_of_its_own(tiny: Tiny, site: Site, tmp_path: Path):
+    prices = prices_of(tmp_path / "r", tiny(privacy__epsilons=[8.0, 1.0]))
     assert prices.keys() == {0, 1}
     assert prices[0].epsilon > prices[1].epsilon > 0
     assert {p.reason for p in prices.values()} == {"histogram"}
@@ -88,86 +97,80 @@ class Guarded(Samples):
         return 50
 
 
-def guarded(federation: Federation, *parts: str) -> Federation:
-    """The same clients, of whom the named parts cannot be looked at."""
+def guarded(monkeypatch: pytest.MonkeyPatch, *parts: str) -> None:
+    """From now on sites load the same samples, of which the named parts cannot be looked at."""
 
     def guard(samples: Samples) -> Samples:
         return Guarded(samples.x[:0], samples.y[:0], samples.classes)
 
-    hidden = [
-        dataclasses.replace(c, **{p: guard(getattr(c, p)) for p in parts})
-        for c in federation.clients
-    ]
-    return dataclasses.replace(federation, clients=tuple(hidden))
+    def load(*where: Any) -> SiteData:
+        data = load_data(*where)
+        return dataclasses.replace(data, **{p: guard(getattr(data, p)) for p in parts})
+
+    monkeypatch.setattr(clients, "load_data", load)
 
 
 @pytest.mark.parametrize("mode", ["data-free", "data-free, nothing public"])
 def test_a_search_never_looks_at_samples_that_it_has_not_paid_for(
-    mode: str, tiny: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mode: str, tiny: Tiny, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    config = tiny(**MODES[mode])
-    hidden = guarded(load_federation(config), "search", "train", "validation", "test")
-    monkeypatch.setattr(clients, "load_federation", lambda _: hidden)
-    assert searched(config, tmp_path / "r")["genome"]
+    guarded(monkeypatch, "search", "train", "validation", "test")
+    assert searched(site(tiny(**MODES[mode]), tmp_path / "r"))["genome"]
 
 
 def test_the_guard_has_teeth(
-    tiny: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """A proxy search reads the training labels, the paper's its own split: both are noticed."""
     for mode, part in (("public-proxy", "train"), ("unaccounted", "search")):
-        config = tiny(**MODES[mode])
-        hidden = guarded(load_federation(config), part)
         with monkeypatch.context() as m:
-            m.setattr(clients, "load_federation", lambda _, hidden=hidden: hidden)
+            guarded(m, part)
+            client = site(tiny(**MODES[mode]), tmp_path / mode)
             with pytest.raises(Touched):
-                searched(config, tmp_path / mode)
+                searched(client)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["data-free", "data-free, nothing public"])
 def test_a_data_free_search_is_the_same_with_any_number_of_workers(
-    mode: str, tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
+    mode: str, tiny: Tiny, carry: Callable[..., None], tmp_path: Path
 ):
     config = tiny(**MODES[mode], search__generations=1)
     for workers in (1, 2):
         carry(tmp_path / str(workers), config, workers=workers, stages="s")
     for i in range(2):
-        one, two = (read_json(search_file(tmp_path / str(w), i)) for w in (1, 2))
+        one, two = (read_json(search_file(home(tmp_path / str(w), i))) for w in (1, 2))
         assert one == two
     assert account(tmp_path / "1").entries == ()
 
 
-def test_without_data_the_settings_are_kept(tiny: Callable[..., RunConfig], tmp_path: Path):
+def test_without_data_the_settings_are_kept(tiny: Tiny, site: Site, tmp_path: Path):
     config = tiny(**MODES["data-free"])
-    searched(config, tmp_path / "r")
-    tuned = read_json(tune_file(tmp_path / "r", 0))
+    client = site(config, tmp_path / "r")
+    searched(client)
+    tuned = read_json(tune_file(client.home))
     assert tuned["trials"] == []
     assert tuned["setting"]["learning_rate"] == config.training.optimizer.learning_rate
 
 
 def test_a_random_search_looks_at_as_many_genomes_and_breeds_none(
-    tiny: Callable[..., RunConfig], tmp_path: Path
+    tiny: Tiny, site: Site, tmp_path: Path
 ):
     config = tiny(search__algorithm="random", search__population=2, search__generations=1)
-    found = searched(config, tmp_path / "r", "s")
+    found = searched(site(config, tmp_path / "r"), "s")
     assert found["evaluations"] == 2 + 5  # children of a generation
     assert {e["generation"] for e in found["history"]} == {0}
 
 
 @pytest.mark.parametrize("mode", mode_names())
-def test_the_ledger_knows_the_parts_beforehand(
-    mode: str, tiny: Callable[..., RunConfig], tmp_path: Path
-):
+def test_the_ledger_knows_the_parts_beforehand(mode: str, tiny: Tiny, site: Site, tmp_path: Path):
     config = tiny(privacy__search=mode, privacy__allow_unprotected=True)
-    build_client(config, 0, tmp_path, "cpu")
-    apart = ("search",) if mode == "unaccounted" else ()
-    assert account(tmp_path).subsets == ("train", *apart)
+    client = site(config, tmp_path / "r")
+    assert client.ledger.account().subsets == ("train", "search")
+    assert client.ledger.account().entries == ()
 
 
-def test_too_few_search_samples_are_refused_beforehand(
-    tiny: Callable[..., RunConfig], tmp_path: Path
-):
+def test_too_few_search_samples_are_refused_beforehand(tiny: Tiny, site: Site, tmp_path: Path):
     config = tiny(**MODES["unaccounted"], data__search_fraction=0.01)
     with pytest.raises(BadInput, match="at least 4 search samples"):
         prepare(tmp_path / "r", config, resume=False)
@@ -177,12 +180,11 @@ def test_too_few_search_samples_are_refused_beforehand(
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_every_mode_carries_a_run_to_its_end_within_the_budget(
-    mode: str, tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
+    mode: str, tiny: Tiny, carry: Callable[..., None], tmp_path: Path
 ):
     carry(tmp_path / "r", tiny(**MODES[mode]))
     for i in range(2):
         spent = account(tmp_path / "r", i).spent()
         assert spent <= 8.0 or mode == "unaccounted"
         assert account(tmp_path / "r", i).events_on("train")
-    with InProcess(1):
-        assert search_prices(tmp_path / "r", tiny(**MODES[mode])) == {}
+    assert prices_of(tmp_path / "r", tiny(**MODES[mode])) == {}
