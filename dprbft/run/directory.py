@@ -8,9 +8,9 @@ from pathlib import Path
 from dprbft.config.files import load_config, save_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.protocol import Engine
-from dprbft.paths import config_file
+from dprbft.paths import config_file, sites_file
 from dprbft.run.events import Listener
-from dprbft.run.sites import RunView, prepare_sites
+from dprbft.run.sites import RunView, SitesPlan, plan_sites
 from dprbft.site.search import search_space
 from dprbft.site.site import spec_of
 from panas.architecture.operators import random_genome
@@ -51,14 +51,17 @@ def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False)
                 "continue it or another --out"
             )
         _check_settings(run, config)
-    elif used and not (run / "sites").exists():
+    elif used:
         raise BadInput(f"expected a new or empty run directory, got {run}; give another --out")
+    plan = None if sites_file(run).exists() else plan_sites(run, config)
+    _check_stages(config, plan or RunView(run, config))
     with exclusive(config_file(run)):
-        prepare_sites(run, config)
-        _check_stages(config, RunView(run, config))
+        # The settings first: a run that died while its sites were made goes on with them alone.
         if not config_file(run).exists():
             save_config(run, config)
-    _check_settings(run, config)
+        _check_settings(run, config)
+        if plan and not sites_file(run).exists():
+            plan.write(run)
     return config
 
 
@@ -84,7 +87,7 @@ def _check_settings(run: Path, config: RunConfig) -> None:
         )
 
 
-def _check_stages(config: RunConfig, view: RunView) -> None:
+def _check_stages(config: RunConfig, view: RunView | SitesPlan) -> None:
     """Refuse settings that a later stage would refuse, before anything is charged."""
     spec, mode = spec_of(config, view.facts), config.privacy.mode
     spec.head(torch_generator(stream(config.seed, "head")))

@@ -4,9 +4,9 @@ What is public of their data, the `Facts`, comes from public data, or from what 
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from dprbft.config.schema import RunConfig
@@ -17,6 +17,7 @@ from dprbft.paths import (
     facts_file,
     places_of,
     public_file,
+    settings_file,
     sites_file,
     sites_folder,
     write_places,
@@ -39,28 +40,45 @@ from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_json
 
 
+@dataclass(frozen=True)
+class SitesPlan:
+    """The sites of a new run, of which nothing is written yet."""
+
+    facts: Facts
+    public: Samples
+    make: Callable[[], tuple[SitePlace, ...]]  # where there are some already, keeps them
+
+    def write(self, run: Path) -> None:
+        """Make the sites, and note where they are; that comes last, so that a kill is made good."""
+        places = self.make()
+        if len(self.public):
+            write_samples(public_file(run), self.public)
+        write_json(facts_file(run), self.facts.to_json())
+        write_places(run, places)
+
+
 def prepare_sites(run: Path, config: RunConfig) -> None:
     """Find or make the sites of a new run; nothing is written where one of them is refused."""
-    if sites_file(run).exists():
-        return
+    if not sites_file(run).exists():
+        plan_sites(run, config).write(run)
+
+
+def plan_sites(run: Path, config: RunConfig) -> SitesPlan:
+    """Load what a new run's sites come from, and check it."""
     f = config.federation
     if f.sites:
         places = _places(run, f.sites)
         facts, public = _shared(config, [_declared(place) for place in places])
-    elif f.client_data:
+        return SitesPlan(facts, public, lambda: places)
+    if f.client_data:
         raws = [_read(config, path) for path in f.client_data]
         facts, public = _shared(config, [infer(raw) for raw in raws])
         for path, raw in zip(f.client_data, raws, strict=True):
             fit(raw, facts, Path(path).name)
-        places = _sites_of_files(run, config, f.client_data)
-    else:
-        federation = load_federation(config)
-        facts, public = federation.facts, federation.public
-        places = make_sites(run, config, federation)
-    if len(public):
-        write_samples(public_file(run), public)
-    write_json(facts_file(run), facts.to_json())
-    write_places(run, places)
+        return SitesPlan(facts, public, partial(_sites_of_files, run, config, f.client_data))
+    federation = load_federation(config)
+    make = partial(make_sites, run, config, federation)
+    return SitesPlan(federation.facts, federation.public, make)
 
 
 def _places(run: Path, folders: Sequence[str]) -> tuple[SitePlace, ...]:
@@ -88,7 +106,8 @@ def _sites_of_files(run: Path, config: RunConfig, paths: Sequence[str]) -> tuple
             releases=kind_names() if unprotected else protected_kinds(),
             allow_unprotected=unprotected,
         )
-        write_site(sites_folder(run) / name, settings)
+        if not settings_file(sites_folder(run) / name).exists():
+            write_site(sites_folder(run) / name, settings)
         places.append(SitePlace(i, name, sites_folder(run) / name, "run"))
     return tuple(places)
 

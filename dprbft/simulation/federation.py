@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from dprbft.config.schema import RunConfig
-from dprbft.paths import SitePlace, sites_folder
+from dprbft.paths import SitePlace, settings_file, sites_folder
 from dprbft.simulation.partition import Partition, partition
 from dprbft.site.data import SiteData, divided, write_samples
 from dprbft.site.directory import SiteSettings, protected_kinds, write_site
@@ -91,8 +91,9 @@ def make_sites(run: Path, config: RunConfig, federation: Federation) -> tuple[Si
             releases=kind_names() if unprotected else protected_kinds(),
             allow_unprotected=unprotected,
         )
-        write_samples(folder / SAMPLES, share)
-        write_site(folder, settings, key)
+        if not settings_file(folder).exists():
+            write_samples(folder / SAMPLES, share)
+            write_site(folder, settings, key)
         places.append(SitePlace(i, settings.name, folder, "simulated"))
     return tuple(places)
 
