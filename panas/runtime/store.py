@@ -2,7 +2,8 @@
 
 A file is written whole, flushed and renamed into place: a reader sees the old or the new one, also
 after a kill. JSON and safetensors files carry a SHA-256 of their content, which every read checks.
-Nothing is pickled.
+Nothing is pickled. Whatever is written is private to its owner: files have mode 0600, and folders
+that are made 0700, or less where the umask says so.
 """
 
 import contextlib
@@ -27,14 +28,13 @@ CHECKSUM = "sha256"
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Put `content` at `path` atomically; folders are made as needed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(path.parent)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).chmod(0o644)
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -122,8 +122,8 @@ def read_bytes(path: Path) -> bytes:
 def exclusive(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold the lock of `path` (a file beside it) among all processes of this machine; without
     `wait`, a lock that another holds is `BadInput`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(f".{path.name}.lock").open("w") as lock:
+    _make_folder(path.parent)
+    with os.fdopen(_open(path.with_name(f".{path.name}.lock")), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as e:
@@ -135,12 +135,24 @@ def exclusive(path: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def append_bytes(path: Path, content: bytes, at: int) -> None:
-    """Cut a file at byte `at` and append `content`; on disk when this returns. Hold
-    `exclusive(path)` where several processes append."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Append `content` to a file of `at` bytes; on disk when this returns.
+
+    A torn line beyond byte `at` is cut off. A whole line there, or a file that is shorter, is
+    `BadInput`: nothing that was written is ever lost. Hold `exclusive(path)` where several
+    processes append.
+    """
+    _make_folder(path.parent)
     new = not path.exists()
-    with path.open("ab") as file:
+    with os.fdopen(_open(path), "r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(at)
+        if size < at or b"\n" in file.read():
+            raise BadInput(
+                f"expected {path} to end with the line at byte {at}, got {size} bytes; another "
+                "process has changed it: begin again"
+            )
         file.truncate(at)
+        file.seek(at)
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -163,6 +175,18 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
             raise BadInput(f"expected a JSON object on line {number} of {path}, got {record!r}")
         records.append(record)
     return records
+
+
+def _open(path: Path) -> int:
+    """A file for reading and writing, made private to its owner if it is not there."""
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it, private to their owner."""
+    missing = [f for f in (folder, *folder.parents) if not f.exists()]
+    for new in reversed(missing):
+        new.mkdir(mode=0o700, exist_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

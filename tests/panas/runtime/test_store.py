@@ -22,7 +22,7 @@ def crash(*_: object, **__: object) -> None:
     raise Crash
 
 
-@pytest.mark.parametrize(("owner", "name"), [(os, "fsync"), (Path, "replace"), (Path, "chmod")])
+@pytest.mark.parametrize(("owner", "name"), [(os, "fsync"), (Path, "replace")])
 def test_a_crash_while_writing_leaves_the_old_file_and_no_litter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str
 ) -> None:
@@ -207,3 +207,30 @@ def test_the_lock_excludes_other_processes(tmp_path: Path) -> None:
         w.join(60)
         assert w.exitcode == 0
     assert path.read_text() == "900"
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_what_is_written_is_private_to_its_owner(umask: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        store.write_bytes(tmp_path / "a" / "picture.png", b"x")
+        with store.exclusive(tmp_path / "a" / "b" / "log"):
+            store.append_bytes(tmp_path / "a" / "b" / "log", b"x\n", at=0)
+    finally:
+        os.umask(before)
+    found = {p.name: stat.S_IMODE(p.stat().st_mode) for p in tmp_path.rglob("*")}
+    private = {"a": 0o700, "b": 0o700, "picture.png": 0o600, "log": 0o600, ".log.lock": 0o600}
+    assert found == private
+
+
+def test_an_append_cuts_off_a_torn_line_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"one\ntwo\nto")
+    store.append_bytes(path, b"three\n", at=8)
+    assert path.read_bytes() == b"one\ntwo\nthree\n"
+    for at in (0, 4, 8, 15):  # before whole lines, and beyond the end
+        with pytest.raises(BadInput, match="another process has changed it"):
+            store.append_bytes(path, b"four\n", at=at)
+        assert path.read_bytes() == b"one\ntwo\nthree\n"
+    store.append_bytes(path, b"four\n", at=14)
+    assert path.read_bytes().splitlines()[-1] == b"four"
