@@ -27,6 +27,7 @@ Preset = Literal["sound", "demo", "paper"]
 
 SOURCE = (
     *("dataset", "data_root", "label", "limit", "image_size", "bits"),
+    *("group", "client_column", "texts", "ranges"),
     *("public_data", "public_fraction", "public_limit"),
 )
 SIZES = ("epochs", "learning_rate", "batch_size")

@@ -8,20 +8,23 @@ asked for. No sample is both public and private.
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import TRAIN, Raw, row_hashes
+from panas.data.files.remarks import remarks
+from panas.data.files.tables import TableColumns
 from panas.data.samples import Samples
-from panas.data.sources import Reading, identity, read
+from panas.data.sources import Reading, identity, read, reading_of
 from panas.data.splits import stratified
 from panas.data.torchvision_sets import NAMES
 from panas.runtime.errors import BadInput
 
 BUILT_IN_FRACTION = 0.25
+MOST_BITS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +39,14 @@ class DataSettings:
     """Folder of torchvision's sets; not needed for `digits` and for paths."""
     label: str | None = None
     """A table's label column; None looks for the usual names."""
+    group: str | None = None
+    """A table's column that names the privacy unit of a row, as a patient; None: a row is one."""
+    client_column: str | None = None
+    """A table's column that names the client of a row, as a hospital."""
+    texts: tuple[str, ...] = ()
+    """A table's columns to read as texts although they hold numbers, as codes do."""
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Lowest and highest value of a table's columns, for their scale; see `panas.data.facts`."""
     public_data: str | None = None
     """A second data set (name or path) that is public, of the same kind, shape and classes, and
     without a sample of the first; None sets `public_fraction` aside instead."""
@@ -62,7 +73,11 @@ class DataSettings:
                 self.image_size,
                 self.image_size is None or self.image_size >= 1,
             ),
-            ("a depth of 8 to 16 bits", self.bits, self.bits is None or 8 <= self.bits <= 16),
+            (
+                "a depth of 8 to 16 bits",
+                self.bits,
+                self.bits is None or 8 <= self.bits <= MOST_BITS,
+            ),
         ):
             if not fits:
                 raise BadInput(f"expected {wanted}, got {got}; change it")
@@ -75,7 +90,10 @@ class DataSettings:
     @property
     def reading(self) -> Reading:
         """How the files are read."""
-        return Reading(data_root=self.data_root, label=self.label, image_size=self.image_size)
+        table = TableColumns(
+            label=self.label, group=self.group, client=self.client_column, texts=self.texts
+        )
+        return Reading(data_root=self.data_root, table=table, image_size=self.image_size)
 
     @property
     def built_in(self) -> bool:
@@ -99,6 +117,8 @@ class Source:
     public: Samples  # samples that cost no budget; may be empty
     facts: Facts
     """With the number of samples, all that counts as public of the pool."""
+    clients: np.ndarray | None = None
+    """Name of the client that has each private sample (n,), where a column says so."""
     unprotected: int = 0  # samples of a user's own data set that are public, without protection
 
     @property
@@ -125,20 +145,24 @@ def load(settings: DataSettings, rng: np.random.Generator, classes: Sequence[str
     s = settings
     name = Path(identity(s.dataset)).name  # without the folders of this machine
     raw, shared = _read(s, name)
+    if unknown := sorted({*s.texts, *s.ranges} - set(raw.columns)):
+        raise BadInput(f"expected columns of {name} in data.texts and data.ranges, got {unknown}")
     private, public = _divided(raw, shared, s, rng)
     if s.limit is not None and s.limit < len(private):
         private = np.sort(rng.choice(private, s.limit, replace=False))
     open_part = shared.take(public)
-    facts = infer(shared, public=open_part, classes=classes, bits=s.bits)
-    for note in raw.notes:
+    facts = infer(shared, public=open_part, classes=classes, ranges=s.ranges, bits=s.bits)
+    pool = raw.take(private)
+    for note in (*raw.notes, *remarks(open_part)):
         warnings.warn(f"{name}: {note}", stacklevel=2)
     if facts.classes == 1:
         warnings.warn(f"{name} has one class only: every accuracy will be 1", stacklevel=2)
     return Source(
         name=name,
-        private=fit(raw.take(private), facts, name),
+        private=fit(pool, facts, name),
         public=fit(open_part, facts, "the public data"),
         facts=facts,
+        clients=pool.clients,
         unprotected=len(public) if shared is raw and not s.built_in else 0,
     )
 
@@ -196,8 +220,9 @@ def _read(s: DataSettings, name: str) -> tuple[Raw, Raw]:
         return raw, raw
     if identity(s.public_data) == identity(s.dataset):
         raise BadInput(f"expected public data other than {s.dataset}, got the same; drop it")
-    shared = read(s.public_data, s.reading)
-    shape = shared.x.shape[1:] if shared.x.ndim == 4 else None
-    raw = read(s.dataset, replace(s.reading, shape=shape))
+    table = replace(s.reading.table, units_needed=False)
+    shared = read(s.public_data, replace(s.reading, table=table))
+    own = reading_of(infer(shared, bits=MOST_BITS), s.reading.table)
+    raw = read(s.dataset, replace(own, data_root=s.data_root))
     check_disjoint(raw, shared, name)
     return raw, shared

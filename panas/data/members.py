@@ -7,6 +7,7 @@ import numpy as np
 from panas.data.facts import fit, infer
 from panas.data.files.archives import read_one_part_npz, read_split_npz
 from panas.data.files.raw import Raw
+from panas.data.files.tables import TableColumns
 from panas.data.samples import Samples
 from panas.data.sources import Reading, check_alike, path_of, read
 from panas.data.torchvision_sets import NAMES
@@ -33,7 +34,9 @@ def load_members(
     table, or names of folders) are numbered in sorted order, over both sets. Without `others`, they
     are the rest of an archive with `train_images` and `test_images`.
     """
-    mine, rest = _read_both(data, others, Reading(label=label, image_size=image_size))
+    mine, rest = _read_both(
+        data, others, Reading(table=TableColumns(label=label), image_size=image_size)
+    )
     names, (y, z) = _labels([(mine, data), (rest, others or data)])
     classes = names or tuple(map(str, range(max(int(labels.max()) for labels in (y, z)) + 1)))
     mine, rest = (replace(r, y=v, class_names=classes) for r, v in ((mine, y), (rest, z)))

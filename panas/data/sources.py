@@ -1,13 +1,14 @@
 """A data set by what the user calls it: a name of torchvision's, a file or a folder."""
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from panas.data.facts import Facts
 from panas.data.files.archives import read_npz
 from panas.data.files.pictures import USUAL, Shape, read_folder
 from panas.data.files.raw import Raw
-from panas.data.files.tables import read_csv
+from panas.data.files.tables import TableColumns, read_table
 from panas.data.torchvision_sets import NAMES, read_named
 from panas.runtime.errors import BadInput
 
@@ -22,14 +23,26 @@ def identity(dataset: str) -> str | Path:
     return dataset if dataset in NAMES else path_of(dataset).resolve()
 
 
+TABLES = (".csv", ".tsv")
+ALONE = TableColumns()
+"""A table of which nothing is said."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reading:
     """How a data set is read."""
 
     data_root: str | None = None  # folder of torchvision's sets
-    label: str | None = None  # a table's label column; None looks for the usual names
+    table: TableColumns = ALONE
     image_size: int | None = None  # pixels a side of picture files; None: see `read_folder`
     shape: Shape | None = None  # (channels, height, width) that a federation has picture files in
+
+
+def reading_of(facts: Facts, table: TableColumns = ALONE) -> Reading:
+    """How data are read that are to fit a federation's facts; `table` says what is the owner's."""
+    texts = tuple(column.name for column in facts.columns if column.kind == "text")
+    table = replace(table, texts=tuple(dict.fromkeys((*table.texts, *texts))))
+    return Reading(table=table, shape=facts.shape)
 
 
 def read(dataset: str, how: Reading) -> Raw:
@@ -39,16 +52,21 @@ def read(dataset: str, how: Reading) -> Raw:
         raw = read_named(dataset, how.data_root, how.image_size or USUAL)
     elif path.is_dir():
         raw = read_folder(path, how.image_size, how.shape)
-    elif path.suffix.lower() in (".npz", ".csv"):
+    elif path.suffix.lower() in (".npz", *TABLES):
         if not path.is_file():
             raise BadInput(f"expected a file at {path}, got none; check the path")
-        raw = read_npz(path) if path.suffix.lower() == ".npz" else read_csv(path, how.label)
+        raw = read_table(path, how.table) if path.suffix.lower() in TABLES else read_npz(path)
     else:
         close = difflib.get_close_matches(dataset.lower().replace("_", "-"), NAMES, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]}?" if close else "check the name or the path"
         raise BadInput(
-            f"expected a data set ({', '.join(NAMES)}), an .npz or .csv file or a folder of "
+            f"expected a data set ({', '.join(NAMES)}), an .npz, .csv or .tsv file or a folder of "
             f"pictures, got {dataset!r}; {hint}"
+        )
+    if not raw.columns and replace(how.table, units_needed=True) != ALONE:
+        raise BadInput(
+            f"expected a table for a column of labels, groups, clients or texts, got {dataset}, "
+            "which has no columns; leave the option out"
         )
     if not len(raw.y):
         raise BadInput(f"expected samples in {dataset}, got none")
@@ -75,4 +93,5 @@ def shown(value: object) -> str:
 
 def read_source(dataset: str, data_root: str | None, label: str | None, image_size: int) -> Raw:
     """`read`, for callers that name all of it."""
-    return read(dataset, Reading(data_root=data_root, label=label, image_size=image_size))
+    how = Reading(data_root=data_root, table=TableColumns(label=label), image_size=image_size)
+    return read(dataset, how)

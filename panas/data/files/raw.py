@@ -41,12 +41,14 @@ class Raw:
 
     part: np.ndarray | None = None
     """`TRAIN`, `VALIDATION` or `TEST` of each sample (n,), int64, as the data themselves say."""
+    clients: np.ndarray | None = None  # name of the client that has each sample (n,), as texts
     notes: tuple[str, ...] = ()  # what was done in reading that its owner should know
 
     def take(self, indices: np.ndarray) -> "Raw":
         """The samples at `indices`, in that order."""
-        groups, part = (None if a is None else a[indices] for a in (self.groups, self.part))
-        return replace(self, x=self.x[indices], y=self.y[indices], groups=groups, part=part)
+        optional = {"groups": self.groups, "part": self.part, "clients": self.clients}
+        taken = {name: a[indices] for name, a in optional.items() if a is not None}
+        return replace(self, x=self.x[indices], y=self.y[indices], **taken)
 
     def hashes(self, key: bytes = b"") -> np.ndarray:
         """A number for each sample (n,), uint64, by its values alone, and not by its class.
@@ -59,7 +61,7 @@ class Raw:
         for name in sorted(self.columns):
             cells = self.x[:, self.columns.index(name)] + 0.0  # -0 as 0
             if name in self.texts:
-                codes = row_hashes((text.encode() for text in self.texts[name]), b"")
+                codes = row_hashes(text.encode() for text in self.texts[name])
                 absent = np.isnan(cells)
                 code = np.where(absent, 0, cells).astype(np.int64)
                 columns.append(np.where(absent, 0, codes[code]))
@@ -68,7 +70,7 @@ class Raw:
         return row_hashes((row.tobytes() for row in np.stack(columns, axis=1)), key)
 
 
-def row_hashes(rows: Iterable[bytes], key: bytes) -> np.ndarray:
+def row_hashes(rows: Iterable[bytes], key: bytes = b"") -> np.ndarray:
     """A number from 0 to 2^64 - 1 for each row (n,), uint64; `key` of at most 64 bytes."""
     start = hashlib.blake2b(digest_size=8, key=key)
     found = array.array("Q")

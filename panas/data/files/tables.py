@@ -1,90 +1,200 @@
-"""Comma-separated tables with a header, read as classes and numbers."""
+"""Tables with a header and one label column: numbers, dates and texts, and missing cells.
+
+Errors name a column or a row, which counts the header as row 1, and never show a cell; names of
+columns are shown only where the first row is a header beyond doubt.
+"""
 
 import array
 import csv
-import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from panas.data.files.raw import Raw, check_class_count, one_line
+from panas.data.files.cells import MISSING, Cells
+from panas.data.files.columns import Kind
+from panas.data.files.raw import Raw, check_class_count, one_line, row_hashes
 from panas.runtime.errors import BadInput
 
 LABEL_COLUMNS = ("label", "class", "Class", "target", "y")
-LARGEST_VALUE = 1e100  # the square of a table's value must not overflow
+DELIMITERS = ",;\t|"
+FEWEST_ROWS = 10  # from which on whole numbers that only rise are taken for numbers of rows
 
 
-def read_csv(path: Path, label: str | None) -> Raw:
-    """Read a table: a header, one label column (`label`), every other column a finite number.
+@dataclass(frozen=True, kw_only=True)
+class TableColumns:
+    """What some columns of a table are."""
 
-    A first column without a name is a row index and is dropped. Without `label`, the one column of
-    `LABEL_COLUMNS` that is there is taken. Classes are whole numbers or texts. Errors count the
-    header as row 1.
+    label: str | None = None  # None: the one of `LABEL_COLUMNS` that is there
+    group: str | None = None  # names the privacy unit that a row belongs to, as a patient
+    client: str | None = None  # names the client that a row belongs to, as a hospital
+    texts: tuple[str, ...] = ()  # are read as texts, though they may hold numbers
+    units_needed: bool = True  # whether a table without the group or client column is refused
+
+
+def read_table(path: Path, named: TableColumns | None = None) -> Raw:
+    """Read a table; its columns are parted by commas, semicolons, tabs or bars, as its header is.
+
+    A first column without a name, and one that only numbers the rows, are dropped. Where columns
+    are not parted by commas, numbers may have decimal commas. Classes are whole numbers or texts.
     """
-    features, lines = array.array("d"), array.array("q")
-    targets: list[str] = []
+    named = named or TableColumns()
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.reader(file)
+            start = [line for line, _ in zip(file, range(2), strict=False)]
+            delimiter = _delimiter(start[:1], named.label)
+            file.seek(0)
+            rows = csv.reader(file, delimiter=delimiter)
             header = [name.strip() for name in next(rows, [])]
-            at = header.index(_label_column(path, header, label))
-            kept = [i for i, name in enumerate(header) if i != at and (i or name)]
-            if not kept or len(set(header)) < len(header):
-                raise BadInput(f"expected distinct columns and a feature in {path}, got {header}")
-            for row in filter(None, rows):
-                if len(row) != len(header):
-                    raise BadInput(
-                        f"expected {len(header)} cells in row {rows.line_num} of {path}, "
-                        f"got {len(row)}; repair the row"
-                    )
-                features.extend([_number(row[i]) for i in kept])
-                targets.append(row[at].strip())
-                lines.append(rows.line_num)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+            special = _special(path, header, start[1:], delimiter, named)
+            return _read(path, _Header(header, special, delimiter, named.texts), rows)
+    except UnicodeDecodeError as error:
+        raise BadInput(f"expected a UTF-8 table at {path}, got another; save it so") from error
+    except (OSError, csv.Error) as error:
         raise BadInput(f"expected a UTF-8 table at {path}, got: {one_line(error)}") from error
-    x = np.array(features).reshape(len(targets), len(kept))
-    for i, j in np.argwhere(~(np.abs(x) < LARGEST_VALUE))[:1]:
+
+
+@dataclass(frozen=True)
+class _Header:
+    names: list[str]
+    special: dict[str, int]  # places of the columns that hold "label", "group" and "client"
+    delimiter: str
+    texts: tuple[str, ...]
+
+
+def _read(path: Path, header: _Header, rows: Iterator[list[str]]) -> Raw:
+    names, special = header.names, header.special
+    kept = [i for i, name in enumerate(names) if i not in special.values() and (i or name)]
+    if not kept or len(set(names)) < len(names):
         raise BadInput(
-            f"expected a finite number in column {header[kept[j]]!r}, row {lines[i]} of {path}, "
-            "got none; fill it in, or drop the row or the column"
+            f"expected distinct columns and a feature in {path}, got others; rename them"
         )
-    missing = [at for at, t in zip(lines, targets, strict=True) if t.lower() in ("", "nan")]
-    if missing:
-        raise BadInput(f"expected a class in row {missing[0]} of {path}, got none; drop the row")
-    y, names = _table_classes(path, targets)
-    return Raw(x, y, names, columns=tuple(header[i] for i in kept))
+    commas = header.delimiter != ","
+    cells = [Cells(names[i], texts=names[i] in header.texts, commas=commas) for i in kept]
+    said: dict[str, list[str]] = {role: [] for role in special}
+    lines = array.array("q")
+    for row in filter(None, rows):
+        line = getattr(rows, "line_num", 0)
+        if len(row) != len(names):
+            raise BadInput(
+                f"expected {len(names)} cells in row {line} of {path}, got {len(row)}; repair it"
+            )
+        for column, i in zip(cells, kept, strict=True):
+            column.add(row[i])
+        for role, i in special.items():
+            said[role].append(row[i].strip())
+            if said[role][-1].lower() in MISSING:
+                wanted = "class" if role == "label" else role
+                raise BadInput(f"expected a {wanted} in row {line} of {path}, got none; drop it")
+        lines.append(line)
+    y, class_names = _table_classes(path, said["label"])
+    units, clients = said.get("group"), said.get("client")
+    groups = None if units is None else row_hashes(unit.encode() for unit in units).view(np.int64)
+    return _raw(
+        [(column.name, *column.column(lines, str(path))) for column in cells],
+        Raw(
+            np.empty((len(y), 0)),
+            y,
+            class_names,
+            groups=groups,
+            clients=None if clients is None else np.array(clients),
+            notes=() if names[0] else ("its first column has no name and was dropped",),
+        ),
+    )
 
 
-def _number(cell: str) -> float:
-    """The number in a cell; NaN for anything else."""
+def _raw(columns: Sequence[tuple[str, Kind, np.ndarray, tuple[str, ...]]], rest: Raw) -> Raw:
+    """A table of columns that are more than numbers of rows; `rest` has all but the columns."""
+    notes = list(rest.notes)
+    numbering = [name for name, kind, x, _ in columns if kind == "number" and _numbers_rows(x)]
+    columns = [column for column in columns if column[0] not in numbering]
+    if not columns:
+        raise BadInput("expected a feature beside a column that numbers the rows, got none")
+    for name in numbering:
+        notes.append(f"column {name!r} only numbers the rows and was dropped")
+    for kind, how in (("text", "texts"), ("date", "dates")):
+        if found := [repr(name) for name, of, *_ in columns if of == kind]:
+            notes.append(f"read as {how}: {', '.join(found)[:200]}")
+    return replace(
+        rest,
+        x=np.stack([x for _, _, x, _ in columns], axis=1),
+        columns=tuple(name for name, *_ in columns),
+        kinds={name: kind for name, kind, _, _ in columns if kind != "number"},
+        texts={name: texts for name, _, _, texts in columns if texts},
+        notes=tuple(notes),
+    )
+
+
+def _numbers_rows(x: np.ndarray) -> bool:
+    if len(x) < FEWEST_ROWS or not np.all(x == np.floor(x)):  # NaN is no whole number
+        return False
+    ordered = np.sort(x)
+    return bool(np.all(np.diff(x) > 0) or np.all(np.diff(ordered) == 1))
+
+
+def _delimiter(header: list[str], label: str | None) -> str:
+    """The delimiter that parts the header into most names; among them the label's, if any does."""
+    found = {d: [n.strip() for n in next(csv.reader(header, delimiter=d), [])] for d in DELIMITERS}
+    return max(DELIMITERS, key=lambda d: (label in found[d], len(found[d])))
+
+
+def _special(
+    path: Path, header: list[str], second: list[str], delimiter: str, named: TableColumns
+) -> dict[str, int]:
+    """Places of the columns that hold label, group and client."""
+    places = {}
+    for role, name in (("label", named.label), ("group", named.group), ("client", named.client)):
+        if role != "label" and name is None:
+            continue
+        found = [n for n in ((name,) if name else LABEL_COLUMNS) if n in header]
+        if not found and role != "label" and not named.units_needed:
+            continue
+        if len(found) != 1:
+            wanted = f"a column {name!r}" if name else f"one of {', '.join(LABEL_COLUMNS)}"
+            raise BadInput(
+                f"expected {wanted} in {path}, {_got(header, second, delimiter)}; name the {role} "
+                f"column"
+            )
+        places[role] = header.index(found[0])
+    if len(set(places.values())) < len(places):
+        raise BadInput(f"expected different columns for label, group and client of {path}, got one")
+    return places
+
+
+def _got(header: list[str], second: list[str], delimiter: str) -> str:
+    """What the header is, in words; its names where they cannot be data."""
+    if not header:
+        return "got an empty file"
+    if sum(map(_is_number, header)) * 2 >= len(header):
+        return "got a first row of numbers, which is no header; add a row of names"
+    below = next(csv.reader(second, delimiter=delimiter), [])
+    if any(map(_is_number, header)) or not any(map(_is_number, below)):
+        return "got none so called in the first row, if that is a header"
+    return f"got {', '.join(header)[:200]}"
+
+
+def _is_number(cell: str) -> bool:
     try:
-        return float(cell)
+        float(cell.replace(",", "."))
     except ValueError:
-        return math.nan
-
-
-def _label_column(path: Path, header: list[str], label: str | None) -> str:
-    found = [name for name in (LABEL_COLUMNS if label is None else (label,)) if name in header]
-    if len(found) != 1:
-        wanted = f"a column {label!r}" if label else f"one of {', '.join(LABEL_COLUMNS)}"
-        shown = ", ".join(header)[:200] or "an empty file"
-        raise BadInput(f"expected {wanted} in {path}, got {shown}; name the label column")
-    return found[0]
+        return False
+    return True
 
 
 def _table_classes(path: Path, targets: list[str]) -> tuple[np.ndarray, tuple[str, ...]]:
     distinct = sorted(set(targets))
     check_class_count(path, len(distinct))
-    numbers = {t: _number(t) for t in distinct}
-    key: dict[str, int | str]
-    if any(math.isnan(number) for number in numbers.values()):
+    numbers = [float(t) if _is_number(t) and "," not in t else None for t in distinct]
+    key: dict[str, int | str] = {}
+    if any(number is None for number in numbers):
         key = {t: t for t in distinct}  # not all are numbers: all are texts
-    elif all(number.is_integer() for number in numbers.values()):
-        key = {t: int(number) for t, number in numbers.items()}
-    else:
+    elif not all(number is not None and number.is_integer() for number in numbers):
         raise BadInput(
             f"expected classes as labels in {path}, got fractions; regression targets are not "
             "classes"
         )
+    else:
+        key = {t: int(float(t)) for t in distinct}
     values, y = np.unique([key[t] for t in targets], return_inverse=True)
     return y.astype(np.int64), tuple(str(v) for v in values)

@@ -10,7 +10,7 @@ from PIL import Image
 
 from panas.data.files.archives import read_npz
 from panas.data.files.pictures import read_folder
-from panas.data.files.tables import read_csv
+from panas.data.files.tables import TableColumns, read_table
 from panas.runtime.errors import BadInput
 
 GREY = np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5)
@@ -202,14 +202,14 @@ def test_folders_that_are_no_set(tmp_path) -> None:
 
 def test_csv(tmp_path) -> None:
     text = "\ufeff,a,Class,b\n0,1.5,yes,-2\n1,0,no,1e3\n\n2,7,yes,0\n"
-    raw = read_csv(table(tmp_path, text), None)
+    raw = read_table(table(tmp_path, text), None)
     assert raw.x.tolist() == [[1.5, -2], [0, 1000], [7, 0]]
     assert (raw.y.tolist(), raw.class_names) == ([1, 0, 1], ("no", "yes"))
     assert raw.columns == ("a", "b")
 
 
 def test_csv_classes_that_are_numbers_sort_as_numbers(tmp_path) -> None:
-    raw = read_csv(table(tmp_path, "a,t\n0,10\n0,9.0\n0,-1\n0,9\n"), "t")
+    raw = read_table(table(tmp_path, "a,t\n0,10\n0,9.0\n0,-1\n0,9\n"), TableColumns(label="t"))
     assert (raw.y.tolist(), raw.class_names) == ([2, 1, 0, 1], ("-1", "9", "10"))
 
 
@@ -220,11 +220,11 @@ def test_csv_classes_that_are_numbers_sort_as_numbers(tmp_path) -> None:
         ("a,b\n1,2\n", None, "one of label"),
         ("a,class,target\n1,2,3\n", None, "class, target"),
         ("a,y\n1,2\n", "z", "a column 'z'"),
-        ("a,y\n1,2\nx,3\n", None, "column 'a', row 3"),
-        ("a,y\n\n1,2\nnan,3\n", None, "column 'a', row 4"),
-        ("a,b,y\n1,1,2\n-inf,inf,3\n", None, "column 'a', row 3"),
-        ("a,b,y\n1e200,-1e200,2\n", None, "column 'a', row 2"),
-        ("a,y\n,2\n", None, "column 'a', row 2"),
+        ("a,y\n1,2\nx,3\n", None, "numbers and texts (row 3)"),
+        ("a,b,y\n1,1,2\n-inf,inf,3\n", None, "column 'a' of"),
+        ("a,b,y\n1,1,2\n-inf,inf,3\n", None, "row 3"),
+        ("a,y\n1e200,2\n", None, "finite numbers in column 'a'"),
+        ("a,y\n1/2/2020,2\n3/4/2021,1\n", None, "dates as 2020-01-31"),
         ("a,y\n1,2\n1\n", None, "2 cells in row 3"),
         ("a,y\n1,2\n1,2,3\n", None, "2 cells in row 3"),
         ("a,y\n1,\n", None, "a class in row 2"),
@@ -238,10 +238,81 @@ def test_csv_classes_that_are_numbers_sort_as_numbers(tmp_path) -> None:
     ],
 )
 def test_csv_that_is_no_table_of_numbers_and_classes(tmp_path, text, label, says) -> None:
-    assert says in refused(read_csv, table(tmp_path, text), label)
+    assert says in refused(read_table, table(tmp_path, text), TableColumns(label=label))
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "secret"),
+    [
+        ("7421,positive,33\n7422,negative,31\n", None, "positive"),  # no header
+        ("anna,positive,nurse\nbert,negative,clerk\n", None, "anna"),
+        ("anna;positive;33\nbert;negative;31\n", "result", "anna"),
+        ("a,y\n1,2\nsyphilis,3\n", None, "syphilis"),
+        ("a,y\n1,2\n7e300,3\n", None, "7e300"),
+        ("a,y\n17.5.1961 early,2\n17.5.1961,3\n", None, "1961"),
+        ("a,b,y\n1,2\nsyphilis,3\n", None, "syphilis"),
+        ("a,y\n1,0.75\n", None, "0.75"),
+    ],
+)
+def test_no_cell_of_a_table_is_in_a_message(tmp_path, text, label, secret) -> None:
+    said = refused(read_table, table(tmp_path, text), TableColumns(label=label))
+    assert secret not in said
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_other_delimiters_and_decimal_commas(tmp_path, mark) -> None:
+    text = "a;b;class\n1,5;-2;yes\n3;4,25e1;no\n".replace(";", mark)
+    raw = read_table(table(tmp_path, text))
+    assert raw.x.tolist() == [[1.5, -2], [3, 42.5]]
+    assert raw.columns == ("a", "b")
+
+
+def test_missing_cells_dates_and_texts(tmp_path) -> None:
+    text = (
+        "age,seen,sex,since,y\n"
+        "31,2020-01-02,f,31.12.1999,0\n"
+        ",1970-01-01T12:00:00Z,NA,1.1.2000,1\n"
+        "NaN,?,m,n/a,1\n"
+    )
+    raw = read_table(table(tmp_path, text))
+    assert raw.kinds == {"seen": "date", "sex": "text", "since": "date"}
+    assert raw.texts == {"sex": ("f", "m")}
+    nan = np.nan
+    wanted = [[31, 18263, 0, 10956], [nan, 0.5, nan, 10957], [nan, nan, 1, nan]]
+    assert np.array_equal(raw.x, wanted, equal_nan=True)
+    assert raw.notes == ("read as texts: 'sex'", "read as dates: 'seen', 'since'")
+
+
+def test_codes_may_be_read_as_texts(tmp_path) -> None:
+    raw = read_table(table(tmp_path, "zip,y\n01,0\n1,1\nx,1\n"), TableColumns(texts=("zip",)))
+    assert raw.texts == {"zip": ("01", "1", "x")}
+
+
+def test_columns_that_number_the_rows_are_dropped_with_a_note(tmp_path) -> None:
+    rows = [f"{i},{40 - i},{i * i % 7},{i % 5},{i % 2}" for i in range(20)]
+    raw = read_table(table(tmp_path, "\n".join([",id,a,b,y", *rows])))
+    assert raw.columns == ("a", "b")
+    assert [("first column" in n, "'id'" in n) for n in raw.notes] == [(True, False), (False, True)]
+
+
+def test_columns_of_groups_and_clients(tmp_path) -> None:
+    text = "patient,a,hospital,y\np1,1,north,0\np2,2,south,1\np1,4,north,1\n"
+    named = TableColumns(group="patient", client="hospital")
+    raw = read_table(table(tmp_path, text), named)
+    assert raw.columns == ("a",)
+    assert raw.clients.tolist() == ["north", "south", "north"]
+    assert raw.groups[0] == raw.groups[2] != raw.groups[1]
+    fewer = read_table(table(tmp_path, text.replace("p2,2,south,1\n", "")), named)
+    assert fewer.groups[1] == raw.groups[2]  # a group's number depends on no other row
+    assert "'ward'" in refused(read_table, tmp_path / "set.csv", TableColumns(group="ward"))
+    assert "different columns" in refused(
+        read_table, tmp_path / "set.csv", TableColumns(group="patient", client="patient")
+    )
+    missing = table(tmp_path, text.replace("p2", ""))
+    assert "a group in row 3" in refused(read_table, missing, named)
 
 
 def test_csv_in_another_encoding(tmp_path) -> None:
     path = tmp_path / "set.csv"
     path.write_bytes("ä,y\n1,2\n".encode("latin-1"))
-    assert "UTF-8" in refused(read_csv, path, None)
+    assert "UTF-8" in refused(read_table, path, None)

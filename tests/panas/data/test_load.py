@@ -1,3 +1,4 @@
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -206,9 +207,11 @@ def test_pneumonia(shared_data) -> None:
     assert s.public.shape == s.private.shape == (1, 28, 28)
 
 
+@pytest.mark.filterwarnings("ignore:.*no name and was dropped")
 def test_card_fraud(shared_data) -> None:
     path = shared_data / "creditcard_sample_492pos_1230neg.csv"
-    s = source(path, label="Class")
+    with pytest.warns(UserWarning, match="no name and was dropped"):
+        s = source(path, label="Class")
     assert (len(s.private) + len(s.public), s.private.shape) == (1722, (1, 6, 6))
     assert (s.private.histogram() + s.public.histogram()).tolist() == [1230, 492]
     assert torch.equal(source(path).private.x, s.private.x)  # the column is found without its name
@@ -240,3 +243,52 @@ def test_deep_pictures_are_scaled_or_refused(tmp_path) -> None:
         source(tmp_path / "deep.npz", public_fraction=0.0)
     s = source(tmp_path / "deep.npz", public_fraction=0.0, bits=12)
     assert torch.allclose(s.private.x.flatten(), torch.arange(40) * 200 / 4095 - 1)
+
+
+def test_options_of_a_table(tmp_path) -> None:
+    i = np.arange(60)
+    rows = [f"{2 * k},{k % 3},{k % 4},{(k * 7) % 11},{k % 2}" for k in i]
+    (tmp_path / "t.csv").write_text("age,patient,hospital,code,y\n" + "\n".join(rows[::-1]))
+    s = source(
+        tmp_path / "t.csv",
+        public_fraction=0.0,
+        group="patient",
+        client_column="hospital",
+        texts=("code",),
+        ranges={"age": (0.0, 118.0)},
+    )
+    assert s.private.units == 3
+    assert sorted(set(s.clients)) == ["0", "1", "2", "3"]
+    assert [c.kind for c in s.facts.columns] == ["number", "text"]
+    assert torch.allclose(s.private.x.flatten(1)[:, 0], torch.arange(59, -1, -1) * 2 / 59 - 1)
+    with pytest.raises(BadInput, match="leave the option out"):
+        source("digits", label="Class")
+    with pytest.raises(BadInput, match="'nowhere'"):
+        source(tmp_path / "t.csv", texts=("nowhere",))
+
+
+def test_public_rows_say_which_columns_tell_the_class_or_nothing(tmp_path) -> None:
+    rows = [f"{k % 2 + 3},{k % 5},8,{k % 2}" for k in range(60)]
+    (tmp_path / "t.csv").write_text("leak,fair,same,y\n" + "\n".join(rows))
+    with pytest.warns(UserWarning, match="column") as caught:
+        source(tmp_path / "t.csv", public_fraction=0.9)
+    said = " ".join(str(w.message) for w in caught)
+    assert "column 'leak' alone tells" in said
+    assert "column 'same' is the same" in said
+    assert "'fair'" not in said
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        source(tmp_path / "t.csv", public_fraction=0.0)  # private rows are not judged
+
+
+def test_a_public_table_teaches_categories_and_kinds(tmp_path) -> None:
+    (tmp_path / "p.csv").write_text("code,n,y\nx,1,0\n2,,1\nx,4,1\n2,9,0\n")
+    (tmp_path / "m.csv").write_text("code,n,y\n2,5,0\n7,,1\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        s = source(tmp_path / "m.csv", public_data=str(tmp_path / "p.csv"), texts=("code",))
+    assert s.facts.columns[0].categories == ("2", "x")
+    x = s.private.x.flatten(1)
+    assert x[:, :3].tolist() == [[1, -1, -1], [-1, -1, 1]]  # 2, x, any other
+    assert x[:, 4].tolist() == [-1, 1]  # whether n is missing
+    assert x[1, 3] == 0
