@@ -125,6 +125,8 @@ def _kind(annotation: Any) -> str:
     if origin is tuple:
         one = _kind(inside[0])
         return f"list of {one.removeprefix('one of ')}{'' if one.startswith('one of') else 's'}"
+    if origin is dict:
+        return f"table of {_kind(inside[1])}"
     return {int: "whole number", float: "number", bool: "true or false", str: "text"}.get(
         annotation, ""
     )

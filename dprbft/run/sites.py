@@ -101,6 +101,8 @@ def _sites_of_files(run: Path, config: RunConfig, paths: Sequence[str]) -> tuple
             name=name,
             data=path,
             label=config.data.source.label,
+            group=config.data.source.group,
+            texts=config.data.source.texts,
             epsilon=budget.epsilon,
             delta=budget.delta,
             releases=kind_names() if unprotected else protected_kinds(),
@@ -115,7 +117,7 @@ def _sites_of_files(run: Path, config: RunConfig, paths: Sequence[str]) -> tuple
 def declare(folder: Path) -> Facts:
     """Read a site's data, and note what its owner declares of them: structure and class names."""
     settings = read_site(folder)
-    facts = infer(read(str(data_path(folder, settings)), Reading(label=settings.label)))
+    facts = infer(read(str(data_path(folder, settings)), Reading(table=settings.table)))
     write_json(declared_file(folder), facts.to_json())
     return facts
 

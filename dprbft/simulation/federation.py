@@ -61,13 +61,15 @@ def _load(text: str) -> Federation:
     f = config.federation
     source = load(config.data.source, stream(config.seed, "data"))
     how = Partition(
-        kind=f.partition,
+        kind="natural" if config.data.source.client_column else f.partition,
         clients=f.clients,
         alpha=f.alpha,
         classes_per_client=f.classes_per_client,
         minimum=f.min_samples,
     )
-    parts = partition(source.private.y.numpy(), how, stream(config.seed, "partition"))
+    parts = partition(
+        source.private.y.numpy(), how, stream(config.seed, "partition"), source.clients
+    )
     shares = tuple(source.private.take(part) for part in parts)
     keys = tuple(stream(config.seed, "client", i, "split").bytes(32) for i in range(f.clients))
     clients = tuple(

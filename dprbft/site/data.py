@@ -13,8 +13,9 @@ from dprbft.config.schema import RunConfig
 from dprbft.paths import SitePlace, key_file
 from dprbft.site.directory import SiteSettings, data_path, read_site
 from panas.data.facts import Facts, fit
+from panas.data.load import check_disjoint
 from panas.data.samples import Samples
-from panas.data.sources import Reading, read
+from panas.data.sources import read, reading_of
 from panas.data.splits import hashed_split
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_tensors, write_tensors
@@ -34,10 +35,18 @@ class SiteData:
     test: Samples
 
 
-def load_data(place: SitePlace, config: RunConfig, facts: Facts) -> SiteData:
-    """Load and divide a site's samples; BadInput if they do not fit the federation or the run."""
+def load_data(
+    place: SitePlace, config: RunConfig, facts: Facts, public: Samples | None = None
+) -> SiteData:
+    """Load and divide a site's samples.
+
+    BadInput if they do not fit the federation or the run, or if one of them is among `public`.
+    """
     settings = read_site(place.folder)
-    return divided(place.index, load_samples(place.folder, settings, facts), key_of(place), config)
+    samples = load_samples(place.folder, settings, facts)
+    if public is not None and data_path(place.folder, settings).suffix != STORED:
+        check_disjoint(samples, public, settings.name)
+    return divided(place.index, samples, key_of(place), config)
 
 
 def load_samples(folder: Path, settings: SiteSettings, facts: Facts) -> Samples:
@@ -45,8 +54,7 @@ def load_samples(folder: Path, settings: SiteSettings, facts: Facts) -> Samples:
     path = data_path(folder, settings)
     if path.suffix == STORED:
         return read_samples(path, facts.classes)
-    shape = None if facts.columns else facts.shape
-    return fit(read(str(path), Reading(label=settings.label, shape=shape)), facts)
+    return fit(read(str(path), reading_of(facts, settings.table)), facts, settings.name)
 
 
 def key_of(place: SitePlace) -> bytes:
@@ -88,16 +96,16 @@ def divided(id: int, samples: Samples, key: bytes, config: RunConfig) -> SiteDat
 
 def write_samples(path: Path, samples: Samples) -> None:
     """Keep samples as a site or the public part of a simulation has them."""
+    optional = {"groups": samples.groups, "part": samples.part}
     tensors = {"x": samples.x, "y": samples.y}
-    if samples.groups is not None:
-        tensors["groups"] = samples.groups
+    tensors |= {name: t for name, t in optional.items() if t is not None}
     write_tensors(path, tensors, {})
 
 
 def read_samples(path: Path, classes: int) -> Samples:
     """Read what `write_samples` wrote."""
     tensors, _ = read_tensors(path)
-    return Samples(tensors["x"], tensors["y"], classes, tensors.get("groups"))
+    return Samples(tensors["x"], tensors["y"], classes, tensors.get("groups"), tensors.get("part"))
 
 
 @lru_cache(maxsize=1)

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 
 from dprbft.config.flat import Section
 from dprbft.paths import key_file, settings_file
+from panas.data.files.tables import TableColumns
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.release.kind import kind_named, kind_names
@@ -33,10 +34,16 @@ class SiteSettings(Section):
     data: str  # a file or folder, from the site's directory or absolute
     label: str | None = None  # a table's label column
     group: str | None = None  # a table's column that names the privacy unit, as a patient
+    texts: tuple[str, ...] = ()  # a table's columns to read as texts, though they hold numbers
     epsilon: Annotated[float, Field(gt=0)]  # of all runs together
     delta: Annotated[float, Field(gt=0, lt=1)]
     releases: tuple[str, ...] = protected_kinds()  # kinds that may leave
     allow_unprotected: bool = False  # let a run train or release without a bound
+
+    @property
+    def table(self) -> TableColumns:
+        """What columns of a table are."""
+        return TableColumns(label=self.label, group=self.group, texts=self.texts)
 
     @property
     def budget(self) -> Budget:

@@ -139,7 +139,8 @@ def join(place: SitePlace, content: bytes) -> None:
     )
     ledger.begin_run(place.run, config.budgets()[place.index])
     if not noted.is_file():
-        load_data(place, config, _facts(hello.facts))
+        facts = _facts(hello.facts)
+        load_data(place, config, facts, _public(hello.public, facts))
     write_bytes(noted, content)
 
 

@@ -17,7 +17,7 @@ from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import TRAIN, Raw, row_hashes
 from panas.data.files.remarks import remarks
 from panas.data.files.tables import TableColumns
-from panas.data.samples import Samples
+from panas.data.samples import Samples, value_hashes
 from panas.data.sources import Reading, identity, read, reading_of
 from panas.data.splits import stratified
 from panas.data.torchvision_sets import NAMES
@@ -144,7 +144,7 @@ def load(settings: DataSettings, rng: np.random.Generator, classes: Sequence[str
     """
     s = settings
     name = Path(identity(s.dataset)).name  # without the folders of this machine
-    raw, shared = _read(s, name)
+    raw, shared = _read(s)
     if unknown := sorted({*s.texts, *s.ranges} - set(raw.columns)):
         raise BadInput(f"expected columns of {name} in data.texts and data.ranges, got {unknown}")
     private, public = _divided(raw, shared, s, rng)
@@ -157,30 +157,33 @@ def load(settings: DataSettings, rng: np.random.Generator, classes: Sequence[str
         warnings.warn(f"{name}: {note}", stacklevel=2)
     if facts.classes == 1:
         warnings.warn(f"{name} has one class only: every accuracy will be 1", stacklevel=2)
+    own, seen = fit(pool, facts, name), fit(open_part, facts, "the public data")
+    if shared is not raw:
+        check_disjoint(own, seen, name)
     return Source(
         name=name,
-        private=fit(pool, facts, name),
-        public=fit(open_part, facts, "the public data"),
+        private=own,
+        public=seen,
         facts=facts,
         clients=pool.clients,
         unprotected=len(public) if shared is raw and not s.built_in else 0,
     )
 
 
-def check_disjoint(private: Raw, public: Raw, called: str) -> None:
+def check_disjoint(private: Samples, public: Samples, called: str) -> None:
     """Refuse private data, `called` so, of which a sample is among the public ones.
 
-    In a table whose public rows repeat, equal rows may belong to different people: nothing can be
-    told, and a warning says so.
+    Where public samples repeat, as rows of few columns do, equal ones may belong to different
+    people: nothing can be told, and a warning says so.
     """
-    known = public.hashes()
-    if len(np.unique(known)) < len(known) and public.columns:
+    known = value_hashes(public)
+    if len(np.unique(known)) < len(known):
         warnings.warn(
-            "rows repeat in the public table, so that it is not checked whether it holds any row "
-            f"of {called}",
+            "public samples repeat, so that it is not checked whether any of them is one of "
+            f"{called}",
             stacklevel=2,
         )
-    elif np.isin(private.hashes(), known).any():
+    elif np.isin(value_hashes(private), known).any():
         raise BadInput(
             f"expected public data without any sample of {called}, got some of its samples among "
             "them, which would have no protection; take them out of one of the two"
@@ -213,7 +216,7 @@ def _divided(
     return np.delete(everyone, public), public
 
 
-def _read(s: DataSettings, name: str) -> tuple[Raw, Raw]:
+def _read(s: DataSettings) -> tuple[Raw, Raw]:
     """The data set, and the one that public samples come from, which may be the same."""
     if s.public_data is None:
         raw = read(s.dataset, s.reading)
@@ -224,5 +227,4 @@ def _read(s: DataSettings, name: str) -> tuple[Raw, Raw]:
     shared = read(s.public_data, replace(s.reading, table=table))
     own = reading_of(infer(shared, bits=MOST_BITS), s.reading.table)
     raw = read(s.dataset, replace(own, data_root=s.data_root))
-    check_disjoint(raw, shared, name)
     return raw, shared
