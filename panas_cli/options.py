@@ -89,7 +89,13 @@ def common(
         float | None,
         typer.Option(help="Share of the data set to make public: it has no protection."),
     ] = None,
-    label: Annotated[str | None, typer.Option(help="Label column of a .csv.")] = None,
+    label: Annotated[str | None, typer.Option(help="Label column of a table.")] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Column of a table's privacy unit, as patient_id.")
+    ] = None,
+    client_column: Annotated[
+        str | None, typer.Option(help="Column that names a row's client, as hospital.")
+    ] = None,
     sites: Annotated[
         list[str] | None,
         typer.Option(help="Directories of sites (`panas site init`), or a folder of such."),
@@ -133,6 +139,8 @@ def common(
         "data.public_data": public_data,
         "data.public_fraction": public_fraction,
         "data.label": label,
+        "data.group": group,
+        "data.client_column": client_column,
         **split_data(sites, client_data),
         **({"federation.clients": clients} if clients is not None else {}),
         "federation.partition": partition,
