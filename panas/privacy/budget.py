@@ -1,6 +1,7 @@
-"""A client's privacy budget: (epsilon, delta), for one sample of its data."""
+"""A client's privacy budget: (epsilon, delta), for one sample or group of its data."""
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -41,9 +42,22 @@ class Budget:
         }
 
     def check(self, samples: int, client: int) -> None:
-        """Refuse a delta of 1/samples or more: it would allow a whole record to be published."""
-        if self.private and self.delta * samples >= 1:
+        """Refuse a delta of 1/n or more for n samples (or groups), and warn of one above 1/(10 n).
+
+        Delta is the probability with which the promise may fail altogether: publishing one of n
+        samples, drawn by lot, is (0, 1/n)-private.
+        """
+        expected = self.delta * samples
+        if not self.private or expected <= 0.1:
+            return
+        of = f"client {client} with {samples} training samples"
+        if expected >= 1:
             raise BadInput(
-                f"expected delta below 1/n = {1 / samples:.1e} for client {client} with "
-                f"{samples} training samples, got {self.delta:g}; give a smaller --delta"
+                f"expected delta below 1/n = {1 / samples:.1e} for {of}, got {self.delta:g}, at "
+                "which publishing a whole sample counts as private; give a smaller --delta"
             )
+        warnings.warn(
+            f"delta {self.delta:g} is above 1/(10 n) = {0.1 / samples:.1e} for {of}: with up to "
+            f"that probability the promise fails; a smaller --delta promises more",
+            stacklevel=2,
+        )

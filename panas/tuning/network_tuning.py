@@ -20,7 +20,7 @@ from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.samples import Samples, digest
 from panas.data.search_split import proxy_data
-from panas.data.splits import split
+from panas.data.splits import hashed_split
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate
 from panas.privacy.ledger.charge import Charge
@@ -149,8 +149,8 @@ class NetworkTuning:
     @cached_property
     def _parts(self) -> tuple[Samples, Samples]:
         """Private samples that train, and those that test."""
-        rng = stream(self.seed, "split")
-        s = split(self.private.y, search=0.0, validation=0.0, test=0.2, rng=rng)
+        key = stream(self.seed, "split").bytes(32)
+        s = hashed_split(self.private, search=0.0, validation=0.0, test=0.2, key=key)
         return self.private.take(s.train), self.private.take(s.test)
 
     @property

@@ -18,6 +18,7 @@ from panas.privacy.accounting.events import (
 )
 from panas.privacy.ledger.account import Account, totals
 from panas.privacy.ledger.charge import Entry
+from panas.privacy.ledger.exclusions import EXCLUSIONS
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.kind import kind_named, kind_names
 from panas.runtime.errors import BadInput
@@ -29,17 +30,6 @@ UNPROTECTED = {
     "sgd": "the network was trained without noise; its weights can remember single samples",
     "label-histogram": "the exact label counts decided the public sample that was searched on",
 }
-
-NOT_COVERED = (
-    "that a client takes part and when, and how long it computes",
-    "its number of samples, which is treated as public",
-    "which of its samples train, validate and test: stratified by label, and taken as given",
-    "what its validation split chooses (round, head, blend): it stays with the client",
-    "accuracies in the run's own files and reports: a simulator's view of validation and test "
-    "samples",
-    "whoever can look into the client's own machine",
-    "floating point: noise is added in 64-bit floats, which hide less than real numbers would hide",
-)
 
 WIDTH = 80
 LEDGER = "ledger.jsonl"
@@ -55,11 +45,11 @@ def ledger(folder: Path, group: int, json: bool, moved: bool) -> None:
             book.moved()
     record, lines = (_of_site if _is_site(folder) else _of_run)(folder, group)
     if json:
-        print_json(record | {"not_covered": list(NOT_COVERED)})
+        print_json(record | {"not_covered": list(EXCLUSIONS)})
         return
     for line in (*lines, "not covered:"):
         print_text(line)
-    for what in NOT_COVERED:
+    for what in EXCLUSIONS:
         print_text(_wrapped(f"- {what}", 2))
     print_text("(note a ledger's hash elsewhere: it tells it from one put in its place)")
 

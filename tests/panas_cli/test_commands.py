@@ -139,7 +139,7 @@ def test_the_ledger_says_who_spent_what_on_what(run: Path, cli: Callable):
 
 def test_the_card_as_json_says_what_was_charged_to_which_samples(run: Path, cli: Callable):
     found = one_object(cli("ledger", run, "--json").out)
-    for what in ("takes part", "stratified by label", "simulator's view"):
+    for what in ("takes part", "declared public", "simulator's view"):
         assert any(what in x for x in found["not_covered"])
     for i, row in enumerate(found["clients"]):
         count, digest = ledgers(run)[i].head()

@@ -1,6 +1,7 @@
 """A budget refuses what is no budget."""
 
 import math
+import warnings
 
 import pytest
 from hypothesis import given
@@ -27,7 +28,11 @@ def test_delta_must_be_a_probability(delta: float) -> None:
 
 
 def test_delta_must_be_below_one_over_n() -> None:
-    Budget(1.0, 1e-3).check(999, client=0)
+    with pytest.warns(UserWarning, match=r"above 1/\(10 n\) = 1\.0e-04 .* promise fails"):
+        Budget(1.0, 1e-3).check(999, client=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Budget(1.0, 1e-3).check(100, client=0)
     with pytest.raises(BadInput, match="client 4 with 1000"):
         Budget(1.0, 1e-3).check(1000, client=4)
 
