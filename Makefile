@@ -6,6 +6,9 @@ ARGS ?=
 # One thread a process, one process a core: the tests are many and small.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
+# A path in site-packages and no import hook, through which type checkers do not see.
+EDITABLE := --config-settings editable_mode=compat -e
+
 .PHONY: run test slow lint types notebooks pair check clean
 
 run: $(VENV)/.installed  ## the main job on the embedded data set: search, tune, train, audit
@@ -38,11 +41,11 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet -e .
+	$(BIN)/python -m pip install --quiet $(EDITABLE) .
 	touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet -e ".[dev,notebooks]"
+	$(BIN)/python -m pip install --quiet $(EDITABLE) ".[dev,notebooks]"
 	touch $@ $(VENV)/.installed
 
 clean:  ## remove the environment and the caches

@@ -2,38 +2,117 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
+import typer
 
 from dprbft.config.files import build_config
 from panas.evolution.records import EvolutionConfig
 from panas.runtime.store import read_json
-from panas.tuning.trial import TuningConfig
+from panas_cli.main import app
+from panas_cli.site_options import spread_lists
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-class Pictures:
-    """As many small grey pictures as a document's slices ask for, instead of torchvision's."""
+PAGES = ("README.md", "docs/searching.md", "docs/privacy.md", "docs/audits.md")
 
-    def __init__(self, root: str, download: bool = False) -> None:
-        rng = np.random.default_rng(0)
-        self._patterns = rng.integers(0, 200, (10, 28, 28))
-        self._noise = rng.integers(0, 55, (200, 28, 28))
+SMALL = """
+from sklearn import datasets
+import panas.api
+from panas.evolution.records import EvolutionConfig
+from panas_cli.main import app
+from panas_cli.site_options import spread_lists
 
-    def __len__(self) -> int:
-        return 6000
+real = datasets.load_digits
 
-    def __getitem__(self, i: int) -> tuple[Image.Image, int]:
-        pixels = self._patterns[i % 10] + self._noise[i % 200]
-        return Image.fromarray(pixels.astype(np.uint8)), i % 10
+def few():
+    digits = real()
+    for name in ("data", "images", "target"):
+        digits[name] = digits[name][:720]
+    return digits
+
+datasets.load_digits = few
+panas.api.EvolutionConfig = lambda: EvolutionConfig(population=3, generations=1, seeding=2)
+panas.api.TuningConfig = lambda: TuningConfig(initial=1, trials=2)
+"""
+"""Imported by Python before a snippet: fewer samples, genomes and trials, and nothing else."""
+
+
+def snippets(language: str) -> list[Any]:
+    """Each block of code of a language, with its page and line as its id."""
+    found = []
+    for page in PAGES:
+        text = (ROOT / page).read_text()
+        for block in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.S | re.M):
+            line = text[: block.start()].count("\n") + 1
+            if block.group(1) == language:
+                found.append(pytest.param(block.group(2), id=f"{page}:{line}"))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", snippets("python"))
+def test_every_snippet_runs_when_pasted_alone(code: str, tmp_path: Path):
+    """In a process and a folder of its own, with nothing that another snippet has left."""
+    (tmp_path / "patches").mkdir()
+    (tmp_path / "patches/sitecustomize.py").write_text(SMALL)
+    (tmp_path / "snippet.py").write_text(code)
+    where = os.pathsep.join([str(tmp_path / "patches"), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "snippet.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": where, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Error" not in done.stderr
+
+
+def test_there_are_snippets_of_every_page():
+    assert {str(s.id).split(":")[0] for s in snippets("python")} == {*PAGES}
+
+
+def calls() -> list[list[str]]:
+    """Every command of the documents' shell blocks."""
+    lines = [line for s in snippets("") for line in str(s.values[0]).splitlines()]
+    return [shlex.split(line, comments=True) for line in lines if line.startswith("panas ")]
+
+
+@pytest.mark.parametrize("call", calls(), ids=" ".join)
+def test_every_command_that_is_shown_has_these_options(call: list[str]):
+    typer.main.get_command(app).make_context("panas", spread_lists(call[1:]))
+    name, *arguments = call[1:]
+    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+    command.make_context(name, spread_lists(arguments))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_commands_that_the_readme_begins_with_run_one_after_the_other(tmp_path: Path):
+    """Those of its second shell block, at a small size; the last needs a network of one's own."""
+    (first, block, *_) = (str(s.values[0]) for s in snippets(""))
+    assert "make run" in first
+    lines = [x.partition("#")[0].rstrip() for x in block.splitlines()]
+    for line in [x for x in lines if not x.startswith("panas audit-model")]:
+        assert line.startswith("panas ")
+        small = f" {' '.join(TINY.split())} --clients 2" if " run " in line else ""
+        small = "" if "--resume" in line else small
+        done = subprocess.run(
+            [sys.executable, "-m", "panas_cli", *shlex.split(line + small)[1:]],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode in ((0, 1) if "--fail-on" in line else (0,)), (line, done.stderr)
 
 
 def test_searching_names_the_defaults_of_python_and_of_the_command_line():
@@ -45,40 +124,6 @@ def test_searching_names_the_defaults_of_python_and_of_the_command_line():
     for name in savings:
         assert getattr(python, name) == getattr(shell, name), name
         assert name in ("crossover", "mutation") or f"`{name}`" in text, name
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_what_searching_shows_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """Its code blocks, one after the other in one session, with fewer samples and trials."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/searching.md").read_text(), re.S)
-    assert len(blocks) >= 5
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("torchvision.datasets.FashionMNIST", Pictures)
-    few = EvolutionConfig(population=3, generations=1, seeding=2)
-    monkeypatch.setattr("panas.api.EvolutionConfig", lambda: few)
-    monkeypatch.setattr("panas.api.TuningConfig", lambda: TuningConfig(initial=1, trials=2))
-    session: dict[str, Any] = {"__name__": "__main__"}
-    for block in blocks:
-        small = block.replace("range(2000, 6000)", "range(100, 220)")
-        small = small.replace("range(2000)", "range(100)")
-        exec(compile(small, "searching.md", "exec"), session)
-    assert session["tuned"].epsilon <= 3
-    assert str(session["Squeeze"](4)) == "se4"
-    assert {p.name for p in (tmp_path / "runs/mine").iterdir()} >= {
-        "best.json",
-        "network.safetensors",
-        "history.png",
-        "network.png",
-        "log.jsonl",
-    }
-    assert {p.name for p in (tmp_path / "runs/mine-tuned").iterdir()} >= {
-        "best.json",
-        "network.safetensors",
-        "trials.png",
-        "log.jsonl",
-        "ledger.jsonl",
-    }
 
 
 TINY = """--set data.limit=200 --set search.population=2 --set search.generations=1

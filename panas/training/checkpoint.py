@@ -66,12 +66,12 @@ class SavedNetwork:
         return self.spec.classes
 
 
-def load_network(path: Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork:
+def load_network(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork:
     """Read what `save_network` wrote; `blocks` are custom ones that its genome may name.
 
     BadInput if the file is missing, damaged, or no network of this project.
     """
-    tensors, metadata = read_tensors(path)
+    tensors, metadata = read_tensors(Path(path))
     if "network" not in metadata:
         raise BadInput(f"expected a network saved by panas at {path}, got another safetensors file")
     about = json.loads(metadata["network"])

@@ -30,7 +30,7 @@ def test_round_trip(tmp_path: Path, norm: Norm, unit: bool) -> None:
     path = tmp_path / "models" / "client.safetensors"
     notes = {"client": 3, "round": None}
     save_network(path, bottom, head, genome=GENOME, spec=replace(SPEC, norm=norm), notes=notes)
-    saved = load_network(path)
+    saved = load_network(str(path))
     assert not saved.bottom.training
     assert torch.equal(saved.head(saved.bottom(x)), head(bottom.eval()(x)))
     assert saved.genome == GENOME
