@@ -27,8 +27,7 @@ SMALL = """
 from sklearn import datasets
 import panas.api
 from panas.evolution.records import EvolutionConfig
-from panas_cli.main import app
-from panas_cli.site_options import spread_lists
+from panas.tuning.trial import TuningConfig
 
 real = datasets.load_digits
 

@@ -34,6 +34,9 @@ class SiteData:
     validation: Samples
     test: Samples
 
+    def __len__(self) -> int:
+        return sum(len(part) for part in (self.search, self.train, self.validation, self.test))
+
 
 def load_data(
     place: SitePlace, config: RunConfig, facts: Facts, public: Samples | None = None

@@ -1,5 +1,7 @@
 """`panas run`: search, tune, train, audit, report."""
 
+from pathlib import Path
+
 from attacks.audit.run import audit_run
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import places_of
@@ -21,7 +23,10 @@ from panas_cli.commands.job import Job, start
 from panas_cli.options import Request
 from panas_cli.progress import Display
 from panas_cli.text.output import show
-from panas_cli.text.sentences import price_lines
+from panas_cli.text.sentences import found_lines, price_lines
+
+MOST_COUNTED = 50
+"""Sites whose samples are counted for the first lines."""
 
 
 def run(request: Request) -> None:
@@ -46,6 +51,8 @@ def _stages(job: Job) -> None:
         with InProcess(places_of(job.run), job.workers, job.device) as engine:
             run = OpenRun(job.run, config, engine, display.event)
             join_stage(run)
+            for line in _found(run):
+                display.say(line)
             for line in price_lines(search_prices(run), config):
                 display.say(line)
             if not is_done(job.run, "search"):
@@ -62,3 +69,20 @@ def _stages(job: Job) -> None:
             display.stage("audit", steps(clients, job.workers))
             with timed(job.run, "audit", anew=True):
                 audit_run(job.run, workers=job.workers, on_progress=display.report)
+
+
+def _found(run: OpenRun) -> list[str]:
+    """The first lines: what data there are, and what of them has no protection."""
+    view, source, f = run.view, run.config.data.source, run.config.federation
+    sites, public = len(view.places), len(view.public)
+    split = bool(f.sites or f.client_data)  # by their owners, not by this run
+    own = not (split or source.built_in or source.public_data)
+    few = range(sites if sites <= MOST_COUNTED else 0)
+    return found_lines(
+        "data that come split" if split else Path(source.dataset).name,
+        view.facts,
+        sites,
+        [len(view.client(i)) for i in few],
+        public,
+        public if own else 0,
+    )

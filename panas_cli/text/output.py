@@ -14,7 +14,7 @@ from panas.training.baselines import Baselines, ModelName
 from panas.training.metrics import Metrics
 from panas_cli.text.audit_output import show_audit
 from panas_cli.text.printing import console, counted, figure, print_json, titled
-from panas_cli.text.sentences import meaning_lines, no_gain_lines
+from panas_cli.text.sentences import ladder_of, meaning_lines, no_gain_lines
 
 COLUMNS = [
     "client",
@@ -108,14 +108,14 @@ def _to_beat(clients: Sequence[Mapping[str, Any]]) -> Table | None:
     for name in TO_BEAT:
         table.add_column(name, justify="right")
     for c in clients:
-        found, ladder = Baselines.from_json(c["baselines"]), c.get("ladder") or {}
+        found = Baselines.from_json(c["baselines"])
+        steps = ladder_of(c["accuracy"], found)
         by = {(r.model, r.reads): r.accuracy for r in found.rivals}
         table.add_row(
             str(c["id"]),
             figure(found.majority),
             *(figure(by.get((model, "public"))) for model in MODELS),
-            *(figure(ladder.get(step)) for step in ("public", "alone")),
-            figure(ladder.get("joined", c["accuracy"]["selected"])),
+            *(figure(x) for x in (steps.public, steps.alone, steps.joined)),
             *(figure(by.get((model, "public and own"))) for model in MODELS),
         )
     return table

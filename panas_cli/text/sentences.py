@@ -73,17 +73,20 @@ def _price(price: SearchPrice, mode: str, budget: float) -> str:
 
 
 def found_lines(
-    name: str, facts: Facts, sites: Sequence[int], public: int, unprotected: int = 0
+    name: str, facts: Facts, sites: int, sizes: Sequence[int], public: int, unprotected: int = 0
 ) -> list[str]:
-    """What a run has found: `sites` are the samples of each; `unprotected` ones are their owner's.
+    """What a run has found: `sizes` are the samples of each site, () where nobody counted.
 
-    Privacy: numbers of samples and what is public of the data, and no label or cell.
+    Of public samples, `unprotected` ones are of the data set that the sites share out. Privacy:
+    numbers of samples and what is public of the data, and no label or cell.
     """
-    each = f"{sites[0]:,}" if len({*sites}) == 1 else f"{min(sites):,} to {max(sites):,}"
-    lines = [
-        f"{name}: {counted(sum(sites), 'sample')}, {counted(facts.classes, 'class', 'classes')}, "
-        f"{_shape(facts)}; {counted(len(sites), 'site')} of {each} samples"
-    ]
+    found = [counted(sum(sizes), "sample")] if sizes else []
+    found += [counted(facts.classes, "class", "classes"), _shape(facts)]
+    each = ""
+    if sizes:
+        same = min(sizes) == max(sizes)
+        each = f" of {min(sizes):,}{'' if same else f' to {max(sizes):,}'} samples"
+    lines = [f"{name}: {', '.join(found)}; {counted(sites, 'site')}{each}"]
     if unprotected:
         lines.append(
             f"public: {counted(unprotected, 'sample')} of this data set, which have NO protection"
@@ -108,15 +111,24 @@ def no_gain_lines(clients: Sequence[Mapping[str, Any]]) -> list[str]:
     """A warning a client for which a step that costs privacy brought nothing."""
     lines = []
     for c in clients:
-        ladder = c.get("ladder") or dict.fromkeys(("majority", "public", "alone"))
-        steps = Ladder.from_json({"joined": c["accuracy"]["selected"]} | ladder)
         found = Baselines.from_json(b) if (b := c.get("baselines")) else None
+        steps = ladder_of(c["accuracy"], found)
         spent = float(c["epsilon"]["spent"])  # a word where it is infinite
         gains = no_gains(steps, spent, found, kept_public=c["selected_round"] == 0)
         if gains:
             why = "; ".join(_no_gain(g) for g in gains)
             lines.append(f"warning: client {c['id']} {why}")
     return lines
+
+
+def ladder_of(accuracy: Mapping[str, Any], found: Baselines | None) -> Ladder:
+    """What each step brought a client, from its accuracies in a summary."""
+    return Ladder(
+        majority=found.majority if found else None,
+        public=accuracy.get("public"),
+        alone=accuracy.get("local_last"),
+        joined=accuracy["selected"],
+    )
 
 
 def _no_gain(gain: NoGain) -> str:

@@ -35,16 +35,17 @@ def facts(shape: tuple[int, int, int] = (1, 8, 8), columns: int = 0) -> Facts:
     ],
 )
 def test_the_first_line_says_what_was_found(what: Facts, says: str):
-    first, second = found_lines("digits", what, [600, 700], public=100)
+    first, second = found_lines("digits", what, 2, [600, 700], public=100)
     assert says in first
     assert second == "public: 100 samples, apart from those of the sites"
 
 
 def test_samples_without_protection_are_told_in_capitals():
-    lines = found_lines("mine.csv", facts(), [600], public=100, unprotected=100)
+    lines = found_lines("mine.csv", facts(), 1, [600], public=100, unprotected=100)
     assert lines[1] == "public: 100 samples of this data set, which have NO protection"
     assert "1 site of 600 samples" in lines[0]
-    assert "no samples" in found_lines("mine.csv", facts(), [600], public=0)[1]
+    assert "no samples" in found_lines("mine.csv", facts(), 1, [600], public=0)[1]
+    assert found_lines("a", facts(), 1000, [], 0)[0].endswith("8 x 8; 1,000 sites")
 
 
 def rivals(public: float) -> dict[str, Any]:
@@ -55,16 +56,19 @@ def rivals(public: float) -> dict[str, Any]:
 
 
 def client(joined: float, **changes: Any) -> dict[str, Any]:
-    steps = {"majority": 0.5, "public": 0.7, "alone": 0.8, "joined": joined}
     return {
         "id": 0,
         "genome": "c16k3",
         "parameters": 1234,
-        "accuracy": {"selected": joined, "local_last": joined, "global_last": joined},
+        "accuracy": {
+            "selected": joined,
+            "local_last": 0.8,
+            "global_last": joined,
+            "public": 0.7,
+        },
         "epsilon": {"spent": 8.0, "budget": 8.0, "release": 1.0, "search": 0.5},
         "delta": 1e-5,
         "selected_round": 2,
-        "ladder": steps,
         "baselines": rivals(0.75),
         "metrics": Metrics(
             samples=10,
@@ -96,7 +100,7 @@ def client(joined: float, **changes: Any) -> dict[str, Any]:
                 "nothing"
             ],
         ),
-        (client(0.9, ladder=None, baselines=None), []),
+        (client(0.9, baselines=None), []),
     ],
 )
 def test_one_line_warns_where_the_budget_brought_nothing(found: dict[str, Any], says: list[str]):
