@@ -76,9 +76,9 @@ def fabricate(
         save_network(last_model_file(place.home), bottom, head, genome=GENOME, spec=spec, notes={})
 
 
-def received_file(run: Path, client: int) -> Path:
-    """A client's last release, as the server has it."""
-    return round_folder(server_folder(run), ROUND) / RELEASE.format(client)
+def received_file(run: Path, client: int, round: int = ROUND) -> Path:
+    """What a client released in a round, as the server has it."""
+    return round_folder(server_folder(run), round) / RELEASE.format(client)
 
 
 def put_release(run: Path, client: int, content: bytes) -> None:

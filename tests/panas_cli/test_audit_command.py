@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from audited_run import received_file
 
 from dprbft.config.files import load_config
 from dprbft.messages import Release
-from dprbft.paths import release_file, rounds_file
+from dprbft.paths import rounds_file, server_folder
 from panas.runtime.store import read_json, write_bytes
 
 
@@ -31,7 +32,7 @@ def run(folder: Path, cli: Callable, tiny: Callable) -> Path:
 
 def _half_the_noise(run: Path) -> None:
     """Let client 0 have sent a release that claims twice the noise that it has."""
-    path, rounds = release_file(run, 0), rounds_file(run)
+    path, rounds = received_file(run, 0, round=1), rounds_file(server_folder(run))
     width = load_config(run).network.width
     got = Release.from_bytes(path.read_bytes(), width=width, classes=10)
     assert got.noise_multiplier is not None

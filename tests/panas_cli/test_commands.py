@@ -11,23 +11,25 @@ from pathlib import Path
 import pytest
 from ledgers import MOMENTS, contents, ledger_lines, ledgers
 
+from dprbft.paths import home, model_file, search_file
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
-from panas.runtime.store import read_json
+from panas.runtime.store import read_json, read_lines
 from panas.training.checkpoint import load_network
 
 NAMES = {
     "config.toml",
-    "summary.json",
+    "facts.json",
+    "public.safetensors",
+    "sites.json",
     "sites",
-    "rounds.jsonl",
-    "search",
-    "tune",
-    "models",
-    "releases",
+    "server",
+    "stages.json",
+    "summary.json",
     "audit.json",
+    "audit",
 }
 
 
@@ -62,12 +64,23 @@ def run(folder: Path, cli: Callable, tiny: Callable) -> Path:
 
 
 def test_a_run_leaves_the_files_of_the_contract(run: Path):
-    assert {p.name for p in run.iterdir()} >= NAMES
+    assert {p.name for p in run.iterdir() if p.name[0] != "."} == NAMES
+    assert len(list((run / "sites").iterdir())) == 2
     for i in range(2):
-        assert read_json(run / "search" / f"client-{i:03d}" / "best.json")["genome"]
-        assert read_json(run / "tune" / f"client-{i:03d}" / "best.json")["setting"]
-        load_network(run / "models" / f"client-{i:03d}.safetensors")
-        assert (run / "releases" / f"client-{i:03d}.safetensors").is_file()
+        site = run / "sites" / f"client-{i:03d}"
+        for name in ("site.toml", "split.key", "ledger.jsonl", "samples.safetensors"):
+            assert (site / name).is_file()
+        home = site / "runs" / "simulated"
+        assert read_json(home / "search" / "best.json")["genome"]
+        assert read_json(home / "tune" / "best.json")["setting"]
+        for name in ("kept", "last"):
+            load_network(home / "models" / f"{name}.safetensors")
+        # What the server received is what the site sent.
+        received = run / "server" / "round-001" / f"site-{i:04d}.safetensors"
+        sent = home / "releases" / "round-001.safetensors"
+        assert received.read_bytes() == sent.read_bytes()
+    assert read_json(run / "server" / "latest.json") == {"round": 1}
+    assert len(read_lines(run / "server" / "rounds.jsonl")) == 1
     assert not list(run.rglob("*.pt")) + list(run.rglob("*.pkl")) + list(run.rglob(".*.tmp*"))
     assert len(ledger_lines(run)) > 4
     assert tomllib.loads((run / "config.toml").read_text())["preset"] == "sound"
@@ -117,10 +130,10 @@ def test_json_is_one_strict_object_for_every_command(run: Path, cli: Callable):
 
 
 def test_a_finished_run_resumes_to_itself(run: Path, cli: Callable):
-    before = contents(run), (run / "rounds.jsonl").read_bytes()
+    before = contents(run), (run / "server" / "rounds.jsonl").read_bytes()
     outcome = cli("run", "--out", run, "--resume", "--workers", 1)
     assert outcome.code == 0
-    assert (contents(run), (run / "rounds.jsonl").read_bytes()) == before
+    assert (contents(run), (run / "server" / "rounds.jsonl").read_bytes()) == before
 
 
 def test_the_ledger_says_who_spent_what_on_what(run: Path, cli: Callable):
@@ -326,9 +339,10 @@ def test_one_clients_stages_then_a_run(cli: Callable, tiny: Callable, tmp_path: 
     outcome = cli("search", "--out", out, "--client", 1, *tiny())
     assert outcome.code == 0
     assert outcome.out.startswith("client 1: ")
-    first = (out / "search" / "client-001" / "best.json").read_bytes()
+    best = search_file(home(out, 1))
+    first = best.read_bytes()
     assert cli("run", "--out", out, "--resume", "--workers", 1).code == 0
-    assert (out / "search" / "client-001" / "best.json").read_bytes() == first
+    assert best.read_bytes() == first
 
 
 @pytest.mark.slow
@@ -374,7 +388,7 @@ def test_without_privacy_if_that_is_said(
     card = cli("ledger", out).out
     assert "trained without noise" in card
     assert tomllib.loads((out / "config.toml").read_text())["privacy"]["epsilon"] == float("inf")
-    saved = load_network(out / "models" / "client-000.safetensors")
+    saved = load_network(model_file(home(out, 0)))
     assert saved.spec.norm == "batch"
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dprbft.paths import home, search_file
 from panas.runtime.store import read_json
 from panas_cli.text.printing import print_table
 
@@ -18,7 +19,7 @@ def test_a_search_ends_with_genome_costs_and_files(cli: Callable, tiny: Callable
     starts = [k for k, line in enumerate(lines) if line.startswith("client ")]
     assert [lines[k].split(":")[0] for k in starts] == ["client 0", "client 1"]
     for i, part in enumerate((lines[: starts[1]], lines[starts[1] :])):
-        found = read_json(run / "search" / f"client-{i:03d}" / "best.json")
+        found = read_json(search_file(home(run, i)))
         assert part[0] == f"client {i}: {found['genome']}, fitness {found['fitness']:.3f}"
         blocks = found["genome"].split("-")
         table = part[1 : len(blocks) + 5]
@@ -31,10 +32,10 @@ def test_a_search_ends_with_genome_costs_and_files(cli: Callable, tiny: Callable
         ends = {len(line) for line in table}
         assert len(ends) == 1  # aligned
         files = [Path(line.strip()) for line in part[len(blocks) + 5 :]]
-        assert all(file.is_file() and file.parent.name == f"client-{i:03d}" for file in files)
+        assert all(file.is_file() and file.parent.parent == home(run, i) for file in files)
         assert "best.json" in {file.name for file in files}
     assert json.loads(cli("search", "--out", run, "--client", 1, "--json").out)["clients"] == [
-        read_json(run / "search" / "client-001" / "best.json")
+        read_json(search_file(home(run, 1)))
     ]
 
 

@@ -5,9 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from dprbft.paths import ledger_file
-from panas.privacy.ledger.ledger import Ledger
+from ledgers import accounts
 
 NOTHING_PUBLIC = ["--warm-start", "none", "--set", "data.public_fraction=0"]
 UNACCOUNTED = ["privacy.search=unaccounted", "privacy.allow_unprotected=true"]
@@ -29,8 +27,7 @@ def test_a_data_free_run_ends_well_and_says_its_price(
     assert outcome.code == 0, outcome.err
     (line,) = priced(outcome.err)
     assert "epsilon 0 " in line
-    for client in json.loads(outcome.out)["clients"]:
-        account = Ledger(ledger_file(run, client["id"])).account()
+    for client, account in zip(json.loads(outcome.out)["clients"], accounts(run), strict=True):
         assert client["epsilon"]["search"] == account.spent("search") == 0
         assert account.spent() <= 8.0
     assert (run / "audit.json").is_file()
