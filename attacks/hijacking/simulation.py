@@ -219,7 +219,7 @@ def _defence(config: FSHAConfig, samples: int, rate: float) -> ClipAndNoise | No
     if config.epsilon == math.inf:
         return None
     budget = Budget(config.epsilon, config.delta)
-    budget.check(samples, 0)
+    budget.check(samples, "the client")
     sigma = noise_for(budget, rate, config.iterations)
     batch_size = float(min(config.batch_size, samples))
     return ClipAndNoise(clip=config.clip, noise_multiplier=sigma, batch_size=batch_size)

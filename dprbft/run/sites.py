@@ -26,7 +26,6 @@ from dprbft.simulation.federation import facts_text, load_federation, make_sites
 from dprbft.site.data import SiteData, load_data, read_public, write_samples
 from dprbft.site.directory import (
     SiteSettings,
-    data_path,
     protected_kinds,
     read_site,
     write_site,
@@ -34,7 +33,7 @@ from dprbft.site.directory import (
 from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import Raw
 from panas.data.samples import Samples
-from panas.data.sources import Reading, read
+from panas.data.sources import read
 from panas.privacy.release.kind import kind_names
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_json
@@ -112,14 +111,6 @@ def _sites_of_files(run: Path, config: RunConfig, paths: Sequence[str]) -> tuple
             write_site(sites_folder(run) / name, settings)
         places.append(SitePlace(i, name, sites_folder(run) / name, "run"))
     return tuple(places)
-
-
-def declare(folder: Path) -> Facts:
-    """Read a site's data, and note what its owner declares of them: structure and class names."""
-    settings = read_site(folder)
-    facts = infer(read(str(data_path(folder, settings)), Reading(table=settings.table)))
-    write_json(declared_file(folder), facts.to_json())
-    return facts
 
 
 def _declared(place: SitePlace) -> Facts:

@@ -76,7 +76,13 @@ def _client(place: SitePlace) -> dict[str, Any]:
             "global_last": state.scores.shared,
             "best": state.scores.best,
             "selected": state.kept.accuracy,
+        },
+        # What each step brought, on test samples.
+        "ladder": {
+            "majority": report.baselines.majority if report.baselines else None,
             "public": read_scores(place.home)[0].kept,
+            "alone": state.scores.local,
+            "joined": state.kept.accuracy,
         },
         "metrics": report.metrics.to_json(),
         "baselines": report.baselines.to_json() if report.baselines else None,
@@ -93,17 +99,13 @@ def _client(place: SitePlace) -> dict[str, Any]:
 def _accuracies(clients: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     found = [c["accuracy"] for c in clients]
     selected = [a["selected"] for a in found]
-    majority = [c["baselines"]["majority"] if c["baselines"] else None for c in clients]
     return {
         "mean": statistics.fmean(selected),
         "std": statistics.pstdev(selected),
         "local_last": _mean([a["local_last"] for a in found]),
         "global_last": _mean([a["global_last"] for a in found]),
         "ladder": {
-            "majority": _mean(majority),
-            "public": _mean([a["public"] for a in found]),
-            "alone": _mean([a["local_last"] for a in found]),
-            "joined": _mean(selected),
+            step: _mean([c["ladder"][step] for c in clients]) for step in clients[0]["ladder"]
         },
     }
 

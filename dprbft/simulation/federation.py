@@ -95,7 +95,7 @@ def make_sites(run: Path, config: RunConfig, federation: Federation) -> tuple[Si
         )
         if not settings_file(folder).exists():
             write_samples(folder / SAMPLES, share)
-            write_site(folder, settings, key)
+            write_site(folder, settings, key=key)
         places.append(SitePlace(i, settings.name, folder, "simulated"))
     return tuple(places)
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from dprbft.config.schema import RunConfig
 from dprbft.paths import SitePlace, key_file
 from dprbft.site.directory import SiteSettings, data_path, read_site
-from panas.data.facts import Facts, fit
+from panas.data.facts import Facts, fit, infer
 from panas.data.load import check_disjoint
 from panas.data.samples import Samples
-from panas.data.sources import read, reading_of
+from panas.data.sources import Reading, read, reading_of
 from panas.data.splits import hashed_split
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_tensors, write_tensors
@@ -60,6 +60,13 @@ def load_samples(folder: Path, settings: SiteSettings, facts: Facts) -> Samples:
     return fit(read(str(path), reading_of(facts, settings.table)), facts, settings.name)
 
 
+def declared(folder: Path, settings: SiteSettings) -> tuple[Facts, Samples]:
+    """What an owner declares of the data, by what they look like, and the samples themselves."""
+    raw = read(str(data_path(folder, settings)), Reading(table=settings.table))
+    facts = infer(raw)
+    return facts, fit(raw, facts, settings.name)
+
+
 def key_of(place: SitePlace) -> bytes:
     """The key of a site's splits."""
     return read_bytes(key_file(place.folder))
@@ -93,7 +100,7 @@ def divided(id: int, samples: Samples, key: bytes, config: RunConfig) -> SiteDat
             f"client {id} has samples of one class only; its accuracy says little", stacklevel=2
         )
     # Search and training samples are parts of their own; delta must suit the larger one.
-    config.budgets()[id].check(max(site.train.units, site.search.units), id)
+    config.budgets()[id].check(max(site.train.units, site.search.units), f"client {id}")
     return site
 
 

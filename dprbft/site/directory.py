@@ -7,19 +7,20 @@ The owner says there where the data are, what they may cost in their whole life,
 import secrets
 import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tomli_w
 from pydantic import Field, ValidationError
 
 from dprbft.config.flat import Section
-from dprbft.paths import key_file, settings_file
+from dprbft.paths import declared_file, key_file, settings_file
+from panas.data.facts import Facts
 from panas.data.files.tables import TableColumns
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.release.kind import kind_named, kind_names
 from panas.runtime.errors import BadInput
-from panas.runtime.store import write_bytes
+from panas.runtime.store import write_bytes, write_json
 
 
 def protected_kinds() -> tuple[str, ...]:
@@ -51,11 +52,22 @@ class SiteSettings(Section):
         return Budget(self.epsilon, self.delta)
 
 
-def write_site(folder: Path, settings: SiteSettings, key: bytes | None = None) -> None:
-    """Make a site's directory; BadInput if there is one. `key` of None: a random one."""
+def write_site(
+    folder: Path,
+    settings: SiteSettings,
+    *,
+    facts: Facts | None = None,
+    key: bytes | None = None,
+) -> None:
+    """Make a site's directory; BadInput if there is one. `key` of None: a random one.
+
+    `facts` are what the owner declares; None for a site of one run, which knows them.
+    """
     if settings_file(folder).exists():
         raise BadInput(f"expected a new site directory, got {folder}, which holds a site")
     write_bytes(key_file(folder), key or secrets.token_bytes(32))
+    if facts:
+        write_json(declared_file(folder), facts.to_json())
     text = tomli_w.dumps(settings.model_dump(exclude_none=True))
     write_bytes(settings_file(folder), text.encode())
 
@@ -68,13 +80,22 @@ def read_site(folder: Path) -> SiteSettings:
             f"expected a site with a {path.name} at {folder}, found none; `panas site init`"
         )
     try:
-        return SiteSettings.model_validate(tomllib.loads(path.read_text()))
+        return checked_settings(tomllib.loads(path.read_text()), str(path))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise BadInput(f"expected TOML in {path}, got a file that does not parse: {e}") from e
+
+
+def checked_settings(given: dict[str, Any], origin: str) -> SiteSettings:
+    """Settings that fit; BadInput, with their origin, if they do not."""
+    try:
+        return SiteSettings.model_validate(given)
     except ValidationError as e:
         error = e.errors()[0]
         key = ".".join(str(part) for part in error["loc"]) or "settings"
-        raise BadInput(f"{path}: expected {key} to fit ({error['msg']}); change it") from e
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise BadInput(f"expected TOML in {path}, got a file that does not parse: {e}") from e
+        what = error["msg"].replace("Input should be", "to be").removeprefix("Value error, ")
+        raise BadInput(
+            f"{origin}: expected {key} {what}, got {error['input']!r:.80}; change it"
+        ) from e
 
 
 def data_path(folder: Path, settings: SiteSettings) -> Path:

@@ -41,7 +41,7 @@ class Budget:
             for name, w in weights.items()
         }
 
-    def check(self, samples: int, client: int) -> None:
+    def check(self, samples: int, who: str) -> None:
         """Refuse a delta of 1/n or more for n samples (or groups), and warn of one above 1/(10 n).
 
         Delta is the probability with which the promise may fail altogether: publishing one of n
@@ -50,7 +50,7 @@ class Budget:
         expected = self.delta * samples
         if not self.private or expected <= 0.1:
             return
-        of = f"client {client} with {samples} training samples"
+        of = f"{who} with {samples} training samples"
         if expected >= 1:
             raise BadInput(
                 f"expected delta below 1/n = {1 / samples:.1e} for {of}, got {self.delta:g}, at "

@@ -80,7 +80,7 @@ class NetworkTuning:
     device: str
 
     def __post_init__(self) -> None:
-        self.budget.check(self._schedule.samples, 0)
+        self.budget.check(self._schedule.samples, "the data set")
 
     def header(self) -> dict[str, Any]:
         """What decides the tuning. A digest of private samples would tell if a guess of all is

@@ -29,18 +29,18 @@ def test_delta_must_be_a_probability(delta: float) -> None:
 
 def test_delta_must_be_below_one_over_n() -> None:
     with pytest.warns(UserWarning, match=r"above 1/\(10 n\) = 1\.0e-04 .* promise fails"):
-        Budget(1.0, 1e-3).check(999, client=0)
+        Budget(1.0, 1e-3).check(999, who="client 0")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Budget(1.0, 1e-3).check(100, client=0)
+        Budget(1.0, 1e-3).check(100, who="client 0")
     with pytest.raises(BadInput, match="client 4 with 1000"):
-        Budget(1.0, 1e-3).check(1000, client=4)
+        Budget(1.0, 1e-3).check(1000, "client 4")
 
 
 def test_an_infinite_budget_is_not_private_and_has_no_delta_to_check() -> None:
     budget = Budget(math.inf, 0.5)
     assert not budget.private
-    budget.check(10**6, client=0)
+    budget.check(10**6, "client 0")
     assert Budget(1e9, 0.5).private
 
 

@@ -1,0 +1,86 @@
+"""`panas site`: make a site's directory, and show one to its owner."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dprbft.paths import declared_file, ledger_file, settings_file
+from dprbft.site.data import declared, load_samples
+from dprbft.site.directory import SiteSettings, checked_settings, read_site, write_site
+from panas.data.facts import Facts
+from panas.data.samples import Samples
+from panas.privacy.ledger.account import Account, number
+from panas.privacy.ledger.ledger import Ledger
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_json
+from panas_cli.text.printing import counted, figure, print_json, print_table, print_text
+
+
+def init(folder: Path, settings: dict[str, Any], *, json: bool) -> None:
+    """Make a site's directory; nothing is written where its data or settings are refused."""
+    if settings_file(folder).exists():
+        raise BadInput(f"expected a new site directory, got {folder}, which holds a site")
+    site = checked_settings(settings, "panas site init")
+    facts, samples = declared(folder, site)
+    site.budget.check(samples.units, folder.name)
+    write_site(folder, site, facts=facts)
+    _print(folder, site, facts, samples, json=json)
+
+
+def show(folder: Path, *, json: bool) -> None:
+    """Show the owner what a site holds, what it has spent, and what is left."""
+    site = read_site(folder)
+    facts = Facts.from_json(read_json(declared_file(folder)))
+    _print(folder, site, facts, load_samples(folder, site, facts), json=json)
+
+
+@dataclass(frozen=True)
+class _Run:
+    name: str
+    share: float
+    spent: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "share": number(self.share), "spent": number(self.spent)}
+
+
+def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, json: bool) -> None:
+    path = ledger_file(folder)
+    account = Ledger(path).account() if path.exists() else Account(site.budget, False)
+    runs = [
+        _Run(name, share.epsilon, account.of_run(name).spent())
+        for name, share in account.shares.items()
+    ]
+    left = account.left()
+    if json:
+        print_json(
+            {
+                "site": str(folder),
+                "name": site.name,
+                "samples": len(samples),
+                "units": samples.units,
+                "classes": list(facts.class_names),
+                "shape": list(facts.shape),
+                "budget": number(site.epsilon),
+                "delta": site.delta,
+                "spent": number(account.spent()),
+                "left": number(left),
+                "releases": list(site.releases),
+                "runs": [r.to_json() for r in runs],
+            }
+        )
+        return
+    size = " x ".join(str(n) for n in facts.shape)
+    what = f"a table of {counted(len(facts.columns), 'column')}" if facts.columns else size
+    unit = f", {counted(samples.units, 'group')} of {site.group}" if site.group else ""
+    print_text(f"site {site.name}: {folder}")
+    print_text(f"  data      {counted(len(samples), 'sample')}{unit}; {what}")
+    print_text(f"  declared  classes {', '.join(facts.class_names)}: public in a federation")
+    print_text(f"  may leave {', '.join(site.releases)}")
+    print_text(
+        f"  budget    epsilon {figure(site.epsilon)} at delta {site.delta:g} for all runs: "
+        f"{figure(account.spent())} spent, a run may ask for {figure(left)}"
+    )
+    if runs:
+        rows = [(r.name, figure(r.share), figure(r.spent)) for r in runs]
+        print_table(("run", "asked for", "spent"), rows)
