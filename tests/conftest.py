@@ -23,6 +23,12 @@ settings.register_profile("quick", max_examples=40, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
+@pytest.fixture(autouse=True)
+def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or writes the user's own state, and none sees another's."""
+    monkeypatch.setenv("PANAS_STATE", str(tmp_path_factory.mktemp("state")))
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real data (environment variable PANAS_DATA, or ../shared/data)."""

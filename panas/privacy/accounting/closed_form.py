@@ -11,6 +11,8 @@ from scipy.stats import binom, norm
 
 from panas.privacy.accounting.events import REPLACE, Merged
 
+MOST_MU = 5e5  # above it epsilon is above 1e11
+
 
 @lru_cache(maxsize=4096)
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -18,19 +20,30 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
     Balle and Wang 2018, theorem 8. Infinity where epsilon would be above 1e11.
     """
-    if not mu < 5e5:
+    if not mu < MOST_MU:
         return math.inf
-
-    def excess(e: float) -> float:
-        log_tail = e + float(norm.logcdf(-e / mu - mu / 2))
-        return float(norm.cdf(-e / mu + mu / 2)) - math.exp(log_tail) - delta
-
-    if excess(0.0) <= 0:
+    if _gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     high = 1.0
-    while excess(high) > 0:
+    while _gaussian_delta(mu, high) > delta:
         high *= 2
-    return float(brentq(excess, 0.0, high, xtol=1e-12))
+    return float(brentq(lambda e: _gaussian_delta(mu, e) - delta, 0.0, high, xtol=1e-12))
+
+
+def gaussian_multiplier(epsilon: float, delta: float) -> float:
+    """The multiplier of the Gaussian mechanism of this epsilon, finite, at this delta."""
+
+    def excess(log_mu: float) -> float:
+        return _gaussian_delta(math.exp(log_mu), epsilon) - delta
+
+    reach = math.log(MOST_MU)
+    return math.exp(-float(brentq(excess, -reach, reach, xtol=1e-14)))
+
+
+def _gaussian_delta(mu: float, epsilon: float) -> float:
+    """Delta at epsilon of one Gaussian mechanism of multiplier 1 / mu."""
+    log_tail = epsilon + float(norm.logcdf(-epsilon / mu - mu / 2))
+    return float(norm.cdf(-epsilon / mu + mu / 2)) - math.exp(log_tail)
 
 
 def gaussian_delta(mu: float, e: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:

@@ -1,6 +1,7 @@
 """What a process has read of a ledger's file: the account, its runs and charges, line by line."""
 
 import threading
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ class Book:
     """The account of one file as far as this process has read it."""
 
     chain: Chain
+    id: str = ""  # the ledger's, wherever it lies
     terms: Account | None = None  # the account, without its charges
     shares: dict[str, Budget] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
@@ -42,7 +44,7 @@ class Book:
         """Append a line; a header comes before the first."""
         with self.lock, self._all_or_anew():
             if self.chain.head()[0] == 0:
-                header = {"kind": "ledger", "version": VERSION}
+                header = {"kind": "ledger", "version": VERSION, "id": uuid.uuid4().hex}
                 self.take(self.chain.append(header | {"place": self.here.to_json()}))
             self.take(self.chain.append(record))
 
@@ -77,6 +79,7 @@ class Book:
                 i = self.numbers[r["id"]]
                 self.entries[i] = replace(self.entries[i], finished=True)
             elif r["kind"] == "moved" or (r["kind"], r["version"]) == ("ledger", VERSION):
+                self.id = str(r.get("id", self.id))
                 self.places.append(Place.from_json(r["place"]))
             else:
                 raise ValueError("no such kind of line, or of ledger")

@@ -146,6 +146,14 @@ class Ledger:
         """Whether the account was opened."""
         return self._read().terms is not None
 
+    @property
+    def id(self) -> str:
+        """What this ledger is called wherever it lies; a copy has the same. BadInput if the account
+        was never opened."""
+        book = self._read()
+        book.account()
+        return book.id
+
     def places(self) -> tuple[Place, ...]:
         """The folder where the ledger was begun, and those that it was moved to."""
         return tuple(self._read().places)

@@ -8,18 +8,19 @@ against the budget for life. A share is not set aside: of two runs at once, the 
 refused.
 """
 
-from panas.privacy.accounting.events import LEAST, MOST, Gaussian
+from panas.privacy.accounting.closed_form import gaussian_multiplier
+from panas.privacy.accounting.events import MOST, Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of
 
+MOST_EPSILON = 1e6  # of a share that is weighed
 STEPS = 12  # of the search for what is left: to epsilon / 4096, rounded down
 
 
 def as_gaussian(share: Budget) -> Gaussian:
     """The Gaussian mechanism with the least noise that costs no more than a finite share."""
-    low, high = LEAST, MOST
-    while high - low > 1e-12 * high:
-        middle = (low * high) ** 0.5
-        affordable = epsilon_of([Gaussian(middle)], share) <= share.epsilon
-        low, high = (low, middle) if affordable else (middle, high)
-    return Gaussian(high)
+    exact, more = gaussian_multiplier(min(share.epsilon, MOST_EPSILON), share.delta), 1e-12
+    # Prices are rounded up by a little, which a tiny share cannot make good.
+    while more < 1 and epsilon_of([Gaussian(exact * (1 + more))], share) > share.epsilon:
+        more *= 2
+    return Gaussian(min(exact * (1 + more), MOST))

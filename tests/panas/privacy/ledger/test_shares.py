@@ -56,6 +56,11 @@ def test_a_share_is_the_gaussian_that_costs_exactly_so_much(share: Budget) -> No
     assert epsilon([Gaussian(m)], share.delta) == pytest.approx(share.epsilon, rel=1e-6, abs=1e-8)
 
 
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-9, 1e6, 1e9])
+def test_tiny_and_huge_shares_are_weighed_too(epsilon: float, ledger: Ledger) -> None:
+    assert ledger.account().admits(Budget(epsilon, 1e-5)) == (epsilon < 1)
+
+
 def test_the_whole_budget_is_admitted_once_and_no_second_run(ledger: Ledger) -> None:
     run = ledger.begin_run("first", BUDGET)
     assert ledger.account().left() == BUDGET.epsilon

@@ -1,0 +1,206 @@
+"""Samples that another ledger was charged for, known again by keyed fingerprints of their values.
+
+The user's own state folder keeps, for each ledger, 8-byte tags of the samples that it was charged
+for, and what it had spent. A tag is a keyed hash of a sample's values, whatever its class: the same
+sample in another file, order or company has the same. Without the key, which lies there too and
+never beside a run, tags tell nothing; with it, whoever holds a sample can test whether it was used.
+
+Source of truth are the ledgers themselves; of one that is gone, what was noted last counts.
+"""
+
+import math
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, UInt64
+
+from panas.data.files.raw import Raw, row_hashes
+from panas.data.samples import Samples
+from panas.privacy.accounting.epsilon import epsilon
+from panas.privacy.accounting.events import ADD_OR_REMOVE, Event, Relation, Unprotected
+from panas.privacy.budget import Budget
+from panas.privacy.ledger.account import number
+from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.ledger.shares import as_gaussian
+from panas.runtime.errors import BadInput
+from panas.runtime.store import exclusive, read_bytes, read_json, write_bytes, write_json
+
+MOST_PATTERNS = 16  # of ledgers that share samples; with more, all count for every sample
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """Another ledger that was charged for some of the same samples."""
+
+    path: Path
+    runs: int  # that charged it
+    overlap: int  # samples that both know
+    epsilon: float  # that it has spent, at its own delta
+    delta: float
+
+
+@dataclass(frozen=True)
+class SeenBefore:
+    """What some of a set's samples have cost already, in ledgers other than its own."""
+
+    samples: int  # in the set
+    overlap: int  # of them, known to any of `earlier`
+    earlier: tuple[Earlier, ...]
+    epsilon: float  # of all earlier ledgers, for the sample that is worst off
+    together: float  # with its own ledger's other runs, and with the share that is asked for
+
+    @property
+    def runs(self) -> int:
+        """How many runs have charged for them."""
+        return sum(e.runs for e in self.earlier)
+
+
+def state_folder() -> Path:
+    """The user's own state: PANAS_STATE, else `panas` in XDG_STATE_HOME or ~/.local/state."""
+    if own := os.environ.get("PANAS_STATE"):
+        return Path(own)
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "panas"
+
+
+def remember(data: Samples | Raw, ledger: Ledger) -> None:
+    """Note whose samples a ledger is charged for, before they are touched; its account is open."""
+    folder = _folder()
+    with exclusive(folder / "notes"):
+        path, tags = folder / f"{ledger.id}.tags", _tags(data)
+        note_spent(ledger)
+        if path.exists():
+            tags = np.union1d(tags, np.frombuffer(read_bytes(path), np.uint64))
+        write_bytes(path, tags.tobytes())
+
+
+def note_spent(ledger: Ledger) -> None:
+    """Note what a ledger that is remembered has spent by now, in case that it is deleted."""
+    account = ledger.account()
+    record = {
+        "path": str(ledger.path.resolve()),
+        "runs": len({e.charge.run for e in account.entries}),
+        "epsilon": number(account.spent()),
+        "delta": account.budget.delta,
+    }
+    write_json(_folder() / f"{ledger.id}.json", record)
+
+
+def seen_before(data: Samples | Raw, own: Ledger, share: Budget) -> SeenBefore | None:
+    """What other ledgers have been charged for the same samples; None for nothing.
+
+    Args:
+        data: all samples that a run will divide, train on and release from.
+        own: the ledger that will be charged; it may not be open yet.
+        share: what the run asks for; all is added up at its delta.
+    """
+    tags, own_id = _tags(data), own.id if own.is_open else None
+    found = []
+    for path in sorted(_folder().glob("*.tags")):
+        same = np.isin(tags, np.frombuffer(read_bytes(path), np.uint64))
+        if path.stem != own_id and same.any() and (spender := _spender(path, int(same.sum()))):
+            found.append((spender, same))
+    if not found:
+        return None
+    patterns = _patterns(np.stack([same for _, same in found]))
+    relation = own.account().relation if own.is_open else ADD_OR_REMOVE
+    before = [[e for k in p for e in found[k][0].events(relation)] for p in patterns]
+    here = own.account().entries if own.is_open else ()
+    # What this run has charged is part of its share.
+    added = [e.event for e in here if e.charge.run != own.run] + _as_events(share)
+    return SeenBefore(
+        samples=len(tags),
+        overlap=int(np.any([same for _, same in found], axis=0).sum()),
+        earlier=tuple(spender.earlier for spender, _ in found),
+        epsilon=max(epsilon(events, share.delta, relation=relation) for events in before),
+        together=max(
+            epsilon([*events, *added], share.delta, relation=relation) for events in before
+        ),
+    )
+
+
+def refuse_seen(seen: SeenBefore | None) -> None:
+    """Refuse samples that another ledger was charged for (BadInput)."""
+    if seen is not None:
+        raise BadInput(
+            f"expected samples that no other ledger was charged for, got {seen.overlap} of "
+            f"{seen.samples} that have spent epsilon {seen.epsilon:.3f} (together "
+            f"{seen.together:.3f}); charge the ledger at {seen.earlier[0].path}, or do without "
+            "strict"
+        )
+
+
+@dataclass(frozen=True)
+class _Spender:
+    """An earlier ledger, and its account where it can still be read."""
+
+    earlier: Earlier
+    ledger: Ledger | None
+
+    def events(self, relation: Relation) -> Sequence[Event]:
+        """What it was charged, to be composed; of a total alone, a Gaussian that costs it."""
+        if self.ledger is not None and self.ledger.account().relation == relation:
+            return self.ledger.account().events()
+        return _as_events(Budget(self.earlier.epsilon, self.earlier.delta))
+
+
+def _spender(tags: Path, overlap: int) -> _Spender | None:
+    """What is known of a ledger; None if it has spent nothing."""
+    note = read_json(tags.with_suffix(".json"))
+    runs, spent, delta = int(note["runs"]), float(note["epsilon"]), float(note["delta"])
+    ledger = Ledger(Path(note["path"]))
+    try:
+        there = ledger.path.is_file() and ledger.is_open and ledger.id == tags.stem
+    except BadInput:  # it was changed by hand
+        there = False
+    if there:
+        account = ledger.account()
+        runs = len({e.charge.run for e in account.entries})
+        spent, delta = account.spent(), account.budget.delta
+    earlier = Earlier(ledger.path, runs, overlap, spent, delta)
+    return _Spender(earlier, ledger if there else None) if spent > 0 else None
+
+
+def _patterns(same: Bool[np.ndarray, "k n"]) -> list[list[int]]:
+    """Which ledgers know one sample: every combination that no larger one holds."""
+    columns = np.unique(same, axis=1).T
+    sets = [frozenset(np.flatnonzero(column).tolist()) for column in columns]
+    largest = [s for s in sets if s and not any(s < other for other in sets)]
+    together = [frozenset(range(len(same)))] if len(largest) > MOST_PATTERNS else largest
+    return [sorted(s) for s in together]
+
+
+def _as_events(share: Budget) -> list[Event]:
+    return [as_gaussian(share)] if math.isfinite(share.epsilon) else [Unprotected()]
+
+
+def _tags(data: Samples | Raw) -> UInt64[np.ndarray, "n"]:
+    """A tag for each sample, by its values alone."""
+    key = _key()
+    if isinstance(data, Raw):
+        return data.hashes(key)
+    x = data.x.contiguous().numpy()
+    return row_hashes((x[i].tobytes() for i in range(len(x))), key)
+
+
+def _folder() -> Path:
+    return state_folder() / "fingerprints"
+
+
+def _key() -> bytes:
+    """The user's key, drawn once."""
+    path = state_folder() / "key"
+    try:
+        with exclusive(path):
+            if not path.exists():
+                write_bytes(path, secrets.token_bytes(32))
+    except OSError as e:
+        raise BadInput(
+            f"expected a folder for the user's own state at {path.parent}, got none that can be "
+            "written; set PANAS_STATE to one"
+        ) from e
+    return read_bytes(path)

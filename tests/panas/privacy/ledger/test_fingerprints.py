@@ -1,0 +1,223 @@
+"""Samples are known again: in other files, shuffled, in part; and with them what they spent."""
+
+import math
+import os
+import shutil
+import stat
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from ledgers import charge
+
+from panas.data.files.archives import read_npz
+from panas.data.files.raw import Raw
+from panas.data.files.tables import read_csv
+from panas.data.samples import Samples, concat
+from panas.privacy.accounting.epsilon import epsilon
+from panas.privacy.accounting.events import Gaussian, Unprotected
+from panas.privacy.budget import Budget
+from panas.privacy.ledger.fingerprints import (
+    SeenBefore,
+    note_spent,
+    refuse_seen,
+    remember,
+    seen_before,
+    state_folder,
+)
+from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.ledger.shares import as_gaussian
+from panas.runtime.errors import BadInput
+
+SHARE = Budget(2.0, 1e-5)
+
+
+def pictures(n: int, seed: int = 0) -> Samples:
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randint(256, (n, 1, 8, 8), generator=g, dtype=torch.uint8)
+    return Samples(x, torch.arange(n) % 3, 3)
+
+
+def opened(path: Path) -> Ledger:
+    ledger = Ledger(path / "ledger.jsonl")
+    ledger.open_account(Budget(8.0, 1e-5), allow_unprotected=True)
+    return ledger
+
+
+def spender(path: Path, data: Samples | Raw, noise: float = 3.0, runs: int = 1) -> Ledger:
+    """A ledger that was charged for some samples."""
+    ledger = opened(path)
+    remember(data, ledger)
+    for i in range(runs):
+        run = ledger.begin_run(f"run {i}", Budget(2.5, 1e-5))
+        charge(run, Gaussian(noise))
+    return ledger
+
+
+def seen(data: Samples | Raw, own: Path) -> SeenBefore:
+    found = seen_before(data, Ledger(own / "ledger.jsonl"), SHARE)
+    assert found is not None
+    return found
+
+
+def test_samples_are_known_again_shuffled_in_part_and_among_others(tmp_path: Path) -> None:
+    data = pictures(40)
+    first = spender(tmp_path / "first", data, runs=2)
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(1))
+    relabelled = replace(data, y=(data.y + 1) % 3)
+    for other, overlap in (
+        (data, 40),
+        (data.take(order), 40),
+        (data.take(order[:7]), 7),
+        (relabelled, 40),
+        (concat([pictures(30, seed=1), data.take(order[:1])]), 1),
+    ):
+        found = seen(other, tmp_path / "own")
+        assert (found.samples, found.overlap, found.runs) == (len(other), overlap, 2)
+        (earlier,) = found.earlier
+        assert (earlier.path, earlier.overlap) == (first.path, overlap)
+        assert earlier.epsilon == first.account().spent()
+    assert seen_before(pictures(50, seed=2), Ledger(tmp_path / "own" / "l"), SHARE) is None
+
+
+def test_what_was_spent_and_what_it_comes_to_together(tmp_path: Path) -> None:
+    data = pictures(30)
+    spender(tmp_path / "first", data, noise=3.0)
+    spender(tmp_path / "second", data, noise=4.0)
+    own = spender(tmp_path / "own", data, noise=5.0)
+    found = seen(data, tmp_path / "own")
+    assert len(found.earlier) == 2
+    before = [Gaussian(3.0), Gaussian(4.0)]
+    assert found.epsilon == pytest.approx(epsilon(before, 1e-5))
+    together = [*before, Gaussian(5.0), as_gaussian(SHARE)]
+    assert found.together == pytest.approx(epsilon(together, 1e-5))
+    # What the asking run itself has charged is part of its share.
+    resumed = seen_before(data, Ledger(own.path, "run 0"), SHARE)
+    assert resumed is not None
+    assert resumed.together == pytest.approx(epsilon([*before, as_gaussian(SHARE)], 1e-5))
+
+
+def test_the_sample_that_is_worst_off_counts(tmp_path: Path) -> None:
+    left, right = pictures(20), pictures(20, seed=1)
+    spender(tmp_path / "left", left, noise=3.0)
+    spender(tmp_path / "right", right, noise=2.0)
+    both = concat([left, right])
+    assert seen(both, tmp_path).epsilon == pytest.approx(epsilon([Gaussian(2.0)], 1e-5))
+    spender(tmp_path / "one", left.take([3]), noise=2.5)
+    worst = epsilon([Gaussian(3.0), Gaussian(2.5)], 1e-5)
+    assert worst > epsilon([Gaussian(2.0)], 1e-5)
+    found = seen(both, tmp_path)
+    assert found.epsilon == pytest.approx(worst)
+    assert found.overlap == 40
+    assert sorted(e.overlap for e in found.earlier) == [1, 20, 20]
+
+
+def test_of_a_ledger_that_is_gone_the_last_note_counts(tmp_path: Path) -> None:
+    data = pictures(20)
+    first = spender(tmp_path / "first", data)
+    note_spent(first)
+    spent = first.account().spent()
+    charge(Ledger(first.path, "run 0"), Gaussian(4.0))
+    now = first.account().spent()
+    assert seen(data, tmp_path).epsilon == now > spent
+    shutil.rmtree(tmp_path / "first")
+    found = seen(data, tmp_path)
+    assert found.epsilon == pytest.approx(spent, abs=1e-6)
+    assert found.together > found.epsilon
+    opened(tmp_path / "first")  # another ledger in its place has not spent that
+    assert seen(data, tmp_path).epsilon == pytest.approx(spent, abs=1e-6)
+
+
+def test_a_ledger_that_was_charged_nothing_is_not_named(tmp_path: Path) -> None:
+    remember(pictures(20), opened(tmp_path / "first"))
+    assert seen_before(pictures(20), Ledger(tmp_path / "own"), SHARE) is None
+
+
+def test_a_ledgers_own_samples_are_its_own_affair_wherever_it_lies(tmp_path: Path) -> None:
+    data = pictures(20)
+    first = spender(tmp_path / "first", data)
+    assert seen_before(data, first, SHARE) is None
+    (tmp_path / "first").rename(tmp_path / "renamed")
+    renamed = Ledger(tmp_path / "renamed" / "ledger.jsonl")
+    assert seen_before(data, renamed, SHARE) is None
+    remember(pictures(5, seed=1), renamed)  # those of before stay known
+    assert seen(data, tmp_path).earlier[0].path == renamed.path
+
+
+def test_what_nothing_bounds_is_infinite(tmp_path: Path) -> None:
+    data = pictures(20)
+    charge(spender(tmp_path / "first", data), Unprotected())
+    assert seen(data, tmp_path).epsilon == math.inf
+    shutil.rmtree(tmp_path / "first")
+    spender(tmp_path / "second", data)
+    note_spent(opened(tmp_path / "second"))
+    found = seen_before(data, Ledger(tmp_path / "own"), Budget(math.inf, 1e-5))
+    assert found is not None
+    assert found.together == math.inf > found.epsilon
+
+
+def test_strict_refuses_what_was_seen_and_nothing_else(tmp_path: Path) -> None:
+    refuse_seen(None)
+    first = spender(tmp_path / "first", pictures(20))
+    with pytest.raises(BadInput, match="got 5 of 5 that have spent") as refused:
+        refuse_seen(seen(pictures(20).take(range(5)), tmp_path))
+    assert str(first.path) in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_is_known_again_as_another_file(tmp_path: Path) -> None:
+    data = pictures(20)
+    np.savez(tmp_path / "a.npz", x=data.x.numpy()[:, 0], y=data.y.numpy())
+    np.savez(tmp_path / "b.npz", x=data.x.numpy()[::-2, 0], y=np.zeros(10, np.int64))
+    spender(tmp_path / "first", read_npz(tmp_path / "a.npz"))
+    assert seen(read_npz(tmp_path / "b.npz"), tmp_path).overlap == 10
+    assert seen(data, tmp_path).overlap == 20  # and in memory
+    rows = [f"{i},{i * i % 7}.5,{'ab'[i % 2]}" for i in range(30)]
+    (tmp_path / "a.csv").write_text("\n".join(["u,v,label", *rows]))
+    turned = [f"{v},{u},{label}" for u, v, label in (row.split(",") for row in rows[5:])]
+    (tmp_path / "b.csv").write_text("\n".join(["v,u,label", *reversed(turned)]))
+    spender(tmp_path / "second", read_csv(tmp_path / "a.csv", "label"))
+    assert seen(read_csv(tmp_path / "b.csv", "label"), tmp_path).overlap == 25
+
+
+def test_the_state_is_private_and_its_tags_tell_nothing_without_the_key(tmp_path: Path) -> None:
+    data = pictures(20)
+    ledger = spender(tmp_path / "first", data)
+    folder = state_folder()
+    modes = {p: stat.S_IMODE(p.stat().st_mode) for p in folder.rglob("*")}
+    assert {m for p, m in modes.items() if p.is_file()} == {0o600}
+    assert {m for p, m in modes.items() if p.is_dir()} == {0o700}
+    assert len((folder / "key").read_bytes()) == 32
+    tags = (folder / "fingerprints" / f"{ledger.id}.tags").read_bytes()
+    assert len(tags) == 8 * 20
+    (folder / "key").write_bytes(bytes(32))
+    assert seen_before(data, Ledger(tmp_path / "own"), SHARE) is None
+    remember(data, opened(tmp_path / "second"))
+    (other,) = {p.read_bytes() for p in (folder / "fingerprints").glob("*.tags")} - {tags}
+    assert not {*np.frombuffer(tags, np.uint64)} & {*np.frombuffer(other, np.uint64)}
+
+
+def test_where_the_state_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert state_folder() == Path(os.environ["PANAS_STATE"])
+    monkeypatch.delenv("PANAS_STATE")
+    monkeypatch.setenv("XDG_STATE_HOME", "/xdg")
+    assert state_folder() == Path("/xdg/panas")
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert state_folder() == Path("/home/someone/.local/state/panas")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PANAS_STATE", str(tmp_path / "file" / "state"))
+    with pytest.raises(BadInput, match="set PANAS_STATE"):
+        seen_before(pictures(3), Ledger(tmp_path / "own"), SHARE)
+
+
+def test_sixty_thousand_samples_take_well_under_a_second(tmp_path: Path) -> None:
+    data = Samples(torch.zeros(60_000, 1, 28, 28, dtype=torch.uint8), torch.zeros(60_000).long(), 1)
+    data.x.view(60_000, -1)[:, :4] = torch.arange(60_000).int()[:, None].view(torch.uint8)
+    spender(tmp_path / "first", data)
+    began = time.process_time()
+    assert seen(data, tmp_path).overlap == 60_000
+    assert time.process_time() - began < 1.0
