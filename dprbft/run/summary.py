@@ -56,10 +56,10 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
 
 
 def _client(place: SitePlace) -> dict[str, Any]:
+    ledger = check_book(place)
     found, report = SearchRecord.read(place.home), SiteReport.read(place.home)
     path = state_file(place.home)
     state = State.from_bytes(read_bytes(path), path)
-    ledger = check_book(place)
     count, seen = ledger.head()
     spent = totals(ledger.account().of_run(place.run))
     return {

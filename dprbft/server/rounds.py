@@ -9,7 +9,6 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -129,11 +128,6 @@ class Server:
             digests[release.client] = hashlib.sha256(content).hexdigest()
             size += len(content)
         return digests, size
-
-
-def open_files(folder: Path, config: RunConfig, classes: int) -> ServerFiles:
-    """The server's folder of a run."""
-    return ServerFiles(folder, config.network.width, classes)
 
 
 def _down_bytes(config: RunConfig, round: int, size: int) -> int:

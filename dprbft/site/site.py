@@ -131,7 +131,7 @@ def join(place: SitePlace, content: bytes) -> None:
                 f"expected another name of the run than {place.run}, which was a run of other "
                 "settings here; give another --out"
             )
-    ledger = Ledger(ledger_file(place.folder), place.run)
+    ledger = check_book(place)
     ledger.open_account(
         settings.budget,
         allow_unprotected=settings.allow_unprotected,

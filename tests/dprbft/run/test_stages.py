@@ -4,51 +4,63 @@ import dataclasses
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from ledgers import accounts
 
 from dprbft.config.files import build_config, load_config
 from dprbft.config.schema import RunConfig, participants
-from dprbft.engines import verbs
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import ledger_file, search_file, tune_file
+from dprbft.paths import home, places_of, search_file, tune_file
 from dprbft.run import directory
 from dprbft.run.bookkeeping import is_done, seconds, timed
 from dprbft.run.directory import OpenRun, prepare
+from dprbft.run.sites import SitesPlan
 from dprbft.run.stages import event_counts, search_stage, train_stage, tune_stage
 from dprbft.run.summary import summarise
-from dprbft.simulation.federation import Federation, load_federation
+from dprbft.site import directory as site_directory
 from dprbft.site import search as architecture
 from dprbft.site import site as clients
+from dprbft.site.data import SiteData, load_data
+from dprbft.site.site import Client
 from panas.architecture.genome import Genome
 from panas.data.samples import Samples
-from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import ReproducibleNoise
+from panas.runtime import store
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.seeds import stream
 from panas.runtime.store import read_json
 from panas.search_modes import public_proxy
+
+Tiny = Callable[..., RunConfig]
+Carry = Callable[..., None]
+Site = Callable[..., Client]
+
+SPLITS = ("search", "train", "validation", "test")
 
 
 def tree(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_a_new_directory_gets_the_whole_configuration(
-    tiny: Callable[..., RunConfig], tmp_path: Path
-):
+def test_a_new_directory_gets_the_whole_configuration_and_its_sites(tiny: Tiny, tmp_path: Path):
     config = tiny()
     prepare(tmp_path / "r", config, resume=False)
-    assert set(tree(tmp_path / "r")) == {"config.toml", ".config.toml.lock"}
+    public = {"config.toml", ".config.toml.lock", "facts.json", "public.safetensors", "sites.json"}
+    sites = {
+        f"sites/client-{i:03d}/{name}"
+        for i in range(2)
+        for name in ("site.toml", "split.key", "samples.safetensors")
+    }
+    assert set(tree(tmp_path / "r")) == public | sites
     assert load_config(tmp_path / "r") == config
 
 
-def test_an_existing_run_needs_leave_and_the_same_settings(
-    tiny: Callable[..., RunConfig], tmp_path: Path
-):
+def test_an_existing_run_needs_leave_and_the_same_settings(tiny: Tiny, tmp_path: Path):
     config = tiny()
     prepare(tmp_path, config, resume=False)
     before = tree(tmp_path)
@@ -64,16 +76,16 @@ def test_an_existing_run_needs_leave_and_the_same_settings(
 @pytest.mark.parametrize("seeds", [(0, 0, 0, 0), (0, 1, 2, 3)])
 def test_commands_that_begin_at_once_share_a_directory_on_the_same_settings_only(
     seeds: tuple[int, ...],
-    tiny: Callable[..., RunConfig],
+    tiny: Tiny,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
     together = threading.Barrier(len(seeds))
-    load = directory.load_federation
+    plan = directory.plan_sites
 
-    def wait_for_the_others(config: RunConfig) -> Federation:
+    def wait_for_the_others(run: Path, config: RunConfig) -> SitesPlan:
         together.wait(60)  # nobody has written anything yet
-        return load(config)
+        return plan(run, config)
 
     saved: list[RunConfig] = []
     save = directory.save_config
@@ -82,7 +94,7 @@ def test_commands_that_begin_at_once_share_a_directory_on_the_same_settings_only
         saved.append(config)
         save(run, config)
 
-    monkeypatch.setattr(directory, "load_federation", wait_for_the_others)
+    monkeypatch.setattr(directory, "plan_sites", wait_for_the_others)
     monkeypatch.setattr(directory, "save_config", keep)
     run = tmp_path / "r"
 
@@ -99,17 +111,13 @@ def test_commands_that_begin_at_once_share_a_directory_on_the_same_settings_only
     assert went_on == [saved[0].seed == seed for seed in seeds]
 
 
-def test_a_configuration_that_is_just_being_written_is_no_other_work(
-    tiny: Callable[..., RunConfig], tmp_path: Path
-):
+def test_a_configuration_that_is_just_being_written_is_no_other_work(tiny: Tiny, tmp_path: Path):
     (tmp_path / ".config.toml.x1y2").write_text("")
     prepare(tmp_path, tiny(), resume=False, shared=True)
     assert load_config(tmp_path) == tiny()
 
 
-def test_a_directory_of_something_else_is_left_alone(
-    tiny: Callable[..., RunConfig], tmp_path: Path
-):
+def test_a_directory_of_something_else_is_left_alone(tiny: Tiny, tmp_path: Path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(BadInput, match="empty run directory"):
         prepare(tmp_path, tiny(), resume=False)
@@ -129,13 +137,12 @@ def test_a_directory_of_something_else_is_left_alone(
         {"tuning__batch_sizes": []},
         {"tuning__learning_rate": [2.0, 0.1]},
         {"tuning__noise_factor": [0.5, 2.0]},
-        {"network__width": 5},
         {"data__public_fraction": 1e-6},
         {"privacy__delta": 0.5},
     ],
 )
 def test_what_a_later_stage_would_refuse_is_refused_before_anything_is_written(
-    changes: dict, tiny: Callable[..., RunConfig], tmp_path: Path
+    changes: dict, tiny: Tiny, tmp_path: Path
 ):
     with pytest.raises(BadInput):
         prepare(tmp_path / "r", tiny(**changes), resume=False)
@@ -158,35 +165,32 @@ def test_seconds_add_up_and_a_stage_is_done_only_when_it_ends_well(tmp_path: Pat
     assert seconds(tmp_path)["audit"] == 0
 
 
-def test_one_clients_search_does_not_finish_the_stage(
-    tiny: Callable[..., RunConfig], tmp_path: Path
-):
+def test_one_clients_search_does_not_finish_the_stage(tiny: Tiny, tmp_path: Path):
     config, said = tiny(), []
     prepare(tmp_path, config, resume=False)
-    with InProcess(1) as engine:
+    homes = [place.home for place in places_of(tmp_path)]
+    with InProcess(places_of(tmp_path)) as engine:
         run = OpenRun(tmp_path, config, engine, listener=said.append)
         search_stage(run, [1])
         assert not is_done(tmp_path, "search")
-        assert not search_file(tmp_path, 0).exists()
-        with pytest.raises(BadInput, match=r"client-000.best\.json"):
+        assert not homes[0].exists()
+        with pytest.raises(BadInput, match=r"client-000.*best\.json"):
             tune_stage(run)
-        first = search_file(tmp_path, 1).read_bytes()
+        first = search_file(homes[1]).read_bytes()
         search_stage(run)
         assert is_done(tmp_path, "search")
-        assert search_file(tmp_path, 1).read_bytes() == first
+        assert search_file(homes[1]).read_bytes() == first
         with pytest.raises(BadInput, match="client of 0 to 1"):
             search_stage(run, [2])
-    assert len(said) == 2
+    assert [event.site for event in said] == ["client-001", "client-000"]
 
 
 @pytest.mark.slow
-def test_every_stage_makes_the_reports_that_it_announces(
-    tiny: Callable[..., RunConfig], tmp_path: Path
-):
+def test_every_stage_makes_the_reports_that_it_announces(tiny: Tiny, tmp_path: Path):
     config = tiny(federation__clients=3, federation__rounds=2, federation__participation=0.7)
     prepare(tmp_path, config, resume=False)
     announced = event_counts(config, 3)
-    with InProcess(1) as engine:
+    with InProcess(places_of(tmp_path)) as engine:
         for name, stage in (
             ("search", search_stage),
             ("tune", tune_stage),
@@ -197,121 +201,106 @@ def test_every_stage_makes_the_reports_that_it_announces(
             assert len(said) == announced[name]
 
 
-def test_a_search_leaves_all_that_its_contract_names(
-    tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
-):
+def test_a_search_leaves_all_that_its_contract_names(tiny: Tiny, carry: Carry, tmp_path: Path):
     carry(tmp_path / "r", tiny(search__population=2, search__generations=1), stages="s")
-    found = read_json(search_file(tmp_path / "r", 0))
+    found = read_json(search_file(home(tmp_path / "r", 0)))
     genome = Genome.parse(found["genome"])
     assert Genome.from_json(found["blocks"]) == genome
     assert 0 <= found["fitness"] <= 1
     assert {"parameters", "macs", "bytes"} <= found["cost"].keys()
     assert len(found["histogram"]) == 10
     assert len(found["logbook"]) == 2
-    (event,) = Ledger(ledger_file(tmp_path / "r", 0)).account().events()
+    (event,) = accounts(tmp_path / "r")[0].events()
     assert event.noise_multiplier > 0
 
 
-def blinded(federation: Federation, *, labels: bool, nan: bool = True) -> Federation:
-    """The same clients, whose images (and labels, unless `labels`) tell nothing."""
+def blinded(data: SiteData, *, labels: bool, nan: bool = True) -> SiteData:
+    """As many samples, whose images (and labels, unless `labels`) tell nothing."""
 
     def blind(samples: Samples) -> Samples:
         y = samples.y if labels else samples.y * 0
         x = torch.full(samples.x.shape, torch.nan) if nan else samples.x * 0
         return Samples(x, y, samples.classes)
 
-    hidden = [
-        dataclasses.replace(
-            c,
-            search=blind(c.search),
-            train=blind(c.train),
-            validation=blind(c.validation),
-            test=blind(c.test),
-        )
-        for c in federation.clients
-    ]
-    return dataclasses.replace(federation, clients=tuple(hidden))
+    hidden = {name: blind(getattr(data, name)) for name in SPLITS}
+    return dataclasses.replace(data, **hidden)
+
+
+def load_blinded(monkeypatch: pytest.MonkeyPatch, *, labels: bool) -> None:
+    """Let sites load blinded samples from now on."""
+    monkeypatch.setattr(
+        clients, "load_data", lambda *where: blinded(load_data(*where), labels=labels)
+    )
+    clients._data.cache_clear()
 
 
 @pytest.mark.slow
 def test_a_proxy_search_and_tuning_see_no_private_sample_but_the_histogram(
-    tiny: Callable[..., RunConfig],
-    carry: Callable[..., None],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tiny: Tiny, carry: Carry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     config = tiny(tuning__trials=2, tuning__initial=2, search__generations=1)
     # The only noise in search is the histogram's; with it repeated, all must repeat.
     monkeypatch.setattr(public_proxy, "SystemNoise", lambda: ReproducibleNoise(stream(0, "test")))
     carry(tmp_path / "open", config, stages="st")
-    federation = load_federation(config)
-    monkeypatch.setattr(clients, "load_federation", lambda _: blinded(federation, labels=True))
+    load_blinded(monkeypatch, labels=True)
     carry(tmp_path / "blind", config, stages="s")
     # From here on the labels are gone, too: tuning knows the histogram from the search.
-    monkeypatch.setattr(clients, "load_federation", lambda _: blinded(federation, labels=False))
+    load_blinded(monkeypatch, labels=False)
     carry(tmp_path / "blind", config, stages="st")
     for file in (search_file, tune_file):
         for i in range(2):
-            seen = read_json(file(tmp_path / "open", i))
-            assert seen == read_json(file(tmp_path / "blind", i))
+            seen = read_json(file(home(tmp_path / "open", i)))
+            assert seen == read_json(file(home(tmp_path / "blind", i)))
 
 
-def test_a_search_on_private_samples_would_be_noticed(
-    tiny: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_search_on_private_samples_would_be_noticed(tiny: Tiny, site: Site, tmp_path: Path):
     """The test above has teeth: the paper's search does change when its samples are blinded."""
     config = tiny(privacy__search="unaccounted", privacy__allow_unprotected=True)
-    open_, blind = (verbs.Task(config.model_dump_json(), tmp_path / n, 0, "cpu") for n in "ab")
-    histories = [verbs.search(open_).result.history]
-    hidden = blinded(load_federation(config), labels=False, nan=False)
-    monkeypatch.setattr(clients, "load_federation", lambda _: hidden)
-    histories.append(verbs.search(blind).result.history)
+    open_ = site(config, tmp_path / "a")
+    other = site(config, tmp_path / "b")
+    blind = dataclasses.replace(other, data=blinded(other.data, labels=False, nan=False))
+    histories = [architecture.search(client, 1).result.history for client in (open_, blind)]
     assert histories[0] != histories[1]
 
 
-def test_the_histogram_draws_its_noise_from_the_system(
-    tiny: Callable[..., RunConfig], tmp_path: Path
-):
-    config = tiny()
-    found = []
-    for name in ("a", "b"):
-        task = verbs.Task(config.model_dump_json(), tmp_path / name, 0, "cpu")
-        found.append(verbs.search(task).histogram)
+def test_the_histogram_draws_its_noise_from_the_system(tiny: Tiny, site: Site, tmp_path: Path):
+    opened = [site(tiny(), tmp_path / name) for name in "ab"]
+    found = [architecture.search(client, 1).histogram for client in opened]
     assert found[0] != found[1]
-    exact = load_federation(config).clients[0].train.histogram().numpy()
+    exact = opened[0].data.train.histogram().numpy()
     assert np.abs(np.array(found[0]) - exact).max() < 60
 
 
 def test_searches_that_died_may_use_up_the_histogram_but_not_the_run(
-    tiny: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    task = verbs.Task(tiny(privacy__histogram_share=0.9).model_dump_json(), tmp_path, 0, "cpu")
+    client = site(tiny(privacy__histogram_share=0.9), tmp_path / "r")
     with monkeypatch.context() as m:
         m.setattr(architecture, "write_json", lambda *a, **k: 1 / 0)  # before it is kept
         with pytest.raises(ZeroDivisionError):
-            verbs.search(task)
-    assert verbs.search(task).histogram == [1.0] * 10
-    account = Ledger(ledger_file(tmp_path, 0)).account()
+            architecture.search(client, 1)
+    assert architecture.search(client, 1).histogram == [1.0] * 10
+    account = client.ledger.account()
     assert len(account.entries) == 1
     assert account.spent() <= 8.0
 
 
 def test_a_budget_too_small_for_a_histogram_searches_alike_for_all(
-    tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
+    tiny: Tiny, carry: Carry, tmp_path: Path
 ):
     config = tiny(privacy__epsilon=1e-3)
     with pytest.raises(BudgetExhausted):
         carry(tmp_path / "r", config)
-    assert read_json(search_file(tmp_path / "r", 0))["histogram"] == [1.0] * 10
-    assert Ledger(ledger_file(tmp_path / "r", 0)).account().entries == ()
+    assert read_json(search_file(home(tmp_path / "r", 0)))["histogram"] == [1.0] * 10
+    assert accounts(tmp_path / "r")[0].entries == ()
 
 
 def test_tuning_that_fits_nothing_leaves_the_settings_and_says_so(
-    tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
+    tiny: Tiny, carry: Carry, tmp_path: Path
 ):
     config = tiny(privacy__epsilon=1e-3, tuning__trials=2)
     carry(tmp_path / "r", config, stages="st")
-    tuned = read_json(tune_file(tmp_path / "r", 0))
+    tuned = read_json(tune_file(home(tmp_path / "r", 0)))
     assert "raise --epsilon" in tuned["refused"]
     assert tuned["setting"]["learning_rate"] == config.training.optimizer.learning_rate
 
@@ -321,19 +310,48 @@ def test_the_participants_of_the_first_round_are_not_all_by_accident():
     assert {len(c) for c in participants(config)} == {3}
 
 
-def test_no_stage_takes_note_of_another_ledger(tiny: Callable[..., RunConfig], tmp_path: Path):
-    config = tiny()
-    with InProcess(1) as engine:
-        for name in ("mine", "other"):
-            prepare(tmp_path / name, config, resume=False)
-            search_stage(OpenRun(tmp_path / name, config, engine))
-    mine, noted = tmp_path / "mine", read_json(tmp_path / "mine" / "stages.json")
+def test_no_stage_takes_note_of_another_ledger(tiny: Tiny, carry: Carry, tmp_path: Path):
+    config, mine = tiny(), tmp_path / "mine"
+    for name in ("mine", "other"):
+        carry(tmp_path / name, config, stages="s")
+    before = tree(home(mine, 0))
     for name in ("ledger.jsonl", "ledger.head"):
-        site = ledger_file(mine, 0).parent
-        (site / name).write_bytes((ledger_file(tmp_path / "other", 0).parent / name).read_bytes())
-    Ledger(ledger_file(mine, 0)).account()  # whole in itself, it is only the wrong one
-    with pytest.raises(BadInput, match="another copy was put in its place"), timed(mine, "audit"):
-        raise AssertionError("nothing may run")
-    with pytest.raises(BadInput, match="another copy was put in its place"):
-        summarise(mine, config)
-    assert read_json(mine / "stages.json") == noted
+        there, here = (places_of(tmp_path / run)[0].folder for run in ("other", "mine"))
+        (here / name).write_bytes((there / name).read_bytes())
+    for refused in (partial(carry, mine, config), partial(summarise, mine, config)):
+        with pytest.raises(BadInput, match=r"another copy was put in its place|was copied"):
+            refused()
+    noted = tree(home(mine, 0))
+    assert {name for name in noted if noted[name] != before.get(name)} <= {"refused.json"}
+
+
+def test_a_directory_whose_sites_were_not_all_made_is_completed(
+    tiny: Tiny, carry: Carry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A process may die after any file of them; only the same settings go on."""
+    config, whole = tiny(), tmp_path / "whole"
+    prepare(whole, config, resume=False)
+    for written in range(1, 7):
+        run = tmp_path / f"{written}"
+        with monkeypatch.context() as m:
+            die_at(m, written)
+            with pytest.raises(ZeroDivisionError):
+                prepare(run, config, resume=False)
+        with pytest.raises(BadInput, match="settings"):
+            prepare(run, tiny(seed=1), resume=True)
+        prepare(run, config, resume=True)
+        assert tree(run) == tree(whole)
+
+
+def die_at(monkeypatch: pytest.MonkeyPatch, written: int) -> None:
+    """Let the process die when it begins to write this file of its sites."""
+    count, write = [0], store.write_bytes
+
+    def dying(path: Path, content: bytes) -> None:
+        count[0] += 1
+        if count[0] == written:
+            raise ZeroDivisionError
+        write(path, content)
+
+    for module in (store, site_directory):
+        monkeypatch.setattr(module, "write_bytes", dying)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dprbft.config.schema import RunConfig
+from dprbft.paths import home, model_file
 from dprbft.run.summary import summarise
 from dprbft.simulation.federation import load_federation
 from panas.runtime.errors import BadInput
@@ -40,7 +41,7 @@ def strict(text: str) -> dict:
 def test_the_summary_has_every_field_of_the_contract(
     tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
 ):
-    run, config = tmp_path / "r", tiny()
+    run, config = tmp_path / "r", tiny(federation__baselines=True)
     carry(run, config)
     summary = summarise(run, config)
     strict((run / "summary.json").read_text())
@@ -58,13 +59,20 @@ def test_the_summary_has_every_field_of_the_contract(
         assert c["accuracy"].keys() >= {"local_last", "global_last", "best", "selected"}
         assert c["epsilon"].keys() >= {"budget", "spent", "release", "search"}
         assert c["epsilon"]["spent"] <= c["epsilon"]["budget"] == 8.0
-        saved = load_network(run / "models" / f"client-{data.id:03d}.safetensors")
+        saved = load_network(model_file(home(run, data.id)))
         assert c["accuracy"]["selected"] == accuracy(saved.bottom, saved.head, data.test)
         assert c["accuracy"]["best"] >= c["accuracy"]["selected"]
         held = [
             sum(p.numel() for p in module.parameters()) for module in (saved.bottom, saved.head)
         ]
         assert 0 <= c["parameters"] - held[0] <= held[1]
+        # As written to the site's own report, on the same test samples.
+        assert c["metrics"]["accuracy"] == c["accuracy"]["selected"]
+        assert 0 <= c["baselines"]["majority"] <= 1
+        assert c["samples"] == {p: len(getattr(data, p)) for p in c["samples"]}
+    ladder = summary["accuracy"]["ladder"]
+    assert list(ladder) == ["majority", "public", "alone", "joined"]
+    assert all(0 <= step <= 1 for step in ladder.values())
     mean = sum(c["accuracy"]["selected"] for c in summary["clients"]) / 2
     assert summary["accuracy"]["mean"] == pytest.approx(mean)
 
