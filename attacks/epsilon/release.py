@@ -4,9 +4,11 @@ Two questions to one client's last release, both asked by someone who holds the 
 
 1. *Is the noise there?* What was released less what it would be without noise, over the claimed
    standard deviation s, is k independent standard normal numbers if the claim is true: the sum of
-   their squares is chi-square with k degrees of freedom. Each part (an array of k numbers) is
-   tested by itself, so that noise in one does not hide that another has none. It detects half the
-   noise (or none) in the bytes that left.
+   their squares is chi-square with k degrees of freedom. Tested apart, from both sides, are each
+   array, its numbers of equal noise (a diagonal), each of its rows (a class), and each number, so
+   that noise in one does not hide that another has none. Too much noise refutes a claim as well:
+   what left is not what the mechanism makes, and may carry anything. The error is shared by
+   Bonferroni, a third for each level, so that one number must be far off to be seen.
 2. *What does the mechanism promise at most?* `attacks.epsilon.mechanism` on this client's own
    samples: D is all of them, D' lacks one unit, a sample
    or a whole group. The claim is epsilon of this release alone.
@@ -16,7 +18,7 @@ Two questions to one client's last release, both asked by someone who holds the 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -47,11 +49,11 @@ class ReleaseAudit:
     """What the audit of a release found."""
 
     part: str
-    """Of the release, with the least noise for its claim."""
+    """Of the release: the most surely wrong, or the array with the least noise for its claim."""
     noise_over_claim: float
     """Standard deviation of the noise that was found there, over the claimed one."""
     noise_interval: tuple[float, float]
-    """Of the same, at `NOISE_CONFIDENCE`; that of a sound release holds 1."""
+    """Of the same; all those of a sound release hold 1 at `NOISE_CONFIDENCE`."""
     claimed_epsilon: float
     """Of this release alone, at `delta`."""
     epsilon_lower_bound: float
@@ -61,7 +63,7 @@ class ReleaseAudit:
     delta: float
     confidence: float
     refuted: bool
-    """Whether there is less noise than claimed, or more epsilon."""
+    """Whether there is other noise than claimed, less or more, or more epsilon."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record."""
@@ -93,6 +95,13 @@ class ReleaseClaim:
             raise BadInput(
                 "expected a noised release of at least one sample, got "
                 f"{self.kind} of {len(self.truth.z)}"
+            )
+        specs = self.mechanism.arrays(self.classes, self.truth.z.shape[1])
+        wanted = {name: spec.shape for name, spec in specs.items()}
+        if {name: tuple(a.shape) for name, a in self.arrays.items()} != wanted:
+            raise BadInput(
+                f"expected the arrays of {self.kind} and no others ({', '.join(wanted)}), got "
+                f"{', '.join(self.arrays) or 'none'} of other names or shapes; refuse the release"
             )
 
     @cached_property
@@ -133,35 +142,90 @@ def audit_release(
 
     """
     parts = realised_noise(claim, max(confidence, NOISE_CONFIDENCE))
-    part = min(parts, key=lambda name: parts[name][1][1])
-    ratio, interval = parts[part]
+    part = min((p for p in parts if p.wrong), key=lambda p: p.odds, default=None)
+    wrong = part is not None
+    part = part or min((p for p in parts if p.name in claim.arrays), key=lambda p: p.interval[1])
     claimed = epsilon_of((Gaussian(claim.noise_multiplier),), Budget(1.0, DELTA))
     bound = lower_bound(*_scores(claim, noise or SystemNoise(), draws), DELTA, confidence)
     return ReleaseAudit(
-        part=part,
-        noise_over_claim=ratio,
-        noise_interval=interval,
+        part=part.name,
+        noise_over_claim=part.ratio,
+        noise_interval=part.interval,
         claimed_epsilon=claimed,
         epsilon_lower_bound=bound,
         ceiling=ceiling(draws, DELTA, confidence),
         delta=DELTA,
         confidence=confidence,
-        refuted=interval[1] < 1 or bound > claimed,
+        refuted=wrong or bound > claimed,
     )
+
+
+@dataclass(frozen=True)
+class PartNoise:
+    """The noise of some numbers of a release over the claimed one."""
+
+    name: str
+    ratio: float
+    interval: tuple[float, float]
+    odds: float  # of what was found, or worse, over the error that the part may make
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the interval lies beside 1."""
+        return not self.interval[0] <= 1 <= self.interval[1]
 
 
 def realised_noise(
     claim: ReleaseClaim, confidence: float = NOISE_CONFIDENCE
-) -> dict[str, tuple[float, tuple[float, float]]]:
-    """The noise of each part over the claimed one, and its interval; all hold 1 at `confidence`."""
+) -> tuple[PartNoise, ...]:
+    """The noise of each part over the claimed one; all intervals hold 1 at `confidence`."""
     exact, s, spread = claim.again(claim.truth, 0.0, SystemNoise()), claim.scale, claim.spread
-    error, found = (1 - confidence) / len(spread), {}
+    levels: list[dict[str, Numbers]] = [{}, {}, {}]
     for name, of_each in spread.items():
-        values = (claim.arrays[name] - exact[name]).double() / (s * of_each)
-        total, k = float(values.square().sum()), values.numel()
-        low, high = (math.sqrt(total / chi2.ppf(p, k)) for p in (1 - error / 2, error / 2))
-        found[name] = (math.sqrt(total / k), (low, high))
-    return found
+        sent = claim.arrays[name].double()
+        values = (sent - exact[name].double()).abs() / (s * of_each)
+        # Both are rounded to 32 bits: noise below that cannot be told from none.
+        numbers = torch.stack([values, sent.abs() * 2.0**-23 / (s * of_each)])
+        for level, parts in zip(levels, _divided(name, numbers, of_each), strict=True):
+            level.update(parts)
+    found = []
+    for level in levels:
+        error = (1 - confidence) / len(levels) / max(1, len(level))
+        found += [_part(name, numbers, error) for name, numbers in level.items()]
+    return tuple(found)
+
+
+Numbers = Float[Tensor, "2 _"]
+"""Sizes of noise in claimed standard deviations, and how far rounding may have moved each."""
+
+
+def _divided(
+    name: str, numbers: Float[Tensor, "2 ..."], spread: Float[Tensor, "..."]
+) -> tuple[dict[str, Numbers], dict[str, Numbers], dict[str, Numbers]]:
+    """An array as a whole, by equal noise and by row, and number by number."""
+    levels = spread.unique().tolist()
+    some = {f"{name} where noise is {v:.3g} s": numbers[:, spread == v] for v in levels}
+    rows = {f"{name} row {i}": numbers[:, i] for i in range(len(spread))}
+    flat = numbers.flatten(1)
+    single = {f"{name} number {i}": flat[:, i : i + 1] for i in range(flat.shape[1])}
+    alike = some if len(levels) > 1 else {}
+    return {name: flat}, alike | (rows if spread.dim() > 1 else {}), single
+
+
+def _part(name: str, numbers: Numbers, error: float) -> PartNoise:
+    """The test of some numbers from both sides, at this error."""
+    (values, rounding), k = numbers, numbers.shape[1]
+    least = float((values - rounding).clamp(min=0).square().sum())
+    total, most = (float(v.square().sum()) for v in (values, values + rounding))
+    ends = _quantiles(k, error)
+    interval = (math.sqrt(least / ends[1]), math.sqrt(most / ends[0]))
+    odds = 2 * min(float(chi2.cdf(most, k)), float(chi2.sf(least, k))) / error
+    return PartNoise(name, math.sqrt(total / k), interval, odds)
+
+
+@cache
+def _quantiles(k: int, error: float) -> tuple[float, float]:
+    return float(chi2.ppf(error / 2, k)), float(chi2.isf(error / 2, k))
 
 
 def neighbours(rows: Rows) -> tuple[Rows, Rows]:

@@ -38,7 +38,7 @@ def fits(
 ) -> bool:
     """Whether events fit what `seen` leaves of a budget, even if they were chosen by its outcome.
 
-    Costs 1 to 2 % more noise than events that were fixed beforehand (`accounting.reserve`).
+    Costs a few percent more noise than events that were fixed beforehand (`accounting.reserve`).
     """
     if seen and budget.private:
         left = reserve(tuple(seen), budget.epsilon, budget.delta)

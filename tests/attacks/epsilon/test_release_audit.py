@@ -59,7 +59,7 @@ def test_the_interval_of_the_noise_covers_the_truth_as_often_as_it_says() -> Non
     held = 0
     for seed in range(300):
         parts = realised_noise(_claim("class_sums", _made("class_sums", 1.0, seed)))
-        held += all(low <= 1 <= high for _, (low, high) in parts.values())
+        held += not any(part.wrong for part in parts)
     assert held >= 297  # 299.7 expected
 
 
@@ -68,8 +68,10 @@ def test_all_parts_together_hold_1_as_often_as_they_say(confidence: float) -> No
     held = 0
     for seed in range(300):
         parts = realised_noise(_claim("moments", _made("moments", 1.0, seed)), confidence)
-        held += all(low <= 1 <= high for _, (low, high) in parts.values())
-    assert set(parts) == {"A", "B"}
+        held += not any(part.wrong for part in parts)
+    names = {part.name for part in parts}
+    assert {"A", "B", "A where noise is 1 s", "B row 2", "A number 35", "B number 23"} <= names
+    assert len(names) == 2 + 2 + 3 + 36 + 24
     expected = 300 * confidence
     assert expected - 15 <= held <= 300  # Bonferroni errs to the safe side
 
@@ -86,6 +88,54 @@ def test_one_part_without_noise_is_caught_beside_others_with_it(kind: str, part:
     found = _audit(kind, made, 1.0)
     assert found.refuted
     assert (found.part, round(found.noise_over_claim, 6)) == (part, 0.0)
+
+
+def _with(part: str, scale: float, where: object, kind: str = "moments") -> ReleaseAudit:
+    """The audit of a release whose noise is `scale` times the claimed one somewhere."""
+    made, bare = _made(kind, 2.0), _exact(kind)
+    made[part][where] = bare[part][where] + scale * (made[part] - bare[part])[where]
+    return _audit(kind, made, 2.0)
+
+
+DIAGONAL = torch.triu_indices(8, 8)[0] == torch.triu_indices(8, 8)[1]
+
+
+@pytest.mark.parametrize(
+    ("part", "where", "name"),
+    [
+        ("A", DIAGONAL, "A where noise is 1 s"),
+        ("A", ~DIAGONAL, "A where noise is 0.707 s"),
+        ("B", 1, "B row 1"),
+        ("A", 7, "A number 7"),
+        ("B", (2, 3), "B number 19"),
+    ],
+)
+@pytest.mark.parametrize("scale", [0.0, 200.0])
+def test_noise_that_is_wrong_in_one_place_is_caught_there(
+    part: str, where: object, name: str, scale: float
+) -> None:
+    found = _with(part, scale, where)
+    assert found.refuted
+    # Too much noise somewhere is seen in all that holds it.
+    assert found.part == name if scale == 0 else found.part.startswith(part)
+    assert found.noise_over_claim < 1e-3 if scale == 0 else found.noise_over_claim > 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_twice_the_noise_refutes_the_claim_too(kind: str) -> None:
+    found = _audit(kind, _made(kind, 2.0), 1.0)
+    assert found.refuted
+    assert found.noise_interval[0] > 1
+    assert found.epsilon_lower_bound <= found.claimed_epsilon
+
+
+def test_arrays_that_the_kind_does_not_have_are_refused() -> None:
+    made = _made("moments", 1.0)
+    for wrong in ({"note": torch.zeros(3)}, {"B": torch.zeros(3, 9)}):
+        with pytest.raises(BadInput, match="arrays of moments and no others"):
+            _claim("moments", made | wrong)
+    with pytest.raises(BadInput, match="arrays of moments and no others"):
+        _claim("moments", {"A": made["A"]})
 
 
 def test_neighbours_differ_in_one_sample() -> None:
