@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from panas.architecture.blocks import BlockType
 from panas.architecture.cost import Size
 from panas.architecture.genome import Genome
@@ -19,7 +17,8 @@ from panas.architecture.latency import limited
 from panas.architecture.limits import Constraints
 from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
-from panas.data.arrays import as_samples, in_unit_range
+from panas.data.arrays import as_samples, with_facts
+from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.evolution.fitness import Fitness
 from panas.evolution.network_search import NetworkSearch, SearchResult
@@ -91,7 +90,8 @@ def search(
     Privacy: none. Who sees the genome, the network or the folder learns of the samples; use public
     ones, or keep all of it where the data are.
     """
-    samples, folder = as_samples(dataset), None if out is None else Path(out)
+    samples, facts = with_facts(dataset)
+    folder = None if out is None else Path(out)
     spec = NetworkSpec(shape=samples.shape, classes=samples.classes, width=width)
     limits = Constraints(
         parameters=max_parameters, macs=max_macs, bytes=max_bytes, latency_ms=max_latency_ms
@@ -110,6 +110,7 @@ def search(
         size=size,
         seed=seed,
         device=device,
+        facts=facts,
     )
     with open_journal(folder / "log.jsonl" if folder else None, task.header()) as journal:
         found = task.run(Execution(workers=workers, journal=journal, on_progress=progress))
@@ -171,7 +172,7 @@ def tune(
     as is the number of classes. `accuracy`, exact, on private test samples, is not in `out`: keep
     it where the data are.
     """
-    private, open_samples = _alike(dataset, public)
+    private, open_samples, facts = _alike(dataset, public)
     task = NetworkTuning(
         private=private,
         public=open_samples,
@@ -184,6 +185,7 @@ def tune(
         warm=warm,
         seed=seed,
         device=device,
+        facts=facts,
     )
     folder = Path(out)
     with open_journal(folder / "log.jsonl", task.header()) as journal:
@@ -220,16 +222,17 @@ def _draw(folder: Path, found: SearchResult, size: Size | None) -> None:
     write_bytes(folder / "network.png", drawing(found.genome, found.spec, found.fitness))
 
 
-def _alike(dataset: Any, public: Any) -> tuple[Samples, Samples]:
+def _alike(dataset: Any, public: Any) -> tuple[Samples, Samples, Facts]:
     """Private and public samples, as images of one shape and range with as many classes."""
     # Public floats decide whether the private ones go from 0 to 1: their own look is private.
-    raw = as_samples(public, unit=False)
-    unit = raw.x.dtype == torch.uint8 or in_unit_range(raw.x)
-    private, open_samples = as_samples(dataset, unit=unit), as_samples(public, unit=unit)
+    open_samples, facts = with_facts(public)
+    private = as_samples(dataset, unit=facts.unit)
     if private.shape != open_samples.shape:
         raise BadInput(
             f"expected public samples of shape {private.shape} as the private ones, got "
             f"{open_samples.shape}; bring them to one shape"
         )
     classes = max(private.classes, open_samples.classes)
-    return replace(private, classes=classes), replace(open_samples, classes=classes)
+    if classes > facts.classes:
+        facts = replace(facts, class_names=tuple(map(str, range(classes))))
+    return replace(private, classes=classes), replace(open_samples, classes=classes), facts

@@ -170,7 +170,7 @@ def _export(client: Client, machine: Machine, content: bytes) -> bytes:
 def _save(
     client: Client, state: State, path: Path, networks: tuple[Bottom, Head], round: int
 ) -> None:
-    notes = {"client": client.id, "round": round}
+    notes = {"client": client.id, "round": round, "facts": client.facts.to_json()}
     save_network(path, *networks, genome=state.genome, spec=client.spec, notes=notes)
 
 

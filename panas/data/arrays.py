@@ -1,11 +1,13 @@
 """A user's own data as `Samples`: from a torch data set, or from a pair of arrays."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 
@@ -52,6 +54,28 @@ def as_samples(data: Any, *, classes: int | None = None, unit: bool | None = Non
     if int(y.min()) < 0 or int(y.max()) >= most:
         raise BadInput(f"expected labels of 0 to {most - 1}, got {int(y.min())} to {int(y.max())}")
     return Samples(x, y, most)
+
+
+def with_facts(data: Any) -> tuple[Samples, Facts]:
+    """Public data as `as_samples` reads them, and their facts.
+
+    Classes are named by the data set's `classes`, if it has such names, else by number.
+    """
+    samples = as_samples(data, unit=False)
+    floats = samples.x.dtype != torch.uint8
+    unit = not isinstance(data, Samples) and (not floats or in_unit_range(samples.x))
+    if floats and unit:
+        samples = replace(samples, x=2 * samples.x - 1)
+    named = getattr(data, "classes", None)
+    texts = isinstance(named, list | tuple) and all(isinstance(name, str) for name in named)
+    names = tuple(named or ()) if texts and len(named or ()) == samples.classes else None
+    facts = Facts(
+        class_names=names or tuple(map(str, range(samples.classes))),
+        shape=samples.shape,
+        dtype="float32" if floats else "uint8",
+        unit=unit,
+    )
+    return samples, facts
 
 
 def _images_and_labels(data: Any) -> tuple[list[Any], list[Any]]:

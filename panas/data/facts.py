@@ -27,6 +27,7 @@ class Facts:
     class_names: tuple[str, ...]  # in the order of the network's outputs
     shape: tuple[int, int, int]  # (channels, height, width) of a network's input
     dtype: str  # of the values in memory: "uint8", or "float32" in [-1, 1]
+    unit: bool = True  # whether a user's images as floats go from 0 to 1, and become [-1, 1]
     bits: int = 8  # depth of whole-number pictures, 8 to 16
     columns: tuple[Column, ...] = ()  # of a table; empty for images
 

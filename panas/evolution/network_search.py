@@ -14,6 +14,7 @@ from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
 from panas.architecture.space import SearchSpace
+from panas.data.facts import Facts
 from panas.data.samples import Samples, digest
 from panas.data.splits import split
 from panas.evolution.fitness import Fitness, TrainingFitness
@@ -44,6 +45,7 @@ class SearchResult:
     cost: Cost
     result: EvolutionResult
     """The whole search: every generation, every candidate, the Pareto front."""
+    facts: Facts | None = None  # class names and preprocessing
 
     @property
     def network(self) -> nn.Sequential:
@@ -64,13 +66,16 @@ class SearchResult:
 
     def save(self, folder: Path) -> None:
         """Write the network and the result; the result comes last and says that all is there."""
+        notes: dict[str, Any] = {"fitness": self.fitness, "accuracy": self.accuracy}
+        if self.facts:
+            notes["facts"] = self.facts.to_json()
         save_network(
             folder / "network.safetensors",
             self.bottom,
             self.head,
             genome=self.genome,
             spec=self.spec,
-            notes={"fitness": self.fitness, "accuracy": self.accuracy},
+            notes=notes,
         )
         write_json(folder / "best.json", self.to_json())
 
@@ -88,6 +93,7 @@ class NetworkSearch:
     size: Size | None
     seed: int
     device: str
+    facts: Facts | None = None
 
     def header(self) -> dict[str, Any]:
         """What decides the search, as a log notes it."""
@@ -130,4 +136,5 @@ class NetworkSearch:
             accuracy=accuracy(bottom, head, test),
             cost=cost(result.best, spec),
             result=result,
+            facts=self.facts,
         )

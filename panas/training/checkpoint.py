@@ -6,14 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from panas.architecture.blocks import BlockType
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
+from panas.data.facts import Facts, fit
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, write_tensors
+from panas.training.unlabelled import unlabelled
 
 
 def save_network(
@@ -25,7 +29,10 @@ def save_network(
     spec: NetworkSpec,
     notes: dict[str, Any],
 ) -> None:
-    """Write bottom and head to `path`; `notes` is any JSON-able extra."""
+    """Write bottom and head to `path`; `notes` is any JSON-able extra.
+
+    `Facts.to_json` of its data in `notes["facts"]` lets the network name classes and read raw data.
+    """
     tensors = nn.ModuleDict({"bottom": bottom, "head": head}).state_dict()
     classes, width = head.linear.weight.shape
     about = {
@@ -64,6 +71,32 @@ class SavedNetwork:
     def classes(self) -> int:
         """Number of classes."""
         return self.spec.classes
+
+    @property
+    def facts(self) -> Facts:
+        """Class names and preprocessing; BadInput if the file has none."""
+        if "facts" not in self.notes:
+            raise BadInput(
+                "expected a network saved with what is public of its data, got one without; call "
+                "`network` on inputs in [-1, 1]"
+            )
+        return Facts.from_json(self.notes["facts"])
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """One name an output."""
+        return self.facts.class_names
+
+    @torch.no_grad()
+    def probabilities(self, data: Any) -> Float[Tensor, "n classes"]:
+        """Probability of each class for images or rows as `panas.training.unlabelled` takes."""
+        inputs = fit(unlabelled(data, self.facts), self.facts).inputs()
+        return self.network(inputs).softmax(dim=1)
+
+    def predict(self, data: Any) -> tuple[str, ...]:
+        """The most probable class of each image or row, by name; `data` as for `probabilities`."""
+        names = self.class_names
+        return tuple(names[i] for i in self.probabilities(data).argmax(dim=1).tolist())
 
 
 def load_network(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork:

@@ -18,6 +18,7 @@ from panas.architecture.blocks import BlockType
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
+from panas.data.facts import Facts
 from panas.data.samples import Samples, digest
 from panas.data.search_split import proxy_data
 from panas.data.splits import hashed_split
@@ -78,6 +79,7 @@ class NetworkTuning:
     warm: OptimizerConfig | None
     seed: int
     device: str
+    facts: Facts | None = None  # class names and preprocessing
 
     def __post_init__(self) -> None:
         self.budget.check(self._schedule.samples, "the data set")
@@ -133,7 +135,10 @@ class NetworkTuning:
             fit_private(bottom, head, train, plan=plan, config=config, noise=SystemNoise())
         score = accuracy(bottom, head, self._parts[1])
         found = TuneResult(best, bottom, head, score, ledger.account().spent(), result)
-        network, notes = folder / "network.safetensors", {"epsilon": found.epsilon}
+        network = folder / "network.safetensors"
+        notes: dict[str, Any] = {"epsilon": found.epsilon}
+        if self.facts:
+            notes["facts"] = self.facts.to_json()
         save_network(network, bottom, head, genome=self.genome, spec=self.spec, notes=notes)
         write_json(folder / "best.json", found.to_json())
         return found

@@ -132,6 +132,8 @@ def test_what_was_saved_is_loaded_from_its_folder_or_file(tmp_path: Path) -> Non
             assert (saved.shape, saved.classes) == ((1, 8, 8), 4)
     saved = panas.load(tmp_path / "found")
     assert saved.genome == found.genome
-    assert saved.notes == {"fitness": found.fitness, "accuracy": found.accuracy}
+    assert (saved.notes["fitness"], saved.notes["accuracy"]) == (found.fitness, found.accuracy)
+    assert saved.class_names == ("0", "1", "2", "3")
+    assert set(saved.predict(np.random.default_rng(0).random((5, 8, 8)))) <= set("0123")
     with pytest.raises(BadInput, match="a folder without network"):
         panas.load(tmp_path)

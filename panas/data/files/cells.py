@@ -7,6 +7,7 @@ never a cell.
 import array
 import math
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import numpy as np
@@ -46,7 +47,7 @@ class Cells:
         self._values.append(number if code < 0 else code)
         self._is_text.append(code >= 0)
 
-    def column(self, lines: array.array, place: str) -> tuple[Kind, np.ndarray, tuple[str, ...]]:
+    def column(self, lines: Sequence[int], place: str) -> tuple[Kind, np.ndarray, tuple[str, ...]]:
         """Kind, values (n,) with NaN where missing, and texts by their code.
 
         `lines` are the numbers of the rows of the table at `place`.

@@ -48,7 +48,7 @@ def read_folder(path: Path, size: int | None = None, shape: Shape | None = None)
     for i, file in enumerate(files):
         try:
             with Image.open(file) as image:
-                x[i] = _pixels(image, shape, deep)
+                x[i] = read_picture(image, shape, deep)
         except Exception as error:  # a decoder's error may have any type
             raise _unreadable(file, error) from error
     names = sorted({name for _, name, _ in found})
@@ -113,7 +113,8 @@ def _unreadable(file: Path, error: Exception) -> BadInput:
     )
 
 
-def _pixels(image: Image.Image, shape: Shape, deep: bool) -> np.ndarray:
+def read_picture(image: Image.Image, shape: Shape, deep: bool) -> np.ndarray:
+    """A picture as (channels, height, width), uint16 if `deep`, else uint8."""
     c, h, w = shape
     if image.mode == "F":
         raise ValueError("numbers with fractions, of no known range")
