@@ -91,8 +91,9 @@ def _client(place: SitePlace) -> dict[str, Any]:
         "epsilon": {k: spent[k] for k in ("budget", "spent", "release", "search", "training")},
         "delta": spent["delta"],
         "relation": spent["relation"],
+        "unit": spent["unit"],
         # To be noted elsewhere: it tells this ledger from one that was put in its place.
-        "ledger": {"count": count, "hash": seen, "unit": spent["unit"]},
+        "ledger": {"count": count, "hash": seen},
     }
 
 

@@ -193,9 +193,9 @@ def same_ledger(client: Client) -> Iterator[None]:
 
 
 def check_book(place: SitePlace) -> Ledger:
-    """The ledger of a site; BadInput if it lacks what it held after the last verb of the run."""
-    ledger, note = Ledger(ledger_file(place.folder), place.run), book_file(place.home)
-    if note.exists():
+    """The ledger of a site; BadInput if it lacks what it held after the last verb of any run."""
+    ledger = Ledger(ledger_file(place.folder), place.run)
+    for note in sorted(place.home.parent.glob(f"*/{book_file(place.home).name}")):
         known = read_json(note)
         ledger.check_holds(known["count"], known["hash"])
     return ledger

@@ -3,19 +3,31 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dprbft.simulation.ledgers import ledgers
-from ledgers import accounts, ledger_lines
+from ledgers import accounts, ledger_lines, ledgers
 
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import rounds_file
-from dprbft.run.directory import OpenRun, prepare
+from dprbft.engines.verbs import Machine, serve
+from dprbft.messages import Code, Reply, Verb
+from dprbft.paths import (
+    book_file,
+    home,
+    latest_file,
+    places_of,
+    refusal_file,
+    rounds_file,
+    server_folder,
+)
+from dprbft.run.directory import OpenRun
+from dprbft.run.events import Event, RoundEnded, SiteTrained
+from dprbft.run.sites import RunView
 from dprbft.run.stages import train_stage
 from dprbft.run.summary import summarise
-from dprbft.server.events import ClientTrained, Event, RoundEnded
+from dprbft.site.site import Client
 from panas.privacy.ledger.account import Account
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.store import read_json, read_lines
@@ -39,11 +51,11 @@ def test_nobody_is_charged_for_training_if_one_budget_is_too_small_for_it(
         federation__rounds=4,
         privacy__epsilons=[8.0, 8.0, 0.003],
     )
-    with pytest.raises(BudgetExhausted, match=r"client 2: .*epsilon 0\.003") as refused:
+    with pytest.raises(BudgetExhausted, match=r"client-002: .*epsilon 0\.003") as refused:
         carry(run, config)
     assert refused.value.exit_code == 3
     assert [rounds_charged(a) for a in accounts(run)] == [[], [], []]
-    assert read_lines(rounds_file(run)) == []
+    assert read_lines(rounds_file(server_folder(run))) == []
 
 
 def test_nobody_is_charged_for_a_round_that_one_fixed_noise_cannot_pay(
@@ -56,9 +68,9 @@ def test_nobody_is_charged_for_a_round_that_one_fixed_noise_cannot_pay(
         training__batch_size=16,
         federation__rounds=200,
     )
-    with pytest.raises(BudgetExhausted, match=r"client 1: expected to stay within epsilon 8"):
+    with pytest.raises(BudgetExhausted, match=r"client-001: expected to stay within epsilon 8"):
         carry(run, config)
-    whole = len(read_lines(rounds_file(run)))
+    whole = len(read_lines(rounds_file(server_folder(run))))
     assert whole >= 1
     both = [r for r in range(1, whole + 1) for _ in range(2)]  # training and release
     assert [rounds_charged(a) for a in accounts(run)] == [both, both]
@@ -125,10 +137,29 @@ def test_a_ledger_deleted_before_training_is_missed_too(tiny: Tiny, carry: Carry
     carry(run, config, stages="s")
     delete_both(run, tmp_path)
     with pytest.raises(BadInput, match="it was deleted"):
-        prepare(run, config, resume=True)
+        carry(run, config)
+    assert not any(path.exists() for path in files(run))
+    assert read_lines(rounds_file(server_folder(run))) == []
 
 
-@pytest.mark.parametrize("moment", [RoundEnded, ClientTrained(0, 2), ClientTrained(1, 2)])
+def test_a_new_run_does_not_begin_a_ledger_anew(
+    tiny: Tiny, site: Callable[..., Client], tmp_path: Path
+):
+    """A site that has spent in one run is not greeted by another with an empty ledger."""
+    client = site(tiny(), tmp_path / "r")
+    assert serve(client.place, Machine(), Verb.SEARCH, b"").code is Code.DONE
+    delete_both(tmp_path / "r", tmp_path)
+    other = replace(client.place, run="another")
+    assert serve(other, Machine(), Verb.HELLO, RunView(tmp_path / "r", tiny()).hello(0)) == Reply(
+        Code.REFUSED
+    )
+    assert "it was deleted" in read_json(refusal_file(other.home))["reason"]
+    assert not any(path.exists() for path in files(tmp_path / "r"))
+
+
+@pytest.mark.parametrize(
+    "moment", [RoundEnded, SiteTrained("client-000", 2), SiteTrained("client-001", 2)]
+)
 def test_a_ledger_exchanged_while_it_trains_is_missed(
     moment: object, tiny: Tiny, carry: Carry, tmp_path: Path
 ):
@@ -148,26 +179,25 @@ def test_a_ledger_exchanged_while_it_trains_is_missed(
 
     keep(old)
 
-    with pytest.raises(BadInput, match="put the right"), InProcess(1) as engine:
+    with pytest.raises(BadInput, match="put the right"), InProcess(places_of(run)) as engine:
         train_stage(OpenRun(run, config, engine, listener=listen))
-    assert read_json(run / "checkpoint" / "latest.json")["round"] == 1
+    assert read_json(latest_file(server_folder(run)))["round"] == 1
     put_back_old_copies(run, right)
     carry(run, config)
 
 
-def test_checkpoint_and_summary_note_the_ledgers_last_line(
+def test_each_site_and_the_summary_note_the_ledgers_last_line(
     tiny: Tiny, carry: Carry, tmp_path: Path
 ):
     run, config = tmp_path / "r", tiny()
     carry(run, config)
-    last = [ledger.head() for ledger in ledgers(run).values()]
+    last = [ledger.head() for ledger in ledgers(run)]
     assert sum(count for count, _ in last) == len(ledger_lines(run))
     summary = summarise(run, config)
     told = [{"count": count, "hash": digest} for count, digest in last]
     assert [c["ledger"] for c in summary["clients"]] == told
     assert {c["unit"] for c in summary["clients"]} == {"one training sample"}
-    noted = read_json(run / "checkpoint" / "round-001" / "rounds.json")["ledgers"]
-    assert noted == {str(i): list(head) for i, head in enumerate(last)}
+    assert [read_json(book_file(home(run, i))) for i in range(2)] == told
     assert {c["relation"] for c in summary["clients"]} == {"add-or-remove-one"}
 
 
