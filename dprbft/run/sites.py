@@ -4,7 +4,8 @@ What is public of their data, the `Facts`, comes from public data, or from what 
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -67,13 +68,14 @@ def plan_sites(run: Path, config: RunConfig) -> SitesPlan:
     f = config.federation
     if f.sites:
         places = _places(run, f.sites)
-        facts, public = _shared(config, [_declared(place) for place in places])
+        facts, public = _shared(config, {place.name: _declared(place) for place in places})
         return SitesPlan(facts, public, lambda: places)
     if f.client_data:
         raws = [_read(config, path) for path in f.client_data]
-        facts, public = _shared(config, [infer(raw) for raw in raws])
-        for path, raw in zip(f.client_data, raws, strict=True):
-            fit(raw, facts, Path(path).name)
+        read_in = dict(zip(names_of(f.client_data), raws, strict=True))
+        facts, public = _shared(config, {name: infer(raw) for name, raw in read_in.items()})
+        for name, raw in read_in.items():
+            fit(raw, facts, name)
         return SitesPlan(facts, public, partial(_sites_of_files, run, config, f.client_data))
     federation = load_federation(config)
     make = partial(make_sites, run, config, federation)
@@ -91,10 +93,8 @@ def _places(run: Path, folders: Sequence[str]) -> tuple[SitePlace, ...]:
 
 def _sites_of_files(run: Path, config: RunConfig, paths: Sequence[str]) -> tuple[SitePlace, ...]:
     """A site under the run's directory for each file or folder of data."""
-    stems = [Path(path).stem for path in paths]
-    names = [s if stems.count(s) == 1 else f"{s}-{i}" for i, s in enumerate(stems)]
     unprotected, places = config.privacy.allow_unprotected, []
-    for i, (name, path) in enumerate(zip(names, paths, strict=True)):
+    for i, (name, path) in enumerate(zip(names_of(paths), paths, strict=True)):
         budget = config.budgets()[i]
         settings = SiteSettings(
             name=name,
@@ -113,6 +113,13 @@ def _sites_of_files(run: Path, config: RunConfig, paths: Sequence[str]) -> tuple
     return tuple(places)
 
 
+def names_of(paths: Sequence[str]) -> list[str]:
+    """A site's name for each data file or folder: its own, numbered if others have the same."""
+    plain = (re.sub(r"[^A-Za-z0-9._-]", "_", Path(path).stem).lstrip("._-") for path in paths)
+    stems = [name or "site" for name in plain]
+    return [s if stems.count(s) == 1 else f"{s}-{i}" for i, s in enumerate(stems)]
+
+
 def _declared(place: SitePlace) -> Facts:
     path = declared_file(place.folder)
     if not path.is_file():
@@ -126,27 +133,35 @@ def _read(config: RunConfig, path: str) -> Raw:
     return read(path, config.data.source.reading)
 
 
-def _shared(config: RunConfig, declared: Sequence[Facts]) -> tuple[Facts, Samples]:
-    """The federation's facts and its public samples."""
-    names = config.federation.classes or _union(f.class_names for f in declared)
+def _shared(config: RunConfig, declared: Mapping[str, Facts]) -> tuple[Facts, Samples]:
+    """The federation's facts and its public samples, from what each site declares, by its name."""
     if config.data.source.public_data is not None:
         raw = _read(config, config.data.source.public_data)
         facts = infer(raw, public=raw, classes=config.federation.classes)
         return facts, fit(raw, facts, "public data")
-    first = replace(declared[0], class_names=names)
-    for i, facts in enumerate(declared):
+    first = next(iter(declared.values()))
+    for name, facts in declared.items():
         for what in ("shape", "dtype", "bits", "columns"):
-            mine, other = getattr(first, what), getattr(facts, what)
-            if mine != other:
+            if getattr(first, what) != getattr(facts, what):
+                got = getattr(facts, what) if what != "columns" else "others"
                 raise BadInput(
-                    f"expected {what} {mine} of every site's data, got {other} of site {i}; bring "
-                    "them to one form, or leave that site out"
+                    f"expected {what} of {name} as of {next(iter(declared))}, got {got!s:.80}; "
+                    "bring the data to one form, or leave that site out"
                 )
-    return first, first.no_samples()
+    whole = replace(first, class_names=config.federation.classes or _union(declared))
+    return whole, whole.no_samples()
 
 
-def _union(names: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    return tuple(sorted({name for own in names for name in own}))
+def _union(declared: Mapping[str, Facts]) -> tuple[str, ...]:
+    """All classes that are declared; a site that shares none with any other is refused."""
+    for name, facts in declared.items():
+        others = {c for other, f in declared.items() if other != name for c in f.class_names}
+        if others and not others & set(facts.class_names):
+            raise BadInput(
+                f"expected classes of {name} that another site has too, got none; name them alike, "
+                "leave that site out, or declare all in federation.classes"
+            )
+    return tuple(sorted({c for facts in declared.values() for c in facts.class_names}))
 
 
 @dataclass(frozen=True)
