@@ -9,11 +9,21 @@ from typing import Any
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from dprbft.run.events import Event
+from dprbft.run.forecast import Forecast
 from dprbft.run.progress import Progress as Following
 from panas_cli.text.sentences import sentence
-from panas_cli.tracks import Cell, Track, generation_cells, table, trial_cells
+from panas_cli.tracks import (
+    Cell,
+    Remaining,
+    Track,
+    about,
+    generation_cells,
+    table,
+    trial_cells,
+)
 
 TITLES = {
     "search": "architecture search",
@@ -39,6 +49,7 @@ class Display:
         self._began = self._freed = clock()
         self._stage = ""
         self._tracks: dict[int, Track] = {}
+        self._remaining: Remaining | None = None
         self._lock = threading.Lock()
         self._bar: Progress | None = None
         self._live: Live | None = None
@@ -52,10 +63,17 @@ class Display:
             )
             self._live = Live(self._bar, console=self._console, refresh_per_second=4)
 
+    def forecast(self, forecast: Forecast) -> None:
+        """Say how long all will take, and from now on what of it is left."""
+        self._remaining = Remaining(forecast, self._clock())
+        self.say(f"time: {about(forecast.total)} in all")
+
     def stage(self, name: str, total: int) -> None:
         """Begin a stage of `total` reports."""
         with self._lock:
             self._stage = name
+            if self._remaining:
+                self._remaining.stage(name, total)
             self._tracks.clear()
             self._freed = self._clock()
             if self._bar is None:
@@ -71,8 +89,11 @@ class Display:
         with self._lock:
             self._freed = self._clock()
             self._tracks = {c: t for c, t in self._tracks.items() if not t.finished}
+            if self._remaining:
+                self._remaining.report()
             if self._bar is None:
                 self._line(text)
+                self._tell_left()
                 return
             self._bar.advance(self._bar.task_ids[-1])
             self._bar.console.print(f"  {text}", markup=False, soft_wrap=True)
@@ -125,12 +146,19 @@ class Display:
                 cells = [f"{name} {text:>{width}}" for name, text, width in track.cells]
                 left = f"{track.left} left" if track.left else ""
                 self._line("  ".join([f"client {client:>2}:", *cells, left]).rstrip())
+                self._tell_left()
+
+    def _tell_left(self) -> None:
+        if self._remaining and (text := self._remaining.now_and_then(self._tracks, self._clock())):
+            self._line(text)
 
     def _show(self) -> None:
         assert self._live is not None
         assert self._bar is not None
         shown = table(self._tracks, self._console.width < NARROW)
-        self._live.update(Group(self._bar, shown) if shown else self._bar)
+        left = self._remaining.text(self._tracks, self._clock()) if self._remaining else ""
+        parts: list[Any] = [self._bar, *([shown] if shown else []), *([Text(left)] if left else [])]
+        self._live.update(Group(*parts))
 
     def _line(self, text: str) -> None:
         seconds = self._clock() - self._began

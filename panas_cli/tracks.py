@@ -11,6 +11,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from dprbft.run.forecast import Forecast
+
+EVERY = 30.0
+"""Seconds between two lines that say what is left, where there is no terminal."""
 MOST_ROWS = 8
 """Clients shown at once."""
 ESSENTIAL = ("generation", "trial", "best")
@@ -65,6 +69,38 @@ class Track:
     def sum(self, key: str, records: int | None = None) -> int:
         """Sum of a field over the first records, or all."""
         return sum(r[key] for r in self.records[:records])
+
+
+class Remaining:
+    """What is left of a forecast run, in words."""
+
+    def __init__(self, forecast: Forecast, now: float) -> None:
+        self._forecast, self._began, self._told = forecast, now, now
+        self._stage, self._total, self._reports = "", 1, 0
+
+    def stage(self, name: str, total: int) -> None:
+        """A stage of `total` reports begins."""
+        self._stage, self._total, self._reports = name, max(1, total), 0
+
+    def report(self) -> None:
+        """One of its reports has come."""
+        self._reports += 1
+
+    def text(self, tracks: Mapping[int, Track], now: float) -> str:
+        """What is left, such as "about 3 min left in all"; empty where nothing is known."""
+        if self._stage not in self._forecast.seconds:
+            return ""
+        going = sum(t.step / max(1, t.total) for t in tracks.values())
+        share = min(1.0, (self._reports + going) / self._total)
+        left = self._forecast.left(self._stage, share, now - self._began)
+        return f"{about(left)} left in all"
+
+    def now_and_then(self, tracks: Mapping[int, Track], now: float) -> str:
+        """The same, at most once in `EVERY` seconds, else empty."""
+        if now - self._told < EVERY:
+            return ""
+        self._told = now
+        return self.text(tracks, now)
 
 
 def about(seconds: float) -> str:

@@ -5,8 +5,9 @@ from pathlib import Path
 from attacks.audit.run import audit_run
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import places_of
-from dprbft.run.bookkeeping import is_done, timed
+from dprbft.run.bookkeeping import STAGES, is_done, timed
 from dprbft.run.directory import OpenRun, hold
+from dprbft.run.forecast import forecast
 from dprbft.run.stages import (
     event_counts,
     join_stage,
@@ -55,6 +56,9 @@ def _stages(job: Job) -> None:
                 display.say(line)
             for line in price_lines(search_prices(run), config):
                 display.say(line)
+            todo = {stage: is_done(job.run, stage) for stage in STAGES}
+            if not all(todo.values()):
+                display.forecast(forecast(run, todo, job.workers, job.device))
             if not is_done(job.run, "search"):
                 display.stage("search", totals["search"])
                 search_stage(run, progress=display.generations(last_generation(config)))

@@ -102,10 +102,11 @@ def test_a_run_ends_with_its_table_the_audit_and_where_it_is(run: Path, folder: 
 
 
 def test_progress_is_plain_timed_lines_where_there_is_no_terminal(run: Path, folder: Path):
-    where, found, public, price, *lines = (folder / "stderr").read_text().splitlines()
+    where, found, public, price, time, *lines = (folder / "stderr").read_text().splitlines()
     assert where == f"run directory: {run}"
     assert found.startswith("digits: 200 samples, 10 classes, grey pictures of 8 x 8; 2 sites of ")
     assert public.startswith("public: ")
+    assert re.fullmatch(r"time: (a few seconds|about .*) in all", time)
     assert price.startswith("search price: epsilon")
     assert all(re.match(r"\[ *\d+\.\d s\] (search|tune|train|audit): \S", x) for x in lines)
     assert {x.split("] ")[1].split(":")[0] for x in lines} == {"search", "tune", "train", "audit"}

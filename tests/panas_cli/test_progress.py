@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from dprbft.config.files import build_config
+from dprbft.run.forecast import Forecast
 from panas.search_modes.mode import SearchPrice
 from panas_cli.progress import Display
 from panas_cli.text.sentences import price_lines
@@ -292,3 +293,28 @@ def test_one_line_says_the_price_unless_clients_differ(price: SearchPrice, mode:
         "search price, client 1",
     ]
     assert price_lines({}, config) == []
+
+
+def test_what_is_left_in_all_is_told_now_and_then(clock: Clock):
+    shown = display(clock)
+    shown.forecast(Forecast({"search": 100.0, "train": 100.0}))
+    shown.stage("search", 10)
+    for _ in range(10):
+        clock.now += 12.0
+        shown.report("done")
+    first, *rest = lines(shown)
+    assert first == "time: about 3 min in all"
+    told = [x for x in rest if "in all" in x]
+    assert [x[:11] for x in told] == ["[   36.0 s]", "[   72.0 s]", "[  108.0 s]"]
+    assert told[-1].endswith("search: about 2 min left in all")
+
+
+def test_a_terminal_shows_what_is_left_in_all(clock: Clock):
+    shown = display(clock, terminal=True)
+    shown.forecast(Forecast({"search": 600.0, "train": 600.0}))
+    shown.stage("search", 2)
+    clock.now = 300.0
+    shown.report("one of two")
+    assert screen(shown)[-1].strip() == "about 15 min left in all"
+    shown.stage("audit", 2)  # which nobody has forecast
+    assert "in all" not in screen(shown)[-1]

@@ -1,0 +1,118 @@
+"""How long a run will take: sample-passes that its stages plan, at a pace measured on the spot.
+
+It is a forecast: networks differ in size, and nobody knows beforehand which a search will like.
+While the run goes on, what has been done corrects it.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+import torch
+from numpy.random import Generator
+
+from dprbft.config.schema import RunConfig
+from dprbft.run.directory import OpenRun
+from dprbft.site.search import search_space
+from dprbft.site.site import spec_of
+from panas.architecture.network import NetworkSpec
+from panas.architecture.operators import random_genome
+from panas.architecture.space import SearchSpace
+from panas.data.samples import Samples
+from panas.evolution.records import EvolutionConfig
+from panas.runtime.seeds import one_thread, stream, torch_generator
+from panas.training.sgd import OptimizerConfig, fit
+
+START = 3.0  # seconds in which a stage's processes come up
+NOISE_PASSES = 64  # of a genome that is scored on noise
+MEASURED, GENOMES = 128, 2  # samples, and genomes of the search's space, that the pace is taken on
+MOST_SITES = 5  # whose samples are counted; the others are taken to have as many
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Seconds that each stage to come will take."""
+
+    seconds: Mapping[str, float]
+
+    @property
+    def total(self) -> float:
+        """Seconds of all stages."""
+        return sum(self.seconds.values())
+
+    def left(self, stage: str, share: float, spent: float) -> float:
+        """Seconds that are left when `share` of a stage is done, and `spent` are gone since the
+        first stage; what was done tells how right the forecast is."""
+        names = list(self.seconds)
+        at = names.index(stage)
+        done = sum(self.seconds[n] for n in names[:at]) + share * self.seconds[stage]
+        # As if a tenth had gone as forecast, so that the first steps do not say too much.
+        trusted = self.total / 10
+        return (self.total - done) * (spent + trusted) / (done + trusted)
+
+
+def forecast(run: OpenRun, stages: Mapping[str, bool], workers: int, device: str) -> Forecast:
+    """The seconds of those stages that are still to come (`stages` says which are done)."""
+    config, view = run.config, run.view
+    places = view.places[:MOST_SITES]
+    own = fmean(len(view.client(p.index).train) for p in places)
+    passes = planned_passes(config, len(view.public), own)
+    sites = config.federation.clients
+    with one_thread():
+        pace = seconds_a_pass(run, device) * sites / min(workers, sites)
+    return Forecast({s: START + pace * passes[s] for s, done in stages.items() if not done})
+
+
+def planned_passes(config: RunConfig, public: int, own: float) -> dict[str, float]:
+    """Sample-passes of one site in each stage, with so many public and own training samples."""
+    t, f, mode = config.training, config.federation, config.privacy.mode
+    looked_at = public if mode.needs_public else own if mode.reads_samples else 0
+    tunes = mode.reads_samples and t.noise_multiplier is None
+    warm = t.warm.epochs * public if f.warm_start != "none" else 0
+    rounds = f.rounds * f.participation
+    local = t.optimizer.epochs * rounds
+    one = config.search.optimizer.epochs * looked_at * _trained_share(config.search.evolution)
+    trials = config.tuning.config.trials if tunes else 0
+    attacks = 1 + len(config.audit.threats)
+    return {
+        "search": _candidates(config) * (one or NOISE_PASSES),
+        "tune": trials * local * looked_at + (warm if trials else 0),
+        "train": local * own + warm,
+        "audit": attacks * config.audit.decoder_epochs * max(public, config.audit.samples),
+    }
+
+
+def _candidates(config: RunConfig) -> int:
+    evolution = config.search.evolution
+    return evolution.first + evolution.generations * evolution.children
+
+
+def _trained_share(evolution: EvolutionConfig) -> float:
+    """Share of a full training that a candidate gets on average, as the slower ones stop."""
+    share, going, before = 0.0, 1.0, 0.0
+    for rung in (*evolution.rungs, 1.0):
+        share += going * (rung - before)
+        going, before = going * evolution.keep, rung
+    return share
+
+
+def seconds_a_pass(run: OpenRun, device: str) -> float:
+    """Seconds in which one sample goes forward and backward through a network of the space."""
+    spec = spec_of(run.config, run.view.facts)
+    space, rng = search_space(run.config, spec, None), stream(run.config.seed, "forecast")
+    config = replace(run.config.search.optimizer, epochs=1)
+    return fmean(_timed(space, spec, config, rng, device) for _ in range(GENOMES))
+
+
+def _timed(
+    space: SearchSpace, spec: NetworkSpec, config: OptimizerConfig, rng: Generator, device: str
+) -> float:
+    bottom = spec.bottom(random_genome(space, rng), torch_generator(rng)).to(device)
+    head = spec.head(torch_generator(rng)).to(device)
+    y = torch.arange(MEASURED) % spec.classes
+    blank = Samples(torch.zeros(MEASURED, *spec.shape), y, spec.classes)
+    fit(bottom, head, blank.take(range(8)), config=config, rng=rng)  # what comes up once
+    began = time.perf_counter()
+    fit(bottom, head, blank, config=config, rng=rng)
+    return (time.perf_counter() - began) / MEASURED

@@ -1,0 +1,59 @@
+"""How long a run will take: what is planned, and what has been done corrects it."""
+
+import pytest
+
+from dprbft.config.files import build_config
+from dprbft.run.forecast import Forecast, planned_passes
+
+
+def test_what_is_left_shrinks_as_forecast_when_all_goes_as_forecast():
+    plan = Forecast({"search": 100.0, "tune": 50.0, "train": 50.0})
+    assert plan.total == 200
+    assert plan.left("search", 0.0, 0.0) == pytest.approx(200)
+    assert plan.left("search", 0.5, 50.0) == pytest.approx(150)
+    assert plan.left("train", 0.5, 175.0) == pytest.approx(25)
+    assert plan.left("train", 1.0, 200.0) == pytest.approx(0)
+
+
+def test_a_run_that_is_slower_than_forecast_corrects_it():
+    plan = Forecast({"search": 100.0, "train": 100.0})
+    assert 250 < plan.left("search", 0.5, 150.0) < 450  # thrice as slow, and soon believed
+    assert plan.left("train", 0.5, 450.0) == pytest.approx(150, rel=0.1)
+
+
+def passes(**changes: object) -> dict[str, float]:
+    settings = {
+        "search": {
+            "population": 4,
+            "generations": 2,
+            "offspring": 2,
+            "initial": None,
+            "epochs": 10,
+        },
+        "tuning": {"trials": 3},
+        "training": {"epochs": 2, "warm_epochs": 5},
+        "federation": {"rounds": 4},
+        "audit": {"decoder_epochs": 10, "samples": 20, "threats": []},
+    }
+    for key, value in changes.items():
+        section, _, name = key.partition("__")
+        settings[section] = settings.get(section, {}) | {name: value}
+    return planned_passes(build_config(settings), public=100, own=50)
+
+
+def test_passes_are_counted_by_hand():
+    found = passes(search__rungs=[])
+    assert found == {
+        "search": (4 + 2 * 2) * 10 * 100,
+        "tune": 3 * 2 * 4 * 100 + 5 * 100,
+        "train": 2 * 4 * 50 + 5 * 100,
+        "audit": 10 * 100,
+    }
+
+
+def test_what_spares_training_is_counted():
+    whole, halved = passes(search__rungs=[]), passes(search__rungs=[0.5], search__keep=0.5)
+    assert halved["search"] == pytest.approx(0.75 * whole["search"])
+    assert passes(federation__warm_start="none")["train"] == 2 * 4 * 50
+    assert passes(training__noise_multiplier=1.0)["tune"] == 0
+    assert passes(privacy__search="data-free")["search"] < whole["search"] / 10
