@@ -89,9 +89,3 @@ def check_alike(raw: Raw, second: Raw, called: str, like: str) -> None:
 def shown(value: object) -> str:
     """A value in at most 200 characters."""
     return str(value)[:200]
-
-
-def read_source(dataset: str, data_root: str | None, label: str | None, image_size: int) -> Raw:
-    """`read`, for callers that name all of it."""
-    how = Reading(data_root=data_root, table=TableColumns(label=label), image_size=image_size)
-    return read(dataset, how)
