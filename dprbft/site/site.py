@@ -28,6 +28,7 @@ from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.kind import is_noised, kind_named
 from panas.privacy.schedule import TrainingSchedule
+from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_json, write_bytes, write_json
 from panas.training.warm_start import WarmStart
@@ -136,6 +137,7 @@ def join(place: SitePlace, content: bytes) -> None:
         settings.budget,
         allow_unprotected=settings.allow_unprotected,
         subsets=("train", "search"),
+        unit=unit_name(settings.group),
     )
     ledger.begin_run(place.run, config.budgets()[place.index])
     if not noted.is_file():

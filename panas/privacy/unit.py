@@ -8,10 +8,21 @@ import torch
 from jaxtyping import Int, Int64
 from torch import Tensor
 
+from panas.runtime.errors import BadInput
+
 
 def unit_name(column: str | None = None) -> str:
     """What one unit is, in words; `column` names the group column, None is for no groups."""
     return "one training sample" if column is None else f"one group: {column}"
+
+
+def check_unit(unit: str, groups: Int64[Tensor, "n"] | None) -> None:
+    """Refuse to read samples without their groups where an account promises to protect groups."""
+    if unit != unit_name() and groups is None:
+        raise BadInput(
+            f"expected the groups of the samples, as the ledger's unit is {unit!r}, got none; name "
+            "the group column of the data"
+        )
 
 
 def number_units(groups: Int64[Tensor, "n"]) -> Int64[Tensor, "n"]:

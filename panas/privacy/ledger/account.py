@@ -16,9 +16,10 @@ from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of
 from panas.privacy.ledger.charge import PHASES, Entry, Phase
 from panas.privacy.ledger.shares import STEPS, as_gaussian
+from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput
 
-UNIT = "one training sample"  # a user who holds k samples is protected less: `epsilon`'s `group`
+UNIT = unit_name()  # a user who holds k samples is protected less: `epsilon`'s `group`
 
 
 @dataclass(frozen=True)

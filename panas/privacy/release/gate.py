@@ -19,6 +19,7 @@ from panas.privacy.noise import NoiseSource
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kind import ReleaseEvent, kind_named, noise_scale
 from panas.privacy.release.rows import checked_rows
+from panas.privacy.unit import check_unit
 from panas.runtime.errors import BadInput
 
 
@@ -69,8 +70,8 @@ def release(
     Privacy: epsilon-delta of the event for one unit added or removed, labels included; none for
     `Unprotected()`.
     """
-    event, kind = request.event, kind_named(request.kind)
-    _check_event(request, ledger.account())
+    event, kind, account = request.event, kind_named(request.kind), ledger.account()
+    _check_event(request, account)
     scale = noise_scale(kind, event.noise_multiplier) if isinstance(event, Gaussian) else 0.0
     charge = Charge(
         event=event,
@@ -82,7 +83,10 @@ def release(
         round=request.round,
     )
     with ledger.charge(charge) as receipt:
-        checked = checked_rows(Rows(*rows()), request.classes, request.client)
+        found = Rows(*rows())
+        if kind.READS == "training":
+            check_unit(account.unit, found.groups)
+        checked = checked_rows(found, request.classes, request.client)
         arrays = kind.run(checked, request.classes, scale, noise)
     return Released(request.kind, arrays, receipt, request.client)
 

@@ -17,6 +17,7 @@ from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import NoiseSource
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.rows import counts_by_class, unit_weights
+from panas.privacy.unit import check_unit
 from panas.runtime.errors import BadInput
 
 # How far one unit moves the counts, in L2 norm.
@@ -38,7 +39,8 @@ def label_histogram(
     """
     if not isinstance(event, Gaussian | Unprotected):
         raise BadInput(f"expected a Gaussian or unprotected histogram, got {event}; give its noise")
-    sensitivity = SENSITIVITY[ledger.account().relation]
+    account = ledger.account()
+    sensitivity = SENSITIVITY[account.relation]
     charge = Charge(
         event=event,
         phase="search",
@@ -47,7 +49,9 @@ def label_histogram(
         sensitivity=sensitivity,
     )
     with ledger.charge(charge):
-        counts = _counts(*labels(), classes)
+        y, groups = labels()
+        check_unit(account.unit, groups)
+        counts = _counts(y, groups, classes)
         if isinstance(event, Gaussian):
             counts = counts + sensitivity * event.noise_multiplier * noise.normal(classes)
     return counts.float()

@@ -19,8 +19,11 @@ from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of
 from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.release.estimate import Rows
 from panas.privacy.release.gate import Released, ReleaseRequest, release
+from panas.privacy.release.histogram import label_histogram
 from panas.privacy.release.kind import ReleaseEvent, event_of, kind_named, kind_names
+from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput, BudgetExhausted
 
 EVENTS: Mapping[str, ReleaseEvent] = {k: event_of(kind_named(k), 2.0) for k in kind_names()}
@@ -206,3 +209,17 @@ def test_a_receipt_pays_for_one_release_only(ledger: Ledger) -> None:
     Released("moments", {}, receipt, 0)
     with pytest.raises(BadInput, match="fresh receipt"):
         Released("moments", {}, receipt, 0)
+
+
+def test_an_account_that_promises_groups_releases_nothing_without_them(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "patients.jsonl")
+    ledger.open_account(Budget(8.0, 1e-5), unit=unit_name("patient"))
+    z, y = rows(5, 4, 3, seed=0)
+    with pytest.raises(BadInput, match="expected the groups of the samples"):
+        let_go(ledger, "moments", lambda: (z, y), Gaussian(4.0))
+    let_go(ledger, "moments", lambda: Rows(z, y, torch.tensor([0, 0, 1, 1, 2])), Gaussian(4.0))
+    let_go(ledger, "public_rows", lambda: (z, y))
+    with pytest.raises(BadInput, match="expected the groups of the samples"):
+        label_histogram(
+            lambda: (y, None), classes=3, event=Gaussian(4.0), ledger=ledger, noise=NoNoise()
+        )
