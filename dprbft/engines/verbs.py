@@ -52,22 +52,32 @@ def serve(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> Rep
     """Do what the server asks; the answer to a refusal is a code, its reason stays here."""
     if not settings_file(place.folder).is_file():
         return Reply(Code.ABSENT)
+    reply, reason = Reply(Code.DONE), ""
     try:
-        refusal_file(place.home).unlink(missing_ok=True)
-        if verb is Verb.HELLO:
-            join(place, content)
-            return Reply(Code.DONE)
-        client = open_client(place, machine.device)
-        with same_ledger(client):
-            return Reply(Code.DONE, VERBS[verb](client, machine, content))
+        reply = Reply(Code.DONE, _answer(place, machine, verb, content))
     except BadInput as e:
-        code, reason = Code.REFUSED, str(e)
+        reply, reason = Reply(Code.REFUSED), str(e)
     except BudgetExhausted as e:
-        code, reason = Code.NO_BUDGET, str(e)
-    if not settings_file(place.folder).is_file():  # it was taken away meanwhile
+        reply, reason = Reply(Code.NO_BUDGET), str(e)
+    except OSError:
+        if settings_file(place.folder).is_file():
+            raise
+    if not settings_file(place.folder).is_file():  # it was taken away meanwhile: nothing leaves
         return Reply(Code.ABSENT)
-    write_json(refusal_file(place.home), {"verb": verb, "code": code.name, "reason": reason})
-    return Reply(code)
+    if reason:
+        record = {"verb": verb, "code": reply.code.name, "reason": reason}
+        write_json(refusal_file(place.home), record)
+    return reply
+
+
+def _answer(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> bytes:
+    refusal_file(place.home).unlink(missing_ok=True)
+    if verb is Verb.HELLO:
+        join(place, content)
+        return b""
+    client = open_client(place, machine.device)
+    with same_ledger(client):
+        return VERBS[verb](client, machine, content)
 
 
 def _search(client: Client, machine: Machine, content: bytes) -> bytes:
@@ -93,7 +103,10 @@ def _ready(client: Client, machine: Machine, content: bytes) -> bytes:
     state = State.read(client) if state_file(client.home).exists() else _start(client)
     if refused := TuningRecord.read(client.home).refused:
         raise BudgetExhausted(refused)
-    if refused := refusal(client, state, _broadcast(client, content).round + 1):
+    round = _broadcast(client, content).round + 1
+    if state.round >= round:
+        return b""  # paid for: the server died before the round was whole
+    if refused := refusal(client, state, round):
         raise BudgetExhausted(refused)
     return b""
 

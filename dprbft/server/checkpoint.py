@@ -16,7 +16,7 @@ from dprbft.server.records import RoundRecord, read_rounds, write_rounds
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_json, write_bytes, write_json
 
-BROADCAST, RELEASE = "broadcast.safetensors", "site-{:04d}.safetensors"
+BROADCAST, RELEASE, ABSENT = "broadcast.safetensors", "site-{:04d}.safetensors", "absent.json"
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,15 @@ class ServerFiles:
         content = broadcast.to_bytes()
         write_bytes(round_folder(self.folder, broadcast.round) / BROADCAST, content)
         return content
+
+    def put_answer(self, broadcast: Broadcast, absent: Sequence[int]) -> None:
+        """Keep the answer of a round, and before it which of its sites it was made without."""
+        write_json(round_folder(self.folder, broadcast.round) / ABSENT, {"sites": list(absent)})
+        self.put_broadcast(broadcast)
+
+    def absent(self, round: int) -> list[int]:
+        """The sites that the answer of a round was made without."""
+        return list(read_json(round_folder(self.folder, round) / ABSENT)["sites"])
 
     def broadcast(self, round: int) -> Broadcast:
         """The answer of a round; BadInput if it is damaged."""
@@ -79,7 +88,11 @@ class ServerFiles:
             path = self._release(round, site)
             if path.exists():
                 size = {"width": self.width, "classes": self.classes}
-                yield Release.from_bytes(path.read_bytes(), **size)
+                try:
+                    release = Release.from_bytes(path.read_bytes(), **size)
+                except BadInput as e:
+                    raise BadInput(f"{path}: {e}; start a new run") from e
+                yield release
 
     def end(self, record: RoundRecord) -> None:
         """Note that a round is whole."""

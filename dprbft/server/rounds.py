@@ -83,7 +83,8 @@ class Server:
                 stream(self.config.seed, "server", round),
             )
             releases = self.files.releases(round, there)
-            self.files.put_broadcast(self.answer(self.config, releases, previous, round, rng))
+            answer = self.answer(self.config, releases, previous, round, rng)
+            self.files.put_answer(answer, absent)
         content = self.files.broadcast(round).to_bytes()
         for site, reply in self.engine.call(Verb.FINISH, dict.fromkeys(there, content)):
             if reply.code is Code.ABSENT:
@@ -106,9 +107,10 @@ class Server:
 
     def _receive(self, round: int, chosen: Sequence[int]) -> list[int]:
         """Keep each site's release as it comes; returns the sites that did not answer."""
-        content, absent = self.files.broadcast(round - 1).to_bytes(), []
-        asked = [] if self.files.answered(round) else chosen
-        missing = [site for site in asked if not self.files.has_release(round, site)]
+        if self.files.answered(round):
+            return self.files.absent(round)
+        content, absent = self.files.broadcast(round - 1).to_bytes(), list[int]()
+        missing = [site for site in chosen if not self.files.has_release(round, site)]
         for site, reply in self.engine.call(Verb.ROUND, dict.fromkeys(missing, content)):
             if reply.code is Code.ABSENT:
                 absent.append(site)
