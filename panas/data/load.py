@@ -25,6 +25,7 @@ from panas.runtime.errors import BadInput
 
 BUILT_IN_FRACTION = 0.25
 MOST_BITS = 16
+REPEATED = 0.05  # share of public samples that repeat, up to which an equal one is the same one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,11 +174,11 @@ def load(settings: DataSettings, rng: np.random.Generator, classes: Sequence[str
 def check_disjoint(private: Samples, public: Samples, called: str) -> None:
     """Refuse private data, `called` so, of which a sample is among the public ones.
 
-    Where public samples repeat, as rows of few columns do, equal ones may belong to different
-    people: nothing can be told, and a warning says so.
+    Where more than a twentieth of the public samples repeat, as rows of few columns do, equal ones
+    may belong to different people: nothing can be told, and a warning says so.
     """
     known = value_hashes(public)
-    if len(np.unique(known)) < len(known):
+    if len(known) - len(np.unique(known)) > REPEATED * len(known):
         warnings.warn(
             "public samples repeat, so that it is not checked whether any of them is one of "
             f"{called}",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from dprbft.config.schema import RunConfig, participants
 from dprbft.simulation.federation import Federation, load_federation
@@ -151,3 +152,17 @@ def test_participants_are_public_and_known_beforehand(
         update={"federation": config.federation.model_copy(update={"rounds": 9})}
     )
     assert participants(longer)[:6] == rounds
+
+
+def test_a_column_may_say_which_client_has_a_row(tiny: Callable[..., RunConfig], tmp_path: Path):
+    rows = [f"{k % 3 + k / 1000},ward {k % 3},{k // 3 % 2}" for k in range(120)]
+    (tmp_path / "t.csv").write_text("a,hospital,y\n" + "\n".join(rows))
+    data = {"data__dataset": str(tmp_path / "t.csv"), "data__client_column": "hospital"}
+    data |= {"data__ranges": {"a": (0.0, 3.0)}, "data__limit": None}
+    federation = load_federation(tiny(federation__clients=3, **data))
+    for i, client in enumerate(federation.clients):
+        values = torch.cat([getattr(client, p).x.flatten() for p in PARTS])
+        assert len(values) == 40
+        assert ((values + 1) * 1.5).floor().unique().tolist() == [i]
+    with pytest.raises(BadInput, match="ask for 3 clients"):
+        load_federation(tiny(federation__clients=2, **data))
