@@ -32,9 +32,9 @@ from dprbft.site.directory import (
     write_site,
 )
 from panas.data.facts import Facts, fit, infer
-from panas.data.files.raw import Raw
+from panas.data.load import check_disjoint
 from panas.data.samples import Samples
-from panas.data.sources import read
+from panas.data.sources import read, reading_of
 from panas.privacy.release.kind import kind_names
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_json
@@ -71,11 +71,17 @@ def plan_sites(run: Path, config: RunConfig) -> SitesPlan:
         facts, public = _shared(config, {place.name: _declared(place) for place in places})
         return SitesPlan(facts, public, lambda: places)
     if f.client_data:
-        raws = [_read(config, path) for path in f.client_data]
-        read_in = dict(zip(names_of(f.client_data), raws, strict=True))
-        facts, public = _shared(config, {name: infer(raw) for name, raw in read_in.items()})
-        for name, raw in read_in.items():
-            fit(raw, facts, name)
+        names, source = names_of(f.client_data), config.data.source
+        if source.public_data is None:
+            raws = [read(path, source.reading) for path in f.client_data]
+            own = [infer(raw, ranges=source.ranges, bits=source.bits) for raw in raws]
+            facts, public = _shared(config, dict(zip(names, own, strict=True)))
+        else:
+            facts, public = _shared(config, {})
+            how = reading_of(facts, source.reading.table)
+            raws = [read(path, how) for path in f.client_data]
+        for name, raw in zip(names, raws, strict=True):
+            check_disjoint(fit(raw, facts, name), public, name)
         return SitesPlan(facts, public, partial(_sites_of_files, run, config, f.client_data))
     federation = load_federation(config)
     make = partial(make_sites, run, config, federation)
@@ -129,15 +135,13 @@ def _declared(place: SitePlace) -> Facts:
     return Facts.from_json(read_json(path))
 
 
-def _read(config: RunConfig, path: str) -> Raw:
-    return read(path, config.data.source.reading)
-
-
 def _shared(config: RunConfig, declared: Mapping[str, Facts]) -> tuple[Facts, Samples]:
     """The federation's facts and its public samples, from what each site declares, by its name."""
-    if config.data.source.public_data is not None:
-        raw = _read(config, config.data.source.public_data)
-        facts = infer(raw, public=raw, classes=config.federation.classes)
+    source, classes = config.data.source, config.federation.classes
+    if source.public_data is not None:
+        raw = read(source.public_data, source.public_reading)
+        ranges, bits = source.ranges, source.bits
+        facts = infer(raw, public=raw, classes=classes, ranges=ranges, bits=bits)
         return facts, fit(raw, facts, "public data")
     first = next(iter(declared.values()))
     for name, facts in declared.items():
@@ -148,7 +152,7 @@ def _shared(config: RunConfig, declared: Mapping[str, Facts]) -> tuple[Facts, Sa
                     f"expected {what} of {name} as of {next(iter(declared))}, got {got!s:.80}; "
                     "bring the data to one form, or leave that site out"
                 )
-    whole = replace(first, class_names=config.federation.classes or _union(declared))
+    whole = replace(first, class_names=classes or _union(declared))
     return whole, whole.no_samples()
 
 

@@ -59,7 +59,7 @@ def load_federation(config: RunConfig) -> Federation:
 def _load(text: str) -> Federation:
     config = RunConfig.model_validate_json(text)
     f = config.federation
-    source = load(config.data.source, stream(config.seed, "data"))
+    source = load(config.data.source, stream(config.seed, "data"), f.classes)
     how = Partition(
         kind="natural" if config.data.source.client_column else f.partition,
         clients=f.clients,

@@ -63,7 +63,7 @@ def load_samples(folder: Path, settings: SiteSettings, facts: Facts) -> Samples:
 def declared(folder: Path, settings: SiteSettings) -> tuple[Facts, Samples]:
     """What an owner declares of the data, by what they look like, and the samples themselves."""
     raw = read(str(data_path(folder, settings)), Reading(table=settings.table))
-    facts = infer(raw)
+    facts = infer(raw, ranges=settings.ranges, bits=settings.bits)
     return facts, fit(raw, facts, settings.name)
 
 

@@ -35,6 +35,9 @@ class SiteSettings(Section):
     data: str  # a file or folder, from the site's directory or absolute
     label: str | None = None  # a table's label column
     group: str | None = None  # a table's column that names the privacy unit, as a patient
+    # lowest and highest value of a table's columns
+    ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    bits: Annotated[int, Field(ge=8, le=16)] | None = None  # depth of pictures of more than 8
     texts: tuple[str, ...] = ()  # a table's columns to read as texts, though they hold numbers
     epsilon: Annotated[float, Field(gt=0)]  # of all runs together
     delta: Annotated[float, Field(gt=0, lt=1)]

@@ -97,6 +97,12 @@ class DataSettings:
         return Reading(data_root=self.data_root, table=table, image_size=self.image_size)
 
     @property
+    def public_reading(self) -> Reading:
+        """How public data are read: their rows need neither group nor client."""
+        own = self.reading
+        return replace(own, table=replace(own.table, units_needed=False))
+
+    @property
     def built_in(self) -> bool:
         """Whether the data set is one that anybody can download."""
         return self.dataset in NAMES
@@ -224,8 +230,7 @@ def _read(s: DataSettings) -> tuple[Raw, Raw]:
         return raw, raw
     if identity(s.public_data) == identity(s.dataset):
         raise BadInput(f"expected public data other than {s.dataset}, got the same; drop it")
-    table = replace(s.reading.table, units_needed=False)
-    shared = read(s.public_data, replace(s.reading, table=table))
+    shared = read(s.public_data, s.public_reading)
     own = reading_of(infer(shared, bits=MOST_BITS), s.reading.table)
     raw = read(s.dataset, replace(own, data_root=s.data_root))
     return raw, shared

@@ -1,0 +1,62 @@
+"""Data that come split: each file becomes a site, if it fits the federation's facts."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dprbft.run.sites import RunView, plan_sites, prepare_sites
+from panas.runtime.errors import BadInput
+
+
+def archive(folder: Path, name: str, first: int = 0, **changes: object) -> str:
+    """Distinct grey images of two classes."""
+    x = np.random.default_rng(first).integers(0, 250, (60, 8, 8)).astype(np.uint8)
+    np.savez(folder / name, **({"x": x, "y": np.arange(60) % 2} | changes))
+    return str(folder / name)
+
+
+@pytest.fixture
+def split(tiny: Callable, tmp_path: Path) -> Callable:
+    def plan(*files: str, **changes: object):
+        given = {"federation__clients": len(files), "federation__client_data": list(files)}
+        given |= {"data__limit": None, "privacy__delta": 1e-3} | changes
+        return plan_sites(tmp_path / "run", tiny(**given)), tiny(**given)
+
+    return plan
+
+
+def test_files_become_sites_with_the_public_data_s_facts(split: Callable, tmp_path: Path):
+    for i in range(40):
+        place = tmp_path / "pictures" / ("train" if i < 30 else "test") / str(i % 2)
+        place.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (11, 9 + i % 2), i).save(place / f"{i}.png")
+    files = archive(tmp_path, "a.npz", 1), str(tmp_path / "pictures")
+    public = archive(tmp_path, "public.npz", 2)
+    _, config = split(*files, data__public_data=public, federation__classes=["well", "ill"])
+    prepare_sites(tmp_path / "run", config)
+    view = RunView(tmp_path / "run", config)
+    assert view.facts.class_names == ("well", "ill")
+    assert view.facts.shape == view.client(1).train.shape == (1, 8, 8)
+    assert len(view.client(1).test) == 10  # the folder says which
+    assert len(view.public) == 60
+
+
+def test_public_data_with_a_sample_of_a_site_are_refused(split: Callable, tmp_path: Path):
+    mine, other = archive(tmp_path, "a.npz", 1), archive(tmp_path, "b.npz", 2)
+    with pytest.raises(BadInput, match="without any sample of b"):
+        split(mine, other, data__public_data=archive(tmp_path, "public.npz", 2))
+
+
+def test_declared_depth_and_ranges_make_the_facts(split: Callable, tmp_path: Path):
+    deep = np.random.default_rng(0).integers(0, 4096, (60, 8, 8)).astype(np.uint16)
+    files = [archive(tmp_path, f"{i}.npz", x=deep) for i in range(2)]
+    with pytest.raises(BadInput, match=r"data\.bits"):
+        split(*files)
+    assert split(*files, data__bits=12)[0].facts.bits == 12
+    (tmp_path / "t.csv").write_text("age,y\n" + "".join(f"{i % 90},{i % 2}\n" for i in range(99)))
+    tables = [str(tmp_path / "t.csv")] * 2
+    plan, _ = split(*tables, data__ranges={"age": (0.0, 100.0)})
+    assert (plan.facts.columns[0].centre, plan.facts.columns[0].reach) == (50.0, 50.0)
