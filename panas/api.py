@@ -27,6 +27,7 @@ from panas.plots.network import drawing
 from panas.plots.search import history
 from panas.plots.tuning import trials
 from panas.privacy.budget import Budget
+from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput
 from panas.runtime.execution import Execution
 from panas.runtime.journal import open_journal
@@ -128,6 +129,8 @@ def tune(
     out: str | Path,
     epsilon: float = 8.0,
     delta: float = 1e-5,
+    ledger: Ledger | str | Path | None = None,
+    strict: bool = False,
     epochs: int = 10,
     space: TuningSpace | None = None,
     config: TuningConfig | None = None,
@@ -149,8 +152,12 @@ def tune(
         genome: the architecture, or its text.
         public: samples of the same kind that anybody may see.
         out: folder for the trials, the ledger and the network.
-        epsilon: the budget, above 0.
+        epsilon: the budget of this training, above 0.
         delta: of the budget, in (0, 1), below 1/n.
+        ledger: of these samples, for life, or its file or folder; it is opened before, as by
+            `Ledger("mine/ledger.jsonl").open_account(Budget(8.0, 1e-5))`. None: one in `out`, for
+            this training alone.
+        strict: refuse samples that another ledger was charged for, which are warned of otherwise.
         epochs: passes of the private training, at least 1, unless `space` searches them.
         space: of the settings.
         config: number of trials.
@@ -164,13 +171,14 @@ def tune(
 
     Raises:
         BadInput: for data, settings or a folder that do not fit.
-        BudgetExhausted: if the budget affords no training, or a killed training has spent it.
+        BudgetExhausted: if the budget affords no training, or a killed training has spent it, or
+            `ledger` has less left; in that case before any private sample is trained on.
 
     Privacy: the network is (epsilon, delta)-differentially private for one training sample added
-    or removed; the ledger in `out` is charged before the first private sample is read for
-    training. Nothing else in `out` depends on private samples but their number, which is public,
-    as is the number of classes. `accuracy`, exact, on private test samples, is not in `out`: keep
-    it where the data are.
+    or removed; the ledger is charged before the first private sample is read for training. Nothing
+    else in `out` depends on private samples but their number, which is public, as is the number of
+    classes. Keyed fingerprints of the samples stay in the user's own state folder. `accuracy`,
+    exact, on private test samples, is not in `out`: keep it where the data are.
     """
     private, open_samples, facts = _alike(dataset, public)
     task = NetworkTuning(
@@ -191,9 +199,10 @@ def tune(
     with open_journal(folder / "log.jsonl", task.header()) as journal:
         if (folder / "best.json").exists():
             return task.read(folder, blocks)
+        own = task.begin(_opened(ledger), folder, strict=strict)
         result = task.search(Execution(workers=workers, journal=journal, on_progress=progress))
         write_bytes(folder / "trials.png", trials(result.trials, result.best))
-        return task.train(result, folder)
+        return task.train(result, folder, own)
 
 
 def load(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork:
@@ -213,6 +222,17 @@ def load(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork:
             "search or a tuning, or a file of a run's models/"
         )
     return load_network(file, blocks)
+
+
+def _opened(ledger: Ledger | str | Path | None) -> Ledger | None:
+    """The ledger of a data set, by itself, its file or its folder; BadInput if it is not open."""
+    if ledger is None:
+        return None
+    if not isinstance(ledger, Ledger):
+        path = Path(ledger)
+        ledger = Ledger(path / "ledger.jsonl" if path.is_dir() else path)
+    ledger.account()
+    return ledger
 
 
 def _draw(folder: Path, found: SearchResult, size: Size | None) -> None:

@@ -5,6 +5,7 @@ Only the private training is paid for: killed in its middle, it has spent the bu
 Source: DPFNAS, algorithm 1, second half.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,12 +23,16 @@ from panas.data.facts import Facts
 from panas.data.samples import Samples, digest
 from panas.data.search_split import proxy_data
 from panas.data.splits import hashed_split
+from panas.privacy.accounting.events import ADD_OR_REMOVE
 from panas.privacy.budget import Budget
-from panas.privacy.calibration import calibrate
+from panas.privacy.calibration import calibrate, rescale_noise
+from panas.privacy.ledger.account import UNIT
 from panas.privacy.ledger.charge import Charge
+from panas.privacy.ledger.fingerprints import note_spent, refuse_seen, remember, seen_before
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
 from panas.privacy.schedule import TrainingSchedule
+from panas.runtime.errors import BadInput
 from panas.runtime.execution import Execution
 from panas.runtime.seeds import stream
 from panas.runtime.store import read_json, write_json
@@ -112,16 +117,51 @@ class NetworkTuning:
         rng = stream(self.seed, "client", 0, "tune")
         return tune(objective, space, self.config, rng=rng, execution=execution)
 
-    def train(self, result: TuningResult, folder: Path) -> TuneResult:
-        """Train once with the best settings, charged to the ledger in `folder`, and save there."""
+    def begin(self, ledger: Ledger | None, folder: Path, *, strict: bool) -> Ledger:
+        """The ledger that the training will be charged to, once it has admitted the budget.
+
+        `ledger`: of the data, for life, with its account open; None: one in `folder`, for this
+        training alone. `strict` refuses samples that another ledger was charged for, which are
+        warned of otherwise.
+        """
+        unit = UNIT if self.private.groups is None else "one group of training samples"
+        own = ledger or Ledger(folder / "ledger.jsonl")
+        if ledger is not None:
+            own = Ledger(ledger.path, run=str(folder.resolve()))
+            if ledger.account().relation != ADD_OR_REMOVE:
+                raise BadInput(
+                    f"expected a ledger under {ADD_OR_REMOVE} at {ledger.path}, got another; give "
+                    "one that was opened so"
+                )
+        seen = seen_before(self.private, own, self.budget)
+        if strict:
+            refuse_seen(seen)
+        elif seen is not None:
+            warnings.warn(
+                f"{seen.overlap} of these {seen.samples} samples have spent epsilon "
+                f"{seen.epsilon:.3g} in {seen.runs} earlier runs; together {seen.together:.3g}",
+                stacklevel=3,
+            )
+        if ledger is None:
+            own.open_account(self.budget, unit=unit)
+        else:
+            own.begin_run(own.run, self.budget)
+        remember(self.private, own)
+        return own
+
+    def train(self, result: TuningResult, folder: Path, ledger: Ledger) -> TuneResult:
+        """Train once with the best settings, charged to a ledger first, and save in `folder`."""
         bottom, head = warm_started(self._start, self.public, seed=self.seed, client=0)
         best, schedule = result.best, self._schedule
         plan = calibrate(
             self.budget, schedule, batch_size=best.batch_size, clip=best.clip, epochs=best.epochs
         )
         plan = replace(plan, noise_multiplier=best.noise_multiplier)
-        ledger = Ledger(folder / "ledger.jsonl")
-        ledger.open_account(self.budget)
+        account = ledger.account()
+        if others := account.of_others(ledger.run).protected():
+            # Beside other runs, subsampled events may cost a little more than their share.
+            plan = rescale_noise(plan, account.budget, others)
+            best = replace(best, noise_multiplier=plan.noise_multiplier)
         charge = Charge(
             event=plan.training_event,
             phase="training",
@@ -134,7 +174,9 @@ class NetworkTuning:
             train = self._parts[0]
             fit_private(bottom, head, train, plan=plan, config=config, noise=SystemNoise())
         score = accuracy(bottom, head, self._parts[1])
-        found = TuneResult(best, bottom, head, score, ledger.account().spent(), result)
+        note_spent(ledger)
+        spent = ledger.account().of_run(ledger.run).spent()
+        found = TuneResult(best, bottom, head, score, spent, result)
         network = folder / "network.safetensors"
         notes: dict[str, Any] = {"epsilon": found.epsilon}
         if self.facts:

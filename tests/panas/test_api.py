@@ -1,5 +1,6 @@
 """`panas.search`, `panas.tune` and `panas.load`: one data set in, its own network out."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch import Tensor
 import panas
 from panas.architecture.space import SearchSpace
 from panas.evolution.records import EvolutionConfig
+from panas.privacy.accounting.epsilon import epsilon
+from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.training.sgd import OptimizerConfig
@@ -61,14 +64,14 @@ def test_a_search_keeps_hard_limits_and_takes_a_fitness_of_ones_own() -> None:
         search(images(0), None, max_parameters=10)
 
 
-def tune(private: Any, out: Path, **more: Any) -> Any:
+def tune(private: Any, out: Path, trials: int = 2, **more: Any) -> Any:
     return panas.tune(
         private,
         "c4k3",
         public=images(9),
         out=out,
         epochs=1,
-        config=TuningConfig(initial=1, trials=2),
+        config=TuningConfig(initial=1, trials=trials),
         warm=SHORT,
         width=16,
         **more,
@@ -137,3 +140,87 @@ def test_what_was_saved_is_loaded_from_its_folder_or_file(tmp_path: Path) -> Non
     assert set(saved.predict(np.random.default_rng(0).random((5, 8, 8)))) <= set("0123")
     with pytest.raises(BadInput, match="a folder without network"):
         panas.load(tmp_path)
+
+
+BUDGET = Budget(8.0, 1e-5)
+
+
+def for_life(path: Path, budget: Budget = BUDGET) -> Ledger:
+    ledger = Ledger(path / "ledger.jsonl")
+    ledger.open_account(budget)
+    return ledger
+
+
+class Constant:
+    """A rehearsal that takes no time."""
+
+    validation_samples = 10
+
+    def __call__(self, settings: object) -> float:
+        return 0.5
+
+
+def quick_tune(private: Any, out: Path, **more: Any) -> Any:
+    with pytest.MonkeyPatch.context() as m:
+        m.setattr(network_tuning, "training_objective", lambda *a, **k: Constant())
+        return tune(private, out, trials=1, **more)
+
+
+def test_two_tunings_spend_one_budget_for_life(tmp_path: Path) -> None:
+    data, ledger = images(1), for_life(tmp_path / "mine")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        first = quick_tune(data, tmp_path / "a", epsilon=4.0, ledger=ledger)
+        left = ledger.account().left()
+        second = quick_tune(data, tmp_path / "b", epsilon=left, ledger=tmp_path / "mine")
+    account = ledger.account()
+    assert len(account.runs) == 2
+    assert not (tmp_path / "a" / "ledger.jsonl").exists()
+    assert first.epsilon == account.of_run(str(tmp_path / "a")).spent() <= 4.0
+    assert second.epsilon <= left < 8.0
+    assert max(first.epsilon, second.epsilon) < account.spent() <= 8.0
+    assert account.spent() > 7.5
+    assert account.spent() == pytest.approx(epsilon(account.events(), 1e-5), abs=1e-2)
+    with pytest.raises(BudgetExhausted, match="which is left of 8 for life"):
+        quick_tune(data, tmp_path / "c", epsilon=1.0, ledger=ledger)
+    assert not (tmp_path / "c" / "best.json").exists()
+    assert ledger.account() == account
+
+
+def test_a_share_that_does_not_fit_is_refused_before_anything_is_rehearsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = for_life(tmp_path / "mine", Budget(1.0, 1e-5))
+    monkeypatch.setattr(network_tuning, "training_objective", lambda *a, **k: 1 / 0)
+    with pytest.raises(BudgetExhausted):
+        tune(images(1), tmp_path / "a", epsilon=4.0, ledger=ledger.path)
+    assert ledger.account().entries == ()
+
+
+def test_samples_that_were_tuned_on_before_are_named_or_refused(tmp_path: Path) -> None:
+    x, y = images(1)
+    found = quick_tune((x, y), tmp_path / "a", epsilon=4.0)
+    order = torch.from_numpy(np.random.default_rng(0).permutation(len(x))[:-10])
+    again = x[order], y[order]
+    with pytest.raises(BadInput, match="that have spent epsilon"):
+        quick_tune(again, tmp_path / "b", epsilon=4.0, strict=True)
+    assert not (tmp_path / "b" / "ledger.jsonl").exists()
+    said = (
+        rf"{len(order)} of these {len(order)} samples have spent epsilon {found.epsilon:.3g} in 1 "
+    )
+    with pytest.warns(UserWarning, match=said + "earlier runs; together [5-7]"):
+        quick_tune(again, tmp_path / "b", epsilon=4.0)
+    with pytest.warns(UserWarning, match="in 2 earlier runs"):
+        quick_tune(again, tmp_path / "c", epsilon=1.0, ledger=for_life(tmp_path / "mine"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        quick_tune(images(3), tmp_path / "other", epsilon=1.0, strict=True)
+
+
+def test_a_ledger_for_life_is_opened_by_its_owner(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="open it before"):
+        tune(images(1), tmp_path / "a", ledger=tmp_path / "nothing.jsonl")
+    other = Ledger(tmp_path / "ledger.jsonl")
+    other.open_account(BUDGET, relation="replace-one")
+    with pytest.raises(BadInput, match="under add-or-remove-one"):
+        tune(images(1), tmp_path / "a", ledger=other)

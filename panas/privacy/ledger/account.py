@@ -85,6 +85,10 @@ class Account:
         entries = tuple(e for e in self.entries if e.charge.run == run)
         return replace(self, budget=self.shares.get(run, self.budget), entries=entries)
 
+    def of_others(self, run: str) -> "Account":
+        """The charges of all other runs, under the whole budget."""
+        return replace(self, entries=tuple(e for e in self.entries if e.charge.run != run))
+
     def admits(self, share: Budget) -> bool:
         """Whether the budget for life holds a new run's share (`panas.privacy.ledger.shares`)."""
         if not (self.budget.private and share.private):

@@ -109,9 +109,9 @@ def seen_before(data: Samples | Raw, own: Ledger, share: Budget) -> SeenBefore |
     patterns = _patterns(np.stack([same for _, same in found]))
     relation = own.account().relation if own.is_open else ADD_OR_REMOVE
     before = [[e for k in p for e in found[k][0].events(relation)] for p in patterns]
-    here = own.account().entries if own.is_open else ()
     # What this run has charged is part of its share.
-    added = [e.event for e in here if e.charge.run != own.run] + _as_events(share)
+    here = own.account().of_others(own.run).events() if own.is_open else []
+    added = [*here, *_as_events(share)]
     return SeenBefore(
         samples=len(tags),
         overlap=int(np.any([same for _, same in found], axis=0).sum()),

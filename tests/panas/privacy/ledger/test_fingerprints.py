@@ -13,10 +13,9 @@ import pytest
 import torch
 from ledgers import charge
 
-from panas.data.files.archives import read_npz
 from panas.data.files.raw import Raw
-from panas.data.files.tables import read_csv
 from panas.data.samples import Samples, concat
+from panas.data.sources import Reading, read
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.budget import Budget
@@ -172,15 +171,15 @@ def test_a_file_is_known_again_as_another_file(tmp_path: Path) -> None:
     data = pictures(20)
     np.savez(tmp_path / "a.npz", x=data.x.numpy()[:, 0], y=data.y.numpy())
     np.savez(tmp_path / "b.npz", x=data.x.numpy()[::-2, 0], y=np.zeros(10, np.int64))
-    spender(tmp_path / "first", read_npz(tmp_path / "a.npz"))
-    assert seen(read_npz(tmp_path / "b.npz"), tmp_path).overlap == 10
+    spender(tmp_path / "first", read(str(tmp_path / "a.npz"), Reading()))
+    assert seen(read(str(tmp_path / "b.npz"), Reading()), tmp_path).overlap == 10
     assert seen(data, tmp_path).overlap == 20  # and in memory
     rows = [f"{i},{i * i % 7}.5,{'ab'[i % 2]}" for i in range(30)]
     (tmp_path / "a.csv").write_text("\n".join(["u,v,label", *rows]))
     turned = [f"{v},{u},{label}" for u, v, label in (row.split(",") for row in rows[5:])]
     (tmp_path / "b.csv").write_text("\n".join(["v,u,label", *reversed(turned)]))
-    spender(tmp_path / "second", read_csv(tmp_path / "a.csv", "label"))
-    assert seen(read_csv(tmp_path / "b.csv", "label"), tmp_path).overlap == 25
+    spender(tmp_path / "second", read(str(tmp_path / "a.csv"), Reading()))
+    assert seen(read(str(tmp_path / "b.csv"), Reading()), tmp_path).overlap == 25
 
 
 def test_the_state_is_private_and_its_tags_tell_nothing_without_the_key(tmp_path: Path) -> None:
