@@ -175,7 +175,7 @@ def _promise(epsilon: float, delta: float) -> str:
     if not epsilon:
         return "privacy: nothing that left was computed from private samples"
     factor = math.exp(epsilon)
-    times = f"{factor:,.1f}" if factor < 100 else f"{factor:,.0f}"
+    times = f"{float(f'{factor:.2g}'):,g}" if factor < 1e6 else f"{factor:.0e}"
     return (
         f"privacy: with or without any one training sample, whatever left is at most {times} times "
         f"likelier (epsilon {epsilon:.2f}, but for a chance of {delta:g}): {_strength(epsilon)}"

@@ -125,7 +125,7 @@ def test_the_last_lines_say_whether_joining_helped_and_what_epsilon_promises():
     short, joining, privacy = meaning_lines(summary(client(0.9), ladder=steps))
     assert short.startswith("in short: mean accuracy 0.900 joined; 0.100 for the most frequent")
     assert joining == "joining helped (+0.100)"
-    assert "at most 2,981 times likelier (epsilon 8.00" in privacy
+    assert "at most 3,000 times likelier (epsilon 8.00" in privacy
     assert privacy.endswith("a reasonable promise")
     _, joining, _ = meaning_lines(summary(client(0.9), ladder=steps | {"alone": 0.9}))
     assert joining == "joining did not help (+0.000)"
