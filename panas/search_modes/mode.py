@@ -11,7 +11,7 @@ Every other module of this folder is a mode: its name is the module's, with "-" 
 of a site's data, declared before either is touched: they compose in parallel.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Protocol, runtime_checkable
@@ -135,7 +135,8 @@ def mode_named(name: str) -> SearchMode:
 
 def search_by_training(data: SearchData, site: SearchSite, plan: SearchPlan) -> EvolutionResult:
     """The genetic search by validation accuracy after a short training on `data`."""
-    train = concat([data.warm, data.train]) if len(data.warm) else data.train
+    parts = [replace(part, groups=None) for part in (data.warm, data.train) if len(part)]
+    train = concat(parts)  # nothing is protected here
     fitness = TrainingFitness(
         train, data.validation, plan.spec, plan.optimizer, site.seed, site.id, plan.device
     )

@@ -8,7 +8,7 @@ and `MOST_FEATURES` values of each: larger pictures are averaged over a coarser 
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -114,7 +114,7 @@ def fit_baselines(parts: Sequence[Samples], reads: Reads, seed: int) -> FittedBa
     few = [_at_most(MOST_SAMPLES, part, rng) for part in parts if len(part)]
     if len({int(c) for part in few for c in part.y}) < 2:
         return FittedBaselines(reads, ())
-    samples = concat(few)
+    samples = concat([replace(part, groups=None) for part in few])  # nothing here is private
     x, y = features(samples), samples.y.numpy()
     forest = RandomForestClassifier(TREES, random_state=int(rng.integers(2**31)))
     regression = make_pipeline(StandardScaler(), LogisticRegression(max_iter=200))

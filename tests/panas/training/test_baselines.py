@@ -1,6 +1,7 @@
 """Baselines of a site: on toy data, on data that lack classes, and how they are remembered."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -80,3 +81,8 @@ def test_models_of_public_samples_are_fitted_once_for_all_sites():
     public, own, test = blobs(60), blobs(30, seed=1), blobs(40, seed=2)
     shared = fit_baselines([public], "public", 0)
     assert baselines(public, own, test, 0, shared) == baselines(public, own, test, 0)
+
+
+def test_own_samples_may_have_groups_that_public_ones_lack():
+    own = replace(blobs(50, seed=1), groups=torch.arange(50) // 2)
+    assert fit_baselines([blobs(50), own], "public and own", 0).models
