@@ -13,7 +13,6 @@ which has asked nobody, is given beside it.
 import argparse
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -107,11 +106,16 @@ def prepared(run: Path, config: RunConfig) -> None:
             shutil.copytree(places[0].home / folder, place.home / folder)
 
 
+def _peak() -> int:
+    """The largest resident set of this process so far, in kB, without that of its parent."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
 def _noted(context: None, job: Job) -> Reply:
     began = time.process_time()
     reply = serve(*job)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    line = {"verb": job[2], "seconds": time.process_time() - began, "peak": peak}
+    line = {"verb": job[2], "seconds": time.process_time() - began, "peak": _peak()}
     with (Path(os.environ[NOTES]) / f"{os.getpid()}.jsonl").open("a") as notes:
         notes.write(json.dumps(line) + "\n")
     return reply
@@ -120,12 +124,11 @@ def _noted(context: None, job: Job) -> Reply:
 def train(run: Path, config: RunConfig) -> None:
     """Train in this process, which notes its own cost too."""
     inprocess._serve = _noted  # type: ignore[assignment]  # the workers note theirs
-    idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    idle = _peak()
     began = time.process_time()
     with InProcess(paths.places_of(run), 2) as engine:
         train_stage(OpenRun(run, config, engine))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    line = {"idle": idle, "seconds": time.process_time() - began, "peak": peak}
+    line = {"idle": idle, "seconds": time.process_time() - began, "peak": _peak()}
     (Path(os.environ[NOTES]) / "server.json").write_text(json.dumps(line))
 
 
