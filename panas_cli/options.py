@@ -109,6 +109,9 @@ def common(
         float | None, typer.Option(help="Each client's privacy budget, above 0.")
     ] = None,
     delta: Annotated[float | None, typer.Option(help="Below 1/n of every client.")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse samples that another ledger was charged for.")
+    ] = False,
     rounds: Annotated[int | None, typer.Option(help="Rounds of the federation.")] = None,
     method: Annotated[str | None, typer.Option(help="dprbft or local.")] = None,
     warm_start: Annotated[str | None, typer.Option(help="public or none.")] = None,
@@ -143,6 +146,7 @@ def common(
         "data.client_column": client_column,
         **split_data(sites, client_data),
         **({"federation.clients": clients} if clients is not None else {}),
+        "privacy.strict": strict or None,
         "federation.partition": partition,
         "federation.rounds": rounds,
         "federation.method": method,

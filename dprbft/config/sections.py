@@ -153,6 +153,7 @@ class Privacy(Section):
     release: str = "moments"  # what leaves in a round: a kind of panas.privacy.release, or none
     release_share: Annotated[float, Field(gt=0, lt=1)] = 0.3  # of epsilon, sizes release noise
     histogram_share: Annotated[float, Field(gt=0, lt=1)] = 0.1  # of epsilon, for the histogram
+    strict: bool = False  # refuse samples that another ledger was charged for
     allow_unprotected: bool = False  # let epsilon be infinite for search or release
 
     @field_validator("release")

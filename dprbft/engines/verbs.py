@@ -24,13 +24,14 @@ from dprbft.paths import (
     tune_file,
 )
 from dprbft.site import search, tuning
+from dprbft.site.joining import join
 from dprbft.site.plan import refusal
 from dprbft.site.results.pictures import draw_search, draw_tuning
 from dprbft.site.results.records import SearchRecord, TuningRecord
 from dprbft.site.results.report import write_report
 from dprbft.site.results.scores import SiteRound, note_round
 from dprbft.site.round import keep_best
-from dprbft.site.site import Client, join, open_client, same_ledger
+from dprbft.site.site import Client, open_client, same_ledger
 from dprbft.site.state import State, weights
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom

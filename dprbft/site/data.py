@@ -13,6 +13,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.paths import SitePlace, key_file
 from dprbft.site.directory import SiteSettings, data_path, read_site
 from panas.data.facts import Facts, fit, infer
+from panas.data.files.raw import Raw
 from panas.data.load import check_disjoint
 from panas.data.samples import Samples
 from panas.data.sources import Reading, read, reading_of
@@ -58,6 +59,14 @@ def load_samples(folder: Path, settings: SiteSettings, facts: Facts) -> Samples:
     if path.suffix == STORED:
         return read_samples(path, facts.classes)
     return fit(read(str(path), reading_of(facts, settings.table)), facts, settings.name)
+
+
+def values_of(folder: Path, settings: SiteSettings, facts: Facts) -> Samples | Raw:
+    """A site's samples by their own values, before any scaling where they come from a file."""
+    path = data_path(folder, settings)
+    if path.suffix == STORED:
+        return read_samples(path, facts.classes)
+    return read(str(path), reading_of(facts, settings.table))
 
 
 def declared(folder: Path, settings: SiteSettings) -> tuple[Facts, Samples]:

@@ -1,6 +1,6 @@
 """One site in a run: its data, its budgets, its ledger. Where it stands: `dprbft.site.state`.
 
-It is opened from its own directory, by `hello` and for every verb; its samples are loaded there and
+It is opened from its own directory for every verb; its samples are loaded there and
 never move.
 """
 
@@ -16,8 +16,7 @@ import torch
 from dprbft.config.schema import RunConfig, rounds_of
 from dprbft.messages import Hello
 from dprbft.paths import SitePlace, book_file, hello_file, ledger_file
-from dprbft.site.data import SiteData, load_data, read_public
-from dprbft.site.directory import SiteSettings, read_site
+from dprbft.site.data import SiteData, load_data
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.facts import Facts
@@ -28,9 +27,8 @@ from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.kind import is_noised, kind_named
 from panas.privacy.schedule import TrainingSchedule
-from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput
-from panas.runtime.store import read_bytes, read_json, write_bytes, write_json
+from panas.runtime.store import read_bytes, read_json, write_json
 from panas.training.warm_start import WarmStart
 
 
@@ -113,66 +111,19 @@ def spec_of(config: RunConfig, facts: Facts) -> NetworkSpec:
     )
 
 
-def join(place: SitePlace, content: bytes) -> None:
-    """Answer a hello: ask the ledger for the run's share, check the data, and note the run.
-
-    Raises:
-        BudgetExhausted: if the lifetime budget does not hold the share; no sample was read.
-        BadInput: if settings or data do not fit; nothing was charged.
-
-    """
-    hello, settings = Hello.from_bytes(content), read_site(place.folder)
-    config = _parse(hello.config)
-    _check_consent(settings, config)
-    noted = hello_file(place.home)
-    if noted.is_file():
-        known = Hello.from_bytes(noted.read_bytes())
-        if (known.config, known.facts) != (hello.config, hello.facts):
-            raise BadInput(
-                f"expected another name of the run than {place.run}, which was a run of other "
-                "settings here; give another --out"
-            )
-    ledger = check_book(place)
-    ledger.open_account(
-        settings.budget,
-        allow_unprotected=settings.allow_unprotected,
-        subsets=("train", "search"),
-        unit=unit_name(settings.group),
-    )
-    ledger.begin_run(place.run, config.budgets()[place.index])
-    if not noted.is_file():
-        facts = _facts(hello.facts)
-        load_data(place, config, facts, _public(hello.public, facts))
-    write_bytes(noted, content)
-
-
-def _check_consent(settings: SiteSettings, config: RunConfig) -> None:
-    """Refuse a run that lets leave what the owner has not allowed."""
-    if config.sent is not None and config.sent not in settings.releases:
-        raise BadInput(
-            f"expected a release of {', '.join(settings.releases)}, which site.toml allows, got "
-            f"{config.sent}; choose one of them, or allow it there"
-        )
-    if config.privacy.allow_unprotected and not settings.allow_unprotected:
-        raise BadInput(
-            "expected a protected run, got privacy.allow_unprotected = true, which site.toml does "
-            "not allow; leave it out, or allow it there"
-        )
-
-
 def open_client(place: SitePlace, device: str = "cpu") -> Client:
     """A site in a run that it has joined."""
     noted = hello_file(place.home)
     if not noted.is_file():
         raise BadInput(f"expected a run that the site has joined, got {place.run}; say hello first")
     hello = Hello.from_bytes(read_bytes(noted))
-    config, facts = _parse(hello.config), _facts(hello.facts)
+    config, facts = config_of(hello.config), facts_of(hello.facts)
     return Client(
         place=place,
         config=config,
         facts=facts,
         data=_data(place, hello.config, hello.facts),
-        public=_public(hello.public, facts),
+        public=public_of(hello.public, facts),
         budget=config.budgets()[place.index],
         ledger=Ledger(ledger_file(place.folder), place.run),
         device=torch.device(device),
@@ -204,21 +155,24 @@ def check_book(place: SitePlace) -> Ledger:
 
 
 @lru_cache(maxsize=2)
-def _parse(text: str) -> RunConfig:
+def config_of(text: str) -> RunConfig:
+    """The configuration of a run, from its text."""
     return RunConfig.model_validate_json(text)
 
 
 @lru_cache(maxsize=2)
-def _facts(text: str) -> Facts:
+def facts_of(text: str) -> Facts:
+    """The facts of a federation, from their text."""
     return Facts.from_json(json.loads(text))
 
 
 @lru_cache(maxsize=2)
 def _data(place: SitePlace, config: str, facts: str) -> SiteData:
-    return load_data(place, _parse(config), _facts(facts))
+    return load_data(place, config_of(config), facts_of(facts))
 
 
-def _public(path: str, facts: Facts) -> Samples:
+def public_of(path: str, facts: Facts) -> Samples:
+    """The public samples of a run; none without a path."""
     if path:
         return read_public(path, Path(path).stat().st_mtime_ns, facts.classes)
     return facts.no_samples()

@@ -24,7 +24,7 @@ from panas_cli.commands.job import Job, start
 from panas_cli.options import Request
 from panas_cli.progress import Display
 from panas_cli.text.output import show
-from panas_cli.text.sentences import found_lines, price_lines
+from panas_cli.text.sentences import found_lines, price_lines, seen_lines
 
 MOST_COUNTED = 50
 """Sites whose samples are counted for the first lines."""
@@ -52,6 +52,8 @@ def _stages(job: Job) -> None:
         with InProcess(places_of(job.run), job.workers, job.device) as engine:
             run = OpenRun(job.run, config, engine, display.event)
             join_stage(run)
+            for line in seen_lines(run.view):
+                display.say(line)
             for line in _found(run):
                 display.say(line)
             for line in price_lines(search_prices(run), config):

@@ -14,6 +14,8 @@ from dprbft.run.events import (
     SiteTrained,
     SiteTuned,
 )
+from dprbft.run.sites import RunView
+from dprbft.site.joining import SeenSamples
 from panas.data.facts import Facts
 from panas.search_modes.mode import SearchPrice, mode_named
 from panas.training.baselines import Baselines
@@ -50,6 +52,20 @@ HISTOGRAMS = {
     "no histogram": "no histogram: all classes alike",
 }
 """What a search on public samples pays for."""
+
+
+def seen_lines(view: RunView) -> list[str]:
+    """What samples of the sites have cost in other ledgers: the budget belongs to the data."""
+    lines = []
+    for place in view.places:
+        if seen := SeenSamples.read(place.home):
+            some = "these" if seen.overlap == seen.samples else f"{seen.overlap} of {seen.samples}"
+            lines.append(
+                f"warning: {place.name}: {some} samples have spent epsilon {seen.epsilon:.2f} in "
+                f"{counted(seen.runs, 'earlier run')} (ledger {seen.ledgers[0]}); together "
+                f"{seen.together:.2f} with this run; --strict refuses"
+            )
+    return lines
 
 
 def price_lines(prices: Mapping[int, SearchPrice], config: RunConfig) -> list[str]:

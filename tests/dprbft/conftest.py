@@ -13,7 +13,8 @@ from dprbft.paths import places_of
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.sites import RunView
 from dprbft.run.stages import search_stage, train_stage, tune_stage
-from dprbft.site.site import Client, join, open_client
+from dprbft.site.joining import join
+from dprbft.site.site import Client, open_client
 
 TINY: dict[str, Any] = {
     "data": {"limit": 200},

@@ -30,7 +30,8 @@ from attacks.epsilon.mechanism import (
 from dprbft.config.files import build_config
 from dprbft.methods import dprbft
 from dprbft.run.sites import RunView, prepare_sites
-from dprbft.site.site import Client, join, open_client
+from dprbft.site.joining import join
+from dprbft.site.site import Client, open_client
 from dprbft.site.state import State, weights
 from panas.architecture.genome import Genome
 from panas.privacy.accounting.epsilon import epsilon

@@ -1,0 +1,121 @@
+"""Joining a run: whether the owner allows it, the budget holds it, and the data fit.
+
+Before anything is charged, the owner hears whether other ledgers were charged for the same samples
+(`seen.json` in the site's folder for the run): the budget belongs to the data, whatever file or
+directory they come in.
+"""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dprbft.config.schema import RunConfig
+from dprbft.messages import Hello
+from dprbft.paths import SitePlace, hello_file, seen_file
+from dprbft.site.data import load_data, values_of
+from dprbft.site.directory import SiteSettings, read_site
+from dprbft.site.site import check_book, config_of, facts_of, public_of
+from panas.data.facts import Facts
+from panas.privacy.ledger.account import number
+from panas.privacy.ledger.fingerprints import refuse_seen, remember, seen_before
+from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.unit import unit_name
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_json, write_bytes, write_json
+
+
+@dataclass(frozen=True)
+class SeenSamples:
+    """What a site's samples have cost in other ledgers; stays with the site."""
+
+    samples: int
+    overlap: int
+    runs: int
+    epsilon: float
+    together: float
+    ledgers: tuple[str, ...]
+
+    @staticmethod
+    def read(home: Path) -> "SeenSamples | None":
+        """What was noted when the site joined; None for nothing."""
+        if not seen_file(home).is_file():
+            return None
+        r: dict[str, Any] = read_json(seen_file(home))
+        costs = {name: float(r[name]) for name in ("epsilon", "together")}
+        return SeenSamples(**(r | costs | {"ledgers": tuple(r["ledgers"])}))
+
+
+def join(place: SitePlace, content: bytes) -> None:
+    """Answer a hello: ask the ledger for the run's share, check the data, and note the run.
+
+    Raises:
+        BudgetExhausted: if the lifetime budget does not hold the share; no sample was read.
+        BadInput: if settings or data do not fit; nothing was charged.
+
+    """
+    hello, settings = Hello.from_bytes(content), read_site(place.folder)
+    config, facts = config_of(hello.config), facts_of(hello.facts)
+    _check_consent(settings, config)
+    noted = hello_file(place.home)
+    if noted.is_file():
+        known = Hello.from_bytes(noted.read_bytes())
+        if (known.config, known.facts) != (hello.config, hello.facts):
+            raise BadInput(
+                f"expected another name of the run than {place.run}, which was a run of other "
+                "settings here; give another --out"
+            )
+    ledger = check_book(place)
+    ledger.open_account(
+        settings.budget,
+        allow_unprotected=settings.allow_unprotected,
+        subsets=("train", "search"),
+        unit=unit_name(settings.group),
+    )
+    ledger.begin_run(place.run, config.budgets()[place.index])
+    if not noted.is_file():
+        load_data(place, config, facts, public_of(hello.public, facts))
+        if not _is_built_in(config):
+            _look_back(place, settings, config, facts, ledger)
+    write_bytes(noted, content)
+
+
+def _is_built_in(config: RunConfig) -> bool:
+    """Whether a simulation shares out samples that anybody can download: they are no secret."""
+    f = config.federation
+    return config.data.source.built_in and not (f.sites or f.client_data)
+
+
+def _look_back(
+    place: SitePlace, settings: SiteSettings, config: RunConfig, facts: Facts, ledger: Ledger
+) -> None:
+    """Note what the samples have cost elsewhere, refuse them if asked to, and remember them."""
+    values = values_of(place.folder, settings, facts)
+    seen = seen_before(values, ledger, config.budgets()[place.index])
+    if config.privacy.strict:
+        refuse_seen(seen)
+    if seen:
+        record = SeenSamples(
+            samples=seen.samples,
+            overlap=seen.overlap,
+            runs=seen.runs,
+            epsilon=seen.epsilon,
+            together=seen.together,
+            ledgers=tuple(str(e.path) for e in seen.earlier),
+        )
+        costs = {"epsilon": number(seen.epsilon), "together": number(seen.together)}
+        write_json(seen_file(place.home), asdict(record) | costs)
+    remember(values, ledger)
+
+
+def _check_consent(settings: SiteSettings, config: RunConfig) -> None:
+    """Refuse a run that lets leave what the owner has not allowed."""
+    if config.sent is not None and config.sent not in settings.releases:
+        raise BadInput(
+            f"expected a release of {', '.join(settings.releases)}, which site.toml allows, got "
+            f"{config.sent}; choose one of them, or allow it there"
+        )
+    if config.privacy.allow_unprotected and not settings.allow_unprotected:
+        raise BadInput(
+            "expected a protected run, got privacy.allow_unprotected = true, which site.toml does "
+            "not allow; leave it out, or allow it there"
+        )

@@ -1,0 +1,141 @@
+"""Joining a run: consent, the lifetime budget, and samples that another ledger was charged for."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dprbft.config.files import build_config
+from dprbft.config.schema import RunConfig
+from dprbft.engines.inprocess import InProcess
+from dprbft.paths import hello_file, ledger_file, places_of
+from dprbft.run.directory import OpenRun, prepare
+from dprbft.run.sites import RunView
+from dprbft.run.stages import join_stage
+from dprbft.site.data import declared
+from dprbft.site.directory import SiteSettings, write_site
+from dprbft.site.joining import SeenSamples, join
+from dprbft.site.site import open_client
+from panas.privacy.accounting.events import Gaussian
+from panas.privacy.ledger.charge import Charge
+from panas.privacy.ledger.ledger import Ledger
+from panas.runtime.errors import BadInput, BudgetExhausted
+
+
+def images(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 4
+    x = np.clip(rng.normal(60 + 30 * y[:, None, None], 20, (n, 8, 8)), 0, 255).astype(np.uint8)
+    return x, y
+
+
+def make_site(folder: Path, x: np.ndarray, y: np.ndarray, epsilon: float = 6.0) -> Path:
+    folder.mkdir(parents=True)
+    np.savez(folder / "data.npz", images=x, labels=y)
+    settings = SiteSettings(
+        name=folder.name, data=str(folder / "data.npz"), epsilon=epsilon, delta=1e-4
+    )
+    facts, _ = declared(folder, settings)
+    write_site(folder, settings, facts=facts)
+    return folder
+
+
+def config_of(*folders: Path, epsilon: float = 4.0, **privacy: object) -> RunConfig:
+    return build_config(
+        {
+            "federation": {
+                "sites": [str(f) for f in folders],
+                "clients": len(folders),
+                "warm_start": "none",
+            },
+            "network": {"width": 16},
+            "search": {"widths": [16]},
+            "privacy": {"epsilon": epsilon, "delta": 1e-4, "search": "data-free", **privacy},
+        }
+    )
+
+
+def joined(run: Path, config: RunConfig) -> None:
+    prepare(run, config, resume=False)
+    with InProcess(places_of(run)) as engine:
+        join_stage(OpenRun(run, config, engine))
+
+
+def spend(run: Path, config: RunConfig, noise: float = 1.3) -> Ledger:
+    """Charge the first site's ledger as a release would."""
+    ledger = open_client(places_of(run)[0]).ledger
+    charge = Charge(
+        event=Gaussian(noise),
+        phase="release",
+        mechanism="moments",
+        recipient="server",
+        sensitivity=1.0,
+        round=1,
+    )
+    with ledger.charge(charge):
+        pass
+    return ledger
+
+
+def test_a_run_that_the_budget_for_life_does_not_hold_is_refused_before_data_are_read(
+    tmp_path: Path,
+):
+    site = make_site(tmp_path / "north", *images(120))
+    config = config_of(site)
+    joined(tmp_path / "first", config)
+    spend(tmp_path / "first", config)
+    (site / "data.npz").unlink()  # whoever reads it now fails otherwise
+    with pytest.raises(BudgetExhausted, match=r"north: .* left of 6 for life"):
+        joined(tmp_path / "second", config_of(site, epsilon=5.5))
+    assert not hello_file(places_of(tmp_path / "second")[0].home).exists()
+
+
+def test_a_second_run_of_other_settings_under_the_same_name_is_refused(tmp_path: Path):
+    site = make_site(tmp_path / "north", *images(120))
+    joined(tmp_path / "a" / "run", config_of(site, epsilon=1.0))
+    with pytest.raises(BadInput, match="another name of the run"):
+        joined(tmp_path / "b" / "run", config_of(site, epsilon=1.0, release_share=0.4))
+
+
+def test_samples_that_another_ledger_was_charged_for_are_named_or_refused(tmp_path: Path):
+    x, y = images(120)
+    first = make_site(tmp_path / "north", x, y)
+    config = config_of(first)
+    joined(tmp_path / "one", config)
+    spent = spend(tmp_path / "one", config).account().spent()
+    some = np.random.default_rng(1).permutation(120)[:90]  # another file, shuffled, in part
+    other = make_site(tmp_path / "east", x[some], y[some])
+    joined(tmp_path / "two", config_of(other))
+    seen = SeenSamples.read(places_of(tmp_path / "two")[0].home)
+    assert seen is not None
+    assert (seen.samples, seen.overlap, seen.runs) == (90, 90, 1)
+    assert seen.epsilon == pytest.approx(spent, rel=1e-3)
+    assert seen.together > 4.0
+    fresh = make_site(tmp_path / "south", *images(120, seed=9))
+    joined(tmp_path / "three", config_of(fresh, strict=True))
+    assert SeenSamples.read(places_of(tmp_path / "three")[0].home) is None
+    again = make_site(tmp_path / "west", x[some], y[some])
+    with pytest.raises(BadInput, match="west: .*no other ledger was charged for"):
+        joined(tmp_path / "four", config_of(again, strict=True))
+
+
+def test_what_the_owner_has_not_allowed_does_not_leave(tmp_path: Path):
+    site = make_site(tmp_path / "north", *images(120))
+    run = tmp_path / "run"
+    config = config_of(site, allow_unprotected=True, release="raw_rows")
+    prepare(run, config, resume=False)
+    with pytest.raises(BadInput, match=r"which site.toml allows, got\s+raw_rows"):
+        join(places_of(run)[0], RunView(run, config).hello(0))
+    assert not ledger_file(site).exists()
+
+
+def test_other_classes_or_another_shape_are_refused_by_name(tmp_path: Path):
+    x, y = images(120)
+    sites = [make_site(tmp_path / name, x, y) for name in ("north", "east")]
+    small = make_site(tmp_path / "small", x[:, :6], y)
+    with pytest.raises(BadInput, match="shape of small as of north"):
+        prepare(tmp_path / "run", config_of(*sites, small), resume=False)
+    odd = make_site(tmp_path / "odd", x, y + 7)
+    with pytest.raises(BadInput, match="classes of odd that another site has too"):
+        prepare(tmp_path / "run", config_of(*sites, odd), resume=False)
+    assert not (tmp_path / "run" / "sites.json").exists()
