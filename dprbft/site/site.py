@@ -16,7 +16,7 @@ import torch
 from dprbft.config.schema import RunConfig, rounds_of
 from dprbft.messages import Hello
 from dprbft.paths import SitePlace, book_file, hello_file, ledger_file
-from dprbft.site.data import SiteData, load_data
+from dprbft.site.data import SiteData, load_data, read_public
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.facts import Facts

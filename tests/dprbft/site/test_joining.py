@@ -115,7 +115,7 @@ def test_samples_that_another_ledger_was_charged_for_are_named_or_refused(tmp_pa
     joined(tmp_path / "three", config_of(fresh, strict=True))
     assert SeenSamples.read(places_of(tmp_path / "three")[0].home) is None
     again = make_site(tmp_path / "west", x[some], y[some])
-    with pytest.raises(BadInput, match="west: .*no other ledger was charged for"):
+    with pytest.raises(BadInput, match=r"west: .*no other ledger was charged for"):
         joined(tmp_path / "four", config_of(again, strict=True))
 
 
