@@ -1,10 +1,12 @@
 """A client's search for its architecture, by the mode that `privacy.search` names.
 
 Each generation is logged before the next begins; a killed search goes on where it was. The noised
-label histogram is kept as soon as it is paid for: a search that goes on looks at the same samples.
+label histogram is kept, with its receipt, as soon as it is paid for: a search that goes on looks at
+the same samples.
 """
 
 from pathlib import Path
+from typing import Any
 
 from dprbft.config.schema import RunConfig
 from dprbft.paths import histogram_file, latency_file, search_log
@@ -15,6 +17,7 @@ from panas.architecture.latency import limited
 from panas.architecture.limits import Constraints
 from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
+from panas.runtime.errors import BadInput
 from panas.runtime.execution import Execution
 from panas.runtime.journal import open_journal
 from panas.runtime.store import read_json, write_json
@@ -69,15 +72,34 @@ def search_site(client: Client) -> SearchSite:
 
 def _histogram(client: Client) -> list[float] | None:
     """The label histogram that the mode needs, paid for once; None if it needs none."""
-    path = histogram_file(client.home)
+    path, before = histogram_file(client.home), _charges(client)
     if path.exists():
-        return list(read_json(path)["histogram"])
-    if search_log(client.home).exists():
+        record = read_json(path)
+        _check_paid(client, record["receipt"], path)
+        return list(record["histogram"])
+    if search_log(client.home).exists() and before:
         return None  # paid for by the search that goes on
     histogram = client.config.privacy.mode.pay(search_site(client))
     if histogram is not None:
-        write_json(path, {"client": client.id, "histogram": histogram})
+        paid = [id for id in _charges(client) if id not in before]
+        receipt = {"charges": paid, "ledger": client.ledger.head()}
+        write_json(path, {"client": client.id, "histogram": histogram, "receipt": receipt})
     return histogram
+
+
+def _charges(client: Client) -> list[str]:
+    """What the run has charged for its search."""
+    return [e.id for e in client.account.entries if e.charge.phase == "search"]
+
+
+def _check_paid(client: Client, receipt: dict[str, Any], path: Path) -> None:
+    """Refuse a histogram that outlives the ledger that was charged for it."""
+    client.ledger.check_holds(*receipt["ledger"])
+    if not set(receipt["charges"]) <= {*_charges(client)}:
+        raise BadInput(
+            f"expected {path} to be paid for in {client.ledger.path}, got a ledger without its "
+            "charge; put the right one back, or start a new run"
+        )
 
 
 def search_space(config: RunConfig, spec: NetworkSpec, home: Path | None) -> SearchSpace:

@@ -26,12 +26,12 @@ from panas.data.splits import hashed_split
 from panas.privacy.accounting.events import ADD_OR_REMOVE
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate, rescale_noise
-from panas.privacy.ledger.account import UNIT
 from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.fingerprints import note_spent, refuse_seen, remember, seen_before
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
 from panas.privacy.schedule import TrainingSchedule
+from panas.privacy.unit import check_unit, unit_name
 from panas.runtime.errors import BadInput
 from panas.runtime.execution import Execution
 from panas.runtime.seeds import stream
@@ -124,7 +124,7 @@ class NetworkTuning:
         training alone. `strict` refuses samples that another ledger was charged for, which are
         warned of otherwise.
         """
-        unit = UNIT if self.private.groups is None else "one group of training samples"
+        unit = unit_name(None if self.private.groups is None else "of the data set")
         own = ledger or Ledger(folder / "ledger.jsonl")
         if ledger is not None:
             own = Ledger(ledger.path, run=str(folder.resolve()))
@@ -133,6 +133,7 @@ class NetworkTuning:
                     f"expected a ledger under {ADD_OR_REMOVE} at {ledger.path}, got another; give "
                     "one that was opened so"
                 )
+            check_unit(ledger.account().unit, self.private.groups)
         seen = seen_before(self.private, own, self.budget)
         if strict:
             refuse_seen(seen)

@@ -11,7 +11,15 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.engines.verbs import Machine, serve
 from dprbft.messages import Code, Verb
-from dprbft.paths import home, ledger_file, places_of, search_file, tune_file
+from dprbft.paths import (
+    histogram_file,
+    home,
+    ledger_file,
+    places_of,
+    search_file,
+    search_log,
+    tune_file,
+)
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import join_stage, search_prices
 from dprbft.site import site as clients
@@ -188,3 +196,46 @@ def test_every_mode_carries_a_run_to_its_end_within_the_budget(
         assert spent <= 8.0 or mode == "unaccounted"
         assert account(tmp_path / "r", i).events_on("train")
     assert prices_of(tmp_path / "r", tiny(**MODES[mode])) == {}
+
+
+def killed_once_paid(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that dies after it has paid, before its first generation."""
+    with monkeypatch.context() as m:
+        m.setattr(type(client.config.privacy.mode), "search", lambda *a: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            serve(client.place, Machine(), Verb.SEARCH, b"")
+
+
+def delete_the_ledger(client: Client) -> None:
+    client.ledger.path.unlink()
+    client.ledger.path.with_suffix(".head").unlink()
+    (client.home / "book.json").unlink(missing_ok=True)
+
+
+def test_a_paid_histogram_is_refused_without_its_receipt(
+    tiny: Tiny, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    client = site(tiny(), tmp_path / "r")
+    killed_once_paid(client, monkeypatch)
+    (entry,) = client.account.entries
+    kept = read_json(histogram_file(client.home))
+    assert kept["receipt"]["charges"] == [entry.id]
+    delete_the_ledger(client)
+    again = site(tiny(), tmp_path / "r")  # which opens another, of as many lines
+    again.ledger.charge(entry.charge)
+    assert serve(again.place, Machine(), Verb.SEARCH, b"").code is Code.REFUSED
+    assert not search_file(client.home).exists()
+
+
+def test_a_search_that_goes_on_has_its_charge_in_the_ledger(
+    tiny: Tiny, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    client = site(tiny(**MODES["unaccounted"]), tmp_path / "r")
+    killed_once_paid(client, monkeypatch)
+    assert search_log(client.home).exists()
+    site(tiny(**MODES["unaccounted"]), tmp_path / "r")
+    delete_the_ledger(client)
+    again = site(tiny(**MODES["unaccounted"]), tmp_path / "r")
+    searched(again, "s")
+    assert len(again.account.entries) == 1
+    assert again.account.spent("search") == float("inf")
