@@ -16,10 +16,10 @@ from panas.privacy.accounting.events import (
     Unprotected,
     event_to_json,
 )
-from panas.privacy.exclusions import EXCLUSIONS
 from panas.privacy.ledger.account import Account, totals
 from panas.privacy.ledger.charge import Entry
 from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.release.exclusions import EXCLUSIONS
 from panas.privacy.release.kind import kind_named, kind_names
 from panas.runtime.errors import BadInput
 from panas_cli.text.printing import figure, json_number, print_json, print_text

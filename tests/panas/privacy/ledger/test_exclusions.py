@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from panas.privacy.exclusions import EXCLUSIONS
+from panas.privacy.release.exclusions import EXCLUSIONS
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "privacy.md"
 
