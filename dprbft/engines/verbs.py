@@ -35,6 +35,7 @@ from dprbft.site.site import Client, open_client, same_ledger
 from dprbft.site.state import State, weights
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom
+from panas.privacy.ledger.fingerprints import note_spent
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.store import read_bytes, write_bytes, write_json
 from panas.training.checkpoint import save_network
@@ -178,6 +179,7 @@ def _export(client: Client, machine: Machine, content: bytes) -> bytes:
     path = model_file(client.home)
     _save(client, state, path, state.kept_networks(client), state.kept.round)
     write_report(client, state)
+    note_spent(client.ledger)
     return b""
 
 

@@ -72,14 +72,19 @@ def remember(data: Samples | Raw, ledger: Ledger) -> None:
     folder = _folder()
     with exclusive(folder / "notes"):
         path, tags = folder / f"{ledger.id}.tags", _tags(data)
-        note_spent(ledger)
+        _note(ledger)
         if path.exists():
             tags = np.union1d(tags, np.frombuffer(read_bytes(path), np.uint64))
         write_bytes(path, tags.tobytes())
 
 
 def note_spent(ledger: Ledger) -> None:
-    """Note what a ledger that is remembered has spent by now, in case that it is deleted."""
+    """Note what a ledger has spent by now, in case that it is deleted; if it is remembered."""
+    if (_folder() / f"{ledger.id}.tags").exists():
+        _note(ledger)
+
+
+def _note(ledger: Ledger) -> None:
     account = ledger.account()
     record = {
         "path": str(ledger.path.resolve()),

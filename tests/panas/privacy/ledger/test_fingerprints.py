@@ -130,6 +130,13 @@ def test_of_a_ledger_that_is_gone_the_last_note_counts(tmp_path: Path) -> None:
     assert seen(data, tmp_path).epsilon == pytest.approx(spent, abs=1e-6)
 
 
+def test_nothing_is_noted_of_a_ledger_that_is_not_remembered(tmp_path: Path) -> None:
+    ledger = opened(tmp_path / "first")
+    charge(ledger, Gaussian(3.0))
+    note_spent(ledger)
+    assert not state_folder().exists() or not [*state_folder().rglob("*.json")]
+
+
 def test_a_ledger_that_was_charged_nothing_is_not_named(tmp_path: Path) -> None:
     remember(pictures(20), opened(tmp_path / "first"))
     assert seen_before(pictures(20), Ledger(tmp_path / "own"), SHARE) is None
