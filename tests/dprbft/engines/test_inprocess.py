@@ -1,4 +1,4 @@
-"""The in-process engine: order of results, errors, and workers that die or outlive their caller."""
+"""The in-process engine: who answers, in which order, and workers that must not stay."""
 
 import os
 import signal
@@ -11,65 +11,89 @@ from pathlib import Path
 import pytest
 
 from dprbft.config.schema import RunConfig
+from dprbft.engines import inprocess
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import search_file, tune_file
+from dprbft.engines.protocol import Engine, SiteRefusal, check_reply
+from dprbft.engines.verbs import Machine
+from dprbft.messages import Code, Reply, Verb
+from dprbft.paths import SitePlace, home, places_of, refusal_file, search_file, tune_file
 from dprbft.run.directory import OpenRun, prepare
+from dprbft.run.sites import RunView
 from dprbft.run.stages import search_stage, tune_stage
-from panas.runtime.errors import BudgetExhausted, PanasError
+from panas.runtime.errors import BudgetExhausted
 from panas.runtime.store import read_json
 
-
-def square(x: int) -> int:
-    return x * x
+PLACES = [SitePlace(i, f"site-{i}", Path(f"nowhere/{i}"), "run") for i in range(4)]
 
 
-def refuse_three(x: int) -> int:
-    if x == 3:
+def who(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> Reply:
+    return Reply(Code.DONE, f"{place.name} {verb} {os.getpid()} {content!r}".encode())
+
+
+def refuse_three(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> Reply:
+    if place.index == 3:
         raise BudgetExhausted("expected a budget, got none")
-    return x
+    return Reply(Code.DONE)
 
 
-def die(x: int) -> int:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return x
+def test_one_worker_asks_here_and_in_order(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(inprocess, "serve", who)
+    with InProcess(PLACES) as engine:
+        assert isinstance(engine, Engine)
+        replies = list(engine.call(Verb.SEARCH, {3: b"c", 1: b"a"}))
+        assert replies == [
+            (3, Reply(Code.DONE, f"site-3 search {os.getpid()} b'c'".encode())),
+            (1, Reply(Code.DONE, f"site-1 search {os.getpid()} b'a'".encode())),
+        ]
+        assert list(engine.call(Verb.SEARCH, {})) == []
 
 
-def who(x: int) -> int:
-    return os.getpid()
-
-
-def test_one_worker_runs_here_and_in_order():
-    with InProcess(1) as engine:
-        assert list(engine.map(square, [3, 1, 2])) == [(0, 9), (1, 1), (2, 4)]
-        assert list(engine.map(square, [])) == []
-        assert {pid for _, pid in engine.map(who, [1])} == {os.getpid()}
-
-
-def test_one_worker_stops_at_the_first_error():
-    with InProcess(1) as engine:
-        results = engine.map(refuse_three, [1, 3, 4])
-        assert next(results) == (0, 1)
+def test_what_a_site_does_not_foresee_ends_the_call(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(inprocess, "serve", refuse_three)
+    with InProcess(PLACES) as engine:
+        replies = engine.call(Verb.SEARCH, dict.fromkeys((1, 3, 2), b""))
+        assert next(replies) == (1, Reply(Code.DONE))
         with pytest.raises(BudgetExhausted):
-            next(results)
+            next(replies)
+
+
+@pytest.mark.parametrize(
+    ("workers", "asked", "processes", "inner"), [(1, None, 1, 1), (9, None, 4, 2), (6, 1, 1, 6)]
+)
+def test_workers_are_shared_out_over_the_sites_that_are_asked(
+    workers: int, asked: int | None, processes: int, inner: int
+):
+    with InProcess(PLACES, workers, asked=asked) as engine:
+        assert (engine.workers, engine.inner) == (processes, inner)
+
+
+def test_a_refusal_is_a_code_and_names_the_site():
+    check_reply(2, Reply(Code.DONE))
+    for code, text in ((Code.ABSENT, "absent"), (Code.NO_BUDGET, "no budget")):
+        with pytest.raises(SiteRefusal, match=f"site 2 answered {text}") as refused:
+            check_reply(2, Reply(code))
+        assert (refused.value.site, refused.value.exit_code) == (2, int(code))
 
 
 @pytest.mark.slow
-def test_workers_answer_for_every_task_and_pass_errors_on():
-    with InProcess(2) as engine:
-        assert dict(engine.map(square, range(8))) == {i: i * i for i in range(8)}
-        assert os.getpid() not in {pid for _, pid in engine.map(who, range(4))}
-        with pytest.raises(BudgetExhausted, match="expected a budget"):
-            list(engine.map(refuse_three, range(6)))
-        # One task's error does not break the pool.
-        assert dict(engine.map(square, [5])) == {0: 25}
-
-
-@pytest.mark.slow
-def test_a_worker_that_dies_is_told_in_one_line():
-    with pytest.raises(PanasError, match="worker process died") as e, InProcess(2) as engine:
-        list(engine.map(die, range(3)))
-    assert "\n" not in str(e.value)
-    assert "--resume" in str(e.value)
+def test_workers_answer_for_every_site_and_a_refusal_costs_its_own_alone(
+    tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    config = tiny(federation__clients=3)
+    prepare(tmp_path, config, resume=False)
+    view = RunView(tmp_path, config)
+    with InProcess(view.places, 2) as engine:
+        hellos = {i: view.hello(i) for i in range(3)}
+        replies = dict(engine.call(Verb.HELLO, hellos | {1: b"no hello"}))
+        assert replies == {
+            0: Reply(Code.DONE),
+            1: Reply(Code.REFUSED),
+            2: Reply(Code.DONE),
+        }
+        # Its reason stays with the site.
+        assert "hello" in read_json(refusal_file(home(tmp_path, 1)))["reason"]
+        assert dict(engine.call(Verb.HELLO, {1: hellos[1]})) == {1: Reply(Code.DONE)}
+        assert not refusal_file(home(tmp_path, 1)).exists()
 
 
 @pytest.mark.slow
@@ -82,28 +106,34 @@ def test_workers_find_the_same_as_one_process(
     for workers in (1, 2):
         run = tmp_path / str(workers)
         prepare(run, config, resume=False)
-        with InProcess(workers) as engine:
+        with InProcess(places_of(run), workers) as engine:
             search_stage(OpenRun(run, config, engine))
             tune_stage(OpenRun(run, config, engine))
         found[workers] = [
-            (read_json(search_file(run, i))["genome"], read_json(tune_file(run, i))["setting"])
+            (
+                read_json(search_file(home(run, i)))["genome"],
+                read_json(tune_file(home(run, i)))["setting"],
+            )
             for i in range(2)
         ]
     assert found[1] == found[2]
 
 
+# Each worker runs the lines above the last two, too.
 ORPHAN = """
-import os, sys
-from dprbft.engines.inprocess import InProcess
+import sys
+from dprbft.engines import inprocess
+from dprbft.messages import Verb
 sys.path.insert(0, {folder!r})
-from test_inprocess import wait_after_telling
+from test_inprocess import PLACES, wait_after_telling
+inprocess.serve = wait_after_telling
 if __name__ == "__main__":
-    with InProcess(2) as engine:
-        list(engine.map(wait_after_telling, [{note!r}]))
+    with inprocess.InProcess(PLACES, 2) as engine:
+        list(engine.call(Verb.SEARCH, {{0: {note!r}}}))
 """
 
 
-def wait_after_telling(note: str) -> None:
+def wait_after_telling(place: SitePlace, machine: Machine, verb: Verb, note: str) -> None:
     Path(note).write_text(str(os.getpid()))
     while True:
         signal.pause()
@@ -125,6 +155,7 @@ def test_no_worker_outlives_a_killed_run(tmp_path: Path):
     try:
         wait_for(lambda: note.exists() and note.read_text())
         worker = int(note.read_text())
+        assert worker != caller.pid
         assert alive(worker)
     finally:
         caller.kill()
