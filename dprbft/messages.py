@@ -17,6 +17,7 @@ from jaxtyping import Float
 from safetensors.torch import save
 from torch import Tensor
 
+from panas.data.facts import Facts
 from panas.privacy.release.estimate import ArraySpec, Estimate
 from panas.privacy.release.gate import Released
 from panas.privacy.release.kind import is_noised, kind_named, noise_scale
@@ -54,6 +55,11 @@ class Reply:
 
     code: Code
     release: bytes = b""
+
+
+def facts_text(facts: Facts) -> str:
+    """Facts as the text that crosses the wire."""
+    return json.dumps(facts.to_json(), sort_keys=True)
 
 
 @dataclass(frozen=True)

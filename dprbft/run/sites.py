@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from dprbft.config.schema import RunConfig
-from dprbft.messages import Hello
+from dprbft.messages import Hello, facts_text
 from dprbft.paths import (
     SitePlace,
     declared_file,
@@ -23,7 +23,7 @@ from dprbft.paths import (
     sites_folder,
     write_places,
 )
-from dprbft.simulation.federation import facts_text, load_federation, make_sites
+from dprbft.simulation.federation import load_federation, make_sites
 from dprbft.site.data import SiteData, load_data, read_public, write_samples
 from dprbft.site.directory import (
     SiteSettings,

@@ -4,7 +4,6 @@ Loading is a pure function of the configuration. Once its sites are made, a simu
 sites like any other: each process loads the samples of its own site.
 """
 
-import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -98,8 +97,3 @@ def make_sites(run: Path, config: RunConfig, federation: Federation) -> tuple[Si
             write_site(folder, settings, key=key)
         places.append(SitePlace(i, settings.name, folder, "simulated"))
     return tuple(places)
-
-
-def facts_text(facts: Facts) -> str:
-    """Facts as the text that crosses the wire."""
-    return json.dumps(facts.to_json(), sort_keys=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dprbft.config.schema import RunConfig
-from dprbft.messages import Hello
+from dprbft.messages import Hello, facts_text
 from dprbft.paths import SitePlace, hello_file, seen_file
 from dprbft.site.data import load_data, values_of
 from dprbft.site.directory import SiteSettings, read_site
@@ -55,6 +55,8 @@ def join(place: SitePlace, content: bytes) -> None:
     """
     hello, settings = Hello.from_bytes(content), read_site(place.folder)
     config, facts = config_of(hello.config), facts_of(hello.facts)
+    if (config.model_dump_json(), facts_text(facts)) != (hello.config, hello.facts):
+        raise BadInput("expected settings and facts in their one form, got others in a hello")
     _check_consent(settings, config)
     noted = hello_file(place.home)
     if noted.is_file():
