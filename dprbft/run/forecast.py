@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+import numpy as np
 import torch
-from numpy.random import Generator
 
 from dprbft.config.schema import RunConfig
 from dprbft.run.directory import OpenRun
@@ -106,7 +106,11 @@ def seconds_a_pass(run: OpenRun, device: str) -> float:
 
 
 def _timed(
-    space: SearchSpace, spec: NetworkSpec, config: OptimizerConfig, rng: Generator, device: str
+    space: SearchSpace,
+    spec: NetworkSpec,
+    config: OptimizerConfig,
+    rng: np.random.Generator,
+    device: str,
 ) -> float:
     bottom = spec.bottom(random_genome(space, rng), torch_generator(rng)).to(device)
     head = spec.head(torch_generator(rng)).to(device)

@@ -4,7 +4,7 @@ The owner says there where the data are, what they may cost in their whole life,
 `facts.json` is what the owner declares to federations: class names, shape and columns are public.
 """
 
-import secrets
+import os
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -68,7 +68,7 @@ def write_site(
     """
     if settings_file(folder).exists():
         raise BadInput(f"expected a new site directory, got {folder}, which holds a site")
-    write_bytes(key_file(folder), key or secrets.token_bytes(32))
+    write_bytes(key_file(folder), key or os.urandom(32))
     if facts:
         write_json(declared_file(folder), facts.to_json())
     text = tomli_w.dumps(settings.model_dump(exclude_none=True))

@@ -120,7 +120,9 @@ def _one_by_one(module: nn.Module, x: Batch) -> Batch:
 def forked_random(x: Batch) -> Iterator[None]:
     """Within it, torch's random numbers are drawn apart from all others, and repeat."""
     with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
+        if x.is_cuda:
+            torch.cuda.manual_seed(0)
         yield
 
 

@@ -10,7 +10,6 @@ Source of truth are the ledgers themselves; of one that is gone, what was noted 
 
 import math
 import os
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,7 +201,7 @@ def _key() -> bytes:
     try:
         with exclusive(path):
             if not path.exists():
-                write_bytes(path, secrets.token_bytes(32))
+                write_bytes(path, os.urandom(32))
     except OSError as e:
         raise BadInput(
             f"expected a folder for the user's own state at {path.parent}, got none that can be "
