@@ -26,20 +26,19 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from dprbft.simulation.ledgers import ledgers
 
 from attacks.audit.run import audit_run
 from dprbft.config.files import build_config
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import rounds_file
+from dprbft.paths import ledger_file, places_of
 from dprbft.run.directory import OpenRun, prepare
+from dprbft.run.events import Event
 from dprbft.run.stages import search_stage, train_stage, tune_stage
 from dprbft.run.summary import summarise
-from dprbft.server.events import Event
-from dprbft.simulation.federation import load_federation
 from dprbft.site.results.records import SearchRecord
+from dprbft.site.results.scores import read_scores
 from panas.privacy.ledger.account import totals
-from panas.runtime.store import read_lines
+from panas.privacy.ledger.ledger import Ledger
 from panas_cli.text.sentences import sentence
 
 # %% [markdown]
@@ -47,15 +46,34 @@ from panas_cli.text.sentences import sentence
 #
 # A configuration is a preset with changes. `demo` is the sound preset at a size for a first look: everything that
 # leaves a client is covered by its budget.
+#
+# Each client is a site: a directory with its samples, its budget, its ledger, and what it finds. A simulation makes
+# its sites under the run's directory; `view` looks into all of them at once, as nobody in a real federation could.
 
 # %%
 config = build_config({"preset": "demo"}, {"privacy": {"epsilon": 8.0}, "seed": 1})
-federation = load_federation(config)
+run = Path(tempfile.mkdtemp()) / "run"
+prepare(run, config, resume=False)
+print(
+    *sorted(p.relative_to(run) for p in run.rglob("*") if p.is_file() and p.name[0] != "."),
+    sep="\n",
+)
 
+
+def tell(event: Event) -> None:
+    """Print what happens in words."""
+    print(sentence(event))
+
+
+engine = InProcess(places_of(run))
+opened = OpenRun(run, config, engine, listener=tell)
+view = opened.view
+
+# %%
 figure, axis = plt.subplots(figsize=(7, 2.5))
-for client in federation.clients:
-    counts = client.train.histogram().numpy()
-    axis.bar(np.arange(10) + 0.2 * client.id - 0.3, counts, width=0.2, label=f"client {client.id}")
+for site in view.places:
+    counts = view.client(site.index).train.histogram().numpy()
+    axis.bar(np.arange(10) + 0.2 * site.index - 0.3, counts, width=0.2, label=site.name)
 axis.set(xlabel="class", ylabel="training samples", xticks=range(10))
 axis.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 figure.tight_layout()
@@ -67,28 +85,17 @@ figure.tight_layout()
 # read with Gaussian noise on the counts, and that is all the search costs.
 
 # %%
-run = Path(tempfile.mkdtemp()) / "run"
-prepare(run, config, resume=False)
-engine = InProcess(workers=1)
-
-
-def tell(event: Event) -> None:
-    """Print what happens in words."""
-    print(sentence(event))
-
-
-opened = OpenRun(run, config, engine, listener=tell)
 search_stage(opened)
 
 # %%
 figure, axis = plt.subplots(figsize=(7, 2.5))
-for client in federation.clients:
-    book = SearchRecord.read(run, client.id).result.records
+for site in view.places:
+    book = SearchRecord.read(site.home).result.records
     axis.plot(
         [g.generation for g in book],
         [g.best for g in book],
         "o-",
-        label=f"client {client.id}",
+        label=site.name,
     )
 axis.set(xlabel="generation", ylabel="best fitness", xticks=range(len(book)))
 axis.legend()
@@ -107,26 +114,27 @@ tune_stage(opened)
 # ## Train together
 #
 # Each round: train against the shared head by DP-SGD, release noised moments of the representations, fit a new
-# shared head, send it back.
+# shared head, send it back. Only the release crosses; a site keeps its accuracies to itself.
 
 # %%
 train_stage(opened)
 
 # %%
-for line in read_lines(rounds_file(run)):
-    shown = ", ".join(f"{c['local']:.2f} -> {c['global']:.2f}" for c in line["clients"])
-    print(f"round {line['round']}: before -> after the head's replacement: {shown}")
+for site in view.places:
+    shown = ", ".join(f"{r.local:.2f} -> {r.shared:.2f}" for r in read_scores(site.home)[1:])
+    print(f"{site.name}: before -> after the head's replacement, by round: {shown}")
 
 # %% [markdown]
 # ## What did it cost?
 #
-# Every row was on disk before the data was touched.
+# Every row was on disk before the data was touched. The ledger belongs to the site, not to the run: `panas ledger`
+# shows both.
 
 # %%
-for client, ledger in ledgers(run).items():
-    row = totals(ledger.account())
+for site in view.places:
+    row = totals(Ledger(ledger_file(site.folder)).account())
     print(
-        f"client {client}: epsilon {row['spent']:.2f} of {row['budget']:.0f}; alone, the search "
+        f"{site.name}: epsilon {row['spent']:.2f} of {row['budget']:.0f}; alone, the search "
         f"{row['search']:.2f}, the training {row['training']:.2f}, the releases {row['release']:.2f}"
     )
 

@@ -24,7 +24,6 @@ import numpy as np
 
 from benchmarks.runs import finished
 from dprbft.config.files import build_config
-from dprbft.engines.inprocess import InProcess
 
 FIRST = {"population": 1, "generations": 0}
 LOCAL = {"federation": {"method": "local"}}
@@ -41,11 +40,11 @@ ARMS: dict[str, dict[str, Any]] = {
 }
 
 
-def one(arm: str, seed: int, base: dict[str, Any], engine: InProcess) -> dict[str, Any]:
+def one(arm: str, seed: int, base: dict[str, Any], workers: int) -> dict[str, Any]:
     """Train one arm at one seed; returns mean accuracies over its clients and the seconds."""
     began = time.perf_counter()
     config = build_config(base, ARMS[arm], {"seed": seed})
-    with finished(config, engine) as (_, summary):
+    with finished(config, workers) as (_, summary):
         clients = summary["clients"]
     return {
         "arm": arm,
@@ -104,8 +103,7 @@ def main() -> None:
         section, _, name = key.partition(".")
         base.setdefault(section, {})[name] = json.loads(value)
     seeds = range(a.start, a.start + a.seeds)
-    with InProcess(a.workers) as engine:
-        rows = [one(arm, seed, base, engine) for seed in seeds for arm in ARMS]
+    rows = [one(arm, seed, base, a.workers) for seed in seeds for arm in ARMS]
     found = table(rows)
     if a.json:
         print(json.dumps({"arms": found, "runs": rows}))

@@ -8,17 +8,19 @@ from typing import Any
 
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
+from dprbft.paths import places_of
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import search_stage, train_stage, tune_stage
 from dprbft.run.summary import summarise
 
 
 @contextmanager
-def finished(config: RunConfig, engine: InProcess) -> Iterator[tuple[Path, dict[str, Any]]]:
+def finished(config: RunConfig, workers: int) -> Iterator[tuple[Path, dict[str, Any]]]:
     """A run's directory, which is there while the block lasts, and its summary."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         prepare(run, config, resume=False)
-        for stage in (search_stage, tune_stage, train_stage):
-            stage(OpenRun(run, config, engine))
+        with InProcess(places_of(run), workers) as engine:
+            for stage in (search_stage, tune_stage, train_stage):
+                stage(OpenRun(run, config, engine))
         yield run, summarise(run, config)

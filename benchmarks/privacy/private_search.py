@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.runs import finished
 from dprbft.config.files import build_config
-from dprbft.engines.inprocess import InProcess
+from dprbft.paths import home
 from dprbft.site.results.records import SearchRecord, TuningRecord
 
 MODES: dict[str, dict[str, Any]] = {
@@ -46,14 +46,14 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def one(mode: str, seed: int, base: dict[str, Any], engine: InProcess) -> dict[str, Any]:
+def one(mode: str, seed: int, base: dict[str, Any], workers: int) -> dict[str, Any]:
     """Search, tune and train one mode at one seed; returns what it came to over its clients."""
     began = time.perf_counter()
     config = build_config(base, MODES[mode], {"seed": seed})
-    with finished(config, engine) as (run, summary):
+    with finished(config, workers) as (run, summary):
         ids = range(config.federation.clients)
-        found = [SearchRecord.read(run, i).result.evaluations for i in ids]
-        trials = [len(TuningRecord.read(run, i).trials) for i in ids]
+        found = [SearchRecord.read(home(run, i)).result.evaluations for i in ids]
+        trials = [len(TuningRecord.read(home(run, i)).trials) for i in ids]
     clients = summary["clients"]
     return {
         "mode": mode,
@@ -121,8 +121,7 @@ def main() -> None:
         {"privacy": {"epsilon": a.epsilon}},
     )
     seeds, modes = range(a.start, a.start + a.seeds), a.modes.split(",")
-    with InProcess(a.workers) as engine:
-        rows = [one(mode, seed, base, engine) for seed in seeds for mode in modes]
+    rows = [one(mode, seed, base, a.workers) for seed in seeds for mode in modes]
     found = table(rows)
     if a.json:
         print(json.dumps({a.dataset: found, "runs": [r | _finite(r) for r in rows]}))

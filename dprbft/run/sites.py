@@ -24,7 +24,13 @@ from dprbft.paths import (
     write_places,
 )
 from dprbft.simulation.federation import load_federation, make_sites
-from dprbft.site.data import SiteData, load_data, read_public, write_samples
+from dprbft.site.data import (
+    SiteData,
+    load_data,
+    read_public,
+    warn_of_one_class,
+    write_samples,
+)
 from dprbft.site.directory import (
     SiteSettings,
     protected_kinds,
@@ -81,7 +87,9 @@ def plan_sites(run: Path, config: RunConfig) -> SitesPlan:
             how = reading_of(facts, source.reading.table)
             raws = [read(path, how) for path in f.client_data]
         for name, raw in zip(names, raws, strict=True):
-            check_disjoint(fit(raw, facts, name), public, name)
+            samples = fit(raw, facts, name)
+            check_disjoint(samples, public, name)
+            warn_of_one_class(name, samples)
         return SitesPlan(facts, public, partial(_sites_of_files, run, config, f.client_data))
     federation = load_federation(config)
     make = partial(make_sites, run, config, federation)

@@ -11,7 +11,7 @@ from pathlib import Path
 from dprbft.config.schema import RunConfig
 from dprbft.paths import SitePlace, settings_file, sites_folder
 from dprbft.simulation.partition import Partition, partition
-from dprbft.site.data import SiteData, divided, write_samples
+from dprbft.site.data import SiteData, divided, warn_of_one_class, write_samples
 from dprbft.site.directory import SiteSettings, protected_kinds, write_site
 from panas.data.facts import Facts
 from panas.data.load import load
@@ -75,6 +75,8 @@ def _load(text: str) -> Federation:
         divided(i, share, key, config)
         for i, (share, key) in enumerate(zip(shares, keys, strict=True))
     )
+    for i, share in enumerate(shares):
+        warn_of_one_class(f"client {i}", share)
     return Federation(clients, source.public, source.facts, shares, keys)
 
 

@@ -104,13 +104,17 @@ def divided(id: int, samples: Samples, key: bytes, config: RunConfig) -> SiteDat
             f"expected at least {config.privacy.mode.least_search} search samples for client {id}, "
             f"got {len(site.search)}; raise data.search_fraction"
         )
-    if samples.classes > 1 and int((samples.histogram() > 0).sum()) == 1:
-        warnings.warn(
-            f"client {id} has samples of one class only; its accuracy says little", stacklevel=2
-        )
     # Search and training samples are parts of their own; delta must suit the larger one.
     config.budgets()[id].check(max(site.train.units, site.search.units), f"client {id}")
     return site
+
+
+def warn_of_one_class(name: str, samples: Samples) -> None:
+    """Say it where all of a site's samples are of one class, once: where a run finds its sites."""
+    if samples.classes > 1 and int((samples.histogram() > 0).sum()) == 1:
+        warnings.warn(
+            f"{name} has samples of one class only; its accuracy says little", stacklevel=2
+        )
 
 
 def write_samples(path: Path, samples: Samples) -> None:

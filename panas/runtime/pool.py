@@ -67,7 +67,8 @@ class Pool(Generic[C]):
     def map(self, work: Callable[[C, T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
         """Run `work` on every task; yields (position, result) as results come.
 
-        The first error of a task is raised, and tasks that have not started are dropped.
+        The first error of a task is raised, and tasks that have not started are dropped. A process
+        that died is a PanasError; the next call gets new ones.
         """
         if self.workers == 1:
             for position, task in enumerate(tasks):
@@ -130,6 +131,13 @@ class Pool(Generic[C]):
             self._executor = None
 
     def _submit(self, work: Callable[[C, T], R], tasks: Sequence[T]) -> dict[Future[R], int]:
+        try:
+            return self._submit_once(work, tasks)
+        except BrokenProcessPool:  # by a death in an earlier call
+            self._restart()
+            return self._submit_once(work, tasks)
+
+    def _submit_once(self, work: Callable[[C, T], R], tasks: Sequence[T]) -> dict[Future[R], int]:
         if time.monotonic() - self._born > LIFE:
             self._restart()
         if self._executor is None:

@@ -403,9 +403,8 @@ def test_help_names_every_command(cli: Callable):
 
 @pytest.mark.slow
 def test_workers_warn_once_and_change_nothing(cli: Callable, tiny: Callable, tmp_path: Path):
-    options = [x.replace("1", "2") if k == 1 else x for k, x in enumerate(tiny())]
-    options += ["--set", "federation.partition=classes"]
-    options += ["--set", "federation.classes_per_client=1", "--seed", "77"]
+    options = tiny(federation__partition="classes", federation__classes_per_client=1)
+    options += ["--workers", "2", "--seed", "77"]
     outcome = cli("run", "--out", tmp_path / "r", *options)
     assert outcome.code == 0
     assert len(outcome.errors) == len(set(outcome.errors))

@@ -18,47 +18,94 @@ import numpy as np
 import pytest
 from ledgers import accounts, assert_kept, contents
 
+from dprbft.paths import home, last_model_file, model_file, rounds_file, server_folder
 from panas.runtime.store import parse_tensors, read_json, read_lines
 from panas.training.checkpoint import load_network
 
 ROOT = Path(__file__).parents[2]
 
-DRIVER = """
+PLANT = """
 import importlib, os, signal, sys
-module, name, call, when = sys.argv[1:5]
-sys.argv = ["panas", *sys.argv[5:]]
-from panas_cli.main import main
-owner = importlib.import_module(module)
-real, count = getattr(owner, name), 0
 
-def deadly(*args, **named):
-    global count
-    count += 1
-    if count == int(call) and when == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    result = real(*args, **named)
-    if count == int(call):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return result
+def plant(module, name, call, when, once):
+    owner = importlib.import_module(module)
+    real, count = getattr(owner, name), 0
 
-setattr(owner, name, deadly)
-main()
+    def die():
+        if once:  # of several processes one dies
+            try:
+                os.close(os.open(once, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def deadly(*args, **named):
+        nonlocal count
+        count += 1
+        if count == int(call) and when == "before":
+            die()
+        result = real(*args, **named)
+        if count == int(call) and when == "after":
+            die()
+        return result
+
+    setattr(owner, name, deadly)
 """
 
-DEATHS = {
+DRIVER = (
+    PLANT
+    + """
+death, sys.argv = sys.argv[1:5], ["panas", *sys.argv[5:]]
+from panas_cli.main import main
+plant(*death, None)
+main()
+"""
+)
+
+SITE = (
+    PLANT
+    + """
+if "forkserver" in " ".join(sys.orig_argv):
+    plant(*os.environ["PANAS_TEST_DEATH"].split())
+"""
+)
+"""Of each Python process; the server of worker processes hands on what was planted in it."""
+
+Death = tuple[str, str, int, str]
+
+DEATHS: dict[str, Death] = {
     # The histogram of client 1 is charged, its architecture is not found.
     "search": ("panas.search_modes.public_proxy", "search_by_training", 2, "before"),
-    "tune": ("dprbft.site.tuning", "_tune", 1, "after"),
     # DP-SGD is charged, and not a step of it taken.
     "train, after the charge": ("dprbft.site.round", "fit_private", 2, "before"),
-    # All of round 2 is charged and computed; its checkpoint is half written.
-    "train, after the release": ("dprbft.server.checkpoint", "write_bytes", 7, "after"),
-    "train, before the checkpoint": ("dprbft.server.rounds", "write_checkpoint", 3, "before"),
+    # All of client 0's round 2 is charged and computed, and where it stands is not.
+    "train, after the release": ("dprbft.engines.verbs", "write_bytes", 3, "after"),
+    # Client 1 is through with round 2, and its release has not arrived.
+    "train, before it arrived": ("dprbft.server.checkpoint", "write_bytes", 6, "before"),
+    # Client 0 has the answer to round 2, client 1 not yet.
+    "train, half answered": ("dprbft.engines.verbs", "note_round", 6, "before"),
+    "train, before the end": ("dprbft.server.checkpoint", "write_json", 3, "before"),
     "audit": ("attacks.audit.run", "audit_client", 2, "before"),
 }
 
+DEATHS_OF_A_SITE: dict[str, Death] = {
+    "search": ("panas.search_modes.public_proxy", "search_by_training", 1, "before"),
+    "tune": ("dprbft.site.tuning", "_tune", 1, "after"),
+    "train, after the charge": ("dprbft.site.round", "fit_private", 1, "before"),
+    "train, after the release": ("dprbft.engines.verbs", "write_bytes", 1, "after"),
+    "audit": ("attacks.audit.run", "audit_client", 1, "before"),
+}
 
-def killed(death: tuple[str, str, int, str], *arguments: object) -> None:
+DEATHS_OF_THE_SERVER: dict[str, Death] = {
+    "search": ("panas_cli.progress", "sentence", 1, "before"),
+    "tune": ("panas_cli.progress", "sentence", 3, "before"),
+    "train, before it arrived": ("dprbft.server.checkpoint", "write_bytes", 5, "before"),
+    "train, after the answer": ("dprbft.server.checkpoint", "write_bytes", 7, "after"),
+    "audit": ("attacks.audit.run", "_write_pictures", 1, "before"),
+}
+
+
+def killed(death: Death, *arguments: object) -> None:
     """Run `panas ARGS` in a process that dies as told."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -70,13 +117,34 @@ def killed(death: tuple[str, str, int, str], *arguments: object) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
+def site_killed(death: Death, folder: Path, *arguments: object) -> None:
+    """Run `panas ARGS` with two workers, of which one dies as told."""
+    (folder / "sitecustomize.py").write_text(SITE)
+    told = " ".join(str(x) for x in (*death, folder / "dead"))
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{folder}:{ROOT}",
+        "OMP_NUM_THREADS": "1",
+        "PANAS_TEST_DEATH": told,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "panas_cli", *(str(a) for a in arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert (folder / "dead").exists()
+    assert done.returncode == 1, done.stderr
+    assert "a worker process died" in done.stderr.splitlines()[-1]
+
+
 def check_finished(run: Path) -> None:
     summary = read_json(run / "summary.json")
     assert summary["finished"] is True
     assert (run / "audit.json").is_file()
     for i, account in enumerate(accounts(run)):
         assert account.spent() <= account.budget.epsilon
-        load_network(run / "models" / f"client-{i:03d}.safetensors")
+        load_network(model_file(home(run, i)))
 
 
 @pytest.mark.slow
@@ -87,19 +155,53 @@ def test_a_killed_run_resumes_and_keeps_what_it_spent(
     run = tmp_path / "r"
     options = tiny(federation__rounds=2, tuning__trials=1, tuning__initial=1)
     killed(DEATHS[where], "run", "--out", run, *options)
+    resume(run)
+    # Beyond a histogram, and training and release of two rounds, of two clients. A search that
+    # died goes on with the histogram that it has paid for; a round that a client is through with
+    # is not trained again, whatever died after.
+    extra = sum(len(a.entries) for a in accounts(run)) - 2 * (1 + 2 * 2)
+    repeated = {"train, after the charge": 1, "train, after the release": 2}
+    assert extra == repeated.get(where, 0)
+
+
+def resume(run: Path) -> None:
+    """Go on in another process, and check that nothing that was spent is lost."""
     before, spent = contents(run), [a.spent() for a in accounts(run)]
-    assert any(json.loads(x)["kind"] == "charge" for x in before)
-    outcome = cli("run", "--out", run, "--resume", "--workers", 1)
-    assert outcome.code == 0, outcome.err
+    assert any(b'"charge"' in content for content in before.values())
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "panas_cli", "run", "--out", str(run), "--resume", "--workers=1"],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
     assert_kept(before)
     for account, least in zip(accounts(run), spent, strict=True):
         assert account.spent() >= least
+    assert receipts(run) <= {e.id for a in accounts(run) for e in a.entries}
     check_finished(run)
-    # Beyond a histogram, and training and release of two rounds, of two clients. A search that
-    # died goes on with the histogram that it has paid for.
-    extra = sum(len(a.entries) for a in accounts(run)) - 2 * (1 + 2 * 2)
-    repeated = {"train, after the charge": 3, "train, after the release": 4}
-    assert extra == (repeated | {"train, before the checkpoint": 4}).get(where, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", DEATHS_OF_A_SITE)
+def test_a_run_whose_site_was_killed_resumes(where: str, tiny: Callable, tmp_path: Path):
+    run = tmp_path / "r"
+    options = tiny(federation__rounds=2, tuning__trials=1, tuning__initial=1)[2:]
+    site_killed(DEATHS_OF_A_SITE[where], tmp_path, "run", "--out", run, "--workers", 2, *options)
+    resume(run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", DEATHS_OF_THE_SERVER)
+def test_a_run_whose_server_was_killed_resumes(where: str, tiny: Callable, tmp_path: Path):
+    run = tmp_path / "r"
+    options = tiny(federation__rounds=2, tuning__trials=1, tuning__initial=1)[2:]
+    killed(DEATHS_OF_THE_SERVER[where], "run", "--out", run, "--workers", 2, *options)
+    resume(run)
+    # The sites had kept what they were through with, and trained no round again.
+    for account in accounts(run):
+        assert len(account.events("release")) == 2
 
 
 @pytest.mark.slow
@@ -108,16 +210,15 @@ def test_one_run_killed_in_every_stage_still_keeps_its_budget(
 ):
     run = tmp_path / "r"
     arguments = ["run", "--out", run, *tiny(federation__rounds=2)]
-    before: list[bytes] = []
-    for where in ("search", "train, after the charge", "train, before the checkpoint", "audit"):
+    before: dict[Path, bytes] = {}
+    for where in ("search", "train, after the charge", "train, before the end", "audit"):
         death = DEATHS[where]
-        if where == "train, before the checkpoint":
-            death = (*death[:2], 2, death[3])  # round 0 was saved by the process before
+        if where == "train, before the end":
+            death = (*death[:2], 1, death[3])  # the process before has begun
         killed(death, *arguments)
         arguments = ["run", "--out", run, "--resume", "--workers", 1]
-        now = lines(run)
-        assert now[: len(before)] == before
-        before = now
+        assert_kept(before)
+        before = contents(run)
         assert all(a.spent() <= a.budget.epsilon for a in accounts(run))
     assert cli(*arguments).code == 0
     assert_kept(before)
@@ -125,8 +226,8 @@ def test_one_run_killed_in_every_stage_still_keeps_its_budget(
 
 
 def receipts(run: Path) -> set[str]:
-    """The receipts of all messages that a run has left on disk, the half-saved round included."""
-    found = {*run.rglob("release-*.safetensors"), *run.glob("releases/*.safetensors")}
+    """The receipts of all releases on disk: those that sites have made, and the server received."""
+    found = {*run.glob("sites/*/runs/*/releases/*"), *run.glob("server/*/site-*.safetensors")}
     notes = [parse_tensors(p.read_bytes())[1]["message"] for p in found]
     return {json.loads(text)["receipt"] for text in notes}
 
@@ -139,7 +240,7 @@ def test_a_run_killed_at_any_moment_has_charged_whatever_left(
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     arguments = ["run", "--out", run, *tiny(federation__rounds=4)]
     rng = np.random.default_rng(5)
-    before: list[bytes] = []
+    before: dict[Path, bytes] = {}
     for _ in range(6):
         child = subprocess.Popen(
             [sys.executable, "-m", "panas_cli", *(str(a) for a in arguments)],
@@ -161,9 +262,8 @@ def test_a_run_killed_at_any_moment_has_charged_whatever_left(
         child.wait()
         child.stderr.close()
         arguments = ["run", "--out", run, "--resume", "--workers", 1]
-        now = lines(run)
-        assert now[: len(before)] == before
-        before = now
+        assert_kept(before)
+        before = contents(run)
         ids = {e.id for a in accounts(run) for e in a.entries}
         assert receipts(run) <= ids
         assert all(a.spent() <= a.budget.epsilon for a in accounts(run))
@@ -176,18 +276,20 @@ def test_a_run_killed_at_any_moment_has_charged_whatever_left(
 
 
 @pytest.mark.slow
-def test_noise_grows_after_a_death_between_release_and_checkpoint(
+def test_noise_grows_after_a_death_between_release_and_state(
     cli: Callable, tiny: Callable, tmp_path: Path
 ):
     run = tmp_path / "r"
     options = tiny(federation__rounds=3)
-    killed(DEATHS["train, before the checkpoint"], "run", "--out", run, *options)
+    killed(DEATHS["train, after the release"], "run", "--out", run, *options)
     assert cli("run", "--out", run, "--resume", "--workers", 1).code == 0
-    for account in accounts(run):
-        for phase in ("training", "release"):
-            first, died, again, last = (e.noise_multiplier for e in account.events(phase))
-            assert first == died
-            assert again == last > 1.02 * died
+    mine, other = accounts(run)
+    for phase in ("training", "release"):
+        first, died, again, last = (e.noise_multiplier for e in mine.events(phase))
+        assert first == died
+        assert again == last > 1.02 * died
+        assert len({e.noise_multiplier for e in other.events(phase)}) == 1
+        assert len(other.events(phase)) == 3
     check_finished(run)
 
 
@@ -299,7 +401,7 @@ def test_a_budget_too_small_for_anything_keeps_the_public_networks(
     assert read_json(run / "summary.json")["finished"] is False
     for i, account in enumerate(accounts(run)):
         assert account.spent() == 0
-        load_network(run / "models" / f"client-{i:03d}.safetensors")
+        load_network(model_file(home(run, i)))
     assert not (run / "audit.json").exists()
 
 
@@ -314,11 +416,11 @@ def test_a_budget_that_runs_out_in_a_later_round_keeps_the_round_before(
     assert "the last valid model is kept" in line
     summary = read_json(run / "summary.json")
     assert summary["finished"] is False
-    whole = len(read_lines(run / "rounds.jsonl"))
+    whole = len(read_lines(rounds_file(server_folder(run))))
     assert 1 <= whole == summary["rounds"] < 100
     for i, account in enumerate(accounts(run)):
         assert account.spent() <= account.budget.epsilon
-        saved = load_network(run / "models" / f"client-{i:03d}-last.safetensors")
+        saved = load_network(last_model_file(home(run, i)))
         assert saved.notes["round"] == whole
     before = contents(run)
     again = cli("run", "--out", run, "--resume", "--workers", 1)
@@ -333,4 +435,4 @@ def test_train_alone_ends_with_the_same_code(cli: Callable, tiny: Callable, tmp_
     assert cli("tune", "--out", run, *both, "--workers", 1).code == 0
     outcome = cli("train", "--out", run, "--workers", 1)
     assert (outcome.code, len(outcome.errors)) == (3, 1)
-    assert (run / "models" / "client-001.safetensors").is_file()
+    assert model_file(home(run, 1)).is_file()
