@@ -7,6 +7,7 @@ its ledger says what that costs.
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Literal
 
 from pydantic import model_validator
@@ -39,10 +40,20 @@ class RunConfig(Section):
                 raise ValueError(broken)
         return self
 
-    def budgets(self) -> list[Budget]:
-        """Each client's budget."""
+    def budget(self, client: int) -> Budget:
+        """A client's budget for the run."""
         p = self.privacy
-        return [Budget(e, p.delta) for e in p.epsilons or (p.epsilon,) * self.federation.clients]
+        return Budget(p.epsilons[client] if p.epsilons else p.epsilon, p.delta)
+
+    @property
+    def largest_epsilon(self) -> float:
+        """That of the client who may spend most."""
+        return max(self.privacy.epsilons or (self.privacy.epsilon,))
+
+    @property
+    def some_private(self) -> bool:
+        """Whether any client has a finite budget."""
+        return any(map(math.isfinite, self.privacy.epsilons or (self.privacy.epsilon,)))
 
     @property
     def has_public(self) -> bool:
@@ -63,22 +74,27 @@ class RunConfig(Section):
         """The norm all networks are searched, tuned and trained with."""
         if self.network.norm != "auto":
             return self.network.norm
-        return "group" if any(b.private for b in self.budgets()) else "batch"
+        return "group" if self.some_private else "batch"
 
 
 def participants(config: RunConfig) -> list[list[int]]:
     """The clients of each round, in order: public facts, drawn from the run's seed."""
     f = config.federation
-    size = max(1, round(f.participation * f.clients))
-    rng = stream(config.seed, "participation")
-    return [
-        sorted(int(i) for i in rng.choice(f.clients, size, replace=False)) for _ in range(f.rounds)
-    ]
+    return [list(c) for c in _drawn(config.seed, f.clients, f.participation, f.rounds)]
+
+
+@lru_cache(maxsize=4)
+def _drawn(seed: int, clients: int, share: float, rounds: int) -> tuple[tuple[int, ...], ...]:
+    size, rng = max(1, round(share * clients)), stream(seed, "participation")
+    draws = (rng.choice(clients, size, replace=False) for _ in range(rounds))
+    return tuple(tuple(sorted(int(i) for i in drawn)) for drawn in draws)
 
 
 def rounds_of(config: RunConfig, client: int) -> list[int]:
     """The rounds, from 1, in which a client takes part."""
-    return [r for r, c in enumerate(participants(config), start=1) if client in c]
+    f = config.federation
+    drawn = _drawn(config.seed, f.clients, f.participation, f.rounds)
+    return [r for r, c in enumerate(drawn, start=1) if client in c]
 
 
 def _protected(config: RunConfig) -> str | None:
@@ -143,7 +159,7 @@ def _splits(config: RunConfig) -> str | None:
 
 
 def _norm(config: RunConfig) -> str | None:
-    if config.network.norm != "batch" or not any(b.private for b in config.budgets()):
+    if config.network.norm != "batch" or not config.some_private:
         return None
     return 'network.norm = "group" or "auto" under DP, got "batch", which mixes samples; change it'
 

@@ -109,7 +109,7 @@ def _sites_of_files(run: Path, config: RunConfig, paths: Sequence[str]) -> tuple
     """A site under the run's directory for each file or folder of data."""
     unprotected, places = config.privacy.allow_unprotected, []
     for i, (name, path) in enumerate(zip(names_of(paths), paths, strict=True)):
-        budget = config.budgets()[i]
+        budget = config.budget(i)
         settings = SiteSettings(
             name=name,
             data=path,

@@ -85,7 +85,7 @@ def make_sites(run: Path, config: RunConfig, federation: Federation) -> tuple[Si
     unprotected = config.privacy.allow_unprotected
     places = []
     for i, (share, key) in enumerate(zip(federation.shares, federation.keys, strict=True)):
-        folder, budget = sites_folder(run) / NAME.format(i), config.budgets()[i]
+        folder, budget = sites_folder(run) / NAME.format(i), config.budget(i)
         settings = SiteSettings(
             name=folder.name,
             data=SAMPLES,

@@ -105,7 +105,7 @@ def divided(id: int, samples: Samples, key: bytes, config: RunConfig) -> SiteDat
             f"got {len(site.search)}; raise data.search_fraction"
         )
     # Search and training samples are parts of their own; delta must suit the larger one.
-    config.budgets()[id].check(max(site.train.units, site.search.units), f"client {id}")
+    config.budget(id).check(max(site.train.units, site.search.units), f"client {id}")
     return site
 
 

@@ -73,7 +73,7 @@ def join(place: SitePlace, content: bytes) -> None:
         subsets=("train", "search"),
         unit=unit_name(settings.group),
     )
-    ledger.begin_run(place.run, config.budgets()[place.index])
+    ledger.begin_run(place.run, config.budget(place.index))
     if not noted.is_file():
         load_data(place, config, facts, public_of(hello.public, facts))
         if not _is_built_in(config):
@@ -92,7 +92,7 @@ def _look_back(
 ) -> None:
     """Note what the samples have cost elsewhere, refuse them if asked to, and remember them."""
     values = values_of(place.folder, settings, facts)
-    seen = seen_before(values, ledger, config.budgets()[place.index])
+    seen = seen_before(values, ledger, config.budget(place.index))
     if config.privacy.strict:
         refuse_seen(seen)
     if seen:

@@ -124,7 +124,7 @@ def open_client(place: SitePlace, device: str = "cpu") -> Client:
         facts=facts,
         data=_data(place, hello.config, hello.facts),
         public=public_of(hello.public, facts),
-        budget=config.budgets()[place.index],
+        budget=config.budget(place.index),
         ledger=Ledger(ledger_file(place.folder), place.run),
         device=torch.device(device),
     )

@@ -63,7 +63,7 @@ def start(
     elif request.resume:
         raise BadInput(f"expected a run to resume at {run}, found none; leave --resume out")
     config = build_config(*(_with_paths(layer) for layer in (*layers, request.settings)))
-    _warn_of_large(max(b.epsilon for b in config.budgets()))
+    _warn_of_large(config.largest_epsilon)
     device = _device(request.device)
     everyone = config.federation.clients
     for client in clients:

@@ -70,8 +70,8 @@ def seen_lines(view: RunView) -> list[str]:
 
 def price_lines(prices: Mapping[int, SearchPrice], config: RunConfig) -> list[str]:
     """What searches will have cost: one line, or one a client if they differ."""
-    budgets, mode = config.budgets(), config.privacy.search
-    texts = {i: _price(p, mode, budgets[i].epsilon) for i, p in prices.items()}
+    mode = config.privacy.search
+    texts = {i: _price(p, mode, config.budget(i).epsilon) for i, p in prices.items()}
     if len(set(texts.values())) == 1:
         return [f"search price: {next(iter(texts.values()))}"]
     return [f"search price, client {i}: {text}" for i, text in texts.items()]

@@ -37,7 +37,7 @@ def test_an_infinite_epsilon_survives_files_and_workers(tmp_path: Path):
     save_config(tmp_path, config)
     assert load_config(tmp_path) == config
     assert RunConfig.model_validate_json(config.model_dump_json()) == config
-    assert not config.budgets()[0].private
+    assert not config.budget(0).private
 
 
 def test_later_layers_win_over_earlier_ones_and_over_the_preset():
@@ -124,8 +124,8 @@ def test_a_preset_is_no_way_around_the_word_unprotected():
 
 def test_each_client_may_have_a_budget_of_its_own():
     config = build_config({"federation": {"clients": 2}, "privacy": {"epsilons": [1.0, 4.0]}})
-    assert [b.epsilon for b in config.budgets()] == [1.0, 4.0]
-    assert [b.epsilon for b in build_config().budgets()] == [8.0] * 4
+    assert [config.budget(i).epsilon for i in range(2)] == [1.0, 4.0]
+    assert [build_config().budget(i).epsilon for i in range(4)] == [8.0] * 4
 
 
 def test_norm_is_group_as_soon_as_one_client_is_private():
