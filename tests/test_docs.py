@@ -166,7 +166,7 @@ def test_the_job_array_that_searching_shows_runs_and_goes_on(tmp_path: Path):
 
     call()
     run = tmp_path / "me" / "federation"
-    found = {p: p.read_bytes() for p in run.glob("*/client-*/best.json")}
+    found = {p: p.read_bytes() for p in run.glob("sites/*/runs/*/*/best.json")}
     assert len(found) == 4
     assert read_json(run / "summary.json")["rounds"] == 1
     call()
