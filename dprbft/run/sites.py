@@ -26,6 +26,7 @@ from dprbft.paths import (
 from dprbft.simulation.federation import load_federation, make_sites
 from dprbft.site.data import (
     SiteData,
+    changed,
     load_data,
     read_public,
     warn_of_one_class,
@@ -203,7 +204,8 @@ class RunView:
 
     def client(self, index: int) -> SiteData:
         """A site's samples."""
-        return _client(self.places[index], self.config.model_dump_json(), facts_text(self.facts))
+        place, config = self.places[index], self.config.model_dump_json()
+        return _client(place, config, facts_text(self.facts), changed(place))
 
     def hello(self, index: int) -> bytes:
         """What the run tells a site."""
@@ -218,6 +220,6 @@ class RunView:
 
 
 @lru_cache(maxsize=4)
-def _client(place: SitePlace, config: str, facts: str) -> SiteData:
+def _client(place: SitePlace, config: str, facts: str, changed: int) -> SiteData:
     known = Facts.from_json(json.loads(facts))
     return load_data(place, RunConfig.model_validate_json(config), known)

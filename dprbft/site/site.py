@@ -16,7 +16,7 @@ import torch
 from dprbft.config.schema import RunConfig, rounds_of
 from dprbft.messages import Hello
 from dprbft.paths import SitePlace, book_file, hello_file, ledger_file
-from dprbft.site.data import SiteData, load_data, read_public
+from dprbft.site.data import SiteData, changed, load_data, read_public
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.facts import Facts
@@ -122,7 +122,7 @@ def open_client(place: SitePlace, device: str = "cpu") -> Client:
         place=place,
         config=config,
         facts=facts,
-        data=_data(place, hello.config, hello.facts),
+        data=_data(place, hello.config, hello.facts, changed(place)),
         public=public_of(hello.public, facts),
         budget=config.budget(place.index),
         ledger=Ledger(ledger_file(place.folder), place.run),
@@ -167,7 +167,7 @@ def facts_of(text: str) -> Facts:
 
 
 @lru_cache(maxsize=2)
-def _data(place: SitePlace, config: str, facts: str) -> SiteData:
+def _data(place: SitePlace, config: str, facts: str, changed: int) -> SiteData:
     return load_data(place, config_of(config), facts_of(facts))
 
 
