@@ -5,7 +5,7 @@ no other sample. This is known by construction, not by trial:
 
 | module | why it cannot mix |
 |---|---|
-| a layer with a rule (`layer_rules`), an activation, a pool | torch computes it sample by sample |
+| a layer with a rule (`layer_rules`), activation, pool or reshaping | torch computes it by sample |
 | `Sequential`, `Bottom`, `SeparableBlock`, `Head` | they are built of such, in this repository |
 | any other: a "stranger" | it never sees two samples: it runs on batches of one |
 
@@ -53,6 +53,8 @@ def is_stranger(module: nn.Module) -> bool:
     """Whether a module may mix samples, whatever its children do."""
     if type(module) is nn.Flatten:
         return module.start_dim < 1
+    if type(module) is nn.Unflatten:
+        return not (isinstance(module.dim, int) and module.dim >= 1)
     if type(module) is nn.BatchNorm2d:
         return module.training or module.running_mean is None
     return type(module) not in (*CONTAINERS, *SIMPLE) and rule_for(module) is None
