@@ -1,11 +1,14 @@
 """Shape checks for every test, and the folder of real data where there is one."""
 
 import os
+import uuid
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -26,7 +29,26 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 @pytest.fixture(autouse=True)
 def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the user's own state, and none sees another's."""
-    monkeypatch.setenv("PANAS_STATE", str(tmp_path_factory.mktemp("state")))
+    folder = tmp_path_factory.getbasetemp() / f"state-{uuid.uuid4().hex}"
+    monkeypatch.setenv("PANAS_STATE", str(folder))
+
+
+@pytest.fixture(autouse=True)
+def quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quick tests do not wait for the disk, and those of runs draw no picture.
+
+    A killed process loses nothing that it has written: what `fsync` guards against is a machine
+    that stops. Slow tests do all of it.
+    """
+    if request.node.get_closest_marker("slow"):
+        return
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    if {"dprbft", "attacks", "panas_cli"} & set(request.path.parts):
+        monkeypatch.setattr(FigureCanvasAgg, "print_png", _small_picture)
+
+
+def _small_picture(canvas: FigureCanvasAgg, file: IO[bytes], **options: Any) -> None:
+    file.write(bytes.fromhex("89504e470d0a1a0a") + b"not drawn: a quick test" * 50)
 
 
 @pytest.fixture(scope="session")

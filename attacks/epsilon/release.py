@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
+from scipy.special import chdtr, chdtrc
 from scipy.stats import chi2
 from torch import Tensor
 
@@ -219,7 +220,7 @@ def _part(name: str, numbers: Numbers, error: float) -> PartNoise:
     total, most = (float(v.square().sum()) for v in (values, values + rounding))
     ends = _quantiles(k, error)
     interval = (math.sqrt(least / ends[1]), math.sqrt(most / ends[0]))
-    odds = 2 * min(float(chi2.cdf(most, k)), float(chi2.sf(least, k))) / error
+    odds = 2 * min(float(chdtr(k, most)), float(chdtrc(k, least))) / error
     return PartNoise(name, math.sqrt(total / k), interval, odds)
 
 

@@ -41,6 +41,7 @@ TINY = {
     "training.warm_epochs": "2",
     "federation.clients": "2",
     "federation.rounds": "1",
+    "federation.baselines": "false",
     "audit.decoder_epochs": "1",
 }
 

@@ -157,16 +157,16 @@ def test_what_holds_a_run_is_not_touched_by_another(
     [
         "sites/client-001/runs/simulated/search/best.json",
         pytest.param("sites/client-000/runs/simulated/tune/best.json", marks=pytest.mark.slow),
-        "sites/client-000/runs/simulated/state.safetensors",
-        "server/latest.json",
+        pytest.param("sites/client-000/runs/simulated/state.safetensors", marks=pytest.mark.slow),
+        pytest.param("server/latest.json", marks=pytest.mark.slow),
         "server/round-001/broadcast.safetensors",
-        "config.toml",
-        "sites/client-000/site.toml",
+        pytest.param("config.toml", marks=pytest.mark.slow),
+        pytest.param("sites/client-000/site.toml", marks=pytest.mark.slow),
         "sites/client-000/samples.safetensors",
-        "sites/client-000/ledger.jsonl",
-        "sites.json",
+        pytest.param("sites/client-000/ledger.jsonl", marks=pytest.mark.slow),
+        pytest.param("sites.json", marks=pytest.mark.slow),
         "facts.json",
-        "public.safetensors",
+        pytest.param("public.safetensors", marks=pytest.mark.slow),
     ],
 )
 def test_a_damaged_file_is_named_and_stops_the_run(
@@ -226,6 +226,7 @@ def test_one_class_only_works_with_a_warning(cli: Callable, tiny: Callable, tmp_
     assert found.startswith("one.npz: 200 samples, 1 class, ")
 
 
+@pytest.mark.slow
 def test_a_client_of_one_class_works_with_a_warning(cli: Callable, tiny: Callable, tmp_path: Path):
     options = tiny(federation__partition="classes", federation__classes_per_client=1, seed=23)
     outcome = cli("run", "--out", tmp_path / "r", *options)

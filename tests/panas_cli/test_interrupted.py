@@ -405,6 +405,7 @@ def test_a_budget_too_small_for_anything_keeps_the_public_networks(
     assert not (run / "audit.json").exists()
 
 
+@pytest.mark.slow
 def test_a_budget_that_runs_out_in_a_later_round_keeps_the_round_before(
     cli: Callable, tiny: Callable, tmp_path: Path
 ):
@@ -428,6 +429,7 @@ def test_a_budget_that_runs_out_in_a_later_round_keeps_the_round_before(
     assert_kept(before)
 
 
+@pytest.mark.slow
 def test_train_alone_ends_with_the_same_code(cli: Callable, tiny: Callable, tmp_path: Path):
     run = tmp_path / "r"
     both = ["--client", 0, "--client", 1]

@@ -110,8 +110,12 @@ def _drawn(noise_multiplier: float) -> dict[str, Tensor]:
     [
         (1.25, 2.5, None),  # half the noise
         (0.0, None, "it says of itself no noise, and the ledger noise multiplier 2.5"),
-        (0.02, 0.02, "it says of itself noise multiplier 0.02, and the ledger"),
-        (2.5, 5.0, "it says of itself noise multiplier 5"),  # true, but not what it says
+        pytest.param(
+            *(0.02, 0.02, "it says of itself noise multiplier 0.02, and the ledger"),
+            marks=pytest.mark.slow,
+        ),
+        # True, but not what it says.
+        pytest.param(2.5, 5.0, "it says of itself noise multiplier 5", marks=pytest.mark.slow),
     ],
 )
 def test_a_release_must_keep_what_the_ledger_was_charged_for(
@@ -130,7 +134,7 @@ def test_a_release_must_keep_what_the_ledger_was_charged_for(
     ("changes", "fault"),
     [
         ({"receipt": "made up"}, "its receipt is not in the ledger"),
-        ({"round": 2}, "its receipt is that of round 3"),
+        pytest.param({"round": 2}, "its receipt is that of round 3", marks=pytest.mark.slow),
     ],
 )
 def test_a_release_without_a_charge_of_its_own_leaks(

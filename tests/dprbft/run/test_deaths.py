@@ -31,17 +31,17 @@ METHOD = "dprbft.methods.dprbft:"
 TRAINING = "dprbft.site.round:fit_private"
 QUICK = [
     Death("dprbft.site.search:write_json", lost=1),  # charged, and not kept
-    Death(VERBS + "draw_search", call=2),
-    Death(VERBS + "draw_tuning", after=True),
     Death(TRAINING, lost=1),
-    Death(VERBS + "write_bytes", after=True, lost=2),
-    Death(STATE, "round", after=True),
     Death(STATE, "finish", call=2),
     Death(SERVER + "put_release", after=True),
-    Death(SERVER + "put_answer", after=True),
     Death("dprbft.server.checkpoint:write_json", call=3),  # the number of the last whole round
 ]
 THOROUGH = [
+    Death(VERBS + "draw_search", call=2),
+    Death(VERBS + "draw_tuning", after=True),
+    Death(STATE, "round", after=True),
+    Death(SERVER + "put_answer", after=True),
+    Death(VERBS + "write_bytes", after=True, lost=2),
     Death("dprbft.site.results.records:SearchRecord.write", after=True),
     Death("dprbft.site.results.records:TuningRecord.write"),
     Death("dprbft.site.results.records:TuningRecord.write", call=2, after=True),
@@ -182,17 +182,10 @@ def test_a_round_that_is_paid_for_is_not_refused_after_a_death(
 
 
 KILLS = [
-    Death("dprbft.site.search:write_json", lost=1),
-    Death("dprbft.site.results.records:TuningRecord.write"),
-    Death(TRAINING, lost=1),
     Death(VERBS + "write_bytes", after=True, lost=2),
-    Death(STATE, "round", after=True),
-    Death(METHOD + "client_finish", after=True),
     Death("dprbft.run.stages:_own_stage", call=2),  # the server, before it tunes
-    Death(SERVER + "put_release", after=True),
     Death(SERVER + "put_release", call=2, after=True),
     Death(SERVER + "put_answer", after=True),
-    Death(SERVER + "end"),
     Death("dprbft.server.checkpoint:write_json", call=3),
 ]
 

@@ -70,7 +70,7 @@ def test_a_missing_site_is_named_in_a_search_and_the_others_finish(tiny: Tiny, t
     assert [len(a.entries) for a in accounts(run)] == [1, 1, 1]
 
 
-@pytest.mark.parametrize("back_after", [1, 2])
+@pytest.mark.parametrize("back_after", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_round_goes_on_without_a_missing_site_and_the_next_with_it(
     back_after: int, tiny: Tiny, carry: Carry, tmp_path: Path
 ):

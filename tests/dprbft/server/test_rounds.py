@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,20 +22,31 @@ from panas.training.checkpoint import load_network
 FREE = {"privacy__allow_unprotected": True}
 
 
+def slow(changes: dict) -> Any:
+    return pytest.param(changes, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {},
-        {"federation__clients": 1},
+        slow({"federation__clients": 1}),
         {"federation__clients": 3, "federation__participation": 0.4, "federation__rounds": 2},
-        {"privacy__release": "class_sums", "federation__head": "local"},
+        pytest.param(
+            {"privacy__release": "class_sums", "federation__head": "local"}, marks=pytest.mark.slow
+        ),
         {"federation__head": "shared", "federation__head_init": "random"},
-        {"federation__warm_start": "none", "federation__train_head": True},
+        pytest.param(
+            {"federation__warm_start": "none", "federation__train_head": True},
+            marks=pytest.mark.slow,
+        ),
         {"federation__method": "local", "training__momentum": 0.5},
         {"privacy__epsilons": [1.0, 8.0], "training__batch_size": 10_000},
         {"privacy__epsilon": math.inf, **FREE},
-        {"privacy__release": "raw_rows", "network__unit": False, **FREE},
-        {"privacy__search": "unaccounted", **FREE},
+        pytest.param(
+            {"privacy__release": "raw_rows", "network__unit": False, **FREE}, marks=pytest.mark.slow
+        ),
+        slow({"privacy__search": "unaccounted", **FREE}),
         {"privacy__release": "public_rows"},
         {"privacy__release": "none"},
     ],

@@ -110,6 +110,7 @@ def test_what_exceeds_the_reserve_is_refused_and_what_fits_no_budget_too() -> No
     assert fits([Gaussian(0.99 / mu)], BUDGET, [Gaussian(40.0)])
 
 
+@pytest.mark.slow
 def test_releases_are_sharpened_and_dead_rounds_paid_for_within_the_reserve() -> None:
     seen = (Gaussian(4.0),)
     schedule = TrainingSchedule(samples=300, epochs=2, rounds=2, releases=2, spent=seen)
