@@ -19,6 +19,7 @@
 # them as you would type them.
 
 # %%
+import os
 import subprocess
 import sys
 import tempfile
@@ -28,12 +29,14 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 work = Path(tempfile.mkdtemp())
+plain = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "CLICOLOR_FORCE")}
+plain |= {"TERM": "dumb", "PANAS_STATE": str(work / "state")}
 
 
 def shell(command: str) -> None:
     print(f"$ {command}")
     words = [sys.executable, "-m", "panas_cli", *command.split()[1:]]
-    done = subprocess.run(words, cwd=work, capture_output=True, text=True)
+    done = subprocess.run(words, cwd=work, env=plain, capture_output=True, text=True)
     print(
         done.stdout,
         *(line for line in done.stderr.splitlines(True) if line.startswith("error")),

@@ -25,7 +25,7 @@ from dprbft.paths import (
 )
 from dprbft.site import search, tuning
 from dprbft.site.joining import join
-from dprbft.site.plan import refusal
+from dprbft.site.plan import current_plan, refusal, searched
 from dprbft.site.results.pictures import draw_search, draw_tuning
 from dprbft.site.results.records import SearchRecord, TuningRecord
 from dprbft.site.results.report import write_report
@@ -108,6 +108,11 @@ def _ready(client: Client, machine: Machine, content: bytes) -> bytes:
     round = _broadcast(client, content).round + 1
     if state.round >= round:
         return b""  # paid for: the server died before the round was whole
+    if client.budget.private and state.plan is None:
+        # Kept, since finding it takes seconds: the first round begins with it.
+        plan = current_plan(client, state)
+        state = replace(state, plan=plan, charges=searched(client) if plan else 0)
+        state.write(client)
     if refused := refusal(client, state, round):
         raise BudgetExhausted(refused)
     return b""

@@ -36,7 +36,7 @@ def current_plan(client: Client, state: State) -> Plan | None:
     charged = [e for e in client.account.entries if not isinstance(e.event, Unprotected)]
     if plan is None:
         plan = _first_plan(client, state.settings)
-        accounted = sum(e.charge.phase == "search" for e in charged)
+        accounted = searched(client)
     if len(charged) <= accounted:
         return plan
     try:
@@ -46,6 +46,12 @@ def current_plan(client: Client, state: State) -> Plan | None:
     except BudgetExhausted:
         return None
     return plan
+
+
+def searched(client: Client) -> int:
+    """How many protected charges the run has made for its search."""
+    entries = client.account.entries
+    return sum(e.charge.phase == "search" and not isinstance(e.event, Unprotected) for e in entries)
 
 
 def _first_plan(client: Client, settings: DPSGDSettings) -> Plan:
