@@ -27,7 +27,7 @@ from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.receipt import Receipt
-from panas.privacy.noise import SystemNoise
+from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.release import kinds
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.gate import Released, ReleaseRequest, release
@@ -58,7 +58,7 @@ def released(ledger: Ledger, kind: str, client: int = 0, round: int = 1) -> Rele
         ReleaseRequest(kind=kind, event=EVENTS[kind], client=client, round=round, classes=CLASSES),
         lambda: samples(client),
         ledger=ledger,
-        noise=SystemNoise(),
+        noise=ReproducibleNoise(np.random.default_rng(client)),
     )
 
 
