@@ -124,7 +124,7 @@ def test_what_fails_leaves_nothing_and_stays_reserved(ledger: Ledger, kind: str)
             ReleaseRequest(kind=kind, event=EVENTS[kind], client=0, round=2, classes=CLASSES),
             broken,
             ledger=ledger,
-            noise=SystemNoise(),
+            noise=ReproducibleNoise(np.random.default_rng(5)),
         )
     account = ledger.account()
     assert [e.finished for e in account.entries] == [True, False]
