@@ -214,6 +214,7 @@ def test_a_setting_over_the_budget_is_counted(monkeypatch: pytest.MonkeyPatch):
     assert replayed(monkeypatch, TABLE, fair + cheats)[1]["over"] == len(cheats) == 3
 
 
+@pytest.mark.slow
 def test_a_table_whose_noise_is_too_low_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = stored(tmp_path / "low.npz", least_noise=0.95 * TABLE_READ.least_noise)
     low = Table.read(path)

@@ -118,6 +118,7 @@ def test_a_report_shows_the_same_again(run: Path, folder: Path, cli: Callable):
     assert outcome.out == (folder / "stdout").read_text()
 
 
+@pytest.mark.slow
 def test_json_is_one_strict_object_for_every_command(run: Path, cli: Callable):
     for command in ("report", "ledger", "audit"):
         outcome = cli(command, run, "--json")
@@ -377,7 +378,7 @@ def test_the_papers_preset_says_infinity_in_words(cli: Callable, tiny: Callable,
     assert all(r["training"] <= 50 for r in rows)
 
 
-@pytest.mark.parametrize("method", ["dprbft", "local"])
+@pytest.mark.parametrize("method", [pytest.param("dprbft", marks=pytest.mark.slow), "local"])
 def test_without_privacy_if_that_is_said(
     method: str, cli: Callable, tiny: Callable, tmp_path: Path
 ):

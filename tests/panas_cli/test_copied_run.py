@@ -23,6 +23,7 @@ def test_of_a_run_and_its_copy_one_goes_on(cli: Callable, tiny: Callable, tmp_pa
     assert all(account.spent() <= 8 for account in accounts(run))
 
 
+@pytest.mark.slow
 def test_a_run_that_is_renamed_goes_on(cli: Callable, tiny: Callable, tmp_path: Path):
     run = tmp_path / "r"
     assert cli("search", "--out", run, *BOTH, *tiny()).code == 0

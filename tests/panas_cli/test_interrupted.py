@@ -386,6 +386,7 @@ def test_sigterm_ends_the_workers_too(
     assert left == []
 
 
+@pytest.mark.slow
 def test_a_budget_too_small_for_anything_keeps_the_public_networks(
     cli: Callable, tiny: Callable, tmp_path: Path
 ):

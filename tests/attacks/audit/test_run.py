@@ -78,6 +78,7 @@ def test_raw_rows_leak_and_the_record_says_so(tmp_path: Path) -> None:
         assert (tmp_path / "audit" / f"client-{id:03d}-images.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_moments_at_the_demo_s_noise_are_no_better_than_blind(tmp_path: Path) -> None:
     fabricate(tmp_path, audited_config("moments"), clients=(1,))
     record = audit_run(tmp_path).to_json()
@@ -157,6 +158,7 @@ def test_a_charge_for_another_kind_covers_nothing(tmp_path: Path, kind: str) -> 
     assert f"its receipt is for {kind}, which does not cover moments" in record["evidence"]
 
 
+@pytest.mark.slow
 def test_the_claim_is_audited_where_nothing_can_be_attacked(tmp_path: Path) -> None:
     config = audited_config("moments")
     few = build_config({**config.model_dump(), "data": {"limit": 500, "public_limit": 4}})

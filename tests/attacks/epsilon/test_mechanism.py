@@ -92,6 +92,7 @@ def test_the_bound_exceeds_the_truth_no_more_often_than_it_says(multiplier: floa
     assert alarms(1 / multiplier, truth, DELTA) <= 0.05
 
 
+@pytest.mark.slow
 def test_a_bound_judged_on_the_draws_that_chose_it_is_caught() -> None:
     assert alarms(0.0, 0.0, 0.0) <= 0.05
     assert alarms(0.0, 0.0, 0.0, twice=True) > 0.05

@@ -181,6 +181,7 @@ def test_without_a_defence_the_client_descends_the_mean_over_its_batch() -> None
         torch.testing.assert_close(p.grad, e)
 
 
+@pytest.mark.slow
 def test_noise_for_a_budget_is_the_least_that_fits() -> None:
     budget = Budget(8.0, 1e-5)
     sigma = noise_for(budget, 0.05, 200)
@@ -317,6 +318,7 @@ def test_a_trial_that_was_killed_goes_on_as_if_nothing_had_happened(
         _attack(replace(optimizer, penalty=1.0), state)
 
 
+@pytest.mark.slow
 def test_the_result_names_the_price_of_the_weights() -> None:
     optimizer = replace(TINY, epsilon=8.0, delta=1e-3)
     found = _attack(optimizer)

@@ -58,6 +58,7 @@ def test_nobody_is_charged_for_training_if_one_budget_is_too_small_for_it(
     assert read_lines(rounds_file(server_folder(run))) == []
 
 
+@pytest.mark.slow
 def test_nobody_is_charged_for_a_round_that_one_fixed_noise_cannot_pay(
     tiny: Tiny, carry: Carry, tmp_path: Path
 ):

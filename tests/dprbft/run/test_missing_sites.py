@@ -149,6 +149,7 @@ def test_a_round_without_anybody_stops_and_is_resumed(tiny: Tiny, carry: Carry, 
     assert len(read_rounds(server_folder(run))) == 2
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_after_an_answer_asks_no_more_of_who_had_no_part(
     tiny: Tiny, carry: Carry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

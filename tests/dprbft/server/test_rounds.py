@@ -93,6 +93,7 @@ def events_of(run: Path, phase: str) -> list[list[Event]]:
     return [account.events(phase) for account in accounts(run)]
 
 
+@pytest.mark.slow
 def test_public_rows_and_no_release_leave_the_whole_budget_to_training(
     tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
 ):

@@ -191,6 +191,7 @@ def test_releases_alone_cost_their_share(target: float, releases: int, share: fl
     assert 0.985 * share * target <= part <= share * target
 
 
+@pytest.mark.slow
 def test_sharper_releases_use_what_training_leaves() -> None:
     budget = Budget(4.0, 1e-5)
     draft = Plan(

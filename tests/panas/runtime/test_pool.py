@@ -60,6 +60,7 @@ def test_the_largest_load_begins_first_and_results_keep_their_order(
     assert two.survive(choosy, [1, 7, 2], load=float) == [10, WorkerDied(), 20]
 
 
+@pytest.mark.slow
 def test_old_workers_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     with Pool(2, 10) as pool:
 

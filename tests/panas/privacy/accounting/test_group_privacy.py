@@ -48,6 +48,7 @@ def test_a_group_of_one_is_plain_and_a_larger_one_costs_more() -> None:
     assert epsilon(events, 1e-5, group=3) < 5 * epsilon(events, 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("q", "sigma", "steps"), [(0.02, 1.5, 200), (0.3, 4.0, 60), (0.5, 9.0, 9)])
 def test_a_tight_group_lies_below_the_general_rule(q: float, sigma: float, steps: int) -> None:
     events = [SampledGaussian(q, sigma, steps)]

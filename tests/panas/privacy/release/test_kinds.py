@@ -162,6 +162,7 @@ def noise_ratios(kind: str, source: SystemNoise, scale: float = 3.0) -> dict[str
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["moments", "class_sums"])
 def test_every_number_gets_the_noise_that_is_asked_for(kind: str) -> None:
     for ratio in noise_ratios(kind, SystemNoise()).values():
