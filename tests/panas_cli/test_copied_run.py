@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from ledgers import accounts, contents
 
 BOTH = ("--client", 0, "--client", 1)
