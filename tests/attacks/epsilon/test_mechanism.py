@@ -561,7 +561,7 @@ class Step:
         ) -> Tensor:
             batch = tuple(x.flatten().tolist())
             if batch not in known:
-                known[batch], again = (real(gradient, x, y, clip) for _ in range(2))
+                known[batch], again = (real(gradient, x, y, clip, groups) for _ in range(2))
                 assert torch.equal(known[batch], again)
             return known[batch].clone()
 
