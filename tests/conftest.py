@@ -40,7 +40,7 @@ def quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     A killed process loses nothing that it has written: what `fsync` guards against is a machine
     that stops. Slow tests do all of it.
     """
-    if request.node.get_closest_marker("slow"):
+    if request.node.get_closest_marker("slow") or request.node.get_closest_marker("thorough"):
         return
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     if {"dprbft", "attacks", "panas_cli"} & set(request.path.parts):

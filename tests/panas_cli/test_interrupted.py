@@ -183,7 +183,7 @@ def resume(run: Path) -> None:
     check_finished(run)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("where", DEATHS_OF_A_SITE)
 def test_a_run_whose_site_was_killed_resumes(where: str, tiny: Callable, tmp_path: Path):
     run = tmp_path / "r"

@@ -110,7 +110,7 @@ def released(wire: RecordedWire) -> Counter[tuple[int, int, bytes]]:
 
 
 @pytest.mark.parametrize(
-    "death", [*QUICK, *(pytest.param(d, marks=pytest.mark.slow) for d in THOROUGH)], ids=str
+    "death", [*QUICK, *(pytest.param(d, marks=pytest.mark.thorough) for d in THOROUGH)], ids=str
 )
 def test_a_death_anywhere_is_resumed_and_stays_paid_for(
     death: Death, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -195,7 +195,7 @@ def charged(run: Path, site: int, round: int | None) -> int:
     return sum(e.charge.round == round for e in accounts(run)[site].entries)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("death", KILLS, ids=str)
 def test_a_killed_process_of_a_site_or_of_the_server_is_made_good(
     death: Death, tiny: Tiny, tmp_path: Path

@@ -139,7 +139,7 @@ def test_no_setting_that_is_tried_is_over_budget_and_longer_ones_need_more_noise
         prices = [spend(t.setting, schedule, spent) for t in trials]
         assert max(prices) <= BUDGET.epsilon
         if space.noise_factor == (1.0, 1.0):
-            assert min(prices) > 0.985 * BUDGET.epsilon  # all of it is used
+            assert min(prices) > 0.95 * BUDGET.epsilon  # all but the reserve is used
     # The planted bug: a plan for the schedule's own passes would not do for five.
     longest = [t.setting for t in trials if t.setting.epochs == 5]
     assert longest
