@@ -7,6 +7,7 @@ another order, padding) are refused, since they could carry what no ledger has s
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import IntEnum, StrEnum
@@ -154,6 +155,8 @@ class Release:
         arrays, about = _decode(content, "release")
         facts = {"client": int, "round": int, "kind": str, "receipt": str}
         _check_facts(about, facts, "release")
+        if not re.fullmatch("[0-9a-f]{32}", about["receipt"]):
+            raise BadInput("expected the number of a charge as receipt in a release, got a text")
         kind, m = kind_named(about["kind"]), _noise_multiplier(about)
         wanted = kind.arrays(classes, width)
         _check(arrays, wanted, "release")

@@ -37,12 +37,8 @@ def shell(command: str) -> None:
     print(f"$ {command}")
     words = [sys.executable, "-m", "panas_cli", *command.split()[1:]]
     done = subprocess.run(words, cwd=work, env=plain, capture_output=True, text=True)
-    print(
-        done.stdout,
-        *(line for line in done.stderr.splitlines(True) if line.startswith("error")),
-        sep="",
-        end="",
-    )
+    errors = [line for line in done.stderr.splitlines(True) if line.startswith("error")]
+    print("".join([done.stdout, *errors]).replace(f"{work}/", ""), end="")
     print(f"[exit code {done.returncode}]")
 
 

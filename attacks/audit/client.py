@@ -28,7 +28,7 @@ from attacks.threats.observation import MIN_PUBLIC, Observation
 from dprbft.config.files import load_config
 from dprbft.config.schema import RunConfig
 from dprbft.paths import model_file
-from dprbft.run.sites import RunView
+from dprbft.run.view import RunView
 from dprbft.site.data import SiteData
 from dprbft.site.site import check_book, spec_of
 from panas.architecture.genome import Genome

@@ -12,7 +12,7 @@ import torch
 
 from dprbft.messages import Release
 from dprbft.paths import home, last_model_file, ledger_file, places_of, server_folder
-from dprbft.run.sites import RunView
+from dprbft.run.view import RunView
 from dprbft.server.checkpoint import received
 from dprbft.site.data import SiteData
 from dprbft.site.site import spec_of

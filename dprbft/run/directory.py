@@ -10,7 +10,8 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.protocol import Engine
 from dprbft.paths import config_file, sites_file
 from dprbft.run.events import Listener
-from dprbft.run.sites import RunView, SitesPlan, plan_sites
+from dprbft.run.sites import SitesPlan, plan_sites
+from dprbft.run.view import RunView
 from dprbft.site.search import search_space
 from dprbft.site.site import spec_of
 from panas.architecture.operators import random_genome

@@ -3,20 +3,17 @@
 What is public of their data, the `Facts`, comes from public data, or from what the owners declare.
 """
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 from dprbft.config.schema import RunConfig
-from dprbft.messages import Hello, facts_text
 from dprbft.paths import (
     SitePlace,
     declared_file,
     facts_file,
-    places_of,
     public_file,
     settings_file,
     sites_file,
@@ -25,10 +22,6 @@ from dprbft.paths import (
 )
 from dprbft.simulation.federation import load_federation, make_sites
 from dprbft.site.data import (
-    SiteData,
-    changed,
-    load_data,
-    read_public,
     warn_of_one_class,
     write_samples,
 )
@@ -175,51 +168,3 @@ def _union(declared: Mapping[str, Facts]) -> tuple[str, ...]:
                 "leave that site out, or declare all in federation.classes"
             )
     return tuple(sorted({c for facts in declared.values() for c in facts.class_names}))
-
-
-@dataclass(frozen=True)
-class RunView:
-    """All of a run, as only its simulator or auditor may see it."""
-
-    run: Path
-    config: RunConfig
-
-    @property
-    def places(self) -> tuple[SitePlace, ...]:
-        """Its sites."""
-        return places_of(self.run)
-
-    @property
-    def facts(self) -> Facts:
-        """What is public of their data."""
-        return Facts.from_json(read_json(facts_file(self.run)))
-
-    @property
-    def public(self) -> Samples:
-        """The samples that everybody may see."""
-        path = public_file(self.run)
-        if not path.exists():
-            return self.facts.no_samples()
-        return read_public(str(path), path.stat().st_mtime_ns, self.facts.classes)
-
-    def client(self, index: int) -> SiteData:
-        """A site's samples."""
-        place, config = self.places[index], self.config.model_dump_json()
-        return _client(place, config, facts_text(self.facts), changed(place))
-
-    def hello(self, index: int) -> bytes:
-        """What the run tells a site."""
-        place, public = self.places[index], public_file(self.run)
-        return Hello(
-            site=index,
-            run=place.run,
-            config=self.config.model_dump_json(),
-            facts=facts_text(self.facts),
-            public=str(public.resolve()) if public.exists() else "",
-        ).to_bytes()
-
-
-@lru_cache(maxsize=4)
-def _client(place: SitePlace, config: str, facts: str, changed: int) -> SiteData:
-    known = Facts.from_json(json.loads(facts))
-    return load_data(place, RunConfig.model_validate_json(config), known)

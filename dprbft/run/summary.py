@@ -13,7 +13,7 @@ from typing import Any
 from dprbft.config.schema import RunConfig
 from dprbft.paths import SitePlace, server_folder, state_file, summary_file
 from dprbft.run.bookkeeping import is_done, seconds
-from dprbft.run.sites import RunView
+from dprbft.run.view import RunView
 from dprbft.server.records import read_rounds
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.results.report import SiteReport

@@ -114,11 +114,6 @@ class ServerFiles:
         return round_folder(self.folder, round) / RELEASE.format(site)
 
 
-def is_trained(server: Path) -> bool:
-    """Whether training has begun there."""
-    return latest_file(server).exists()
-
-
 def received(server: Path, site: int) -> tuple[Path, RoundRecord] | None:
     """The last release that arrived from a site, and the record of its round; None for none."""
     for record in reversed(read_rounds(server)):

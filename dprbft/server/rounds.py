@@ -78,10 +78,8 @@ class Server:
         if not there:
             raise SiteRefusal(chosen[0], Code.ABSENT)
         if not self.files.answered(round):
-            previous, rng = (
-                self.files.broadcast(round - 1),
-                stream(self.config.seed, "server", round),
-            )
+            previous = self.files.broadcast(round - 1)
+            rng = stream(self.config.seed, "server", round)
             releases = self.files.releases(round, there)
             answer = self.answer(self.config, releases, previous, round, rng)
             self.files.put_answer(answer, absent)

@@ -54,6 +54,11 @@ def join(place: SitePlace, content: bytes) -> None:
 
     """
     hello, settings = Hello.from_bytes(content), read_site(place.folder)
+    if (hello.site, hello.run) != (place.index, place.run):
+        raise BadInput(
+            f"expected a hello to site {place.index} in run {place.run}, got one to site "
+            f"{hello.site} in run {hello.run}; ask the site that it is for"
+        )
     config, facts = config_of(hello.config), facts_of(hello.facts)
     if (config.model_dump_json(), facts_text(facts)) != (hello.config, hello.facts):
         raise BadInput("expected settings and facts in their one form, got others in a hello")

@@ -122,7 +122,7 @@ def open_client(place: SitePlace, device: str = "cpu") -> Client:
         place=place,
         config=config,
         facts=facts,
-        data=_data(place, hello.config, hello.facts, changed(place)),
+        data=data_of(place, hello.config, hello.facts, changed(place)),
         public=public_of(hello.public, facts),
         budget=config.budget(place.index),
         ledger=Ledger(ledger_file(place.folder), place.run),
@@ -166,8 +166,9 @@ def facts_of(text: str) -> Facts:
     return Facts.from_json(json.loads(text))
 
 
-@lru_cache(maxsize=2)
-def _data(place: SitePlace, config: str, facts: str, changed: int) -> SiteData:
+@lru_cache(maxsize=4)
+def data_of(place: SitePlace, config: str, facts: str, changed: int) -> SiteData:
+    """A site\'s samples, from the texts of configuration and facts, while they are unchanged."""
     return load_data(place, config_of(config), facts_of(facts))
 
 

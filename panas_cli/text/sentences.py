@@ -14,7 +14,7 @@ from dprbft.run.events import (
     SiteTrained,
     SiteTuned,
 )
-from dprbft.run.sites import RunView
+from dprbft.run.view import RunView
 from dprbft.site.joining import SeenSamples
 from panas.data.facts import Facts
 from panas.search_modes.mode import SearchPrice, mode_named

@@ -11,8 +11,8 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import places_of
 from dprbft.run.directory import OpenRun, prepare
-from dprbft.run.sites import RunView
 from dprbft.run.stages import search_stage, train_stage, tune_stage
+from dprbft.run.view import RunView
 from dprbft.site.joining import join
 from dprbft.site.site import Client, open_client
 

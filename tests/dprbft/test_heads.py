@@ -42,7 +42,7 @@ def release_of(kind: str, n: int = 40, seed: int = 0, m: float | None = None) ->
     z, y = rows(n, seed)
     what = kind_named(kind)
     arrays = what.run(Rows(z, y), CLASSES, noise_scale(what, m), SystemNoise())
-    return Release(seed, 1, kind, m, "receipt", arrays)
+    return Release(seed, 1, kind, m, "0" * 32, arrays)
 
 
 def moments_of(*releases: Release) -> Moments:

@@ -11,7 +11,8 @@ from dprbft.config.files import build_config, save_config
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Release
 from dprbft.paths import last_model_file, ledger_file, round_folder, server_folder
-from dprbft.run.sites import RunView, prepare_sites
+from dprbft.run.sites import prepare_sites
+from dprbft.run.view import RunView
 from dprbft.server.checkpoint import RELEASE
 from dprbft.server.records import RoundRecord, read_rounds, write_rounds
 from dprbft.site.site import spec_of

@@ -17,7 +17,7 @@ from dprbft.paths import (
     server_folder,
     state_file,
 )
-from dprbft.run.sites import RunView
+from dprbft.run.view import RunView
 from dprbft.server.records import RoundRecord, read_rounds
 from dprbft.site.results.scores import read_scores
 from dprbft.site.state import State

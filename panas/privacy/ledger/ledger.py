@@ -1,11 +1,10 @@
 """The ledger of one site's data: what was spent of its budget, written before the data are touched.
 
-One append-only file, whatever runs there are (`panas.privacy.ledger.chain` says which changes it
-detects). `charge`
-forces a *reservation* to disk before it returns the receipt without which nothing is released
-(`panas.privacy.release.gate`). A reservation is never given back: a process that dies has spent
-what it charged. An unprotected event makes the total infinite; only an account that allows it may
-have one, and its protected part is bounded all the same.
+One append-only file for all runs (`panas.privacy.ledger.chain` says which changes it detects).
+`charge` forces a *reservation* to disk before it returns the receipt without which nothing is
+released (`panas.privacy.release.gate`). A reservation is never given back: a process that dies has
+spent what it charged. An unprotected event makes the total infinite; only an account that allows it
+may have one, and its protected part is bounded all the same.
 """
 
 import time

@@ -39,7 +39,7 @@ from panas.training.evaluate import represent
 
 
 def _tampered(run: Path, arrays: dict[str, Tensor], client: int = 0) -> None:
-    put_release(run, 0, Release(client, 3, "raw_rows", None, "none", arrays).to_bytes())
+    put_release(run, 0, Release(client, 3, "raw_rows", None, "0" * 32, arrays).to_bytes())
 
 
 def test_raw_rows_leak_and_the_record_says_so(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_release_must_keep_what_the_ledger_was_charged_for(
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"receipt": "made up"}, "its receipt is not in the ledger"),
+        ({"receipt": "f" * 32}, "its receipt is not in the ledger"),
         pytest.param({"round": 2}, "its receipt is that of round 3", marks=pytest.mark.slow),
     ],
 )

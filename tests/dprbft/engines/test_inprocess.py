@@ -18,8 +18,8 @@ from dprbft.engines.verbs import Machine
 from dprbft.messages import Code, Reply, Verb
 from dprbft.paths import SitePlace, home, places_of, refusal_file, search_file, tune_file
 from dprbft.run.directory import OpenRun, prepare
-from dprbft.run.sites import RunView
 from dprbft.run.stages import search_stage, tune_stage
+from dprbft.run.view import RunView
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.store import read_json
 

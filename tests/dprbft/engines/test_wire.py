@@ -16,8 +16,8 @@ from dprbft.engines.verbs import Machine, serve
 from dprbft.messages import Broadcast, Code, Hello, Release, Reply, Verb
 from dprbft.paths import places_of, rounds_file, server_folder
 from dprbft.run.directory import OpenRun, prepare
-from dprbft.run.sites import RunView
 from dprbft.run.stages import search_stage, train_stage, tune_stage
+from dprbft.run.view import RunView
 from dprbft.server.checkpoint import ServerFiles
 from dprbft.site.site import Client
 from panas.data.facts import Facts
@@ -163,7 +163,7 @@ def with_array(content: bytes) -> bytes:
 
 BROADCAST = Broadcast(1, torch.ones(CLASSES, WIDTH), torch.zeros(CLASSES))
 ARRAYS = {"A": torch.ones(WIDTH * (WIDTH + 1) // 2), "B": torch.ones(CLASSES, WIDTH)}
-RELEASE = Release(0, 1, "moments", 1.5, "receipt", ARRAYS)
+RELEASE = Release(0, 1, "moments", 1.5, "0" * 32, ARRAYS)
 HELLO = Hello(0, "run", "{}", "{}", "")
 
 

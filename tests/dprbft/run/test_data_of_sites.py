@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dprbft.run.sites import RunView, plan_sites, prepare_sites
+from dprbft.run.sites import plan_sites, prepare_sites
+from dprbft.run.view import RunView
 from panas.runtime.errors import BadInput
 
 

@@ -12,7 +12,7 @@ from ledgers import accounts, ledger_lines, ledgers
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.engines.verbs import Machine, serve
-from dprbft.messages import Code, Reply, Verb
+from dprbft.messages import Code, Hello, Reply, Verb
 from dprbft.paths import (
     book_file,
     home,
@@ -24,9 +24,9 @@ from dprbft.paths import (
 )
 from dprbft.run.directory import OpenRun
 from dprbft.run.events import Event, RoundEnded, SiteTrained
-from dprbft.run.sites import RunView
 from dprbft.run.stages import train_stage
 from dprbft.run.summary import summarise
+from dprbft.run.view import RunView
 from dprbft.site.site import Client
 from panas.privacy.ledger.account import Account
 from panas.runtime.errors import BadInput, BudgetExhausted
@@ -154,9 +154,11 @@ def test_a_new_run_does_not_begin_a_ledger_anew(
     assert serve(client.place, Machine(), Verb.SEARCH, b"").code is Code.DONE
     delete_both(tmp_path / "r", tmp_path)
     other = replace(client.place, run="another")
-    assert serve(other, Machine(), Verb.HELLO, RunView(tmp_path / "r", tiny()).hello(0)) == Reply(
-        Code.REFUSED
-    )
+    hello = Hello.from_bytes(RunView(tmp_path / "r", tiny()).hello(0))
+    assert serve(other, Machine(), Verb.HELLO, hello.to_bytes()) == Reply(Code.REFUSED)
+    assert "one to site 0 in run simulated" in read_json(refusal_file(other.home))["reason"]
+    greeting = replace(hello, run="another").to_bytes()
+    assert serve(other, Machine(), Verb.HELLO, greeting) == Reply(Code.REFUSED)
     assert "it was deleted" in read_json(refusal_file(other.home))["reason"]
     assert not any(path.exists() for path in files(tmp_path / "r"))
 

@@ -10,8 +10,8 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import hello_file, ledger_file, places_of
 from dprbft.run.directory import OpenRun, prepare
-from dprbft.run.sites import RunView
 from dprbft.run.stages import join_stage
+from dprbft.run.view import RunView
 from dprbft.site.data import declared
 from dprbft.site.directory import SiteSettings, write_site
 from dprbft.site.joining import SeenSamples, join

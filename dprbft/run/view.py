@@ -1,0 +1,55 @@
+"""All of a run in one place: what a simulator and an auditor see, and nobody else."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dprbft.config.schema import RunConfig
+from dprbft.messages import Hello, facts_text
+from dprbft.paths import SitePlace, facts_file, places_of, public_file
+from dprbft.site.data import SiteData, changed, read_public
+from dprbft.site.site import data_of
+from panas.data.facts import Facts
+from panas.data.samples import Samples
+from panas.runtime.store import read_json
+
+
+@dataclass(frozen=True)
+class RunView:
+    """All of a run, as only its simulator or auditor may see it."""
+
+    run: Path
+    config: RunConfig
+
+    @property
+    def places(self) -> tuple[SitePlace, ...]:
+        """Its sites."""
+        return places_of(self.run)
+
+    @property
+    def facts(self) -> Facts:
+        """What is public of their data."""
+        return Facts.from_json(read_json(facts_file(self.run)))
+
+    @property
+    def public(self) -> Samples:
+        """The samples that everybody may see."""
+        path = public_file(self.run)
+        if not path.exists():
+            return self.facts.no_samples()
+        return read_public(str(path), path.stat().st_mtime_ns, self.facts.classes)
+
+    def client(self, index: int) -> SiteData:
+        """A site's samples."""
+        place, config = self.places[index], self.config.model_dump_json()
+        return data_of(place, config, facts_text(self.facts), changed(place))
+
+    def hello(self, index: int) -> bytes:
+        """What the run tells a site."""
+        place, public = self.places[index], public_file(self.run)
+        return Hello(
+            site=index,
+            run=place.run,
+            config=self.config.model_dump_json(),
+            facts=facts_text(self.facts),
+            public=str(public.resolve()) if public.exists() else "",
+        ).to_bytes()
