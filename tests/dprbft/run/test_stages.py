@@ -231,7 +231,7 @@ def load_blinded(monkeypatch: pytest.MonkeyPatch, *, labels: bool) -> None:
     monkeypatch.setattr(
         clients, "load_data", lambda *where: blinded(load_data(*where), labels=labels)
     )
-    clients._data.cache_clear()
+    clients.data_of.cache_clear()
 
 
 @pytest.mark.slow

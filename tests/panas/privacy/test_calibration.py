@@ -176,10 +176,11 @@ def test_what_a_dead_process_spent_is_planned_around() -> None:
     factor = longer.noise_multiplier / plan.noise_multiplier
     assert factor > 1.05
     assert longer.release_noise / plan.release_noise == pytest.approx(factor)
-    assert 0.99 * budget.epsilon <= epsilon_of([*spent, *longer.events()], budget) <= budget.epsilon
+    # The reserve against choices by outcome holds a few percent back.
+    assert 0.94 * budget.epsilon <= epsilon_of([*spent, *longer.events()], budget) <= budget.epsilon
     assert rescale_noise(plan, budget, ()) == plan
     again = solvable(budget, draft, 0.3, spent)
-    assert 0.99 * budget.epsilon <= epsilon_of([*spent, *again.events()], budget) <= budget.epsilon
+    assert 0.94 * budget.epsilon <= epsilon_of([*spent, *again.events()], budget) <= budget.epsilon
 
 
 @settings(max_examples=3, deadline=None, phases=UNSHRUNK)
