@@ -86,6 +86,11 @@ class SitePlace:
         """The site's folder for this run."""
         return self.folder / "runs" / self.run
 
+    @property
+    def there(self) -> bool:
+        """Whether the site's directory is where it should be."""
+        return settings_file(self.folder).is_file()
+
 
 def write_places(run: Path, places: Sequence[SitePlace]) -> None:
     """Note where a run's sites are; those inside the run's directory move along with it."""

@@ -120,8 +120,8 @@ class Display:
         return lambda client, line, live: self.trial(client, line["trial"], total, live=live)
 
     def event(self, event: Event) -> None:
-        """Show an event of a run, and move the bar by one."""
-        self.report(sentence(event))
+        """Show an event of a run, and move the bar by one if there is one."""
+        (self.report if self._stage else self.say)(sentence(event))
 
     def say(self, text: str) -> None:
         """Show a line that is no part of a stage."""

@@ -69,9 +69,11 @@ class _Work:
 
 
 def _clients(run: Path) -> list[int]:
-    """The run's clients, whose releases are all there."""
-    config = load_config(run)
-    ids = [place.index for place in places_of(run)]
+    """The run's clients that are there; BadInput if none is, or none of them released anything."""
+    config, places = load_config(run), places_of(run)
+    ids = [place.index for place in places if place.there]
+    if not ids:
+        raise BadInput(f"expected site {places[0].name} at {places[0].folder}, found none")
     server = server_folder(run)
     if config.sent and not any(received(server, id) for id in ids):
         raise BadInput(f"expected releases in {server}, found none; train the run first")

@@ -19,7 +19,6 @@ from dprbft.paths import (
     refusal_file,
     search_file,
     sent_file,
-    settings_file,
     state_file,
     tune_file,
 )
@@ -52,7 +51,7 @@ class Machine:
 
 def serve(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> Reply:
     """Do what the server asks; the answer to a refusal is a code, its reason stays here."""
-    if not settings_file(place.folder).is_file():
+    if not place.there:
         return Reply(Code.ABSENT)
     reply, reason = Reply(Code.DONE), ""
     try:
@@ -62,9 +61,9 @@ def serve(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> Rep
     except BudgetExhausted as e:
         reply, reason = Reply(Code.NO_BUDGET), str(e)
     except OSError:
-        if settings_file(place.folder).is_file():
+        if place.there:
             raise
-    if not settings_file(place.folder).is_file():  # it was taken away meanwhile: nothing leaves
+    if not place.there:  # it was taken away meanwhile: nothing leaves
         return Reply(Code.ABSENT)
     if reason:
         record = {"verb": verb, "code": reply.code.name, "reason": reason}

@@ -6,8 +6,20 @@ are the simulator's view: read from the sites' folders, they do not cross the wi
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from dprbft.site.results.records import SearchRecord, TuningRecord
+
+StageName = Literal["start", "search", "tune", "train"]
+
+
+@dataclass(frozen=True)
+class SiteLeftOut:
+    """A stage goes on without a site, which is not there when it is asked."""
+
+    site: str
+    stage: StageName
+    behind: bool = False  # it is there, but has missed a stage before
 
 
 @dataclass(frozen=True)
@@ -59,5 +71,5 @@ class RoundEnded:
     accuracy: float
 
 
-Event = SiteSearched | SiteTuned | SiteStarted | SiteTrained | SiteMissed | RoundEnded
+Event = SiteLeftOut | SiteSearched | SiteTuned | SiteStarted | SiteTrained | SiteMissed | RoundEnded
 Listener = Callable[[Event], None]

@@ -55,7 +55,7 @@ class Forecast:
 def forecast(run: OpenRun, stages: Mapping[str, bool], workers: int, device: str) -> Forecast:
     """The seconds of those stages that are still to come (`stages` says which are done)."""
     config, view = run.config, run.view
-    places = view.places[:MOST_SITES]
+    places = [place for place in view.places if place.there][:MOST_SITES]
     own = fmean(len(view.client(p.index).train) for p in places)
     passes = planned_passes(config, len(view.public), own)
     sites = config.federation.clients

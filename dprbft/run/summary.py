@@ -13,7 +13,7 @@ from typing import Any
 from dprbft.config.schema import RunConfig
 from dprbft.paths import SitePlace, server_folder, state_file, summary_file
 from dprbft.run.bookkeeping import is_done, seconds
-from dprbft.run.view import RunView
+from dprbft.run.view import RunView, has_results
 from dprbft.server.records import read_rounds
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.results.report import SiteReport
@@ -27,9 +27,14 @@ LIBRARIES = ("panas", "torch", "deap", "botorch", "gpytorch", "opacus", "dp-acco
 
 
 def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
-    """Gather the summary of a trained run, write it, and return it."""
+    """Gather the summary of a trained run, write it, and return it.
+
+    A site that is not there, or was not when it could have trained, is named under "absent" alone;
+    BadInput if that is all of them.
+    """
     view = RunView(run, config)
-    clients = [_client(place) for place in view.places]
+    known = [place for place in view.places if has_results(place)]
+    clients = [_client(place) for place in known or view.places]
     rounds = read_rounds(server_folder(run))
     source = config.data.source
     summary = {
@@ -42,6 +47,7 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
         "rounds": len(rounds),
         "public_samples": len(view.public),
         "clients": clients,
+        "absent": [place.name for place in view.places if place not in known],
         "accuracy": _accuracies(clients),
         "communication": {
             "up_bytes": sum(r.up_bytes for r in rounds),

@@ -5,12 +5,24 @@ from pathlib import Path
 
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Hello, facts_text
-from dprbft.paths import SitePlace, facts_file, places_of, public_file
+from dprbft.paths import (
+    SitePlace,
+    facts_file,
+    places_of,
+    public_file,
+    report_file,
+    state_file,
+)
 from dprbft.site.data import SiteData, changed, read_public
 from dprbft.site.site import data_of
 from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.runtime.store import read_json
+
+
+def has_results(place: SitePlace) -> bool:
+    """Whether a site is there, and has trained and measured what a summary tells of it."""
+    return place.there and state_file(place.home).exists() and report_file(place.home).exists()
 
 
 @dataclass(frozen=True)

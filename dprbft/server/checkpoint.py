@@ -94,6 +94,10 @@ class ServerFiles:
                     raise BadInput(f"{path}: {e}; start a new run") from e
                 yield release
 
+    def records(self) -> list[RoundRecord]:
+        """All finished rounds."""
+        return read_rounds(self.folder)
+
     def end(self, record: RoundRecord) -> None:
         """Note that a round is whole."""
         records = [r for r in read_rounds(self.folder) if r.round < record.round]

@@ -21,7 +21,7 @@ class SiteTrained:
 
 @dataclass(frozen=True)
 class SiteAbsent:
-    """A site did not answer in a round, which goes on without it."""
+    """A site did not answer in a round, or before the first (0), which goes on without it."""
 
     site: int
     round: int

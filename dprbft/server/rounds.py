@@ -1,7 +1,7 @@
 """Algorithm 2 at the server: broadcast, receive, answer; resumable after any message.
 
 The server knows sites by number, and of each what it released. Nobody is charged for a round that
-somebody cannot pay for: before the first, every site says whether its budget pays for its rounds.
+somebody cannot pay for: before its first, every site says whether its budget pays for its rounds.
 Only participants are asked in a round. A site that does not answer is left out of that round.
 """
 
@@ -33,6 +33,7 @@ class Server:
 
     files: ServerFiles
     config: RunConfig
+    sites: frozenset[int]  # that take part; rounds are made without the others
     engine: Engine
     answer: Answer
     first: Broadcast  # the head before round 1
@@ -51,29 +52,45 @@ class Server:
         self.files.repair()
         schedule = participants(self.config)
         begun = self.files.latest() or 0
-        if begun == 0:
-            self._check(range(self.config.federation.clients), 1, tell=True)
+        ready = self._begin()
         for round, chosen in enumerate(schedule[begun:], start=begun + 1):
-            if round > 1 and self.config.training.noise_multiplier is not None:
-                self._check(chosen, round)
-            self._round(round, chosen)
+            asked = self.sites.intersection(chosen)
+            again = round > 1 and self.config.training.noise_multiplier is not None
+            unsure = asked if again else asked - ready
+            there = self._check(unsure, round)
+            ready |= there
+            self._round(round, chosen, asked - unsure | there)
             self.listener(RoundEnded(round, len(schedule), tuple(chosen)))
 
-    def _check(self, sites: Iterable[int], round: int, *, tell: bool = False) -> None:
-        """Stop before anyone is charged if a site's budget is too small for what it plans."""
+    def _begin(self) -> frozenset[int]:
+        """The sites that are ready: those that took part before, and of the others who says so."""
+        known = {site for record in self.files.records() for site in record.sites}
+        ready = self._check(self.sites - known, 1, first=True) | (self.sites & known)
+        if not ready:
+            raise SiteRefusal(min(self.sites), Code.ABSENT)
+        return ready
+
+    def _check(self, sites: frozenset[int], round: int, *, first: bool = False) -> frozenset[int]:
+        """The sites that are there; stop before anyone is charged if the budget of one of them is
+        too small for what it plans."""
         content = self.files.broadcast(round - 1).to_bytes()
-        refused: dict[int, Reply] = {}
-        for site, reply in self.engine.call(Verb.READY, dict.fromkeys(sites, content)):
-            if reply.code is not Code.DONE:
+        refused, ready = dict[int, Reply](), set[int]()
+        for site, reply in self.engine.call(Verb.READY, dict.fromkeys(sorted(sites), content)):
+            if reply.code is Code.ABSENT:
+                self.listener(SiteAbsent(site, 0 if first else round))
+            elif reply.code is not Code.DONE:
                 refused[site] = reply
-            elif tell:
-                self.listener(SiteReady(site))
+            else:
+                ready.add(site)
+                if first:
+                    self.listener(SiteReady(site))
         for site, reply in sorted(refused.items()):
             check_reply(site, reply)
+        return frozenset(ready)
 
-    def _round(self, round: int, chosen: Sequence[int]) -> None:
+    def _round(self, round: int, chosen: Sequence[int], asked: frozenset[int]) -> None:
         began = time.perf_counter()
-        absent = self._receive(round, chosen)
+        absent = self._receive(round, chosen, asked)
         there = [site for site in chosen if site not in absent]
         if not there:
             raise SiteRefusal(chosen[0], Code.ABSENT)
@@ -103,13 +120,16 @@ class Server:
             )
         )
 
-    def _receive(self, round: int, chosen: Sequence[int]) -> list[int]:
-        """Keep each site's release as it comes; returns the sites that did not answer."""
+    def _receive(self, round: int, chosen: Sequence[int], asked: frozenset[int]) -> list[int]:
+        """Keep each site's release as it comes; returns the sites that did not answer, with those
+        of the round that are not asked."""
         if self.files.answered(round):
             return self.files.absent(round)
-        content, absent = self.files.broadcast(round - 1).to_bytes(), list[int]()
+        content = self.files.broadcast(round - 1).to_bytes()
         missing = [site for site in chosen if not self.files.has_release(round, site)]
-        for site, reply in self.engine.call(Verb.ROUND, dict.fromkeys(missing, content)):
+        absent = [site for site in missing if site not in asked]
+        to_ask = dict.fromkeys((site for site in missing if site in asked), content)
+        for site, reply in self.engine.call(Verb.ROUND, to_ask):
             if reply.code is Code.ABSENT:
                 absent.append(site)
                 self.listener(SiteAbsent(site, round))

@@ -15,7 +15,7 @@ from attacks.audit.membership import PrivacyClaim
 from attacks.audit.run import audit_run
 from attacks.audit.target import ExternalModel
 from dprbft.config.files import load_config
-from dprbft.run.bookkeeping import timed
+from dprbft.run.bookkeeping import is_done, timed
 from panas_cli.options import FailOn, ModelRequest
 from panas_cli.progress import Display
 from panas_cli.text.audit_output import show_audit, show_model_audit
@@ -33,7 +33,11 @@ FAILS: dict[FailOn, tuple[str, ...]] = {
 def audit(run: Path, shadows: int, workers: int, fail_on: FailOn | None, json: bool) -> None:
     """Attack what a run released, beside blind controls."""
     config = load_config(run)
-    with Display() as display, timed(run, "audit", anew=True):
+
+    def whole() -> bool:  # else a site that is taken up again is still to be attacked
+        return is_done(run, "train")
+
+    with Display() as display, timed(run, "audit", whole, anew=True):
         display.stage("audit", steps(config.federation.clients, workers))
         found = audit_run(run, shadows=shadows, workers=workers, on_progress=display.report)
     if json:

@@ -141,5 +141,4 @@ def of_clients(
         InProcess(places, job.workers, job.device, asked=len(ids)) as engine,
     ):
         run = OpenRun(job.run, job.config, engine, display.event)
-        join_stage(run, ids)
-        yield Stage(job, ids, display, run)
+        yield Stage(job, join_stage(run, ids), display, run)

@@ -18,6 +18,7 @@ from dprbft.run.stages import (
     tune_stage,
 )
 from dprbft.run.summary import summarise
+from dprbft.run.view import has_results
 from panas.runtime.errors import BudgetExhausted
 from panas_cli.commands.audit import steps
 from panas_cli.commands.job import Job, start
@@ -37,7 +38,7 @@ def run(request: Request) -> None:
         with hold(job.run):
             _stages(job)
     except BudgetExhausted:
-        if not is_done(job.run, "tune"):  # a search ran out: there is no model to show
+        if not any(has_results(place) for place in places_of(job.run)):
             raise
         show(job.run, summarise(job.run, job.config), job.json)
         raise
@@ -51,7 +52,7 @@ def _stages(job: Job) -> None:
         display.say(f"run directory: {job.run}")
         with InProcess(places_of(job.run), job.workers, job.device) as engine:
             run = OpenRun(job.run, config, engine, display.event)
-            join_stage(run)
+            there = join_stage(run)
             for line in seen_lines(run.view):
                 display.say(line)
             for line in _found(run):
@@ -63,17 +64,17 @@ def _stages(job: Job) -> None:
                 display.forecast(forecast(run, todo, job.workers, job.device))
             if not is_done(job.run, "search"):
                 display.stage("search", totals["search"])
-                search_stage(run, progress=display.generations(last_generation(config)))
+                there = search_stage(run, progress=display.generations(last_generation(config)))
             if not is_done(job.run, "tune"):
                 display.stage("tune", totals["tune"])
-                tune_stage(run, progress=display.trials(config.tuning.config.trials))
+                tune_stage(run, there, display.trials(config.tuning.config.trials))
             if not is_done(job.run, "train"):
                 display.stage("train", totals["train"])
                 train_stage(run)
         summarise(job.run, config)
         if not is_done(job.run, "audit"):
             display.stage("audit", steps(clients, job.workers))
-            with timed(job.run, "audit", anew=True):
+            with timed(job.run, "audit", lambda: is_done(job.run, "train"), anew=True):
                 audit_run(job.run, workers=job.workers, on_progress=display.report)
 
 
@@ -88,7 +89,7 @@ def _found(run: OpenRun) -> list[str]:
         "data that come split" if split else Path(source.dataset).name,
         view.facts,
         sites,
-        [len(view.client(i)) for i in few],
+        [len(view.client(i)) for i in few if view.places[i].there],
         public,
         public if own else 0,
     )

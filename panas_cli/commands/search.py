@@ -20,7 +20,7 @@ def search(request: Request, client: list[int] | None) -> None:
             display.say(line)
         display.stage("search", len(ids))
         progress = display.generations(last_generation(job.config))
-        search_stage(stage.run, ids, progress)
+        ids = search_stage(stage.run, ids, progress)
     found = [SearchRecord.read(home(job.run, i)) for i in ids]
     if job.json:
         print_json({"run": str(job.run), "clients": [f.to_json() for f in found]})

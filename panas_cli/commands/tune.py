@@ -13,7 +13,7 @@ def tune(request: Request, client: list[int] | None) -> None:
     with of_clients(request, client, after="search") as stage:
         job, ids, display = stage.job, stage.clients, stage.display
         display.stage("tune", len(ids))
-        tune_stage(stage.run, ids, display.trials(job.config.tuning.config.trials))
+        ids = tune_stage(stage.run, ids, display.trials(job.config.tuning.config.trials))
     found = [TuningRecord.read(home(job.run, i)) for i in ids]
     if job.json:
         print_json({"run": str(job.run), "clients": [f.to_json() for f in found]})

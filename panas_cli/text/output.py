@@ -14,7 +14,7 @@ from panas.training.baselines import Baselines, ModelName
 from panas.training.metrics import Metrics
 from panas_cli.text.audit_output import show_audit
 from panas_cli.text.printing import console, counted, figure, print_json, titled
-from panas_cli.text.sentences import ladder_of, meaning_lines, no_gain_lines
+from panas_cli.text.sentences import absent_lines, ladder_of, meaning_lines, no_gain_lines
 
 COLUMNS = [
     "client",
@@ -74,7 +74,8 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
         screen.print()
         show_audit(RunAudit.from_json(audit))
     screen.print(f"\nrun directory: {run}", soft_wrap=True)
-    for line in (*no_gain_lines(summary["clients"]), *meaning_lines(summary)):
+    warnings = (*absent_lines(summary["absent"]), *no_gain_lines(summary["clients"]))
+    for line in (*warnings, *meaning_lines(summary)):
         screen.print(line, soft_wrap=True)
 
 

@@ -8,6 +8,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.run.events import (
     Event,
     RoundEnded,
+    SiteLeftOut,
     SiteMissed,
     SiteSearched,
     SiteStarted,
@@ -22,10 +23,19 @@ from panas.training.baselines import Baselines
 from panas.training.ladder import Ladder, NoGain, no_gains
 from panas_cli.text.printing import counted
 
+STAGES = {"start": "the run", "search": "the search", "tune": "tuning", "train": "training"}
+"""What goes on without a site."""
+
 
 def sentence(event: Event) -> str:
     """An event in words."""
     match event:
+        case SiteLeftOut(site, stage, behind):
+            why = "has missed search or tuning" if behind else "is not there"
+            return (
+                f"warning: {site} {why}: {STAGES[stage]} goes on without it; --resume takes it up "
+                "again when it is back"
+            )
         case SiteSearched(site, r):
             of = "" if mode_named(r.mode).reads_samples else " (on noise)"
             return f"{site}: {r.genome}, fitness {r.fitness:.3f}{of}"
@@ -121,6 +131,16 @@ def _shape(facts: Facts) -> str:
     colour = {1: "grey ", 3: "colour "}.get(channels, "")
     of = "" if colour else f" with {channels} channels"
     return f"{colour}pictures of {height} x {width}{of}"
+
+
+def absent_lines(names: Sequence[str]) -> list[str]:
+    """Which sites a summary knows nothing of, in a line if there are any."""
+    if not names:
+        return []
+    return [
+        f"warning: {', '.join(names)} did not take part, or cannot be read now; --resume takes up "
+        "what is back"
+    ]
 
 
 def no_gain_lines(clients: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,21 +1,37 @@
 """A site whose folder is moved away fails, and nothing else; who is not asked is not touched."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ledgers import accounts
+from ledgers import MOMENTS, accounts
 from whole_run import check_release, state_of
 
 from dprbft.config.schema import RunConfig, participants
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import places_of, search_file, server_folder
+from dprbft.engines.protocol import Engine
+from dprbft.messages import Reply, Verb
+from dprbft.paths import ledger_file, places_of, search_file, server_folder
+from dprbft.run.bookkeeping import is_done
 from dprbft.run.directory import OpenRun, prepare
-from dprbft.run.events import Event, RoundEnded, SiteMissed, SiteSearched, SiteStarted, SiteTrained
-from dprbft.run.stages import join_stage, search_stage, train_stage
+from dprbft.run.events import (
+    Event,
+    RoundEnded,
+    SiteLeftOut,
+    SiteMissed,
+    SiteSearched,
+    SiteStarted,
+    SiteTrained,
+)
+from dprbft.run.stages import join_stage, search_stage, train_stage, tune_stage
+from dprbft.run.summary import summarise
 from dprbft.server import checkpoint
 from dprbft.server.records import read_rounds
-from panas.runtime.errors import BadInput
+from panas.privacy.accounting.events import Gaussian
+from panas.privacy.budget import Budget
+from panas.privacy.ledger.ledger import Ledger
+from panas.runtime.errors import BadInput, BudgetExhausted
 
 Tiny = Callable[..., RunConfig]
 Carry = Callable[..., None]
@@ -36,38 +52,154 @@ class Removal:
         self.aside.rename(self.folder)
 
 
-def test_a_missing_site_is_named_in_a_search_and_the_others_finish(tiny: Tiny, tmp_path: Path):
+class Leaving:
+    """An engine before whose verbs something happens: a site's folder is carried off, say."""
+
+    def __init__(self, engine: Engine, before: Callable[[Verb], None]) -> None:
+        self.engine, self.before = engine, before
+
+    def call(self, verb: Verb, messages: Mapping[int, bytes]) -> Iterator[tuple[int, Reply]]:
+        self.before(verb)
+        yield from self.engine.call(verb, messages)
+
+
+def left_out(heard: list[Event]) -> list[tuple[str, str]]:
+    return [(e.site, e.stage) for e in heard if isinstance(e, SiteLeftOut)]
+
+
+def test_a_search_goes_on_without_a_missing_site_and_is_made_good(tiny: Tiny, tmp_path: Path):
     run, config = tmp_path / "r", tiny(federation__clients=3)
     prepare(run, config, resume=False)
     places, heard = places_of(run), list[Event]()
     removal = Removal(run, 1)
+
+    def leave(event: Event) -> None:
+        """Take the second site away while the first one searches."""
+        heard.append(event)
+        if event.site == "client-000" and isinstance(event, SiteSearched):
+            removal.carry_off()
+
     with InProcess(places) as engine:
+        assert search_stage(OpenRun(run, config, engine, leave)) == [0, 2]
+        assert left_out(heard) == [("client-001", "search")]
         opened = OpenRun(run, config, engine, heard.append)
-        join_stage(opened)
-        removal.carry_off()
-        with pytest.raises(BadInput, match=r"site client-001 at .*found none; put it back"):
-            search_stage(opened)
-        assert [search_file(p.home).exists() for p in places] == [False, False, False]
-        removal.put_back()
-        join_stage(opened)
-
-        def leave(event: Event) -> None:
-            """Take the second site away while the first one searches."""
-            heard.append(event)
-            if event.site == "client-000":
-                removal.carry_off()
-
-        with pytest.raises(BadInput, match=r"site client-001 at .*found none; put it back"):
-            search_stage(OpenRun(run, config, engine, leave))
+        assert search_stage(opened) == [0, 2]  # not there when the stage begins
+        assert left_out(heard) == [("client-001", "search")] * 2
         assert [search_file(p.home).exists() for p in places] == [True, False, True]
+        assert not is_done(run, "search")
         removal.put_back()
-        search_stage(opened)
+        assert search_stage(opened) == [0, 1, 2]
+        assert is_done(run, "search")
     assert [e.site for e in heard if isinstance(e, SiteSearched)] == [
         "client-000",
         "client-002",
         "client-001",
     ]
     assert [len(a.entries) for a in accounts(run)] == [1, 1, 1]
+
+
+def test_where_nobody_is_there_a_stage_stops(tiny: Tiny, tmp_path: Path):
+    run, config, heard = tmp_path / "r", tiny(), list[Event]()
+    prepare(run, config, resume=False)
+    run.joinpath("sites").rename(tmp_path / "aside")
+    with InProcess(places_of(run)) as engine:
+        opened = OpenRun(run, config, engine, heard.append)
+        for stage in (join_stage, search_stage, tune_stage, train_stage):
+            with pytest.raises(BadInput, match=r"site client-000 at .*found none; put it back"):
+                stage(opened)
+    assert heard == []
+
+
+def test_who_has_missed_the_search_is_tuned_and_trained_when_it_is_resumed(
+    tiny: Tiny, carry: Carry, tmp_path: Path
+):
+    run, config = tmp_path / "r", tiny(federation__clients=3)
+    prepare(run, config, resume=False)
+    removal, heard = Removal(run, 1), list[Event]()
+    removal.carry_off()
+    with InProcess(places_of(run)) as engine:
+        opened = OpenRun(run, config, engine, heard.append)
+        through = search_stage(opened)
+        removal.put_back()
+        assert tune_stage(opened, through) == [0, 2]
+        train_stage(opened)
+    stages: list[tuple[str, str]] = [("client-001", "search"), ("client-001", "train")]
+    assert left_out(heard) == stages
+    (record,) = read_rounds(server_folder(run))
+    assert (record.sites, record.absent) == ((0, 2), (1,))
+    summary = summarise(run, config)
+    assert [c["name"] for c in summary["clients"]] == ["client-000", "client-002"]
+    assert (summary["absent"], summary["finished"]) == (["client-001"], False)
+    carry(run, config)
+    summary = summarise(run, config)
+    # The rounds are over: it keeps its public start, and was charged for its search alone.
+    assert [c["selected_round"] for c in summary["clients"]][1] == 0
+    assert (summary["absent"], summary["finished"]) == ([], True)
+    assert [len(a.entries) for a in accounts(run)] == [3, 1, 3]
+
+
+@pytest.mark.parametrize("noise", [None, 2.0])
+def test_who_is_not_there_when_training_begins_is_asked_before_its_first_round(
+    noise: float | None, tiny: Tiny, carry: Carry, tmp_path: Path
+):
+    run = tmp_path / "r"
+    config = tiny(federation__rounds=2, training__noise_multiplier=noise)
+    carry(run, config, stages="st")
+    removal, heard, verbs = Removal(run, 1), list[Event](), list[Verb]()
+
+    def before(verb: Verb) -> None:
+        verbs.append(verb)
+        if verbs == [Verb.HELLO, Verb.READY]:
+            removal.carry_off()
+
+    def listen(event: Event) -> None:
+        heard.append(event)
+        if isinstance(event, RoundEnded) and event.round == 1:
+            removal.put_back()
+
+    with InProcess(places_of(run)) as engine:
+        train_stage(OpenRun(run, config, Leaving(engine, before), listen))
+    assert left_out(heard) == [("client-001", "train")]
+    assert [e for e in heard if isinstance(e, SiteMissed)] == [SiteMissed("client-001", 1)]
+    assert [r.sites for r in read_rounds(server_folder(run))] == [(0,), (0, 1)]
+    assert is_done(run, "train")
+    summary = summarise(run, config)
+    assert summary["absent"] == []
+    for client in summary["clients"]:
+        assert client["epsilon"]["spent"] <= client["epsilon"]["budget"]
+
+
+def test_who_comes_back_with_less_budget_does_not_exceed_it(
+    tiny: Tiny, carry: Carry, tmp_path: Path
+):
+    """Between its readiness and its round, another run spends of the same budget for life."""
+    run, config = tmp_path / "r", tiny()
+    carry(run, config, stages="st")
+    removal, verbs = Removal(run, 1), list[Verb]()
+
+    def before(verb: Verb) -> None:
+        verbs.append(verb)
+        if verb is Verb.ROUND:
+            removal.carry_off()
+            other = Ledger(ledger_file(removal.aside)).begin_run("other", Budget(6.0, 1e-5))
+            with other.charge(replace(MOMENTS, event=Gaussian(0.9))):
+                pass
+            removal.put_back()
+
+    with (
+        pytest.raises(BudgetExhausted, match="client-001: expected the data of"),
+        InProcess(places_of(run)) as engine,
+    ):
+        train_stage(OpenRun(run, config, Leaving(engine, before)))
+    account = accounts(run)[1]
+    assert account.spent() <= account.budget.epsilon
+    assert account.of_run("other").spent() > 4
+    assert {e.charge.phase for e in account.of_run(places_of(run)[1].run).entries} == {"search"}
+    # It is not ready for what is left of the budget either, and nobody is charged meanwhile.
+    charged = [len(a.entries) for a in accounts(run)]
+    with pytest.raises(BudgetExhausted, match="client-001"):
+        carry(run, config)
+    assert [len(a.entries) for a in accounts(run)] == charged
 
 
 @pytest.mark.parametrize("back_after", [1, pytest.param(2, marks=pytest.mark.slow)])

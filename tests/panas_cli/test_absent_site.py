@@ -1,0 +1,63 @@
+"""A site whose folder is moved away: the commands go on, say so in a line, and take it up again."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dprbft.paths import home, places_of
+from panas.runtime.store import read_json
+
+AWAY = "warning: client-001 is not there: {} goes on without it; --resume takes it up again"
+UNKNOWN = "warning: client-001 did not take part, or cannot be read now; --resume takes up what is"
+
+
+def test_a_search_of_several_goes_on_without_one_and_of_one_does_not(
+    cli: Callable, tiny: Callable, tmp_path: Path
+):
+    run, both = tmp_path / "r", ("--client", 0, "--client", 1)
+    assert cli("search", "--out", run, "--client", 0, *tiny()).code == 0
+    places_of(run)[1].folder.rename(tmp_path / "aside")
+    outcome = cli("search", "--out", run, *both, "--json")
+    assert outcome.code == 0
+    assert AWAY.format("the run") in outcome.err
+    assert [c["client"] for c in json.loads(outcome.out)["clients"]] == [0]
+    alone = cli("search", "--out", run, "--client", 1)
+    assert alone.code == 2
+    assert alone.errors[-1].startswith("error: expected site client-001 at ")
+    assert [c["client"] for c in json.loads(cli("ledger", run, "--json").out)["clients"]] == [0]
+
+
+@pytest.mark.slow
+def test_a_run_of_an_absent_site_is_shown_read_and_resumed(
+    cli: Callable, tiny: Callable, tmp_path: Path
+):
+    run, options = tmp_path / "r", [*tiny(), "--preset", "demo"]
+    assert cli("search", "--out", run, "--client", 0, *options).code == 0
+    folder, aside = places_of(run)[1].folder, tmp_path / "aside"
+    folder.rename(aside)
+    outcome = cli("run", "--out", run, "--resume")
+    assert outcome.code == 0
+    for what in ("the run", "the search"):
+        assert sum(AWAY.format(what) in line for line in outcome.err.splitlines()) == 1
+    assert AWAY.format("training") in outcome.err
+    assert UNKNOWN in " ".join(outcome.out.split())
+    summary = read_json(run / "summary.json")
+    assert summary["absent"] == ["client-001"]
+    assert [c["name"] for c in summary["clients"]] == ["client-000"]
+    for words in (("report", run), ("ledger", run), ("audit", run)):
+        outcome = cli(*words)
+        assert outcome.code == 0, words
+        assert "client-001" not in outcome.out.replace(UNKNOWN, "") or words[0] == "report"
+    first = home(run, 0) / "state.safetensors"
+    before = first.read_bytes()
+    assert not folder.exists()
+    aside.rename(folder)
+    outcome = cli("run", "--out", run, "--resume", "--json")
+    assert outcome.code == 0
+    summary = json.loads(outcome.out)
+    assert (summary["absent"], summary["finished"]) == ([], True)
+    assert [c["name"] for c in summary["clients"]] == ["client-000", "client-001"]
+    assert len(read_json(run / "audit.json")["clients"]) == 2
+    assert first.read_bytes() == before
