@@ -27,9 +27,10 @@ SMALL = """
 from sklearn import datasets
 import panas.api
 from panas.evolution.records import EvolutionConfig
+from panas.training.sgd import Trainer
 from panas.tuning.trial import TuningConfig
 
-real = datasets.load_digits
+real, train = datasets.load_digits, Trainer.run
 
 def few():
     digits = real()
@@ -40,8 +41,9 @@ def few():
 datasets.load_digits = few
 panas.api.EvolutionConfig = lambda: EvolutionConfig(population=3, generations=1, seeding=2)
 panas.api.TuningConfig = lambda: TuningConfig(initial=1, trials=2)
+Trainer.run = lambda trainer, epochs: train(trainer, min(epochs, 2))
 """
-"""Imported by Python before a snippet: fewer samples, genomes and trials, and nothing else."""
+"""Imported by Python before a snippet: fewer samples, epochs, genomes, trials, nothing else."""
 
 
 def snippets(language: str) -> list[Any]:
@@ -129,7 +131,8 @@ def test_searching_names_the_defaults_of_python_and_of_the_command_line():
 
 TINY = """--set data.limit=200 --set search.population=2 --set search.generations=1
 --set search.epochs=1 --set search.max_blocks=3 --set search.widths=[16] --set tuning.trials=1
---set training.epochs=1 --set training.warm_epochs=1 --set federation.rounds=1"""
+--set training.epochs=1 --set training.warm_epochs=1 --set federation.rounds=1
+--set audit.decoder_epochs=1"""
 
 
 @pytest.mark.slow
