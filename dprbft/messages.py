@@ -39,6 +39,7 @@ class Verb(StrEnum):
     ROUND = "round"  # train against this broadcast, and release
     FINISH = "finish"  # here is the answer to the releases
     EXPORT = "export"  # write your networks, where you are
+    LEAVE = "leave"  # forget a hello that nothing came of
 
 
 class Code(IntEnum):

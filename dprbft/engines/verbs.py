@@ -23,7 +23,7 @@ from dprbft.paths import (
     tune_file,
 )
 from dprbft.site import search, tuning
-from dprbft.site.joining import join
+from dprbft.site.joining import join, leave
 from dprbft.site.plan import current_plan, refusal, searched
 from dprbft.site.results.pictures import draw_search, draw_tuning
 from dprbft.site.results.records import SearchRecord, TuningRecord
@@ -75,6 +75,9 @@ def _answer(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> b
     refusal_file(place.home).unlink(missing_ok=True)
     if verb is Verb.HELLO:
         join(place, content)
+        return b""
+    if verb is Verb.LEAVE:
+        leave(place, content)
         return b""
     client = open_client(place, machine.device)
     with same_ledger(client):

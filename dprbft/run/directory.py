@@ -1,5 +1,6 @@
 """A run directory: made, or opened again, by one process or by several."""
 
+import shutil
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from pathlib import Path
 from dprbft.config.files import load_config, save_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.protocol import Engine
-from dprbft.paths import config_file, sites_file
+from dprbft.paths import config_file, facts_file, public_file, sites_file, sites_folder
 from dprbft.run.events import Listener
 from dprbft.run.sites import SitesPlan, plan_sites
 from dprbft.run.view import RunView
@@ -64,6 +65,42 @@ def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False)
         if plan and not sites_file(run).exists():
             plan.write(run)
     return config
+
+
+MADE = (config_file, sites_file, sites_folder, facts_file, public_file)
+"""What a run's directory holds before its first stage."""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What was where a run's directory is to be, before it was made."""
+
+    run: Path
+    missing: tuple[Path, ...]  # folders, the innermost first: its own, and those above it
+    kept: frozenset[Path]  # what its own held
+    new: bool  # whether it held no run
+
+    @staticmethod
+    def of(run: Path) -> "Ground":
+        """What is there now."""
+        missing = tuple(f for f in (run, *run.parents) if not f.exists())
+        kept = frozenset(run.iterdir()) if run.is_dir() else frozenset[Path]()
+        return Ground(run, missing, kept, new=not config_file(run).exists())
+
+    def restore(self) -> None:
+        """Remove a run that was made since; nothing that was there before, or is of another."""
+        if not self.new:
+            return
+        made = {file(self.run) for file in MADE} | set(self.run.glob(".*.lock"))
+        for path in made - self.kept:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        for folder in self.missing:
+            if any(folder.iterdir()):
+                break
+            folder.rmdir()
 
 
 def hold(run: Path) -> AbstractContextManager[None]:

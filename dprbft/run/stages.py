@@ -17,7 +17,7 @@ from dprbft.messages import Code, Verb
 from dprbft.methods import method_named
 from dprbft.run import events
 from dprbft.run.bookkeeping import timed
-from dprbft.run.directory import OpenRun, chosen
+from dprbft.run.directory import Ground, OpenRun, chosen
 from dprbft.run.progress import Progress, watch_logs
 from dprbft.run.view import has_results
 from dprbft.server import events as server_events
@@ -44,6 +44,21 @@ def join_stage(
     sites = chosen(run.config, clients)
     there = _ask(run, Verb.HELLO, {i: run.view.hello(i) for i in sites})
     return _go_on(run, stage, sites, there)
+
+
+def begin(run: OpenRun, ground: Ground) -> list[int]:
+    """Greet the sites of a run, which leaves nothing behind where one refuses and it is new."""
+    try:
+        return join_stage(run)
+    except (BadInput, BudgetExhausted):
+        if ground.new:
+            everyone = range(run.config.federation.clients)
+            for _ in run.engine.call(Verb.LEAVE, {i: run.view.hello(i) for i in everyone}):
+                pass
+            inside = [p for p in run.view.places if p.folder.is_relative_to(run.folder)]
+            if not any(paths.hello_file(place.home).exists() for place in inside):
+                ground.restore()
+        raise
 
 
 def search_stage(

@@ -11,13 +11,13 @@ from typing import Any
 
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Hello, facts_text
-from dprbft.paths import SitePlace, hello_file, seen_file
+from dprbft.paths import SitePlace, book_file, hello_file, seen_file
 from dprbft.site.data import load_data, values_of
 from dprbft.site.directory import SiteSettings, read_site
-from dprbft.site.site import check_book, config_of, facts_of, public_of
+from dprbft.site.site import check_book, config_of, facts_of, note_book, public_of
 from panas.data.facts import Facts
 from panas.privacy.ledger.account import number
-from panas.privacy.ledger.fingerprints import refuse_seen, remember, seen_before
+from panas.privacy.ledger.fingerprints import forget, refuse_seen, remember, seen_before
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput
@@ -83,7 +83,28 @@ def join(place: SitePlace, content: bytes) -> None:
         load_data(place, config, facts, public_of(hello.public, facts))
         if not _is_built_in(config):
             _look_back(place, settings, config, facts, ledger)
+    else:
+        note_book(place, ledger)  # from here on, `leave` changes nothing
     write_bytes(noted, content)
+
+
+def leave(place: SitePlace, content: bytes) -> None:
+    """Take back a hello which the run was refused after, at another site or here.
+
+    Nothing is changed unless it is the only one that the run has said, and nothing was asked or
+    charged since. The ledger keeps the line of a run that has begun: it sets nothing aside.
+    """
+    noted = hello_file(place.home)
+    if noted.is_file() and noted.read_bytes() == content and not book_file(place.home).exists():
+        ledger = check_book(place)
+        account = ledger.account()
+        if not account.of_run(place.run).entries:
+            noted.unlink()
+            seen_file(place.home).unlink(missing_ok=True)
+            if account.runs == (place.run,):
+                forget(ledger)
+    if place.home.is_dir() and not any(place.home.iterdir()):
+        place.home.rmdir()
 
 
 def _is_built_in(config: RunConfig) -> bool:

@@ -141,8 +141,13 @@ def same_ledger(client: Client) -> Iterator[None]:
         yield
     finally:
         check_book(client.place)  # if it was exchanged, what was noted stands
-        count, seen = client.ledger.head()
-        write_json(book_file(client.home), {"count": count, "hash": seen})
+        note_book(client.place, client.ledger)
+
+
+def note_book(place: SitePlace, ledger: Ledger) -> None:
+    """Note what a site's ledger holds now, for `check_book`."""
+    count, seen = ledger.head()
+    write_json(book_file(place.home), {"count": count, "hash": seen})
 
 
 def check_book(place: SitePlace) -> Ledger:

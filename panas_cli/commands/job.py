@@ -15,7 +15,7 @@ from dprbft.config.files import build_config, read_run, read_toml
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import places_of
-from dprbft.run.directory import OpenRun, prepare
+from dprbft.run.directory import Ground, OpenRun, prepare
 from dprbft.run.stages import join_stage
 from panas.data.torchvision_sets import NAMES
 from panas.runtime.errors import BadInput
@@ -36,6 +36,7 @@ class Job:
     device: str
     workers: int
     json: bool
+    ground: Ground  # what was there before the run directory
 
 
 def start(
@@ -71,8 +72,9 @@ def start(
             raise BadInput(f"expected a --client of 0 to {everyone - 1}, got {client}")
     # Several processes on one GPU only get into each other's way.
     workers = request.workers or (1 if device == "cuda" else default_workers())
+    ground = Ground.of(run)
     prepare(run, config, resume=request.resume, shared=shared)
-    return Job(config, run, device, workers, request.json)
+    return Job(config, run, device, workers, request.json, ground)
 
 
 def _warn_of_large(epsilon: float) -> None:

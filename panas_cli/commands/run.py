@@ -4,13 +4,13 @@ from pathlib import Path
 
 from attacks.audit.run import audit_run
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import places_of
+from dprbft.paths import places_of, sites_file
 from dprbft.run.bookkeeping import STAGES, is_done, timed
 from dprbft.run.directory import OpenRun, hold
 from dprbft.run.forecast import forecast
 from dprbft.run.stages import (
+    begin,
     event_counts,
-    join_stage,
     last_generation,
     search_prices,
     search_stage,
@@ -38,7 +38,7 @@ def run(request: Request) -> None:
         with hold(job.run):
             _stages(job)
     except BudgetExhausted:
-        if not any(has_results(place) for place in places_of(job.run)):
+        if not _has_results(job.run):
             raise
         show(job.run, summarise(job.run, job.config), job.json)
         raise
@@ -52,7 +52,7 @@ def _stages(job: Job) -> None:
         display.say(f"run directory: {job.run}")
         with InProcess(places_of(job.run), job.workers, job.device) as engine:
             run = OpenRun(job.run, config, engine, display.event)
-            there = join_stage(run)
+            there = begin(run, job.ground)
             for line in seen_lines(run.view):
                 display.say(line)
             for line in _found(run):
@@ -76,6 +76,11 @@ def _stages(job: Job) -> None:
             display.stage("audit", steps(clients, job.workers))
             with timed(job.run, "audit", lambda: is_done(job.run, "train"), anew=True):
                 audit_run(job.run, workers=job.workers, on_progress=display.report)
+
+
+def _has_results(run: Path) -> bool:
+    """Whether there is a run, of which a summary can tell something."""
+    return sites_file(run).exists() and any(has_results(place) for place in places_of(run))
 
 
 def _found(run: OpenRun) -> list[str]:

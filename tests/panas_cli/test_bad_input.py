@@ -1,7 +1,8 @@
 """Bad input: one line on stderr, exit 2, nothing half-written."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ from dprbft.paths import home, search_file
 from panas.runtime.store import write_json
 
 
-def npz(path: Path, labels: np.ndarray, n: int = 300) -> Path:
-    x = np.random.default_rng(0).integers(0, 255, (n, 8, 8)).astype(np.uint8)
+def npz(path: Path, labels: np.ndarray, n: int = 300, seed: int = 0) -> Path:
+    x = np.random.default_rng(seed).integers(0, 255, (n, 8, 8)).astype(np.uint8)
     np.savez(path, train_images=x, train_labels=labels, test_images=x[:5], test_labels=labels[:5])
     return path
 
@@ -81,6 +82,23 @@ def test_one_line_and_nothing_written(
     assert line.startswith("error: ")
     assert says in line
     assert not out.exists()
+
+
+def test_a_run_that_a_site_refuses_leaves_no_directory(
+    cli: Callable, tiny: Callable, tmp_path: Path
+):
+    sites = [tmp_path / name for name in ("north", "south")]
+    for seed, site in enumerate(sites):
+        data = npz(tmp_path / f"{site.name}.npz", np.arange(300)[:, None] % 3, seed=seed)
+        budget = ("--epsilon", 4 - 3 * seed, "--delta", 1e-5)
+        assert cli("site", "init", site, "--data", data, *budget).code == 0
+    out, before = tmp_path / "new" / "run", set(tmp_path.iterdir())
+    options = (*tiny(), "--set", "federation.clients=2", "--epsilon", 2)
+    outcome = cli("run", "--sites", *sites, "--out", out, *options)
+    assert (outcome.code, outcome.out) == (3, "")
+    assert outcome.errors[-1].startswith("error: south: expected a share of at most epsilon")
+    assert set(tmp_path.iterdir()) == before
+    assert [list(site.glob("runs/*")) for site in sites] == [[], []]
 
 
 @pytest.mark.parametrize("command", ["audit", "ledger", "report"])
@@ -194,10 +212,10 @@ def stop_in_round_two(monkeypatch: pytest.MonkeyPatch) -> None:
 
     real = Server._round
 
-    def stopping(server: Server, round: int, chosen: Sequence[int]) -> None:
+    def stopping(server: Server, round: int, *sites: Any) -> None:
         if round == 2:
             raise KeyboardInterrupt
-        real(server, round, chosen)
+        real(server, round, *sites)
 
     monkeypatch.setattr(Server, "_round", stopping)
 

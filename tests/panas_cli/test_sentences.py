@@ -113,6 +113,7 @@ def summary(*clients: dict[str, Any], ladder: dict[str, float] | None = None) ->
         "dataset": "digits",
         "preset": "sound",
         "clients": list(clients),
+        "absent": [],
         "accuracy": accuracy | ({"ladder": ladder} if ladder else {}),
         "communication": {"up_bytes": 1, "down_bytes": 1},
         "rounds": 3,

@@ -67,8 +67,8 @@ class Book:
                     raise ValueError("a second account would hide the charges of the first")
                 self.terms = Account.from_json(r)
             elif r["kind"] == "run":
-                if self.terms is None or r["run"] in self.shares:
-                    raise ValueError("a run begins once, after the account")
+                if self.terms is None or any(e.charge.run == r["run"] for e in self.entries):
+                    raise ValueError("a run begins after the account, and before it charges")
                 self.shares[r["run"]] = Budget(float(r["epsilon"]), r["delta"])
             elif r["kind"] == "charge":
                 if self.terms is None:

@@ -77,6 +77,15 @@ def remember(data: Samples | Raw, ledger: Ledger) -> None:
         write_bytes(path, tags.tobytes())
 
 
+def forget(ledger: Ledger) -> None:
+    """Take back what `remember` has noted of a ledger that has spent nothing."""
+    folder = _folder()
+    with exclusive(folder / "notes"):
+        if not ledger.account().entries:
+            for suffix in ("tags", "json"):
+                (folder / f"{ledger.id}.{suffix}").unlink(missing_ok=True)
+
+
 def note_spent(ledger: Ledger) -> None:
     """Note what a ledger has spent by now, in case that it is deleted; if it is remembered."""
     if (_folder() / f"{ledger.id}.tags").exists():

@@ -78,7 +78,8 @@ class Ledger:
     def begin_run(self, run: str, share: Budget) -> "Ledger":
         """Ask for a share of the budget for life; returns the ledger that this run charges.
 
-        Opening a run of the same name and share again resumes it. How a share is weighed against
+        Opening a run of the same name and share again resumes it; before it has charged anything,
+        it may ask for another share. How a share is weighed against
         what was charged before: `panas.privacy.ledger.shares`.
 
         Raises:
@@ -90,8 +91,9 @@ class Ledger:
         with self._locked() as book:
             book.check_place()
             account = book.account()
-            begun = account.shares.get(run, share)
-            if run not in account.shares:
+            charged = any(e.charge.run == run for e in account.entries)
+            begun = account.shares[run] if charged else share
+            if account.shares.get(run) != begun:
                 _check_share(account, run, share, self.path)
                 terms = {"epsilon": number(share.epsilon), "delta": share.delta}
                 book.append({"kind": "run", "run": run, "time": time.time(), **terms})
