@@ -23,7 +23,8 @@ from panas_cli.options import (
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
 Clients = Annotated[
-    list[int] | None, typer.Option("--client", help="Which client (default 0). May be repeated.")
+    list[str] | None,
+    typer.Option("--client", help="A site by name or number (default 0). May be repeated."),
 ]
 Shadows = Annotated[int, typer.Option(help="Networks that LiRA trains; 0 leaves it out.")]
 Workers = Annotated[int | None, typer.Option(help="Processes; none: one a core.")]
@@ -43,7 +44,7 @@ def run(request: Request) -> None:
 
 @with_common
 def search(request: Request, client: Clients = None) -> None:
-    """Search one client's architecture; writes search/client-000/best.json."""
+    """Search one site's architecture; writes search/best.json in its folder."""
     from panas_cli.commands.search import search as work
 
     work(request, client)
@@ -51,7 +52,7 @@ def search(request: Request, client: Clients = None) -> None:
 
 @with_common
 def tune(request: Request, client: Clients = None) -> None:
-    """Tune one client's DP-SGD settings; writes tune/client-000/best.json."""
+    """Tune one site's DP-SGD settings; writes tune/best.json in its folder."""
     from panas_cli.commands.tune import tune as work
 
     work(request, client)

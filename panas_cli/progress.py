@@ -20,8 +20,8 @@ from panas_cli.tracks import (
     Remaining,
     Track,
     about,
+    fitting,
     generation_cells,
-    table,
     trial_cells,
 )
 
@@ -31,12 +31,10 @@ TITLES = {
     "train": "federated training",
     "audit": "attacks",
 }
-NARROW = 79
-"""Columns of a terminal below which the table keeps to the essentials."""
 
 
 class Display:
-    """Shows which stage runs, how far it and its clients are, and each line that it reports.
+    """Shows which stage runs, how far it and its sites are, and each line that it reports.
 
     Its methods may be called from any thread.
     """
@@ -48,7 +46,7 @@ class Display:
         self._clock = clock
         self._began = self._freed = clock()
         self._stage = ""
-        self._tracks: dict[int, Track] = {}
+        self._tracks: dict[str, Track] = {}
         self._remaining: Remaining | None = None
         self._lock = threading.Lock()
         self._bar: Progress | None = None
@@ -100,24 +98,22 @@ class Display:
             self._show()
 
     def generation(
-        self, client: int, record: Mapping[str, Any], total: int, *, live: bool = True
+        self, site: str, record: Mapping[str, Any], total: int, *, live: bool = True
     ) -> None:
         """Show one generation: a line of a search's log; `live` if it ran just now."""
-        self._step(client, record, generation_cells, record["generation"], total, live)
+        self._step(site, record, generation_cells, record["generation"], total, live)
 
-    def trial(
-        self, client: int, record: Mapping[str, Any], total: int, *, live: bool = True
-    ) -> None:
+    def trial(self, site: str, record: Mapping[str, Any], total: int, *, live: bool = True) -> None:
         """Show one trial: a line of a tuning's log; `live` if it ran just now."""
-        self._step(client, record, trial_cells, record["number"] + 1, total, live)
+        self._step(site, record, trial_cells, record["number"] + 1, total, live)
 
     def generations(self, total: int) -> Following:
         """What hears of the lines of searches' logs, each of so many generations."""
-        return lambda client, line, live: self.generation(client, line, total, live=live)
+        return lambda site, line, live: self.generation(site, line, total, live=live)
 
     def trials(self, total: int) -> Following:
         """What hears of the lines of tunings' logs, each of so many trials."""
-        return lambda client, line, live: self.trial(client, line["trial"], total, live=live)
+        return lambda site, line, live: self.trial(site, line["trial"], total, live=live)
 
     def event(self, event: Event) -> None:
         """Show an event of a run, and move the bar by one if there is one."""
@@ -129,7 +125,7 @@ class Display:
 
     def _step(
         self,
-        client: int,
+        site: str,
         record: Mapping[str, Any],
         describe: "Callable[[Track], list[Cell]]",
         step: int,
@@ -137,7 +133,7 @@ class Display:
         live: bool,
     ) -> None:
         with self._lock:
-            track = self._tracks.setdefault(client, Track(self._freed))
+            track = self._tracks.setdefault(site, Track(self._freed))
             track.take(record, step, total, self._clock(), live)
             track.cells = describe(track)
             if self._bar is not None:
@@ -145,7 +141,8 @@ class Display:
             elif live:
                 cells = [f"{name} {text:>{width}}" for name, text, width in track.cells]
                 left = f"{track.left} left" if track.left else ""
-                self._line("  ".join([f"client {client:>2}:", *cells, left]).rstrip())
+                width = max(map(len, self._tracks)) + 1
+                self._line("  ".join([f"{site}:".ljust(width), *cells, left]).rstrip())
                 self._tell_left()
 
     def _tell_left(self) -> None:
@@ -155,7 +152,7 @@ class Display:
     def _show(self) -> None:
         assert self._live is not None
         assert self._bar is not None
-        shown = table(self._tracks, self._console.width < NARROW)
+        shown = fitting(self._tracks, self._console)
         left = self._remaining.text(self._tracks, self._clock()) if self._remaining else ""
         parts: list[Any] = [self._bar, *([shown] if shown else []), *([Text(left)] if left else [])]
         self._live.update(Group(*parts))

@@ -1,4 +1,4 @@
-"""How far clients are with their search or tuning, and what is left, as lines of a table.
+"""How far sites are with their search or tuning, and what is left, as lines of a table.
 
 What is left is guessed from the sample-passes so far (evaluations, where nobody counts passes; or
 trials): those still to come are taken to be like those before, and to go as fast.
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -16,7 +17,9 @@ from dprbft.run.forecast import Forecast
 EVERY = 30.0
 """Seconds between two lines that say what is left, where there is no terminal."""
 MOST_ROWS = 8
-"""Clients shown at once."""
+"""Sites shown at once."""
+WIDEST = 20
+"""Columns for a site's name on a terminal; a longer one is cut."""
 ESSENTIAL = ("generation", "trial", "best")
 """Columns that a narrow terminal shows."""
 Cell = tuple[str, str, int]
@@ -25,7 +28,7 @@ Cell = tuple[str, str, int]
 
 @dataclass
 class Track:
-    """How far one client is, and how fast it goes."""
+    """How far one site is, and how fast it goes."""
 
     since: float  # the time, in seconds, from which its speed is measured
     records: list[Mapping[str, Any]] = field(default_factory=list)
@@ -86,7 +89,7 @@ class Remaining:
         """One of its reports has come."""
         self._reports += 1
 
-    def text(self, tracks: Mapping[int, Track], now: float) -> str:
+    def text(self, tracks: Mapping[str, Track], now: float) -> str:
         """What is left, such as "about 3 min left in all"; empty where nothing is known."""
         if self._stage not in self._forecast.seconds:
             return ""
@@ -95,7 +98,7 @@ class Remaining:
         left = self._forecast.left(self._stage, share, now - self._began)
         return f"{about(left)} left in all"
 
-    def now_and_then(self, tracks: Mapping[int, Track], now: float) -> str:
+    def now_and_then(self, tracks: Mapping[str, Track], now: float) -> str:
         """The same, at most once in `EVERY` seconds, else empty."""
         if now - self._told < EVERY:
             return ""
@@ -144,20 +147,28 @@ def trial_cells(track: Track) -> list[Cell]:
     ]
 
 
-def table(tracks: Mapping[int, Track], narrow: bool) -> Table | None:
-    """A line a client that is under way."""
+def fitting(tracks: Mapping[str, Track], console: Console) -> Table | None:
+    """A line a site that is under way, with the essentials alone where all does not fit."""
     if not tracks:
         return None
+    whole = _table(tracks, narrow=False)
+    wide = console.options.update(max_width=10 * console.width)
+    fits = console.measure(whole, options=wide).maximum <= console.width
+    return whole if fits else _table(tracks, narrow=True)
+
+
+def _table(tracks: Mapping[str, Track], *, narrow: bool) -> Table:
     shown = sorted(tracks.items())[:MOST_ROWS]
-    cells = {client: [c for c in t.cells if not narrow or c[0] in ESSENTIAL] for client, t in shown}
-    names = ["client", *(name for name, _, _ in cells[shown[0][0]])]
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for _ in names:
+    cells = {site: [c for c in t.cells if not narrow or c[0] in ESSENTIAL] for site, t in shown}
+    names = ["site", *(name for name, _, _ in cells[shown[0][0]])]
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(no_wrap=True, max_width=WIDEST)
+    for _ in names[1:]:
         table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_row(*(Text(name, style="dim") for name in (*names, "time left")))
-    for client, track in shown:
-        table.add_row(str(client), *(text for _, text, _ in cells[client]), track.left)
+    for site, track in shown:
+        table.add_row(Text(site), *(text for _, text, _ in cells[site]), track.left)
     if len(tracks) > MOST_ROWS:
         table.add_row(Text(f"+ {len(tracks) - MOST_ROWS}", style="dim"))
     return table

@@ -64,6 +64,10 @@ class _Job:
     on_progress: OnProgress
 
     @property
+    def name(self) -> str:
+        return self.view.places[self.client.id].name
+
+    @property
     def config(self) -> RunConfig:
         return self.view.config
 
@@ -73,12 +77,13 @@ class _Job:
 
 
 def _audit_release(job: _Job) -> tuple[ClientAudit, dict[str, bytes]]:
-    id, public = job.client.id, job.view.public
+    public = job.view.public
     about = ClientAudit(
-        id=id,
+        id=job.client.id,
+        name=job.name,
         epsilon=job.spent,
         verdict="nothing left",
-        evidence=f"client {id} released nothing: there is nothing to attack",
+        evidence="it released nothing: there is nothing to attack",
     )
     received = load_release(job.view, job.client)
     if received is None:
@@ -91,7 +96,7 @@ def _audit_release(job: _Job) -> tuple[ClientAudit, dict[str, bytes]]:
         noise_multiplier=release.noise_multiplier,
         claim=_claim(job, received, promised),
         verdict="inconclusive",
-        evidence=f"client {id} was not attacked, which says nothing: an attack learns from at "
+        evidence="it was not attacked, which says nothing: an attack learns from at "
         f"least {MIN_PUBLIC} public samples, and there are {len(public)}",
     )
     attacked, draw = (about, None) if len(public) < MIN_PUBLIC else _attack(job, received, about)
@@ -103,7 +108,7 @@ def _audit_release(job: _Job) -> tuple[ClientAudit, dict[str, bytes]]:
     if kind_named(release.kind).READS == "public":
         evidence = f"no private row was released, public rows only; {evidence}"
     spent = "unknown" if job.spent is None else f"{job.spent:.3g}"
-    title = f"client {id}, {release.kind}, epsilon {spent}: {verdict}"
+    title = f"{job.name}, {release.kind}, epsilon {spent}: {verdict}"
     return replace(attacked, verdict=verdict, evidence=evidence), {"images": draw(title)}
 
 
@@ -119,7 +124,7 @@ def _attack(
     private, release = samples.take(chosen), received.release
     head_draws = torch_generator(stream(config.seed, "head"))
     observation = Observation(
-        job.client.id,
+        job.name,
         release.kind,
         release.arrays,
         release.noise_multiplier,
@@ -165,7 +170,7 @@ def _weaker(
     asked, known = job.config.audit.threats, list[Shadow | LeakedPairs]()
     # A shadow is read along the directions that the head tells apart: with one class, none.
     if "shadow" in asked and job.view.facts.classes > 1:
-        job.on_progress(f"client {job.client.id}: a shadow network")
+        job.on_progress(f"{job.name}: a shadow network")
         spec, head = job.spec, observation.head
         assert head is not None
         optimizer = _shadowing(job)
@@ -180,7 +185,7 @@ def _claim(job: _Job, received: Received, promised: ClaimedNoise) -> ReleaseAudi
     release, samples = received.release, job.client.train
     if not promised.noise_multiplier or not is_noised(kind_named(release.kind)):
         return None
-    job.on_progress(f"client {job.client.id}: noise and claim of the release")
+    job.on_progress(f"{job.name}: noise and claim of the release")
     claim = ReleaseClaim(
         kind=release.kind,
         arrays=release.arrays,
@@ -200,7 +205,7 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dic
     few = min(len(client.train), len(client.test), job.view.facts.classes) < 2
     if few or not path.is_file():
         return None, {}
-    job.on_progress(f"client {client.id}: membership")
+    job.on_progress(f"{job.name}: membership")
     saved = load_network(path)
     trainer = GenomeTrainer(
         genome=saved.genome,
@@ -218,7 +223,7 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dic
         claim=PrivacyClaim(epsilon=job.spent, delta=job.config.privacy.delta),
         shadows=config,
     )
-    title = f"client {client.id}, its network: {found.verdict}"
+    title = f"{job.name}, its network: {found.verdict}"
     return found, {"members": draw_curves(found.curves, title)}
 
 

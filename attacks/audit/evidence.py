@@ -73,7 +73,7 @@ class Received:
 def load_release(view: RunView, client: SiteData) -> Received | None:
     """A client's last release, as it arrived at the server, and the bottom that made it, checked
     against the run and each other; None if none arrived."""
-    run, federation = view.run, view.facts
+    run, federation, name = view.run, view.facts, view.places[client.id].name
     width, classes = spec_of(view.config, federation).width, federation.classes
     arrived = received(server_folder(run), client.id)
     if arrived is None:
@@ -97,16 +97,15 @@ def load_release(view: RunView, client: SiteData) -> Received | None:
     saved = load_network(last_model_file(home(run, client.id)))
     if release.client != client.id:
         raise BadInput(
-            f"expected the release of client {client.id}, got one of client {release.client}; "
-            "train the run again"
+            f"expected the release of {name}, got one of another site; train the run again"
         )
     if (saved.spec.shape, saved.spec.width) != (federation.shape, width):
         raise BadInput(
-            f"expected a network for images {federation.shape} and width {width} of client "
-            f"{client.id}, got {saved.spec.shape} and {saved.spec.width}; train the run again"
+            f"expected a network for images {federation.shape} and width {width} of {name}, "
+            f"got {saved.spec.shape} and {saved.spec.width}; train the run again"
         )
     kind = kind_named(release.kind)
-    samples, of = client.train, f"training samples of client {client.id}"
+    samples, of = client.train, f"training samples of {name}"
     if kind.READS == "public":
         samples, of = view.public, "public samples"
     for name, spec in kind.arrays(classes, width).items():

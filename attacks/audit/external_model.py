@@ -189,7 +189,7 @@ def _outputs(target: Target, rng: np.random.Generator) -> tuple[OutputsAudit, by
     chosen = members.take(np.sort(rng.permutation(len(members))[:SCORED]))
     arrays = {"z": logits(query, chosen).float(), "y": chosen.y}
     knowledge = LeakedPairs(logits(query, public).float(), public)
-    seen = Observation(0, "raw_rows", arrays, None, knowledge, public)
+    seen = Observation("the network", "raw_rows", arrays, None, knowledge, public)
     truth, mean = chosen.inputs(), controls.mean_image(public)
     among, rows = candidates(chosen.y, rng=rng), seen.released()
     images = {

@@ -31,6 +31,7 @@ class ClientAudit:
     """What the audit of one client found."""
 
     id: int
+    name: str  # of its site
     release: str | None = None  # its kind; None where nothing was released
     round: int | None = None
     noise_multiplier: float | None = None

@@ -11,6 +11,7 @@ from attacks.audit.resume import AuditCheckpoint, digest
 from attacks.reconstruction.suite import OnProgress
 from dprbft.config.files import load_config
 from dprbft.paths import (
+    SitePlace,
     audit_file,
     audit_pictures,
     audit_unfinished,
@@ -25,6 +26,8 @@ from dprbft.server.checkpoint import received
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import Pool
 from panas.runtime.store import exclusive, write_bytes, write_json
+
+PICTURES = ("images", "members")
 
 
 def audit_run(
@@ -49,10 +52,10 @@ def audit_run(
 
     """
     begin = time.monotonic()
-    ids = _clients(run)
+    sites = _sites(run)
     with exclusive(audit_file(run), wait=False):
         unfinished = AuditCheckpoint(audit_unfinished(run), _about(run, shadows))
-        found = _audit_clients(_Work(run, shadows, on_progress), ids, unfinished, workers)
+        found = _audit_clients(_Work(run, shadows, on_progress), sites, unfinished, workers)
         _write_pictures(audit_pictures(run), found)
         seconds = round(time.monotonic() - begin, 2)
         audit = RunAudit(seconds=seconds, clients=tuple(f.audit for f in found))
@@ -68,16 +71,16 @@ class _Work:
     on_progress: OnProgress | None
 
 
-def _clients(run: Path) -> list[int]:
-    """The run's clients that are there; BadInput if none is, or none of them released anything."""
+def _sites(run: Path) -> tuple[SitePlace, ...]:
+    """The run's sites that are there; BadInput if none is, or none of them released anything."""
     config, places = load_config(run), places_of(run)
-    ids = [place.index for place in places if place.there]
-    if not ids:
+    sites = tuple(place for place in places if place.there)
+    if not sites:
         raise BadInput(f"expected site {places[0].name} at {places[0].folder}, found none")
     server = server_folder(run)
-    if config.sent and not any(received(server, id) for id in ids):
+    if config.sent and not any(received(server, site.index) for site in sites):
         raise BadInput(f"expected releases in {server}, found none; train the run first")
-    return ids
+    return sites
 
 
 def _about(run: Path, shadows: int) -> str:
@@ -91,21 +94,22 @@ def _about(run: Path, shadows: int) -> str:
 
 
 def _audit_clients(
-    work: _Work, ids: list[int], unfinished: AuditCheckpoint, workers: int
+    work: _Work, sites: tuple[SitePlace, ...], unfinished: AuditCheckpoint, workers: int
 ) -> list[DrawnAudit]:
     report = work.on_progress or (lambda _: None)
-    results = {id: known for id in ids if (known := unfinished.known(id))}
+    names = {site.index: site.name for site in sites}
+    results = {id: known for id in names if (known := unfinished.known(id))}
     for id, known in results.items():
-        report(f"client {id}: {known.audit.verdict} (known)")
-    missing = [id for id in ids if id not in results]
+        report(f"{names[id]}: {known.audit.verdict} (known)")
+    missing = [id for id in names if id not in results]
     # Several processes report whole clients only.
     context = work if workers == 1 else replace(work, on_progress=None)
     with Pool(workers, context, preload=("attacks.audit.run",)) as pool:
         for at, found in pool.map(_audit_client, missing):
             unfinished.keep(found)
             results[missing[at]] = found
-            report(f"client {missing[at]}: {found.audit.verdict}")
-    return [results[id] for id in ids]
+            report(f"{names[missing[at]]}: {found.audit.verdict}")
+    return [results[id] for id in names]
 
 
 def _audit_client(work: _Work, id: int) -> DrawnAudit:
@@ -116,11 +120,12 @@ def _audit_client(work: _Work, id: int) -> DrawnAudit:
 def _write_pictures(folder: Path, found: list[DrawnAudit]) -> None:
     """Put all clients' pictures in place, and remove those of an earlier audit."""
     drawn = {
-        folder / f"client-{f.audit.id:03d}-{name}.png": content
+        folder / f"{f.audit.name}-{name}.png": content
         for f in found
         for name, content in f.pictures.items()
     }
     for path, content in drawn.items():
         write_bytes(path, content)
-    for path in set(folder.glob("client-*.png")) - drawn.keys():
+    earlier = (path for name in PICTURES for path in folder.glob(f"*-{name}.png"))
+    for path in set(earlier) - drawn.keys():
         path.unlink()

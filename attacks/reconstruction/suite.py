@@ -116,7 +116,7 @@ class _Suite:
         return max((self.score(name, f(seen.released())) for f in fs.values()), key=lambda s: s.r2)
 
     def learn(self, seen: Observation, what: str) -> dict[str, Inverter]:
-        self.tell(f"client {self.observation.client}: ridge and decoder on {what}")
+        self.tell(f"{self.observation.site}: ridge and decoder on {what}")
         return {
             "ridge": ridge_inverter(seen, rng=self.rng),
             "decoder": decoder_inverter(seen, epochs=self.config.epochs, rng=self.rng),
@@ -129,7 +129,7 @@ class _Suite:
         if observation.noised_sums:
             images["ridge on noise"] = ridge_on_noise(observation, rng=self.rng)
         if inversion:
-            self.tell(f"client {observation.client}: inversion by optimisation")
+            self.tell(f"{observation.site}: inversion by optimisation")
             images["optimise"] = optimise(observation, rng=self.rng, config=inversion)
         for knowledge in self.config.weaker:
             weaker: Observation[Knowledge] = replace(observation, knowledge=knowledge)  # type: ignore[arg-type]

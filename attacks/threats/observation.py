@@ -49,9 +49,9 @@ MIN_PUBLIC = 8
 
 @dataclass(frozen=True)
 class Observation(Generic[K]):
-    """All that the server knows of one client."""
+    """All that the server knows of one site."""
 
-    client: int
+    site: str  # its name
     kind: str  # of the release; see `panas.privacy.release.kind`
     arrays: Mapping[str, Tensor]  # the release, as its kind describes it
     noise_multiplier: float | None  # None where there is no noise
@@ -69,7 +69,7 @@ class Observation(Generic[K]):
             )
         if not bool(torch.isfinite(self.known_z).all()):
             raise BadInput(
-                f"expected finite representations from the network of client {self.client}, got "
+                f"expected finite representations from the network of {self.site}, got "
                 "NaN or infinity; train it again"
             )
 

@@ -148,7 +148,9 @@ def cell(root: str, task: tuple[str, str, float | str]) -> dict[str, Any]:
     bottom = trained(kind, plan, private)
     read = public if kind_named(kind).READS == "public" else private
     message = released(kind, plan, bottom, read)
-    seen = Observation(0, kind, message.arrays, message.noise_multiplier, WhiteBox(bottom), public)
+    seen = Observation(
+        "client-000", kind, message.arrays, message.noise_multiplier, WhiteBox(bottom), public
+    )
     rng = stream(0, "attacks", dataset, kind, str(epsilon))
     found = attack_release(
         seen,

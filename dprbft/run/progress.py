@@ -1,6 +1,6 @@
-"""Hearing of every client's generations and trials, whichever process they run in.
+"""Hearing of every site's generations and trials, whichever process they run in.
 
-Each client writes its log as it goes (`panas.runtime.journal`); this reads the logs.
+Each site writes its log as it goes (`panas.runtime.journal`); this reads the logs.
 """
 
 import threading
@@ -12,16 +12,16 @@ from typing import Any
 from panas.runtime.errors import BadInput
 from panas.runtime.journal import read_journal
 
-Progress = Callable[[int, Mapping[str, Any], bool], None]
-"""Takes a client, a line of its log, and whether it was written just now."""
+Progress = Callable[[str, Mapping[str, Any], bool], None]
+"""Takes a site's name, a line of its log, and whether it was written just now."""
 
 EVERY = 0.5
 """Seconds between two looks."""
 
 
 @contextmanager
-def watch_logs(logs: Mapping[int, Path], progress: Progress | None) -> Iterator[Callable[[], None]]:
-    """Tell `progress` of every line of the clients' logs, once each, as long as the block lasts.
+def watch_logs(logs: Mapping[str, Path], progress: Progress | None) -> Iterator[Callable[[], None]]:
+    """Tell `progress` of every line of the sites' logs, once each, as long as the block lasts.
 
     Yields a function that catches up at once.
     """
@@ -33,14 +33,14 @@ def watch_logs(logs: Mapping[int, Path], progress: Progress | None) -> Iterator[
 
     def catch_up(live: bool = True) -> None:
         with lock:
-            for client, path in logs.items():
+            for site, path in logs.items():
                 try:
                     lines = read_journal(path)
                 except BadInput:
                     continue  # whoever resumes that search says what is wrong with it
-                for line in lines[told[client] :]:
-                    progress(client, line, live)
-                told[client] = len(lines)
+                for line in lines[told[site] :]:
+                    progress(site, line, live)
+                told[site] = len(lines)
 
     def watch() -> None:
         while not over.wait(EVERY):

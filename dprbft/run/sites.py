@@ -20,7 +20,7 @@ from dprbft.paths import (
     sites_folder,
     write_places,
 )
-from dprbft.simulation.federation import load_federation, make_sites
+from dprbft.simulation.federation import NAME, load_federation, make_sites
 from dprbft.site.data import (
     warn_of_one_class,
     write_samples,
@@ -119,6 +119,16 @@ def _sites_of_files(run: Path, config: RunConfig, paths: Sequence[str]) -> tuple
             write_site(sites_folder(run) / name, settings)
         places.append(SitePlace(i, name, sites_folder(run) / name, "run"))
     return tuple(places)
+
+
+def site_names(config: RunConfig) -> list[str]:
+    """What a run calls its sites, by number; no sample is looked at."""
+    f = config.federation
+    if f.sites:
+        return [read_site(Path(folder)).name for folder in f.sites]
+    if f.client_data:
+        return names_of(f.client_data)
+    return [NAME.format(i) for i in range(f.clients)]
 
 
 def names_of(paths: Sequence[str]) -> list[str]:

@@ -206,7 +206,7 @@ def _own_stage(
     """A stage in which every site works for itself; returns those that are through."""
     places, sites = run.view.places, join_stage(run, clients, stage)
     todo = [i for i in sites if not _done(stage, places[i].home)]
-    logs = {i: LOGS[stage](places[i].home) for i in todo}
+    logs = {places[i].name: LOGS[stage](places[i].home) for i in todo}
 
     def whole() -> bool:
         return all(_done(stage, place.home) for place in places)

@@ -72,11 +72,11 @@ def _load(text: str) -> Federation:
     shares = tuple(source.private.take(part) for part in parts)
     keys = tuple(stream(config.seed, "client", i, "split").bytes(32) for i in range(f.clients))
     clients = tuple(
-        divided(i, share, key, config)
+        divided(i, NAME.format(i), share, key, config)
         for i, (share, key) in enumerate(zip(shares, keys, strict=True))
     )
     for i, share in enumerate(shares):
-        warn_of_one_class(f"client {i}", share)
+        warn_of_one_class(NAME.format(i), share)
     return Federation(clients, source.public, source.facts, shares, keys)
 
 

@@ -50,7 +50,7 @@ def load_data(
     samples = load_samples(place.folder, settings, facts)
     if public is not None and data_path(place.folder, settings).suffix != STORED:
         check_disjoint(samples, public, settings.name)
-    return divided(place.index, samples, key_of(place), config)
+    return divided(place.index, settings.name, samples, key_of(place), config)
 
 
 def load_samples(folder: Path, settings: SiteSettings, facts: Facts) -> Samples:
@@ -87,7 +87,7 @@ def key_of(place: SitePlace) -> bytes:
     return read_bytes(key_file(place.folder))
 
 
-def divided(id: int, samples: Samples, key: bytes, config: RunConfig) -> SiteData:
+def divided(id: int, name: str, samples: Samples, key: bytes, config: RunConfig) -> SiteData:
     """A site's samples by split; BadInput if one of them is empty, or delta too large for them."""
     data = config.data
     s = hashed_split(
@@ -102,16 +102,16 @@ def divided(id: int, samples: Samples, key: bytes, config: RunConfig) -> SiteDat
     site = SiteData(id, *parts)
     if not all(len(part) for part in (site.train, site.validation, site.test)):
         raise BadInput(
-            f"expected samples to train, validate and test client {id}, got {len(samples)} in "
+            f"expected samples to train, validate and test {name}, got {len(samples)} in "
             "all; use fewer clients or raise federation.min_samples"
         )
     if len(site.search) < config.privacy.mode.least_search:
         raise BadInput(
-            f"expected at least {config.privacy.mode.least_search} search samples for client {id}, "
+            f"expected at least {config.privacy.mode.least_search} search samples for {name}, "
             f"got {len(site.search)}; raise data.search_fraction"
         )
     # Search and training samples are parts of their own; delta must suit the larger one.
-    config.budget(id).check(max(site.train.units, site.search.units), f"client {id}")
+    config.budget(id).check(max(site.train.units, site.search.units), name)
     return site
 
 

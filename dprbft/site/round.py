@@ -44,7 +44,7 @@ def train_locally(
         rng = stream(client.config.seed, "client", client.id, "round", round)
         with client.ledger.charge(_charge(None, round)):
             fit(bottom, head, train, config=config, rng=rng)
-    check_finite(bottom, client.id)
+    check_finite(bottom, client.place.name)
     return replace(state, plan=plan, round=round, charges=accounted(client))
 
 
@@ -76,11 +76,11 @@ def accounted(client: Client) -> int:
     return len(client.account.protected())
 
 
-def check_finite(bottom: Bottom, client: int) -> None:
+def check_finite(bottom: Bottom, site: str) -> None:
     """Refuse weights that training has driven to NaN or infinity."""
     if not all(bool(torch.isfinite(p).all()) for p in bottom.parameters()):
         raise BadInput(
-            f"expected finite weights after training client {client}, got NaN or infinity; lower "
+            f"expected finite weights after training {site}, got NaN or infinity; lower "
             "training.learning_rate"
         )
 

@@ -14,8 +14,9 @@ import torch
 from dprbft.config.files import build_config, read_run, read_toml
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import places_of
+from dprbft.paths import places_of, sites_file
 from dprbft.run.directory import Ground, OpenRun, prepare
+from dprbft.run.sites import site_names
 from dprbft.run.stages import join_stage
 from panas.data.torchvision_sets import NAMES
 from panas.runtime.errors import BadInput
@@ -25,6 +26,7 @@ from panas_cli.progress import Display
 
 LARGE_EPSILON = 50.0
 """Above it a budget is warned of; the paper's own is 50."""
+SHOWN = 5  # names of sites, at most, in a message
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Job:
     workers: int
     json: bool
     ground: Ground  # what was there before the run directory
+    chosen: tuple[int, ...] = ()  # numbers of the sites that the user names
 
 
 def start(
@@ -44,13 +47,13 @@ def start(
     *,
     shared: bool = False,
     after: str | None = None,
-    clients: Sequence[int] = (),
+    clients: Sequence[str] = (),
 ) -> Job:
     """Check everything, and make or reopen the run directory.
 
     With `shared`, several commands fill one directory, and reopening it needs no --resume. With
-    `after`, the directory must be there, from the command of that name. `clients` are those that
-    the user names.
+    `after`, the directory must be there, from the command of that name. `clients` are the
+    names or numbers of sites that the user gives.
     """
     run = request.out or _new_folder()
     if after and (request.out is None or not (run / "config.toml").is_file()):
@@ -66,15 +69,29 @@ def start(
     config = build_config(*(_with_paths(layer) for layer in (*layers, request.settings)))
     _warn_of_large(config.largest_epsilon)
     device = _device(request.device)
-    everyone = config.federation.clients
-    for client in clients:
-        if not 0 <= client < everyone:
-            raise BadInput(f"expected a --client of 0 to {everyone - 1}, got {client}")
+    chosen = _numbers(run, config, clients)
     # Several processes on one GPU only get into each other's way.
     workers = request.workers or (1 if device == "cuda" else default_workers())
     ground = Ground.of(run)
     prepare(run, config, resume=request.resume, shared=shared)
-    return Job(config, run, device, workers, request.json, ground)
+    return Job(config, run, device, workers, request.json, ground, chosen)
+
+
+def _numbers(run: Path, config: RunConfig, clients: Sequence[str]) -> tuple[int, ...]:
+    """The numbers of sites that are given by their names, or by their numbers."""
+    if not clients:
+        return ()
+    made = sites_file(run).exists()
+    names = [place.name for place in places_of(run)] if made else site_names(config)
+    known = {str(i): i for i in range(len(names))} | {name: i for i, name in enumerate(names)}
+    for client in clients:
+        if client not in known:
+            few = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+            raise BadInput(
+                f"expected --client as a site's name ({few}) or a number of 0 to "
+                f"{len(names) - 1}, got {client!r}; name a site of the run"
+            )
+    return tuple(dict.fromkeys(known[client] for client in clients))
 
 
 def _warn_of_large(epsilon: float) -> None:
@@ -132,12 +149,11 @@ class Stage:
 
 @contextmanager
 def of_clients(
-    request: Request, clients: list[int] | None, *, after: str | None = None
+    request: Request, clients: list[str] | None, *, after: str | None = None
 ) -> Iterator[Stage]:
-    """Open the run directory that clients share (client 0 if none is named), display and engine."""
-    ids = clients or [0]
-    job = start(request, shared=True, after=after, clients=ids)
-    places = places_of(job.run)
+    """Open the run directory that sites share (the first if none is named), display and engine."""
+    job = start(request, shared=True, after=after, clients=clients or ["0"])
+    ids, places = job.chosen, places_of(job.run)
     with (
         Display() as display,
         InProcess(places, job.workers, job.device, asked=len(ids)) as engine,

@@ -57,7 +57,7 @@ def _stages(job: Job) -> None:
                 display.say(line)
             for line in _found(run):
                 display.say(line)
-            for line in price_lines(search_prices(run), config):
+            for line in price_lines(search_prices(run), run.view):
                 display.say(line)
             todo = {stage: is_done(job.run, stage) for stage in STAGES}
             if not all(todo.values()):

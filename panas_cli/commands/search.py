@@ -1,8 +1,8 @@
-"""`panas search`: the architecture of one client, or of several."""
+"""`panas search`: the architecture of one site, or of several."""
 
 from dataclasses import asdict
 
-from dprbft.paths import home, search_file
+from dprbft.paths import search_file
 from dprbft.run.stages import last_generation, search_prices, search_stage
 from dprbft.site.results.records import SearchRecord
 from panas.architecture.cost import LayerCost
@@ -12,23 +12,24 @@ from panas_cli.text.printing import print_files, print_json, print_table, print_
 from panas_cli.text.sentences import price_lines
 
 
-def search(request: Request, client: list[int] | None) -> None:
-    """Search one client's architecture; writes search/best.json in its folder."""
+def search(request: Request, client: list[str] | None) -> None:
+    """Search a site's architecture; writes search/best.json in its folder for the run."""
     with of_clients(request, client) as stage:
         job, ids, display = stage.job, stage.clients, stage.display
-        for line in price_lines(search_prices(stage.run, ids), job.config):
+        for line in price_lines(search_prices(stage.run, ids), stage.run.view):
             display.say(line)
         display.stage("search", len(ids))
         progress = display.generations(last_generation(job.config))
-        ids = search_stage(stage.run, ids, progress)
-    found = [SearchRecord.read(home(job.run, i)) for i in ids]
+        done = search_stage(stage.run, ids, progress)
+        places = [stage.run.view.places[i] for i in done]
+    found = [SearchRecord.read(place.home) for place in places]
     if job.json:
         print_json({"run": str(job.run), "clients": [f.to_json() for f in found]})
         return
-    for i, f in zip(ids, found, strict=True):
-        print_text(f"client {i}: {f.genome}, fitness {f.fitness:.3f}")
+    for place, f in zip(places, found, strict=True):
+        print_text(f"{place.name}: {f.genome}, fitness {f.fitness:.3f}")
         print_table(("layer", "output", "parameters", "MACs", "bytes"), _costs(f), left=2)
-        print_files(search_file(home(job.run, i)).parent)
+        print_files(search_file(place.home).parent)
 
 
 def _costs(found: SearchRecord) -> list[list[str]]:

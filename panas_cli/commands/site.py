@@ -22,7 +22,7 @@ def init(folder: Path, settings: dict[str, Any], *, json: bool) -> None:
         raise BadInput(f"expected a new site directory, got {folder}, which holds a site")
     site = checked_settings(settings, "panas site init")
     facts, samples = declared(folder, site)
-    site.budget.check(samples.units, folder.name)
+    site.budget.check(samples.units, site.name)
     write_site(folder, site, facts=facts)
     _print(folder, site, facts, samples, json=json)
 

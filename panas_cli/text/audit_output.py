@@ -25,7 +25,7 @@ def show_audit(audit: RunAudit) -> None:
     if rows:
         screen.print(_attacked(rows))
     for c in audit.clients:
-        screen.print(f"client {c.id}: {c.verdict}: {c.evidence}", soft_wrap=True)
+        screen.print(f"{c.name}: {c.verdict}: {c.evidence}", soft_wrap=True)
         if n := c.network:
             screen.print(f"  its network: {n.verdict}: {n.evidence}", soft_wrap=True)
         else:
@@ -53,8 +53,10 @@ def _attacked(rows: list[tuple[ClientAudit, ReconstructionScore]]) -> Table:
     table = titled(
         "audit: R^2 of reconstructed training images (1: perfect, 0: the mean public image)"
     )
-    for name in ("client", "release", "best attack", "R^2", *HEADERS.values()):
-        table.add_column(name, justify="left" if name in ("release", "best attack") else "right")
+    for name in ("site", "release", "best attack", "R^2", *HEADERS.values()):
+        table.add_column(
+            name, justify="left" if name in ("site", "release", "best attack") else "right"
+        )
     for name in ("found\nof 10", "epsilon\nshown", "claimed", "noise\nof claim"):
         table.add_column(name, justify="right")
     table.add_column("verdict", min_width=10)
@@ -64,7 +66,7 @@ def _attacked(rows: list[tuple[ClientAudit, ReconstructionScore]]) -> Table:
         if claim := c.claim:
             shown = claim.epsilon_lower_bound, claim.claimed_epsilon, claim.noise_over_claim
         table.add_row(
-            str(c.id),
+            c.name,
             c.release,
             best.name,
             _two(best.r2),

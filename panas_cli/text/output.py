@@ -17,7 +17,7 @@ from panas_cli.text.printing import console, counted, figure, print_json, titled
 from panas_cli.text.sentences import absent_lines, ladder_of, meaning_lines, no_gain_lines
 
 COLUMNS = [
-    "client",
+    "site",
     "genome",
     "parameters",
     "before",
@@ -82,12 +82,12 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
 def _clients(summary: dict[str, Any]) -> Table:
     table = titled(f"{summary['dataset']}, preset {summary['preset']}")
     for name in COLUMNS:
-        left = name == "genome"
+        left = name in ("site", "genome")
         table.add_column(name, justify="left" if left else "right", overflow="fold")
     for c in summary["clients"]:
         a, e = c["accuracy"], c["epsilon"]
         table.add_row(
-            str(c["id"]),
+            c["name"],
             c["genome"],
             f"{c['parameters']:,}",
             figure(a["local_last"]),
@@ -105,7 +105,7 @@ def _to_beat(clients: Sequence[Mapping[str, Any]]) -> Table | None:
     if not any(c.get("baselines") for c in clients):
         return None
     table = titled("test accuracy: what each site must beat, and what each step brought")
-    table.add_column("client", justify="right")
+    table.add_column("site", overflow="fold")
     for name in TO_BEAT:
         table.add_column(name, justify="right")
     for c in clients:
@@ -113,7 +113,7 @@ def _to_beat(clients: Sequence[Mapping[str, Any]]) -> Table | None:
         steps = ladder_of(c["accuracy"], found)
         by = {(r.model, r.reads): r.accuracy for r in found.rivals}
         table.add_row(
-            str(c["id"]),
+            c["name"],
             figure(found.majority),
             *(figure(by.get((model, "public"))) for model in MODELS),
             *(figure(x) for x in (steps.public, steps.alone, steps.joined)),
@@ -127,14 +127,15 @@ def _metrics(clients: Sequence[Mapping[str, Any]]) -> Table | None:
     if not any(c.get("metrics") for c in clients):
         return None
     table = titled("the networks that are kept, on test samples")
-    for name in ("client", "accuracy", "balanced", "AUROC", "macro F1", "lowest recall"):
+    table.add_column("site", overflow="fold")
+    for name in ("accuracy", "balanced", "AUROC", "macro F1", "lowest recall"):
         table.add_column(name, justify="right")
     for c in clients:
         m = Metrics.from_json(c["metrics"])
         known = [(r, k) for k, r in enumerate(m.recall) if r is not None]
         worst, k = min(known, default=(None, 0))
         table.add_row(
-            str(c["id"]),
+            c["name"],
             *(figure(x) for x in (m.accuracy, m.balanced_accuracy, m.auroc, m.macro_f1)),
             "-" if worst is None else f"{worst:.3f} (class {k})",
         )

@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dprbft.config.schema import RunConfig
 from dprbft.run.events import (
     Event,
     RoundEnded,
@@ -78,13 +77,13 @@ def seen_lines(view: RunView) -> list[str]:
     return lines
 
 
-def price_lines(prices: Mapping[int, SearchPrice], config: RunConfig) -> list[str]:
-    """What searches will have cost: one line, or one a client if they differ."""
-    mode = config.privacy.search
+def price_lines(prices: Mapping[int, SearchPrice], view: RunView) -> list[str]:
+    """What searches will have cost: one line, or one a site if they differ."""
+    config, mode = view.config, view.config.privacy.search
     texts = {i: _price(p, mode, config.budget(i).epsilon) for i, p in prices.items()}
     if len(set(texts.values())) == 1:
         return [f"search price: {next(iter(texts.values()))}"]
-    return [f"search price, client {i}: {text}" for i, text in texts.items()]
+    return [f"search price, {view.places[i].name}: {text}" for i, text in texts.items()]
 
 
 def _price(price: SearchPrice, mode: str, budget: float) -> str:
@@ -144,7 +143,7 @@ def absent_lines(names: Sequence[str]) -> list[str]:
 
 
 def no_gain_lines(clients: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A warning a client for which a step that costs privacy brought nothing."""
+    """A warning a site for which a step that costs privacy brought nothing."""
     lines = []
     for c in clients:
         found = Baselines.from_json(b) if (b := c.get("baselines")) else None
@@ -153,12 +152,12 @@ def no_gain_lines(clients: Sequence[Mapping[str, Any]]) -> list[str]:
         gains = no_gains(steps, spent, found, kept_public=c["selected_round"] == 0)
         if gains:
             why = "; ".join(_no_gain(g) for g in gains)
-            lines.append(f"warning: client {c['id']} {why}")
+            lines.append(f"warning: {c['name']} {why}")
     return lines
 
 
 def ladder_of(accuracy: Mapping[str, Any], found: Baselines | None) -> Ladder:
-    """What each step brought a client, from its accuracies in a summary."""
+    """What each step brought a site, from its accuracies in a summary."""
     return Ladder(
         majority=found.majority if found else None,
         public=accuracy.get("public"),

@@ -85,7 +85,7 @@ def image_in_clear(kind: str, private: Samples, public: Samples) -> Observation[
     """A leak of images: for sums, `private` should hold one sample a class."""
     bottom, m = extractor(kind, public), None if kind == "raw_rows" else HARDLY
     arrays = released(kind, represent(bottom, private), private.y, m, seeded(0))
-    return Observation(0, kind, arrays, m, WhiteBox(bottom), public)
+    return Observation("north", kind, arrays, m, WhiteBox(bottom), public)
 
 
 def independent(kind: str, private: Samples, public: Samples, seed: int) -> Observation[WhiteBox]:
@@ -96,7 +96,7 @@ def independent(kind: str, private: Samples, public: Samples, seed: int) -> Obse
     z = known.mean(0) + known.std(0) * noise.normal(len(private), known.shape[1]).float()
     z = z if kind == "raw_rows" else clip_rows(z)
     arrays = released(kind, z, private.y, m, noise)
-    return Observation(0, kind, arrays, m, WhiteBox(bottom), public)
+    return Observation("north", kind, arrays, m, WhiteBox(bottom), public)
 
 
 def seeded(seed: int) -> NoiseSource:

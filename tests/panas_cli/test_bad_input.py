@@ -128,10 +128,11 @@ def test_a_client_that_is_none(command: str, cli: Callable, tiny: Callable, tmp_
     if command == "tune":
         assert cli("search", "--out", out, *tiny()).code == 0
     before = sorted(out.rglob("*")) if out.exists() else []
-    for client in ("2", "-1"):
+    for client in ("2", "-1", "south"):
         outcome = cli(command, "--out", out, "--client", client, *tiny())
         assert (outcome.code, len(outcome.err.splitlines())) == (2, 1)
         assert "0 to 1" in outcome.err
+        assert "client-000, client-001" in outcome.err
     assert (sorted(out.rglob("*")) if out.exists() else []) == before
 
 
@@ -249,4 +250,4 @@ def test_a_client_of_one_class_works_with_a_warning(cli: Callable, tiny: Callabl
     options = tiny(federation__partition="classes", federation__classes_per_client=1, seed=23)
     outcome = cli("run", "--out", tmp_path / "r", *options)
     assert outcome.code == 0
-    assert any("client 0 has samples of one class only" in x for x in outcome.errors)
+    assert any("client-000 has samples of one class only" in x for x in outcome.errors)

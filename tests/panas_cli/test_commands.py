@@ -94,8 +94,8 @@ def test_a_run_ends_with_its_table_the_audit_and_where_it_is(run: Path, folder: 
         assert f"{c['parameters']:,}" in shown
     for word in ("before", "after", "of 8", "mean", "std", "up", "down", "search", "audit"):
         assert word in shown
-    for i, c in enumerate(read_json(run / "audit.json")["clients"]):
-        assert f"client {i}: {c['verdict']}: {c['evidence']}" in shown
+    for c in read_json(run / "audit.json")["clients"]:
+        assert f"{c['name']}: {c['verdict']}: {c['evidence']}" in shown
     assert "verdict" in shown
     assert f"\nrun directory: {run}\n" in shown
     assert shown.splitlines()[-1].startswith("privacy: with or without any one training sample")
@@ -340,7 +340,7 @@ def test_one_clients_stages_then_a_run(cli: Callable, tiny: Callable, tmp_path: 
     out = tmp_path / "r"
     outcome = cli("search", "--out", out, "--client", 1, *tiny())
     assert outcome.code == 0
-    assert outcome.out.startswith("client 1: ")
+    assert outcome.out.startswith("client-001: ")
     best = search_file(home(out, 1))
     first = best.read_bytes()
     assert cli("run", "--out", out, "--resume", "--workers", 1).code == 0

@@ -13,14 +13,14 @@ from panas_cli.text.printing import print_table
 
 def test_a_search_ends_with_genome_costs_and_files(cli: Callable, tiny: Callable, tmp_path: Path):
     run = tmp_path / "r"
-    outcome = cli("search", "--out", run, "--client", 0, "--client", 1, *tiny())
+    outcome = cli("search", "--out", run, "--client", 0, "--client", "client-001", *tiny())
     assert outcome.code == 0
     lines = outcome.out.splitlines()
-    starts = [k for k, line in enumerate(lines) if line.startswith("client ")]
-    assert [lines[k].split(":")[0] for k in starts] == ["client 0", "client 1"]
+    starts = [k for k, line in enumerate(lines) if line.startswith("client-")]
+    assert [lines[k].split(":")[0] for k in starts] == ["client-000", "client-001"]
     for i, part in enumerate((lines[: starts[1]], lines[starts[1] :])):
         found = read_json(search_file(home(run, i)))
-        assert part[0] == f"client {i}: {found['genome']}, fitness {found['fitness']:.3f}"
+        assert part[0] == f"client-{i:03d}: {found['genome']}, fitness {found['fitness']:.3f}"
         blocks = found["genome"].split("-")
         table = part[1 : len(blocks) + 5]
         assert table[0].split() == ["layer", "output", "parameters", "MACs", "bytes"]
@@ -47,7 +47,7 @@ def test_a_search_counts_its_generations(
     outcome = cli("search", "--out", tmp_path / "r", *options)
     assert outcome.code == 0
     lines = [line for line in outcome.err.splitlines() if "generation" in line]
-    assert f"client  0:  generation {last}  best" in lines[-1]
+    assert f"client-000:  generation {last}  best" in lines[-1]
     assert "left" not in lines[-1]
 
 
@@ -58,7 +58,7 @@ def test_tuning_ends_with_the_setting_and_files(cli: Callable, tiny: Callable, t
     assert outcome.code == 0
     setting, *files = outcome.out.splitlines()
     assert setting == (
-        "client 0: learning rate 0.5, noise multiplier the least that the budget needs, clip 1, "
+        "client-000: learning rate 0.5, noise multiplier the least that the budget needs, clip 1, "
         "batch 1000"
     )
     assert [Path(f.strip()).name for f in files] == ["best.json"]

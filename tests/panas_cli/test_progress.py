@@ -4,13 +4,16 @@ import io
 import math
 import re
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from dprbft.config.files import build_config
+from dprbft.paths import SitePlace, write_places
 from dprbft.run.forecast import Forecast
+from dprbft.run.view import RunView
 from panas.search_modes.mode import SearchPrice
 from panas_cli.progress import Display
 from panas_cli.text.sentences import price_lines
@@ -66,14 +69,14 @@ def test_a_log_has_one_aligned_line_a_generation_with_sums(clock: Clock):
     shown.stage("search", 1)
     for k in range(12):
         clock.now += 60
-        shown.generation(0, generation(k, 100 * (k + 1)), 11)
-    shown.report("client 0: c16k3, fitness 0.900")
+        shown.generation("client-000", generation(k, 100 * (k + 1)), 11)
+    shown.report("client-000: c16k3, fitness 0.900")
     title, *rest, end = lines(shown)
     assert title.endswith("search: architecture search")
-    assert end.endswith("search: client 0: c16k3, fitness 0.900")
+    assert end.endswith("search: client-000: c16k3, fitness 0.900")
     assert len(rest) == 12
     assert rest[1] == (
-        "[  120.0 s] search: client  0:  generation  1/11  best 0.900  mean 0.500  tried  20  "
+        "[  120.0 s] search: client-000:  generation  1/11  best 0.900  mean 0.500  tried  20  "
         "cached   4  dropped   6  failed   2  about 10 min left"
     )
     assert rest[11].endswith("tried 120  cached  24  dropped  36  failed  12")
@@ -90,12 +93,12 @@ def test_time_left_goes_by_passes_not_by_generations(clock: Clock):
     shown.stage("search", 1)
     # The first generation takes nine times the passes of the later ones, at the same speed.
     clock.now = 900.0
-    shown.generation(0, generation(0, 9000), 21)
+    shown.generation("client-000", generation(0, 9000), 21)
     clock.now += 100
-    shown.generation(0, generation(1, 10_000), 21)
+    shown.generation("client-000", generation(1, 10_000), 21)
     assert left(shown) == "about 33 min left"  # 20 x 100 s
     clock.now += 100
-    shown.generation(0, generation(2, 11_000), 21)
+    shown.generation("client-000", generation(2, 11_000), 21)
     assert left(shown) == "about 32 min left"
 
 
@@ -104,7 +107,7 @@ def test_without_passes_time_left_goes_by_evaluations(clock: Clock):
     shown.stage("search", 1)
     for k, count in enumerate((90, 10, 10)):
         clock.now += 10 * count
-        shown.generation(0, generation(k, 0, evaluations=count), 22)
+        shown.generation("client-000", generation(k, 0, evaluations=count), 22)
     assert left(shown) == "about 33 min left"
 
 
@@ -112,9 +115,9 @@ def test_what_a_process_takes_to_start_is_no_part_of_the_speed(clock: Clock):
     shown = display(clock)
     shown.stage("search", 1)
     clock.now = 5000.0
-    shown.generation(0, generation(0, 100), 11)
+    shown.generation("client-000", generation(0, 100), 11)
     clock.now += 60
-    shown.generation(0, generation(1, 200), 11)
+    shown.generation("client-000", generation(1, 200), 11)
     assert left(shown) == "about 10 min left"
 
 
@@ -123,7 +126,7 @@ def test_generations_seen_at_one_look_say_nothing_of_the_speed(clock: Clock):
     shown.stage("search", 1)
     clock.now = 60.0
     for k in range(2):
-        shown.generation(0, generation(k, 100 * (k + 1)), 11)
+        shown.generation("client-000", generation(k, 100 * (k + 1)), 11)
     assert lines(shown)[-1].endswith("failed   2")
 
 
@@ -131,15 +134,15 @@ def test_what_ran_before_an_interruption_is_counted_but_not_as_speed(clock: Cloc
     shown = display(clock)
     shown.stage("search", 1)
     for k in range(10):
-        shown.generation(0, generation(k, 100 * (k + 1)), 19, live=False)
+        shown.generation("client-000", generation(k, 100 * (k + 1)), 19, live=False)
     assert len(lines(shown)) == 1
     clock.now = 120.0
-    shown.generation(0, generation(10, 1100), 19)
+    shown.generation("client-000", generation(10, 1100), 19)
     (line,) = lines(shown)[1:]
     assert "tried 110" in line
     assert left(shown) == "about 18 min left"  # 9 x 120 s
     clock.now += 60
-    shown.generation(0, generation(11, 1200), 19)
+    shown.generation("client-000", generation(11, 1200), 19)
     assert left(shown) == "about 8 min left"  # 8 x 60 s: the start is over
 
 
@@ -147,16 +150,16 @@ def test_a_client_that_begins_later_is_timed_from_when_a_worker_was_free(clock: 
     shown = display(clock)
     shown.stage("search", 2)
     clock.now = 10_000.0
-    shown.report("client 0: c16k3, fitness 0.900")
+    shown.report("client-000: c16k3, fitness 0.900")
     clock.now += 60
-    shown.generation(1, generation(0, 100), 10)
+    shown.generation("client-001", generation(0, 100), 10)
     assert left(shown) == "about 10 min left"
 
 
 def test_a_generation_that_took_nothing_says_nothing_of_the_time(clock: Clock):
     shown = display(clock)
     shown.stage("search", 1)
-    shown.generation(0, generation(0, 0, evaluations=0), 3)
+    shown.generation("client-000", generation(0, 0, evaluations=0), 3)
     assert lines(shown)[-1].endswith("failed   1")
 
 
@@ -166,9 +169,9 @@ def test_trials_in_a_log(clock: Clock):
     found = [trial(0, 0.5), trial(1, 0.0, "failed"), trial(2, None, "over budget"), trial(3, 0.25)]
     for record in found:
         clock.now += 30
-        shown.trial(3, record, 10)
+        shown.trial("client-003", record, 10)
     assert lines(shown)[1:] == [
-        f"[{seconds:7.1f} s] tune: client  3:  trial {k + 1:>2}/10  {rest} left"
+        f"[{seconds:7.1f} s] tune: client-003:  trial {k + 1:>2}/10  {rest} left"
         for k, (seconds, rest) in enumerate(
             [
                 (30, "value 0.500  best 0.500  failed  0  over budget  0  about 4 min"),
@@ -185,47 +188,63 @@ def test_a_terminal_shows_a_line_a_client_below_the_bar(clock: Clock):
     shown.stage("search", 2)
     assert len(screen(shown)) == 1
     clock.now = 60.0
-    shown.generation(1, generation(0, 100), 20)
-    shown.generation(0, generation(0, 100), 20)
+    shown.generation("client-001", generation(0, 100), 20)
+    shown.generation("client-000", generation(0, 100), 20)
     bar, head, *rows = screen(shown)
     assert bar.startswith("architecture search")
     assert " 0/2 " in bar
-    assert head.split("  ")[0] == "client"
+    assert head.split()[0] == "site"
     assert [row.split() for row in rows] == [
-        [str(client), "0/20", "0.900", "0.500", "10", "2", "3", "1", "about", "20", "min"]
+        [
+            f"client-{client:03d}",
+            "0/20",
+            "0.900",
+            "0.500",
+            "10",
+            "2",
+            "3",
+            "1",
+            "about",
+            "20",
+            "min",
+        ]
         for client in (0, 1)
     ]
-    ends = [m.end() for m in re.finditer(r"(?<=  )(?! )\S+", head)]
+    _, *ends = [m.end() for m in re.finditer(r"\S+", head)]
     assert all(row[end - 1] != " " for row in rows for end in ends[:-2])  # right-aligned
-    shown.generation(0, generation(20, 2000), 20)
-    shown.report("client 0: c16k3, fitness 0.900")
+    shown.generation("client-000", generation(20, 2000), 20)
+    shown.report("client-000: c16k3, fitness 0.900")
     bar, head, *rows = screen(shown)
     assert " 1/2 " in bar
-    assert [row.split()[0] for row in rows] == ["1"]
+    assert [row.split()[0] for row in rows] == ["client-001"]
     shown.stage("tune", 1)
     first, second = screen(shown)
     assert " 1/1 " in first
     assert second.startswith("DP-SGD settings")
 
 
-@pytest.mark.parametrize("width", [50, 80, 200])
-def test_no_line_of_the_table_is_cut(width: int, clock: Clock):
+@pytest.mark.parametrize(
+    ("width", "name", "whole"),
+    [(50, "client-100", False), (80, "south", True), (200, "a-site-of-a-long-name", True)],
+)
+def test_no_figure_of_the_table_is_cut(width: int, name: str, whole: bool, clock: Clock):
     shown = display(clock, width, terminal=True)
     shown.stage("search", 1)
     clock.now = 1e4
-    shown.generation(100, generation(0, 10**9, evaluations=1000), 100)
+    shown.generation(name, generation(0, 10**9, evaluations=1000), 100)
     _, head, row = screen(shown)
-    assert "…" not in head + row
+    assert row.split()[0] == (name if len(name) <= 20 else f"{name[:19]}…")
+    assert "…" not in head + row[20:]
     assert "0.900" in row
     assert row.rstrip().endswith("about 12 days")
-    assert ("cached" in head) == (width >= 80)
+    assert ("cached" in head) == whole
 
 
 def test_many_clients_do_not_fill_the_terminal(clock: Clock):
     shown = display(clock, terminal=True)
     shown.stage("tune", 30)
     for client in range(30):
-        shown.trial(client, trial(0, 0.5), 10)
+        shown.trial(f"client-{client:03d}", trial(0, 0.5), 10)
     *rows, more = screen(shown)
     assert len(rows) == 2 + 8
     assert more.split() == ["+", "22"]
@@ -235,11 +254,11 @@ def test_a_terminal_keeps_the_bars_and_not_the_table(clock: Clock):
     shown = display(clock, terminal=True)
     with shown:
         shown.stage("search", 1)
-        shown.generation(0, generation(0, 100), 1)
-        shown.report("client 0: done [not markup]")
+        shown.generation("client-000", generation(0, 100), 1)
+        shown.report("client-000: done [not markup]")
     assert len(screen(shown)) == 1
     text = shown._console.file.getvalue()  # type: ignore[attr-defined]
-    assert "client 0: done [not markup]" in text
+    assert "client-000: done [not markup]" in text
 
 
 def test_several_threads_may_report(clock: Clock):
@@ -247,7 +266,7 @@ def test_several_threads_may_report(clock: Clock):
     shown.stage("search", 8)
 
     def report(k: int) -> None:
-        shown.generation(k % 8, generation(0, 100), 100)
+        shown.generation(f"client-{k % 8:03d}", generation(0, 100), 100)
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(report, range(400)))
@@ -282,17 +301,22 @@ def test_durations_in_words(seconds: float, text: str):
         (SearchPrice(0.5, "by lot"), "public-proxy", "epsilon 0.50 of 8 (public-proxy search: by "),
     ],
 )
-def test_one_line_says_the_price_unless_clients_differ(price: SearchPrice, mode: str, says: str):
+def test_one_line_says_the_price_unless_sites_differ(
+    price: SearchPrice, mode: str, says: str, tmp_path: Path
+):
     config = build_config({"privacy": {"search": mode}, "federation": {"clients": 2}})
-    (line,) = price_lines({0: price, 1: price}, config)
+    names = enumerate(("north", "south"))
+    write_places(tmp_path, [SitePlace(i, name, tmp_path / name, "r") for i, name in names])
+    view = RunView(tmp_path, config)
+    (line,) = price_lines({0: price, 1: price}, view)
     assert line.startswith("search price: ")
     assert says in line
     other = SearchPrice(price.epsilon + 1, "histogram")
-    assert [x[:22] for x in price_lines({0: price, 1: other}, config)] == [
-        "search price, client 0",
-        "search price, client 1",
+    assert [x.split(": ")[0] for x in price_lines({0: price, 1: other}, view)] == [
+        "search price, north",
+        "search price, south",
     ]
-    assert price_lines({}, config) == []
+    assert price_lines({}, view) == []
 
 
 def test_what_is_left_in_all_is_told_now_and_then(clock: Clock):

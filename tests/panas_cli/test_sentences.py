@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from attacks.audit.records import ClientAudit, RunAudit
 from panas.data.facts import Facts
 from panas.data.files.columns import Column
 from panas.training.metrics import Metrics
 from panas_cli.text import output
+from panas_cli.text.audit_output import show_audit
 from panas_cli.text.sentences import found_lines, meaning_lines, no_gain_lines
 
 
@@ -58,6 +60,7 @@ def rivals(public: float) -> dict[str, Any]:
 def client(joined: float, **changes: Any) -> dict[str, Any]:
     return {
         "id": 0,
+        "name": "north",
         "genome": "c16k3",
         "parameters": 1234,
         "accuracy": {
@@ -89,14 +92,14 @@ def client(joined: float, **changes: Any) -> dict[str, Any]:
         (
             client(0.7, selected_round=0),
             [
-                "warning: client 0 keeps the public network: 8.0 of epsilon brought nothing; "
+                "warning: north keeps the public network: 8.0 of epsilon brought nothing; "
                 "does not beat a random forest on public samples (0.700 against 0.750)"
             ],
         ),
         (
             client(0.79),
             [
-                "warning: client 0 is no better than alone (0.790 against 0.800): joining brought "
+                "warning: north is no better than alone (0.790 against 0.800): joining brought "
                 "nothing"
             ],
         ),
@@ -148,12 +151,18 @@ def test_epsilon_in_words_is_that_of_the_worst_off(spent: float | str, says: str
     assert says in line
 
 
+def test_an_audit_calls_a_site_by_its_name(capsys: pytest.CaptureFixture):
+    found = ClientAudit(id=0, name="north", epsilon=8.0, verdict="nothing left", evidence="it sent")
+    show_audit(RunAudit(seconds=1.0, clients=(found,)))
+    assert capsys.readouterr().out.startswith("north: nothing left: it sent\n")
+
+
 def test_a_report_shows_the_rivals_and_what_accuracy_hides(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ):
     output.show(tmp_path, summary(client(0.9)), json=False)
     text = capsys.readouterr().out
-    for word in ("forest,", "not private", "0.750", "0.990", "0.912", "0.123 (class 2)"):
+    for word in ("forest,", "not private", "0.750", "0.990", "0.912", "0.123 (class 2)", "north"):
         assert word in text
     output.show(tmp_path, summary(client(0.9, baselines=None, metrics=None)), json=False)
     assert "AUROC" not in capsys.readouterr().out

@@ -47,7 +47,9 @@ def test_what_was_kept_of_another_audit_is_not_taken(tmp_path: Path) -> None:
     files = [tmp_path / "config.toml", received_file(tmp_path, 0)]
     now = digest(files, {"shadows": 0})
     assert now == digest(files[::-1], {"shadows": 0})
-    about = ClientAudit(id=0, epsilon=None, verdict="nothing left", evidence="nothing")
+    about = ClientAudit(
+        id=0, name="north", epsilon=None, verdict="nothing left", evidence="nothing"
+    )
     found = DrawnAudit(about, {"images": b"png"})
     AuditCheckpoint(tmp_path / "kept", now).keep(found)
     assert AuditCheckpoint(tmp_path / "kept", now).known(0) == found

@@ -48,7 +48,8 @@ def test_raw_rows_leak_and_the_record_says_so(tmp_path: Path) -> None:
     record = audit_run(tmp_path, on_progress=told.append).to_json()
     assert read_json(tmp_path / "audit.json") == json.loads(json.dumps(record))
     assert RunAudit.from_json(record).to_json() == record
-    assert told
+    assert {text.split(":")[0] for text in told} == {"client-000", "client-001"}
+    assert [c["name"] for c in record["clients"]] == ["client-000", "client-001"]
     assert record["scale"] == "[-1, 1]"
     assert record["summary"]["verdicts"] == {"leaks": 2}
     assert record["summary"]["best_attack_r2"] == record["summary"]["ceiling_r2"]
@@ -219,7 +220,7 @@ def _scores(z: Tensor, seed: int) -> tuple[list[ReconstructionScore], list[Recon
     private = federation.clients[0].train.take(range(len(z)))
     arrays = {"z": z, "y": private.y}
     bottom = untrained(federation.shape, 0)
-    seen = Observation(0, "raw_rows", arrays, None, WhiteBox(bottom), federation.public)
+    seen = Observation("north", "raw_rows", arrays, None, WhiteBox(bottom), federation.public)
     found = attack_release(seen, private, SuiteConfig(epochs=2), rng=np.random.default_rng(seed))
     return found.attacks, found.controls
 
@@ -286,7 +287,7 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
     _tampered(tmp_path, {"z": z[:, 1:].contiguous(), "y": y})
     refused("expected arrays")
     _tampered(tmp_path, {"z": z, "y": y}, client=1)
-    refused("one of client 1")
+    refused("release of client-000, got one of another site")
     put_release(tmp_path, 0, b"not a message")
     refused("do not decode")
     _tampered(tmp_path, {"z": z, "y": y})

@@ -54,14 +54,14 @@ LEVEL = samples((67, 67, 66), 3)
 
 def rows(of: Samples) -> Observation[WhiteBox]:
     arrays = {"z": of.x.flatten(1), "y": of.y}
-    return Observation(0, "raw_rows", arrays, None, WhiteBox(identity()), PUBLIC)
+    return Observation("north", "raw_rows", arrays, None, WhiteBox(identity()), PUBLIC)
 
 
 def sums(of: Samples, kind: str, m: float, seed: int = 0) -> Observation[WhiteBox]:
     noise = ReproducibleNoise(np.random.default_rng(seed))
     what, rows = kind_named(kind), Rows(of.x.flatten(1), of.y)
     arrays = what.run(rows, 3, noise_scale(what, m), noise)
-    return Observation(0, kind, arrays, m, WhiteBox(identity()), PUBLIC)
+    return Observation("north", kind, arrays, m, WhiteBox(identity()), PUBLIC)
 
 
 def infer(seen: Observation[WhiteBox], seed: int = 0) -> Inference:
@@ -102,7 +102,7 @@ def test_a_client_as_the_public_shows_no_histogram_under_noise() -> None:
 
 def test_public_rows_tell_what_is_public() -> None:
     arrays = {"z": PUBLIC.x.flatten(1), "y": PUBLIC.y}
-    seen = Observation(0, "public_rows", arrays, None, WhiteBox(identity()), PUBLIC)
+    seen = Observation("north", "public_rows", arrays, None, WhiteBox(identity()), PUBLIC)
     inference = infer(seen)
     assert inference.labels is None
     assert not score_histogram(inference, SKEWED.y, PUBLIC).beats_blind

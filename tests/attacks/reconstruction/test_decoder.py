@@ -27,7 +27,9 @@ def _observation(z: torch.Tensor | None = None) -> tuple[Observation, Samples]:
     private = _samples(80, 1)
     rows = represent(bottom, private) if z is None else z
     arrays = {"z": rows, "y": private.y}
-    return Observation(0, "raw_rows", arrays, None, WhiteBox(bottom), _samples(300, 0)), private
+    return Observation(
+        "north", "raw_rows", arrays, None, WhiteBox(bottom), _samples(300, 0)
+    ), private
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (1, 28, 28), (1, 6, 6), (2, 1, 5)])

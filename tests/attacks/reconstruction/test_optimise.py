@@ -43,13 +43,15 @@ PUBLIC, PRIVATE = samples(40, 0), samples(11, 1)
 
 def rows() -> Observation[WhiteBox]:
     arrays = {"z": represent(BOTTOM, PRIVATE), "y": PRIVATE.y}
-    return Observation(0, "raw_rows", arrays, None, WhiteBox(BOTTOM), PUBLIC)
+    return Observation("north", "raw_rows", arrays, None, WhiteBox(BOTTOM), PUBLIC)
 
 
 def sums(m: float) -> Observation[WhiteBox]:
     """Exact sums that are said to have noise."""
     B = torch.zeros(3, 24).index_add_(0, PRIVATE.y, represent(BOTTOM, PRIVATE))
-    return Observation(0, "moments", {"B": B, "A": torch.zeros(300)}, m, WhiteBox(BOTTOM), PUBLIC)
+    return Observation(
+        "north", "moments", {"B": B, "A": torch.zeros(300)}, m, WhiteBox(BOTTOM), PUBLIC
+    )
 
 
 def run(seen: Observation[WhiteBox], optimizer: Inversion = FAST, seed: int = 0) -> torch.Tensor:
@@ -161,7 +163,7 @@ def test_a_bottom_with_batch_norm_is_read_in_evaluation_mode() -> None:
     bottom = replace(BLUEPRINT, norm="batch").bottom(GENOME, torch.Generator().manual_seed(0))
     bottom.train()
     arrays = {"z": represent(bottom, PRIVATE), "y": PRIVATE.y}
-    seen = Observation(0, "raw_rows", arrays, None, WhiteBox(bottom.train()), PUBLIC)
+    seen = Observation("north", "raw_rows", arrays, None, WhiteBox(bottom.train()), PUBLIC)
     run(seen)
     (norm, *_) = [m for m in bottom.modules() if isinstance(m, nn.BatchNorm2d)]
     assert int(norm.num_batches_tracked) == 0

@@ -60,12 +60,12 @@ def test_a_planted_bijection_is_inverted_from_raw_rows() -> None:
     public, private = _samples(200, 0), _samples(60, 1)
     bottom = _linear_bottom(16, 16)
     arrays = {"z": represent(bottom, private), "y": private.y}
-    seen = Observation(0, "raw_rows", arrays, None, WhiteBox(bottom), public)
+    seen = Observation("north", "raw_rows", arrays, None, WhiteBox(bottom), public)
     images = ridge_inverter(seen, rng=np.random.default_rng(0))(seen.released())
     assert float((images - private.x).square().mean()) < 1e-4
     # The planted bug: rows that say nothing of the samples must not be inverted.
     blank = {"z": torch.randn(60, 16, generator=torch.Generator().manual_seed(2)), "y": private.y}
-    seen = Observation(0, "raw_rows", blank, None, WhiteBox(bottom), public)
+    seen = Observation("north", "raw_rows", blank, None, WhiteBox(bottom), public)
     images = ridge_inverter(seen, rng=np.random.default_rng(0))(seen.released())
     assert float((images - private.x).square().mean()) > float(private.x.square().mean())
 
@@ -87,7 +87,7 @@ def test_sums_of_one_sample_a_class_leak_it_without_noise_and_nothing_under_nois
         arrays = {"S": u + noise, "counts": torch.ones(3)}
         if kind == "moments":
             arrays = {"B": u + noise, "A": torch.zeros(16 * 17 // 2)}
-        seen = Observation(0, kind, arrays, m, WhiteBox(bottom), public)  # type: ignore[arg-type]
+        seen = Observation("north", kind, arrays, m, WhiteBox(bottom), public)  # type: ignore[arg-type]
         images = ridge_on_noise(seen, rng=np.random.default_rng(0))
         error = float((images - lonely.x).square().mean())
         gain[m] = 1 - error / float((blind - lonely.x).square().mean())

@@ -57,7 +57,7 @@ def test_ceiling_and_random_extractor_are_noiseless_rows() -> None:
     bottom = build_bottom(Genome.parse("c8k3"), shape=(1, 4, 4), width=6, unit=True, generator=g)
     public, private = _samples(50, 0), _samples(20, 1)
     sums = {"A": torch.zeros(21), "B": torch.zeros(3, 6)}
-    seen = Observation(0, "moments", sums, 2.0, WhiteBox(bottom), public)
+    seen = Observation("north", "moments", sums, 2.0, WhiteBox(bottom), public)
     ceiling = controls.raw_rows(seen, private, bottom)
     assert (ceiling.kind, ceiling.noise_multiplier) == ("raw_rows", None)
     assert torch.equal(ceiling.arrays["z"], represent(bottom, private))

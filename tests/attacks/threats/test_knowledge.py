@@ -25,7 +25,7 @@ def _samples(n: int, seed: int = 1) -> Samples:
 def test_leaked_pairs_are_all_that_is_learnt_from() -> None:
     private, z = _samples(9, 2), torch.rand(9, 6) / 6
     arrays = {"z": torch.rand(1, 6), "y": torch.tensor([0])}
-    seen = Observation(0, "raw_rows", arrays, None, LeakedPairs(z, private), _samples(30))
+    seen = Observation("north", "raw_rows", arrays, None, LeakedPairs(z, private), _samples(30))
     assert torch.equal(seen.known_z, z)
     assert seen.known is private
     features, images = seen.pairs(np.random.default_rng(0))

@@ -26,22 +26,22 @@ def _samples(n: int, classes: int = 3) -> Samples:
 
 def test_an_observation_is_frozen_and_sees_one_row_a_sample_or_a_class() -> None:
     rows = {"z": torch.rand(5, 6), "y": torch.tensor([0, 1, 2, 0, 1])}
-    seen = Observation(0, "raw_rows", rows, None, WhiteBox(_bottom()), _samples(30))
+    seen = Observation("north", "raw_rows", rows, None, WhiteBox(_bottom()), _samples(30))
     assert seen.released().shape == (5, 6 + 3)
     assert torch.equal(seen.released()[:, :6], rows["z"])
     assert seen.noise_scale == 0.0
     sums = {"A": torch.rand(21), "B": torch.rand(3, 6)}
-    seen = Observation(0, "moments", sums, 1.5, WhiteBox(_bottom()), _samples(30))
+    seen = Observation("north", "moments", sums, 1.5, WhiteBox(_bottom()), _samples(30))
     assert seen.released().shape == (3, 6 + 3)
     assert seen.noise_scale == pytest.approx(1.5 * math.sqrt(2))
     with pytest.raises(FrozenInstanceError):
-        seen.client = 1  # type: ignore[misc]
+        seen.site = "south"  # type: ignore[misc]
 
 
 def test_estimates_recover_class_means_from_noiseless_sums() -> None:
     public = _samples(60)
     seen = Observation(
-        0,
+        "north",
         "moments",
         {"A": torch.zeros(21), "B": torch.zeros(3, 6)},
         1.0,
@@ -54,7 +54,7 @@ def test_estimates_recover_class_means_from_noiseless_sums() -> None:
     assert torch.allclose(estimate_means(sums, None, mu), mu, atol=1e-6)
     assert torch.allclose(estimate_means(sums, counts, mu), mu, atol=1e-6)
     again = Observation(
-        0, "moments", {"A": torch.zeros(21), "B": sums}, 1.0, WhiteBox(_bottom()), public
+        "north", "moments", {"A": torch.zeros(21), "B": sums}, 1.0, WhiteBox(_bottom()), public
     )
     assert torch.allclose(again.counts(), counts, atol=1e-3)
 
@@ -76,7 +76,7 @@ def test_class_means_fall_back_to_all_samples() -> None:
 def test_pairs_are_capped_and_match() -> None:
     public = _samples(MAX_PAIRS + 50)
     seen = Observation(
-        0,
+        "north",
         "raw_rows",
         {"z": torch.rand(1, 6), "y": torch.tensor([0])},
         None,
@@ -91,17 +91,19 @@ def test_pairs_are_capped_and_match() -> None:
 def test_useless_knowledge_is_refused() -> None:
     rows = {"z": torch.rand(1, 6), "y": torch.tensor([0])}
     with pytest.raises(BadInput, match="public samples"):
-        Observation(0, "raw_rows", rows, None, WhiteBox(_bottom()), _samples(3))
+        Observation("north", "raw_rows", rows, None, WhiteBox(_bottom()), _samples(3))
     broken = _bottom()
     broken.adapt.weight.data.fill_(float("nan"))
     with pytest.raises(BadInput, match="NaN"):
-        Observation(0, "raw_rows", rows, None, WhiteBox(broken), _samples(30))
+        Observation("north", "raw_rows", rows, None, WhiteBox(broken), _samples(30))
 
 
 def test_public_rows_show_no_more_than_class_means_of_the_public() -> None:
     public = _samples(30)
     z = torch.nn.functional.normalize(torch.rand(30, 6), dim=1)
-    seen = Observation(0, "public_rows", {"z": z, "y": public.y}, None, WhiteBox(_bottom()), public)
+    seen = Observation(
+        "north", "public_rows", {"z": z, "y": public.y}, None, WhiteBox(_bottom()), public
+    )
     assert seen.by_class
     assert not seen.noised_sums
     assert seen.released().shape == (3, 6 + 3)
@@ -113,6 +115,8 @@ def test_a_class_without_public_rows_has_the_mean_of_all_rows() -> None:
     public = _samples(30, classes=2)
     public = Samples(public.x, public.y, 3)
     z = torch.nn.functional.normalize(torch.rand(30, 6), dim=1)
-    seen = Observation(0, "public_rows", {"z": z, "y": public.y}, None, WhiteBox(_bottom()), public)
+    seen = Observation(
+        "north", "public_rows", {"z": z, "y": public.y}, None, WhiteBox(_bottom()), public
+    )
     torch.testing.assert_close(seen.estimates(), class_means(z, public))
     assert torch.allclose(seen.estimates()[2], z.mean(0))

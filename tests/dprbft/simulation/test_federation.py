@@ -105,7 +105,7 @@ def test_another_seed_shares_the_data_out_anew(numbered: str, tiny: Callable[...
 
 def test_a_client_of_one_class_is_told_of(tiny: Callable[..., RunConfig]):
     config = tiny(federation__partition="classes", federation__classes_per_client=1, seed=11)
-    with pytest.warns(UserWarning, match="client 0 has samples of one class only"):
+    with pytest.warns(UserWarning, match="client-000 has samples of one class only"):
         load_federation(config)
 
 
