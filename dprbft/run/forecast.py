@@ -5,7 +5,7 @@ While the run goes on, what has been done corrects it.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -13,7 +13,9 @@ import numpy as np
 import torch
 
 from dprbft.config.schema import RunConfig
-from dprbft.run.directory import OpenRun
+from dprbft.paths import SitePlace
+from dprbft.run.directory import OpenRun, chosen
+from dprbft.run.stages import FILES
 from dprbft.site.search import search_space
 from dprbft.site.site import spec_of
 from panas.architecture.network import NetworkSpec
@@ -52,16 +54,45 @@ class Forecast:
         return (self.total - done) * (spent + trusted) / (done + trusted)
 
 
-def forecast(run: OpenRun, stages: Mapping[str, bool], workers: int, device: str) -> Forecast:
-    """The seconds of those stages that are still to come (`stages` says which are done)."""
-    config, view = run.config, run.view
-    places = [place for place in view.places if place.there][:MOST_SITES]
-    own = fmean(len(view.client(p.index).train) for p in places)
-    passes = planned_passes(config, len(view.public), own)
-    sites = config.federation.clients
+def forecast(
+    run: OpenRun,
+    stages: Sequence[str],
+    *,
+    workers: int,
+    device: str,
+    clients: Sequence[int] | None = None,
+) -> Forecast:
+    """The seconds of stages to come, of those that leave a site anything to do.
+
+    `clients` are the sites that search or tune; None: all. Their samples are counted, no others'.
+    """
+    view = run.view
+    sites = [view.places[i] for i in chosen(run.config, clients) if view.places[i].there]
+    todo = {stage: [s for s in sites if not _has(stage, s)] for stage in stages}
+    if not any(todo.values()):
+        return Forecast({})
+    own = fmean(len(view.client(site.index).train) for site in sites[:MOST_SITES])
+    passes = planned_passes(run.config, len(view.public), own)
     with one_thread():
-        pace = seconds_a_pass(run, device) * sites / min(workers, sites)
-    return Forecast({s: START + pace * passes[s] for s, done in stages.items() if not done})
+        pace = seconds_a_pass(run, device)
+    return Forecast(
+        {
+            stage: START + pace * passes[stage] * _turns(stage, len(left), workers)
+            for stage, left in todo.items()
+            if left
+        }
+    )
+
+
+def _has(stage: str, site: SitePlace) -> bool:
+    """Whether a site has what it makes for itself in a stage."""
+    return stage in FILES and FILES[stage](site.home).exists()
+
+
+def _turns(stage: str, sites: int, workers: int) -> float:
+    """How many sites' work comes one after the other; few sites share the workers out."""
+    alone = min(workers, sites)
+    return sites / alone / (workers // alone if stage in FILES else 1)
 
 
 def planned_passes(config: RunConfig, public: int, own: float) -> dict[str, float]:

@@ -16,6 +16,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import places_of, sites_file
 from dprbft.run.directory import Ground, OpenRun, prepare
+from dprbft.run.forecast import forecast
 from dprbft.run.sites import site_names
 from dprbft.run.stages import join_stage
 from panas.data.torchvision_sets import NAMES
@@ -135,6 +136,15 @@ def _with_paths(settings: dict[str, Any]) -> dict[str, Any]:
     if isinstance(data.get("data_root"), str):
         data = data | {"data_root": str(Path(data["data_root"]).expanduser().resolve())}
     return settings | {"data": data}
+
+
+def tell_time(job: Job, run: OpenRun, display: Display, stages: Sequence[str]) -> None:
+    """Say how long stages to come will take, for the sites that the user names."""
+    found = forecast(
+        run, stages, workers=job.workers, device=job.device, clients=job.chosen or None
+    )
+    if found.seconds:
+        display.forecast(found)
 
 
 @dataclass(frozen=True)

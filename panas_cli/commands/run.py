@@ -7,7 +7,6 @@ from dprbft.engines.inprocess import InProcess
 from dprbft.paths import places_of, sites_file
 from dprbft.run.bookkeeping import STAGES, is_done, timed
 from dprbft.run.directory import OpenRun, hold
-from dprbft.run.forecast import forecast
 from dprbft.run.stages import (
     begin,
     event_counts,
@@ -21,7 +20,7 @@ from dprbft.run.summary import summarise
 from dprbft.run.view import has_results
 from panas.runtime.errors import BudgetExhausted
 from panas_cli.commands.audit import steps
-from panas_cli.commands.job import Job, start
+from panas_cli.commands.job import Job, start, tell_time
 from panas_cli.options import Request
 from panas_cli.progress import Display
 from panas_cli.text.output import show
@@ -59,9 +58,7 @@ def _stages(job: Job) -> None:
                 display.say(line)
             for line in price_lines(search_prices(run), run.view):
                 display.say(line)
-            todo = {stage: is_done(job.run, stage) for stage in STAGES}
-            if not all(todo.values()):
-                display.forecast(forecast(run, todo, job.workers, job.device))
+            tell_time(job, run, display, [s for s in STAGES if not is_done(job.run, s)])
             if not is_done(job.run, "search"):
                 display.stage("search", totals["search"])
                 there = search_stage(run, progress=display.generations(last_generation(config)))

@@ -6,7 +6,7 @@ from dprbft.paths import search_file
 from dprbft.run.stages import last_generation, search_prices, search_stage
 from dprbft.site.results.records import SearchRecord
 from panas.architecture.cost import LayerCost
-from panas_cli.commands.job import of_clients
+from panas_cli.commands.job import of_clients, tell_time
 from panas_cli.options import Request
 from panas_cli.text.printing import print_files, print_json, print_table, print_text
 from panas_cli.text.sentences import price_lines
@@ -18,6 +18,7 @@ def search(request: Request, client: list[str] | None) -> None:
         job, ids, display = stage.job, stage.clients, stage.display
         for line in price_lines(search_prices(stage.run, ids), stage.run.view):
             display.say(line)
+        tell_time(job, stage.run, display, ["search"])
         display.stage("search", len(ids))
         progress = display.generations(last_generation(job.config))
         done = search_stage(stage.run, ids, progress)

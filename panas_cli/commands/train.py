@@ -6,7 +6,7 @@ from dprbft.run.directory import OpenRun, hold
 from dprbft.run.stages import event_counts, train_stage
 from dprbft.run.summary import summarise
 from panas.runtime.errors import BadInput, BudgetExhausted
-from panas_cli.commands.job import start
+from panas_cli.commands.job import start, tell_time
 from panas_cli.options import Request
 from panas_cli.progress import Display
 from panas_cli.text.output import show
@@ -23,8 +23,10 @@ def train(request: Request) -> None:
             Display() as display,
             InProcess(places_of(job.run), job.workers, job.device) as engine,
         ):
+            run = OpenRun(job.run, job.config, engine, display.event)
+            tell_time(job, run, display, ["train"])
             display.stage("train", event_counts(job.config, 0)["train"])
-            train_stage(OpenRun(job.run, job.config, engine, display.event))
+            train_stage(run)
     except BudgetExhausted:
         show(job.run, summarise(job.run, job.config), job.json)
         raise

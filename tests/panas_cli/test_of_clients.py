@@ -15,6 +15,7 @@ def test_a_search_ends_with_genome_costs_and_files(cli: Callable, tiny: Callable
     run = tmp_path / "r"
     outcome = cli("search", "--out", run, "--client", 0, "--client", "client-001", *tiny())
     assert outcome.code == 0
+    assert "time: a few seconds in all" in outcome.err.splitlines()
     lines = outcome.out.splitlines()
     starts = [k for k, line in enumerate(lines) if line.startswith("client-")]
     assert [lines[k].split(":")[0] for k in starts] == ["client-000", "client-001"]
@@ -56,12 +57,23 @@ def test_tuning_ends_with_the_setting_and_files(cli: Callable, tiny: Callable, t
     assert cli("search", "--out", run, *tiny()).code == 0
     outcome = cli("tune", "--out", run)
     assert outcome.code == 0
+    assert "time: a few seconds in all" in outcome.err.splitlines()
     setting, *files = outcome.out.splitlines()
     assert setting == (
         "client-000: learning rate 0.5, noise multiplier the least that the budget needs, clip 1, "
         "batch 1000"
     )
     assert [Path(f.strip()).name for f in files] == ["best.json"]
+    assert "time: " not in cli("search", "--out", run).err  # it has its architecture
+
+
+@pytest.mark.slow
+def test_training_says_how_long_it_takes(cli: Callable, tiny: Callable, tmp_path: Path):
+    both = ["--out", tmp_path / "r", "--client", 0, "--client", 1]
+    assert cli("search", *both, *tiny()).code == 0
+    assert cli("tune", *both).code == 0
+    outcome = cli("train", "--out", tmp_path / "r")
+    assert "time: a few seconds in all" in outcome.err.splitlines()
 
 
 def test_a_table_keeps_long_cells_whole(capsys: pytest.CaptureFixture):

@@ -1,9 +1,18 @@
 """How long a run will take: what is planned, and what has been done corrects it."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from dprbft.config.files import build_config
-from dprbft.run.forecast import Forecast, planned_passes
+from dprbft.engines.inprocess import InProcess
+from dprbft.paths import places_of, search_file
+from dprbft.run import forecast as forecasts
+from dprbft.run.directory import OpenRun, prepare
+from dprbft.run.forecast import START, Forecast, forecast, planned_passes
+from dprbft.run.view import RunView
+from panas.runtime.store import write_json
 
 
 def test_what_is_left_shrinks_as_forecast_when_all_goes_as_forecast():
@@ -57,3 +66,34 @@ def test_what_spares_training_is_counted():
     assert passes(federation__warm_start="none")["train"] == 2 * 4 * 50
     assert passes(training__noise_multiplier=1.0)["tune"] == 0
     assert passes(privacy__search="data-free")["search"] < whole["search"] / 10
+
+
+def test_a_forecast_is_for_the_sites_that_have_something_to_do(
+    tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(forecasts, "seconds_a_pass", lambda run, device: 1.0)
+    looked: list[int] = []
+    real = RunView.client
+
+    def client(view: RunView, index: int) -> object:
+        looked.append(index)
+        return real(view, index)
+
+    monkeypatch.setattr(RunView, "client", client)
+    config = tiny(federation__clients=3)
+    prepare(tmp_path, config, resume=False)
+    run = OpenRun(tmp_path, config, InProcess(places_of(tmp_path)))
+    one = planned_passes(config, len(run.view.public), 0)["search"]
+
+    def seconds(*clients: int, workers: int = 1) -> float:
+        found = forecast(run, ["search"], workers=workers, device="cpu", clients=clients or None)
+        return found.total
+
+    assert seconds(1) == START + one
+    assert looked == [1]
+    assert seconds() == START + 3 * one
+    assert seconds(workers=2) == START + 1.5 * one
+    assert seconds(1, workers=2) == START + one / 2  # both work for the one site
+    write_json(search_file(run.view.places[1].home), {})
+    assert seconds() == START + 2 * one
+    assert seconds(1) == 0
