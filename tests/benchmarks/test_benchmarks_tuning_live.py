@@ -195,7 +195,7 @@ def test_images_are_averaged_and_the_parts_are_disjoint(monkeypatch: pytest.Monk
     assert rng.random() == stream(7, "live data").random()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_live_part_goes_on_after_an_interrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

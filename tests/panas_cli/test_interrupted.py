@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,6 +106,12 @@ DEATHS_OF_THE_SERVER: dict[str, Death] = {
 }
 
 
+def marked(deaths: dict[str, Death], *slow: str) -> list[Any]:
+    """The deaths whose names hold one of `slow` are slow tests; the others thorough ones."""
+    marks = {where: "slow" if any(x in where for x in slow) else "thorough" for where in deaths}
+    return [pytest.param(where, marks=getattr(pytest.mark, marks[where])) for where in deaths]
+
+
 def killed(death: Death, *arguments: object) -> None:
     """Run `panas ARGS` in a process that dies as told."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -147,8 +154,7 @@ def check_finished(run: Path) -> None:
         load_network(model_file(home(run, i)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("where", DEATHS)
+@pytest.mark.parametrize("where", marked(DEATHS, "release", "arrived", "half"))
 def test_a_killed_run_resumes_and_keeps_what_it_spent(
     where: str, cli: Callable, tiny: Callable, tmp_path: Path
 ):
@@ -183,8 +189,7 @@ def resume(run: Path) -> None:
     check_finished(run)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("where", DEATHS_OF_A_SITE)
+@pytest.mark.parametrize("where", marked(DEATHS_OF_A_SITE, "release"))
 def test_a_run_whose_site_was_killed_resumes(where: str, tiny: Callable, tmp_path: Path):
     run = tmp_path / "r"
     options = tiny(federation__rounds=2, tuning__trials=1, tuning__initial=1)[2:]
@@ -192,8 +197,7 @@ def test_a_run_whose_site_was_killed_resumes(where: str, tiny: Callable, tmp_pat
     resume(run)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("where", DEATHS_OF_THE_SERVER)
+@pytest.mark.parametrize("where", marked(DEATHS_OF_THE_SERVER, "answer"))
 def test_a_run_whose_server_was_killed_resumes(where: str, tiny: Callable, tmp_path: Path):
     run = tmp_path / "r"
     options = tiny(federation__rounds=2, tuning__trials=1, tuning__initial=1)[2:]
@@ -293,14 +297,15 @@ def test_noise_grows_after_a_death_between_release_and_state(
     check_finished(run)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        ("panas.search_modes.public_proxy", "search_by_training"),
-        pytest.param("dprbft.site.tuning", "_tune", marks=pytest.mark.slow),
-        ("dprbft.site.round", "fit_private"),
-        pytest.param("attacks.audit.run", "audit_client", marks=pytest.mark.slow),
+        pytest.param(
+            "panas.search_modes.public_proxy", "search_by_training", marks=pytest.mark.slow
+        ),
+        pytest.param("dprbft.site.tuning", "_tune", marks=pytest.mark.thorough),
+        pytest.param("dprbft.site.round", "fit_private", marks=pytest.mark.slow),
+        pytest.param("attacks.audit.run", "audit_client", marks=pytest.mark.thorough),
     ],
 )
 def test_an_interrupt_says_how_to_go_on(

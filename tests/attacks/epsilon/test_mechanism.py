@@ -595,8 +595,13 @@ class Step:
         )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("draws", [QUICK, pytest.param(FULL, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "draws",
+    [
+        pytest.param(QUICK, marks=pytest.mark.slow),
+        pytest.param(FULL, marks=pytest.mark.thorough),
+    ],
+)
 def test_a_step_of_dp_sgd_keeps_its_promise(draws: int, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Step(monkeypatch).case()
     holds(case, found(case, draws=draws))

@@ -294,7 +294,7 @@ check_kills(Path({folder!r}), {workers}, {moments})
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("workers", "moments"), [(1, 20), (2, 5)])
+@pytest.mark.parametrize(("workers", "moments"), [(1, 8), (2, 2)])
 @pytest.mark.timeout(1500)
 def test_a_search_killed_anywhere_goes_on(tmp_path: Path, workers: int, moments: int) -> None:
     # In an interpreter of its own: it forks, which only a process without threads should.

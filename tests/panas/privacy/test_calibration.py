@@ -85,7 +85,7 @@ def test_a_plan_lands_within_one_percent_under_its_budget(case: tuple[Budget, Pl
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None, phases=UNSHRUNK)
+@settings(max_examples=10, deadline=None, phases=UNSHRUNK)
 @given(case=cases())
 @example(case=(Budget(0.3, 1e-6), STEEP, 0.05))
 def test_many_plans_land_within_one_percent_under_their_budgets(
@@ -99,7 +99,7 @@ def test_many_plans_land_within_one_percent_under_their_budgets(
 
 
 @pytest.mark.slow
-@settings(max_examples=4, deadline=None, phases=UNSHRUNK)
+@settings(max_examples=2, deadline=None, phases=UNSHRUNK)
 @given(case=cases(), histogram=st.floats(5.0, 50.0), orphans=st.integers(0, 2))
 def test_charged_event_by_event_the_ledger_never_exceeds_the_budget(
     case: tuple[Budget, Plan, float], histogram: float, orphans: int
@@ -142,7 +142,7 @@ def test_charged_event_by_event_the_ledger_never_exceeds_the_budget(
 
 
 @pytest.mark.slow
-@settings(max_examples=5, deadline=None, phases=UNSHRUNK)
+@settings(max_examples=2, deadline=None, phases=UNSHRUNK)
 @given(case=cases(), orphans=st.integers(1, 3))
 def test_what_is_spent_is_respected(case: tuple[Budget, Plan, float], orphans: int) -> None:
     budget, draft, share = case
