@@ -31,7 +31,7 @@ types: $(VENV)/.installed-dev  ## static types
 	$(BIN)/mypy
 
 notebooks: $(VENV)/.installed-dev  ## execute the notebooks
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --nbmake --nbmake-timeout=600 --timeout=900 notebooks
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --nbmake --nbmake-timeout=600 --timeout=900 notebooks
 
 pair: $(VENV)/.installed-dev  ## after editing a notebook's script: make and execute the notebook
 	$(BIN)/jupytext --to ipynb --set-kernel python3 notebooks/*.py
