@@ -192,7 +192,12 @@ def site_init(
     name: Annotated[str | None, typer.Option(help="What runs call the site.")] = None,
     label: Annotated[str | None, typer.Option(help="Label column of a .csv.")] = None,
     group: Annotated[
-        str | None, typer.Option(help="Column of the privacy unit, as patient_id: all its rows.")
+        str | None,
+        typer.Option(help="Column or array of the privacy unit, as patient_id: all its rows."),
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(help="All classes, between commas, to declare; default: those of the data."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -206,7 +211,9 @@ def site_init(
         "epsilon": epsilon,
         "delta": delta,
     }
-    settings |= {k: v for k, v in (("label", label), ("group", group)) if v is not None}
+    named = [text.strip() for text in classes.split(",")] if classes else None
+    given = (("label", label), ("group", group), ("classes", named))
+    settings |= {key: value for key, value in given if value is not None}
     from panas_cli.commands.site import init
 
     init(folder, settings, json=json)

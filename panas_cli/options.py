@@ -91,7 +91,8 @@ def common(
     ] = None,
     label: Annotated[str | None, typer.Option(help="Label column of a table.")] = None,
     group: Annotated[
-        str | None, typer.Option(help="Column of a table's privacy unit, as patient_id.")
+        str | None,
+        typer.Option(help="Column, or array of a .npz, of the privacy unit, as patient_id."),
     ] = None,
     client_column: Annotated[
         str | None, typer.Option(help="Column that names a row's client, as hospital.")

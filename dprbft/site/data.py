@@ -72,7 +72,7 @@ def values_of(folder: Path, settings: SiteSettings, facts: Facts) -> Samples | R
 def declared(folder: Path, settings: SiteSettings) -> tuple[Facts, Samples]:
     """What an owner declares of the data, by what they look like, and the samples themselves."""
     raw = read(str(data_path(folder, settings)), Reading(table=settings.table))
-    facts = infer(raw, ranges=settings.ranges, bits=settings.bits)
+    facts = infer(raw, classes=settings.classes, ranges=settings.ranges, bits=settings.bits)
     return facts, fit(raw, facts, settings.name)
 
 
@@ -117,10 +117,15 @@ def divided(id: int, name: str, samples: Samples, key: bytes, config: RunConfig)
 
 def warn_of_one_class(name: str, samples: Samples) -> None:
     """Say it where all of a site's samples are of one class, once: where a run finds its sites."""
-    if samples.classes > 1 and int((samples.histogram() > 0).sum()) == 1:
+    if samples.classes > 1 and is_of_one_class(samples):
         warnings.warn(
             f"{name} has samples of one class only; its accuracy says little", stacklevel=2
         )
+
+
+def is_of_one_class(samples: Samples) -> bool:
+    """Whether all samples are of one class; private, for their owner alone."""
+    return int((samples.histogram() > 0).sum()) == 1
 
 
 def write_samples(path: Path, samples: Samples) -> None:

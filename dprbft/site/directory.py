@@ -34,7 +34,8 @@ class SiteSettings(Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     data: str  # a file or folder, from the site's directory or absolute
     label: str | None = None  # a table's label column
-    group: str | None = None  # a table's column that names the privacy unit, as a patient
+    group: str | None = None  # column, or array of a .npz, of the privacy unit, as a patient
+    classes: tuple[str, ...] = ()  # names of all that are declared; (): those that the data have
     # lowest and highest value of a table's columns
     ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
     bits: Annotated[int, Field(ge=8, le=16)] | None = None  # depth of pictures of more than 8

@@ -41,7 +41,8 @@ class DataSettings:
     label: str | None = None
     """A table's label column; None looks for the usual names."""
     group: str | None = None
-    """A table's column that names the privacy unit of a row, as a patient; None: a row is one."""
+    """A table's column, or an .npz's array, that names the privacy unit of a sample, as a patient;
+    None: a sample is one."""
     client_column: str | None = None
     """A table's column that names the client of a row, as a hospital."""
     texts: tuple[str, ...] = ()

@@ -55,7 +55,10 @@ def read(dataset: str, how: Reading) -> Raw:
     elif path.suffix.lower() in (".npz", *TABLES):
         if not path.is_file():
             raise BadInput(f"expected a file at {path}, got none; check the path")
-        raw = read_table(path, how.table) if path.suffix.lower() in TABLES else read_npz(path)
+        if path.suffix.lower() in TABLES:
+            raw = read_table(path, how.table)
+        else:
+            raw = read_npz(path, how.table.group, needed=how.table.units_needed)
     else:
         close = difflib.get_close_matches(dataset.lower().replace("_", "-"), NAMES, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]}?" if close else "check the name or the path"
@@ -63,14 +66,25 @@ def read(dataset: str, how: Reading) -> Raw:
             f"expected a data set ({', '.join(NAMES)}), an .npz, .csv or .tsv file or a folder of "
             f"pictures, got {dataset!r}; {hint}"
         )
-    if not raw.columns and replace(how.table, units_needed=True) != ALONE:
-        raise BadInput(
-            f"expected a table for a column of labels, groups, clients or texts, got {dataset}, "
-            "which has no columns; leave the option out"
-        )
+    if not raw.columns:
+        _check_not_asked(dataset, how.table, raw)
     if not len(raw.y):
         raise BadInput(f"expected samples in {dataset}, got none")
     return raw
+
+
+def _check_not_asked(dataset: str, asked: TableColumns, raw: Raw) -> None:
+    """Refuse columns of data that are no table; an archive may have its groups as an array."""
+    if replace(asked, units_needed=True, group=None) != ALONE:
+        raise BadInput(
+            f"expected a table for a column of labels, clients or texts, got {dataset}, which has "
+            "no columns; leave the option out"
+        )
+    if asked.group is not None and asked.units_needed and raw.groups is None:
+        raise BadInput(
+            f"expected a table or an .npz for groups, got {dataset}, which cannot say whose a "
+            f"picture is; save it as an .npz with images, labels and {asked.group!r}"
+        )
 
 
 def check_alike(raw: Raw, second: Raw, called: str, like: str) -> None:

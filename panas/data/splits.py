@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float64, Int64, Real, UInt64
 from torch import Tensor
 
-from panas.data.files.raw import TEST, TRAIN, VALIDATION
+from panas.data.files.raw import TEST, TRAIN, VALIDATION, check_whole
 from panas.data.samples import Labels, Samples, content_hashes
 from panas.runtime.errors import BadInput
 
@@ -85,7 +85,7 @@ def hashed_split(
     part = np.searchsorted(cuts, place, side="right")  # 0 search, 1 validation, 2 test, 3 train
     part = np.where(official == TRAIN, part, official)
     if given and samples.groups is not None:
-        _check_whole(samples.groups.numpy(), official)
+        check_whole(samples.groups.numpy(), official, "the data")
     for wanted in (VALIDATION, TEST):
         left = np.flatnonzero(part == 3)
         if shares[wanted] and not np.any(part == wanted) and len(left):
@@ -94,15 +94,6 @@ def hashed_split(
             part[first if samples.groups is None else unit == unit[first]] = wanted
     at = [np.flatnonzero(part == p) for p in range(4)]
     return Splits(search=at[0], train=at[3], validation=at[1], test=at[2])
-
-
-def _check_whole(groups: Int64[np.ndarray, "n"], official: Int64[np.ndarray, "n"]) -> None:
-    parts = len(np.unique(np.stack([groups, official]), axis=1).T)
-    if parts > len(np.unique(groups)):
-        raise BadInput(
-            "expected each group in one of the parts (train, validation, test) of the data, got "
-            "some in several; move each group's samples to one part"
-        )
 
 
 def _group_hashes(samples: Samples, key: bytes) -> UInt64[np.ndarray, "n"]:

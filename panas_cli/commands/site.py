@@ -1,16 +1,18 @@
 """`panas site`: make a site's directory, and show one to its owner."""
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dprbft.paths import declared_file, ledger_file, settings_file
-from dprbft.site.data import declared, load_samples
+from dprbft.site.data import declared, is_of_one_class, load_samples
 from dprbft.site.directory import SiteSettings, checked_settings, read_site, write_site
 from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.privacy.ledger.account import Account, number
 from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json
 from panas_cli.text.printing import counted, figure, print_json, print_table, print_text
@@ -45,6 +47,15 @@ class _Run:
 
 
 def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, json: bool) -> None:
+    if is_of_one_class(samples):  # told here alone: no file of the site says so
+        rest = (
+            "; facts.json, which federations see, names that class alone: declare all by --classes"
+        )
+        warnings.warn(
+            f"{site.name}: all samples are of one class, so its accuracy will say little"
+            f"{rest if facts.classes == 1 else ''}",
+            stacklevel=2,
+        )
     path = ledger_file(folder)
     account = Ledger(path).account() if path.exists() else Account(site.budget, False)
     runs = [
@@ -58,6 +69,7 @@ def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, 
                 "site": str(folder),
                 "name": site.name,
                 "samples": len(samples),
+                "unit": unit_name(site.group),
                 "units": samples.units,
                 "classes": list(facts.class_names),
                 "shape": list(facts.shape),
@@ -72,9 +84,10 @@ def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, 
         return
     size = " x ".join(str(n) for n in facts.shape)
     what = f"a table of {counted(len(facts.columns), 'column')}" if facts.columns else size
-    unit = f", {counted(samples.units, 'group')} of {site.group}" if site.group else ""
+    groups = f" ({samples.units:,} of them)" if site.group else ""
     print_text(f"site {site.name}: {folder}")
-    print_text(f"  data      {counted(len(samples), 'sample')}{unit}; {what}")
+    print_text(f"  data      {counted(len(samples), 'sample')}; {what}")
+    print_text(f"  unit      {unit_name(site.group)}{groups}")
     print_text(f"  declared  classes {', '.join(facts.class_names)}: public in a federation")
     print_text(f"  may leave {', '.join(site.releases)}")
     print_text(

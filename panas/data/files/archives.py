@@ -4,25 +4,42 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Int64
 
-from panas.data.files.raw import TEST, TRAIN, VALIDATION, Raw, check_class_count, one_line
+from panas.data.files.cells import MISSING
+from panas.data.files.raw import (
+    TEST,
+    TRAIN,
+    VALIDATION,
+    Raw,
+    check_class_count,
+    check_whole,
+    one_line,
+    row_hashes,
+)
 from panas.runtime.errors import BadInput
 
 PARTS = {"train_images": TRAIN, "val_images": VALIDATION, "test_images": TEST}
 
 
-def read_npz(path: Path) -> Raw:
+def read_npz(path: Path, group: str | None = None, *, needed: bool = True) -> Raw:
     """Read images (n, h, w) or (n, h, w, c) and labels (n,) or (n, 1).
 
     Images are uint8, uint16 or floats in [0, 1]. The keys are `images`, `labels` or `x`, `y`, or
-    those of a MedMNIST archive, whose parts are official splits.
+    those of a MedMNIST archive, whose parts are official splits. `group` names an array (n,) that
+    says whose a sample is (`patient`; in parts `train_patient`, ...); unless `needed`, it may be
+    missing.
     """
-    parts = _parts(path)
+    parts = _parts(path, group, needed)
     every = list(parts.values())
     x, y = (np.concatenate(arrays) for arrays in zip(*((p.x, p.y) for p in every), strict=True))
     part = np.repeat([PARTS.get(key, TRAIN) for key in parts], [len(p.y) for p in every])
     official = part if "train_images" in parts and part.any() else None
-    return Raw(x, y, every[0].class_names, part=official)
+    whose = [p.groups for p in every if p.groups is not None]
+    groups = np.concatenate(whose) if whose else None
+    if groups is not None and official is not None:
+        check_whole(groups, official, str(path))
+    return Raw(x, y, every[0].class_names, part=official, groups=groups)
 
 
 def read_split_npz(path: Path) -> tuple[Raw, Raw]:
@@ -49,7 +66,7 @@ def read_one_part_npz(path: Path) -> Raw:
     return next(iter(parts.values()))
 
 
-def _parts(path: Path) -> dict[str, Raw]:
+def _parts(path: Path, group: str | None = None, needed: bool = True) -> dict[str, Raw]:
     """The parts of an archive by the keys of their images, with one numbering of classes."""
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -71,7 +88,49 @@ def _parts(path: Path) -> dict[str, Raw]:
     check_class_count(path, len(values))
     names = tuple(str(v) for v in values)
     numbered = [np.searchsorted(values, y).astype(np.int64) for y in labels]
-    return {key: Raw(x, y, names) for (key, _), x, y in zip(pairs, images, numbered, strict=True)}
+    keys = {key: _group_key(key, group) for key, _ in pairs} if group else {}
+    if not needed and not any(name in arrays for name in keys.values()):
+        keys = {}
+    return {
+        key: Raw(x, y, names, groups=_groups(path, arrays, keys[key], len(y)) if keys else None)
+        for (key, _), x, y in zip(pairs, images, numbered, strict=True)
+    }
+
+
+def _group_key(images: str, group: str) -> str:
+    """The key of the groups beside images: `train_patient` beside `train_images`."""
+    return images.removesuffix("images") + group if images in PARTS else group
+
+
+def _groups(
+    path: Path, arrays: Mapping[str, np.ndarray], key: str, samples: int
+) -> Int64[np.ndarray, "n"]:
+    """A fixed hash of each sample's group, the same as that of a table's."""
+    found = arrays.get(key)
+    if found is not None and found.ndim == 2 and found.shape[1] == 1:
+        found = found[:, 0]
+    if found is None:
+        wrong = "no such array; add it, or leave --group out"
+    elif found.shape != (samples,):
+        wrong = f"an array of shape {found.shape}; give one entry a sample"
+    elif found.dtype.kind not in "iuSU":
+        wrong = f"{found.dtype}; give whole numbers or texts"
+    elif found.dtype.kind == "i" and found.size and found.min() < 0:
+        wrong = "negative ones, as where a group is missing; drop those samples"
+    else:
+        names = [_text(entry) for entry in found.tolist()]
+        if not any(name.lower() in MISSING for name in names):
+            return row_hashes(name.encode() for name in names).view(np.int64)
+        wrong = "empty ones; drop those samples"
+    raise BadInput(
+        f"expected the group of each of {samples} samples as {key!r} in {path}, got {wrong}"
+    )
+
+
+def _text(entry: int | str | bytes) -> str:
+    return (
+        entry.decode(errors="backslashreplace") if isinstance(entry, bytes) else str(entry)
+    ).strip()
 
 
 def _pairs(path: Path, arrays: Mapping[str, np.ndarray]) -> list[tuple[str, str]]:

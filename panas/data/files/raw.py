@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Int64
 
 from panas.data.files.columns import Kind
 from panas.runtime.errors import BadInput
@@ -84,6 +85,16 @@ def row_hashes(rows: Iterable[bytes], key: bytes = b"") -> np.ndarray:
 def one_line(error: Exception) -> str:
     """The text of a foreign error, short and without line breaks."""
     return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def check_whole(groups: Int64[np.ndarray, "n"], part: Int64[np.ndarray, "n"], called: str) -> None:
+    """Refuse data, `called` so, of which a group is in several of the parts that they have."""
+    held = np.unique(np.stack([groups, part]), axis=1).shape[1]
+    if held > len(np.unique(groups)):
+        raise BadInput(
+            f"expected each group in one of the parts (train, validation, test) of {called}, got "
+            "some in several; move each group's samples to one part"
+        )
 
 
 def check_class_count(path: Path, count: int) -> None:

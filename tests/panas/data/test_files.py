@@ -60,6 +60,53 @@ def test_medmnist_parts_are_official_splits(tmp_path) -> None:
     assert read_npz(alone).part is None
 
 
+def test_groups_of_an_npz_are_those_of_a_table_by_the_same_names(tmp_path) -> None:
+    labels = {"x": GREY, "y": np.arange(3)}
+    by_number = read_npz(save(tmp_path, **labels, patient=np.array([[12], [7], [12]])), "patient")
+    by_text = read_npz(save(tmp_path, **labels, patient=np.array(["12", "7 ", "12"])), "patient")
+    rows = table(tmp_path, "a,patient,y\n1.5,12,0\n2.5,7,1\n3.5,12,2\n")
+    as_table = read_table(rows, TableColumns(group="patient"))
+    assert by_number.groups is not None
+    assert len(np.unique(by_number.groups)) == 2
+    for other in (by_text, as_table):
+        assert np.array_equal(by_number.groups, other.groups)
+    assert read_npz(save(tmp_path, **labels), "patient", needed=False).groups is None
+
+
+def split_archive(folder: Path, patients: dict[str, list[int]]) -> Path:
+    arrays = {}
+    for part, found in patients.items():
+        arrays[f"{part}_images"] = np.zeros((len(found), 4, 4), np.uint8)
+        arrays[f"{part}_labels"] = np.arange(len(found)) % 2
+        arrays[f"{part}_patient"] = np.array(found)
+    return save(folder, **arrays)
+
+
+def test_groups_of_official_parts_stay_in_their_part(tmp_path) -> None:
+    parts = {"train": [1, 1, 2, 3, 3, 4], "val": [5, 5], "test": [6, 7]}
+    raw = read_npz(split_archive(tmp_path, parts), "patient")
+    assert len(np.unique(raw.groups)) == 7
+    mixed = parts | {"test": [6, 1]}
+    assert "each group in one of the parts" in refused(
+        read_npz, split_archive(tmp_path, mixed), "patient"
+    )
+
+
+@pytest.mark.parametrize(
+    ("patient", "says"),
+    [
+        (None, "no such array"),
+        (np.zeros(2, np.int64), "shape (2,)"),
+        (np.zeros(3), "float64"),
+        (np.array([1, -1, 2]), "negative"),
+        (np.array(["a", "n/a", "b"]), "empty"),
+    ],
+)
+def test_groups_of_an_npz_that_are_none(tmp_path, patient, says) -> None:
+    given = {} if patient is None else {"patient": patient}
+    assert says in refused(read_npz, save(tmp_path, x=GREY, y=np.arange(3), **given), "patient")
+
+
 def test_deep_pictures_of_an_npz_keep_their_values(tmp_path) -> None:
     deep = GREY.astype(np.uint16) * 60
     raw = read_npz(save(tmp_path, x=deep, y=np.arange(3)))

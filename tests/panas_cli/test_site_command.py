@@ -1,0 +1,103 @@
+"""`panas site`: what an owner is told of groups and of classes, and what nobody else is."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dprbft.config.files import build_config
+from dprbft.paths import SitePlace
+from dprbft.site.data import SiteData, divided, load_samples
+from dprbft.site.directory import read_site
+from panas.data.facts import Facts
+from panas.runtime.store import read_json
+
+BUDGET = ("--epsilon", "8", "--delta", "1e-4")
+
+
+def pictures(count: int, classes: int = 2, seed: int = 0) -> dict[str, np.ndarray]:
+    x = np.random.default_rng(seed).integers(0, 256, (count, 8, 8), dtype=np.uint8)
+    return {"images": x, "labels": np.arange(count) % classes}
+
+
+def saved(path: Path, arrays: Mapping[str, np.ndarray]) -> Path:
+    np.savez(path, **arrays)
+    return path
+
+
+def patients_of(split: SiteData) -> list[set[int]]:
+    parts = (split.search, split.train, split.validation, split.test)
+    return [set() if p.groups is None else set(p.groups.tolist()) for p in parts]
+
+
+@pytest.mark.parametrize("official", [False, True])
+def test_a_site_of_pictures_has_its_patients_as_units(
+    official: bool, cli: Callable, tmp_path: Path
+):
+    whose = {"train": np.arange(80) // 4, "val": 100 + np.arange(20) // 4, "test": [200] * 20}
+    plain = pictures(120) | {"patient": np.array([f"p{k // 4}" for k in range(120)])}
+    parts = {
+        f"{part}_{key}": values
+        for part, patient in whose.items()
+        for key, values in (pictures(len(patient)) | {"patient": np.array(patient)}).items()
+    }
+    data, site = saved(tmp_path / "a.npz", parts if official else plain), tmp_path / "north"
+    made = cli("site", "init", site, "--data", data, "--group", "patient", *BUDGET)
+    units = 20 + 5 + 1 if official else 30
+    assert (made.code, made.err) == (0, "")
+    assert f"unit      one group: patient ({units} of them)" in made.out
+    shown = json.loads(cli("site", "show", site, "--json").out)
+    assert (shown["samples"], shown["units"]) == (120, units)
+    assert shown["unit"] == "one group: patient"
+    facts = Facts.from_json(read_json(site / "facts.json"))
+    samples = load_samples(site, read_site(site), facts)
+    place = SitePlace(0, "north", site, "r")
+    split = divided(place.index, place.name, samples, b"key", build_config())
+    patients = patients_of(split)
+    assert sum(map(len, patients)) == len(set.union(*patients)) == units
+    assert not official or (len(split.validation), len(split.test)) == (20, 20)
+
+
+def test_a_patient_in_two_parts_is_refused(cli: Callable, tmp_path: Path):
+    arrays = {f"train_{k}": v for k, v in pictures(40).items()}
+    arrays |= {f"test_{k}": v for k, v in pictures(10, seed=1).items()}
+    arrays |= {"train_patient": np.arange(40), "test_patient": np.arange(39, 49)}
+    data = saved(tmp_path / "a.npz", arrays)
+    made = cli("site", "init", tmp_path / "s", "--data", data, "--group", "patient", *BUDGET)
+    assert (made.code, len(made.err.splitlines())) == (2, 1)
+    assert "each group in one of the parts" in made.err
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_folder_of_pictures_has_no_groups(cli: Callable, tmp_path: Path):
+    for name in ("a", "b"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        Image.new("L", (8, 8)).save(tmp_path / "data" / name / "patient-1.png")
+    data = tmp_path / "data"
+    made = cli("site", "init", tmp_path / "s", "--data", data, "--group", "patient", *BUDGET)
+    assert (made.code, len(made.err.splitlines())) == (2, 1)
+    assert "expected a table or an .npz for groups" in made.err
+
+
+def test_its_owner_alone_hears_that_a_site_has_one_class(cli: Callable, tmp_path: Path):
+    data, site = saved(tmp_path / "a.npz", pictures(60, classes=1)), tmp_path / "north"
+    made = cli("site", "init", site, "--data", data, *BUDGET)
+    assert made.code == 0
+    (line,) = made.err.splitlines()
+    assert line.startswith("warning: north: all samples are of one class")
+    assert "names that class alone" in line
+    # The owner declares all classes of the federation; the samples are still of one.
+    site = tmp_path / "again"
+    options = ("--name", "north", "--classes", "0, 1", *BUDGET)
+    (line,) = cli("site", "init", site, "--data", data, *options).err.splitlines()
+    assert read_json(site / "facts.json")["class_names"] == ["0", "1"]
+    assert line == "warning: north: all samples are of one class, so its accuracy will say little"
+    shown = cli("site", "show", site, "--json")
+    assert "one class" in shown.err
+    for said in (shown.out, *(p.read_bytes().decode("latin-1") for p in site.rglob("*.*"))):
+        assert "one class" not in said
+    both = saved(tmp_path / "b.npz", pictures(60))
+    assert cli("site", "init", tmp_path / "south", "--data", both, *BUDGET).err == ""
