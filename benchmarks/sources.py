@@ -21,6 +21,7 @@ WINGS = {
     "panas": (
         ("runtime",),
         ("data",),
+        ("features",),
         ("architecture",),
         ("privacy",),
         ("training",),

@@ -1,0 +1,1 @@
+"""Fixed feature maps: the common representation that all sites compute alike."""

@@ -1,0 +1,94 @@
+"""The common representation: one fixed map phi from a sample to a vector of norm at most 1.
+
+Moments of representations can be pooled over sites only where all sites compute the same ones. So
+phi is decided by rule from public facts and public samples alone, before any site reads a sample
+of its own, and is the same bytes everywhere.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from jaxtyping import Float
+from torch import Tensor
+
+from panas.data.facts import Facts
+from panas.data.samples import Samples
+from panas.features import images
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_tensors, write_tensors
+
+WIDTH = 128
+NOTE = "map"  # of the file's metadata
+
+
+@runtime_checkable
+class FeatureMap(Protocol):
+    """A fixed map of samples."""
+
+    @property
+    def width(self) -> int:
+        """Number of coordinates d."""
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates a sample."""
+
+    @property
+    def numbers(self) -> int:
+        """Fixed numbers that it holds."""
+
+    def __call__(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
+        """Rows (n, d), float32, of network inputs (n, c, h, w).
+
+        Privacy: every row has norm at most 1, whatever its sample holds, and depends on that sample
+        alone. It has length 1, or is zero for a sample that is not finite or has no features.
+        """
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the arrays; `kind` names the map."""
+
+    def arrays(self) -> dict[str, Tensor]:
+        """The fixed numbers, by name."""
+
+
+RESTORE: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Tensor]], FeatureMap]] = {
+    images.KIND: images.GaborMap.restored,
+}
+"""By kind, how a map is made again of its JSON and its arrays."""
+
+
+def fit_map(facts: Facts, public: Samples, d: int = WIDTH, *, labelled: bool = True) -> FeatureMap:
+    """The map of a federation's data.
+
+    Args:
+        facts: public; they decide what kind of map it is.
+        public: samples that anybody may see; none (`Facts.no_samples`) will do.
+        d: most coordinates, >= 1; a map of few features has fewer.
+        labelled: whether the labels of `public` are public, too, and mean something.
+
+    Privacy: there is no way for a private sample to reach it. Equal arguments give the same map.
+    """
+    if d < 1:
+        raise BadInput(f"expected a feature map of at least 1 coordinate, got {d}; change it")
+    if len(public) and public.shape != facts.shape:
+        raise BadInput(
+            f"expected public samples of shape {facts.shape}, got {public.shape}; bring them to it"
+        )
+    return images.fit_gabor(facts.shape, public.inputs(), d)
+
+
+def write_map(path: Path, feature_map: FeatureMap) -> None:
+    """Write a map; equal maps give equal bytes."""
+    note = json.dumps(feature_map.to_json(), sort_keys=True)
+    write_tensors(path, feature_map.arrays(), {NOTE: note})
+
+
+def read_map(path: Path) -> FeatureMap:
+    """The map that `write_map` wrote; `BadInput` if the file is missing, damaged or no map."""
+    arrays, notes = read_tensors(path)
+    record = json.loads(notes.get(NOTE, "{}"))
+    if record.get("kind") not in RESTORE:
+        raise BadInput(f"expected a feature map in {path}, got another file; make the map again")
+    return RESTORE[record["kind"]](record, arrays)

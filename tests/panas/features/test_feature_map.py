@@ -1,0 +1,190 @@
+"""What every feature map guarantees: norm, determinism, and the same bytes after a file."""
+
+import hashlib
+import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from panas.data.facts import Facts
+from panas.data.samples import Samples
+from panas.features import images
+from panas.features.map import FeatureMap, fit_map, read_map, write_map
+from panas.runtime.errors import BadInput
+from panas.runtime.store import write_tensors
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+
+
+def image_facts(*shape: int, dtype: str = "float32") -> Facts:
+    return Facts(class_names=("a", "b"), shape=shape, dtype=dtype)
+
+
+def drawn(facts: Facts, n: int, seed: int = 0) -> Samples:
+    rng = np.random.default_rng(seed)
+    x = torch.from_numpy(rng.uniform(-1, 1, (n, *facts.shape)).astype(np.float32))
+    return Samples(x, torch.from_numpy(rng.integers(0, 2, n)), 2)
+
+
+CASES = {
+    "grey, public": (image_facts(1, 8, 8), 40),
+    "grey, nothing public": (image_facts(1, 8, 8), 0),
+    "colour": (image_facts(3, 20, 20), 30),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest) -> tuple[Facts, FeatureMap]:
+    facts, n = CASES[request.param]
+    return facts, fit_map(facts, drawn(facts, n), 16)
+
+
+def extreme(facts: Facts) -> torch.Tensor:
+    """Samples that no one has: flat, huge, tiny, not finite, and any of it at one place alone."""
+    flat = [0.0, 1.0, -1.0, 1e30, -1e30, 3e38, 1e-30, np.nan, np.inf, -np.inf]
+    whole = [torch.full(facts.shape, value) for value in flat]
+    spots = []
+    for value in flat:
+        for base in (0.0, 1.0):
+            x = torch.full(facts.shape, base)
+            x[0, 0, 0] = value
+            spots.append(x)
+    boards = [drawn(facts, 1, seed).x[0].sign() * 10.0**power for seed, power in enumerate((0, 9))]
+    return torch.stack([*whole, *spots, *boards, *drawn(facts, 20, seed=9).x])
+
+
+def worst(feature_map: FeatureMap, x: torch.Tensor) -> float:
+    """The largest norm of a row, infinite where one is not finite."""
+    norms = feature_map(x).double().norm(dim=1)
+    return float(torch.where(norms.isfinite(), norms, torch.inf).max())
+
+
+def test_no_row_is_longer_than_one(case: tuple[Facts, FeatureMap]):
+    facts, feature_map = case
+    x = extreme(facts)
+    assert worst(feature_map, x) <= 1
+    rows = feature_map(x)
+    assert rows.dtype == torch.float32
+    finite = x.isfinite().flatten(1).all(1)
+    assert not rows[~finite].any()
+    norms = rows[finite].norm(dim=1)
+    assert ((norms == 0) | (norms > 1 - 1e-5)).all()
+
+
+def test_a_map_that_forgets_the_norm_is_caught(
+    case: tuple[Facts, FeatureMap], monkeypatch: pytest.MonkeyPatch
+):
+    facts, feature_map = case
+    monkeypatch.setattr(images, "unit_rows", lambda z, usable: z)
+    assert worst(feature_map, extreme(facts)) > 1
+
+
+def test_a_row_depends_on_its_sample_alone(case: tuple[Facts, FeatureMap]):
+    facts, feature_map = case
+    x = drawn(facts, 300, seed=3).x
+    together = feature_map(x)
+    x[1:] = torch.nan
+    assert torch.allclose(feature_map(x)[0], together[0], atol=1e-5)
+    assert torch.allclose(feature_map(x[:1])[0], together[0], atol=1e-5)
+
+
+def test_it_comes_back_from_a_file_as_the_same_bytes(
+    case: tuple[Facts, FeatureMap], tmp_path: Path
+):
+    facts, feature_map = case
+    write_map(tmp_path / "map.safetensors", feature_map)
+    back = read_map(tmp_path / "map.safetensors")
+    write_map(tmp_path / "again.safetensors", back)
+    first, second = ((tmp_path / f"{n}.safetensors").read_bytes() for n in ("map", "again"))
+    assert first == second
+    x = drawn(facts, 5).x
+    assert torch.equal(feature_map(x), back(x))
+    assert (back.width, back.macs, back.numbers) == (16, feature_map.macs, feature_map.numbers)
+    assert feature_map.numbers == sum(a.numel() for a in feature_map.arrays().values())
+    assert json.loads(json.dumps(feature_map.to_json())) == feature_map.to_json()
+
+
+def digest(feature_map: FeatureMap, x: torch.Tensor) -> str:
+    content = [a.numpy().tobytes() for _, a in sorted(feature_map.arrays().items())]
+    return hashlib.sha256(b"".join([*content, feature_map(x).numpy().tobytes()])).hexdigest()
+
+
+def test_it_is_the_same_in_every_process_and_with_any_number_of_threads():
+    code = (
+        "import torch; torch.set_num_threads({threads});"
+        "from test_feature_map import digest, drawn, fit_map, image_facts;"
+        "f = image_facts(1, 8, 8); s = drawn(f, 40); print(digest(fit_map(f, s, 16), s.x))"
+    )
+    found = set()
+    for threads in (1, 3):
+        env = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": f"{ROOT}:{HERE}"}
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(threads=threads)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=env,
+        )
+        found.add(done.stdout.strip())
+    facts = image_facts(1, 8, 8)
+    public = drawn(facts, 40)
+    assert found == {digest(fit_map(facts, public, 16), public.x)}
+
+
+def test_neither_global_seeds_nor_private_samples_reach_it():
+    facts = image_facts(1, 8, 8)
+    public = drawn(facts, 12)
+    first = digest(fit_map(facts, public, 16), public.x)
+    torch.manual_seed(7)
+    np.random.seed(7)
+    torch.rand(9)
+    assert digest(fit_map(facts, public, 16), public.x) == first
+    assert [*inspect.signature(fit_map).parameters] == ["facts", "public", "d", "labelled"]
+
+
+def test_public_samples_shape_it():
+    facts = image_facts(1, 8, 8)
+    maps = [fit_map(facts, drawn(facts, n), 16) for n in (0, 9, 40)]
+    none, few, many = (m.arrays()["matrix"] for m in maps)
+    assert torch.equal(none, few)
+    assert not torch.equal(none, many)
+
+
+def test_a_broken_public_sample_is_left_out():
+    facts = image_facts(1, 8, 8)
+    public = drawn(facts, 41)
+    public.x[40] = torch.nan
+    expected = fit_map(facts, public.take(range(40)), 16)
+    assert torch.equal(fit_map(facts, public, 16).projection.matrix, expected.projection.matrix)
+
+
+def test_bytes_and_floats_of_the_same_pictures_agree():
+    facts = image_facts(1, 8, 8, dtype="uint8")
+    x = torch.randint(256, (20, 1, 8, 8), generator=torch.Generator().manual_seed(0))
+    as_bytes = Samples(x.to(torch.uint8), torch.zeros(20, dtype=torch.int64), 2)
+    as_floats = Samples(x / 127.5 - 1, torch.zeros(20, dtype=torch.int64), 2)
+    maps = [fit_map(facts, s, 16) for s in (as_bytes, as_floats)]
+    assert torch.allclose(*(m.projection.mean for m in maps), atol=1e-5)
+
+
+def test_no_sample_gives_no_row(case: tuple[Facts, FeatureMap]):
+    facts, feature_map = case
+    assert feature_map(facts.no_samples().inputs()).shape == (0, 16)
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path):
+    facts = image_facts(1, 8, 8)
+    with pytest.raises(BadInput, match="at least 1 coordinate"):
+        fit_map(facts, facts.no_samples(), 0)
+    with pytest.raises(BadInput, match="public samples of shape"):
+        fit_map(facts, drawn(image_facts(1, 9, 9), 3))
+    write_tensors(tmp_path / "other", {"x": torch.zeros(1)}, {})
+    with pytest.raises(BadInput, match="feature map"):
+        read_map(tmp_path / "other")

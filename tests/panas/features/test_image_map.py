@@ -1,0 +1,126 @@
+"""The map of images: a filter's answer by hand, symmetries, and every shape."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from panas.features.dead_leaves import dead_leaves
+from panas.features.images import (
+    COPY_WEIGHT,
+    ORIENTATIONS,
+    WAVES,
+    bank_of,
+    fit_gabor,
+    gabor_features,
+    gabor_filters,
+)
+from panas.runtime.seeds import stream
+
+GREY = bank_of((1, 8, 8))
+FILTERS = gabor_filters(5)
+
+
+def pictures(n: int, shape: tuple[int, int, int], seed: int = 0) -> torch.Tensor:
+    return dead_leaves(n, shape, stream(seed, "test"))
+
+
+def test_an_answer_is_the_sum_that_its_definition_says():
+    x = pictures(1, (1, 8, 8))
+    which, row, column = 3, 4, 5  # the third orientation but one of the first scale; a pixel
+    wavelength, deviation = WAVES[5][0]
+    angle = math.pi * which / ORIENTATIONS
+    places = [(v, u) for v in range(-2, 3) for u in range(-2, 3)]
+    window = {p: math.exp(-(p[0] ** 2 + p[1] ** 2) / (2 * deviation**2)) for p in places}
+
+    def wave(p: tuple[int, int], f) -> float:
+        along = p[1] * math.cos(angle) + p[0] * math.sin(angle)
+        return window[p] * f(2 * math.pi * along / wavelength)
+
+    flat = sum(wave(p, math.cos) for p in places) / sum(window.values())
+    even = {p: wave(p, math.cos) - flat * window[p] for p in places}
+    odd = {p: wave(p, math.sin) for p in places}
+    for i, filter_ in enumerate((even, odd)):
+        norm = math.sqrt(sum(value**2 for value in filter_.values()))
+        expected = 0.0
+        for (v, u), value in filter_.items():
+            inside = 0 <= row + v < 8 and 0 <= column + u < 8
+            expected += value / norm * float(x[0, 0, row + v, column + u]) if inside else 0.0
+        got = F.conv2d(x, FILTERS, padding=2)[0, 2 * which + i, row, column]
+        assert float(got) == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_copy_of_the_image_comes_last():
+    x = pictures(2, (1, 8, 8))
+    copy = gabor_features(x, GREY, FILTERS)[:, -49:].reshape(2, 1, 7, 7)
+    assert torch.allclose(copy, COPY_WEIGHT * F.adaptive_avg_pool2d(x, 7))
+
+
+def moduli(x: torch.Tensor) -> torch.Tensor:
+    """(n, scales, orientations, 5, 5) of 8 x 8 grey images."""
+    return gabor_features(x, GREY, FILTERS)[:, :-49].reshape(len(x), 2, ORIENTATIONS, 5, 5)
+
+
+def test_a_negative_has_the_same_moduli():
+    x = pictures(3, (1, 8, 8))
+    assert torch.allclose(moduli(x), moduli(-x), atol=1e-6)
+
+
+def test_a_mirror_image_has_mirrored_orientations_and_places():
+    x = pictures(3, (1, 8, 8))
+    mirrored = [(ORIENTATIONS - i) % ORIENTATIONS for i in range(ORIENTATIONS)]
+    assert torch.allclose(moduli(x.flip(-1)), moduli(x)[:, :, mirrored].flip(-1), atol=1e-5)
+
+
+def test_a_turned_image_has_turned_orientations_and_places():
+    x = pictures(3, (1, 8, 8))
+    turned = moduli(x.rot90(1, (-2, -1)))
+    by_a_right_angle = moduli(x).roll(-ORIENTATIONS // 2, dims=2).rot90(1, (-2, -1))
+    assert torch.allclose(turned, by_a_right_angle, atol=1e-5)
+
+
+def test_a_flat_image_answers_only_at_its_border():
+    answers = moduli(torch.full((1, 1, 8, 8), 0.7))
+    assert answers[..., 2, 2].abs().max() < 1e-2 < answers[..., 0, 0].max()
+
+
+def test_grey_pictures_in_colour_have_no_opponent_answers():
+    grey = pictures(2, (1, 8, 8))
+    f = gabor_features(grey.expand(-1, 3, -1, -1), bank_of((3, 8, 8)), FILTERS)
+    one = gabor_features(grey * 3**0.5, GREY, FILTERS)
+    pooled = f[:, : -3 * 49].reshape(2, 3, -1)
+    assert torch.allclose(pooled[:, 0], one[:, :-49], atol=1e-5)
+    assert pooled[:, 1:].max() < 1e-2
+
+
+SHAPES = [(c, side, side) for c in (1, 3) for side in (4, 7, 8, 14, 20, 28, 32, 47, 64)]
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (1, 1, 1), (1, 3, 40), (2, 40, 17), (1, 96, 96)])
+def test_every_shape_has_its_bank(shape: tuple[int, int, int]):
+    bank = bank_of(shape)
+    f = gabor_features(pictures(2, shape), bank, gabor_filters(bank.side))
+    assert f.shape == (2, bank.features)
+    assert f.isfinite().all()
+
+
+def test_large_images_are_averaged_first():
+    assert bank_of((1, 96, 64)).averaged == (48, 32)
+    assert bank_of((3, 96, 96)).macs == bank_of((3, 32, 32)).macs
+    assert bank_of((1, 28, 28)).macs == 14 * 14 * 32 * 50
+
+
+@pytest.mark.parametrize("n", [0, 40])
+def test_classes_of_patterns_are_told_apart_by_their_directions(n: int):
+    """Gratings of two directions and random phase have the same mean image."""
+    rng = np.random.default_rng(0)
+    y = torch.arange(60) % 2
+    axis = torch.arange(14.0)
+    waves = [torch.sin(axis * 2 + rng.uniform(0, 2 * math.pi)) for _ in range(60)]
+    tilted = [w.expand(14, 14) if i % 2 else w[:, None].expand(14, 14) for i, w in enumerate(waves)]
+    x = torch.stack(tilted)
+    phi = fit_gabor((1, 14, 14), x[:n, None], 32)(x[:, None])
+    centres = torch.stack([phi[y == c].mean(0) for c in (0, 1)])
+    assert ((phi @ centres.T).argmax(1) == y).all()
