@@ -26,7 +26,7 @@ WINGS = {
         ("privacy",),
         ("training",),
         ("evolution", "tuning"),
-        ("search_modes", "plots"),
+        ("search_modes",),
         ("api",),
     ),
     "dprbft": (

@@ -33,7 +33,7 @@ HOMES = {
 }
 MOST_ENTRIES = 10
 
-FACES = ("panas/api.py:", "panas_cli/")
+FACES = ("panas/api/calls.py:", "panas_cli/")
 """Functions that users call take as much as users may choose."""
 
 
@@ -151,7 +151,7 @@ def test_a_circle_is_caught(modules: dict[str, Module]):
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("panas/api.py", "import botorch.models"),
+        ("panas/api/calls.py", "import botorch.models"),
         ("dprbft/site/site.py", "from opacus import GradSampleModule"),
         ("panas/privacy/plan.py", "def f():\n    from dp_accounting import pld"),
         ("dprbft/engines/inprocess.py", "import flwr"),

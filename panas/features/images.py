@@ -163,8 +163,9 @@ class GaborMap:
     def __call__(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Unit rows (n, d) of images (n, c, h, w) in [-1, 1]; zero of one that is not finite."""
         rows = [torch.empty(0, self.width)]
+        x = x.reshape(len(x), *self.bank.shape).cpu()
         with one_thread(), torch.no_grad():
-            for images in x.reshape(-1, *self.bank.shape).cpu().split(CHUNK):
+            for images in x.split(CHUNK) if len(x) else ():
                 usable = images.isfinite().flatten(1).all(1)
                 z = self.projection(features_of(images, self.bank, self.filters))
                 rows.append(unit_rows(z, usable))
@@ -172,7 +173,8 @@ class GaborMap:
 
     def to_json(self) -> dict[str, Any]:
         """All but the arrays."""
-        return {"kind": KIND, **asdict(self.bank)}
+        shape, averaged = list(self.bank.shape), list(self.bank.averaged)
+        return {"kind": KIND, **asdict(self.bank), "shape": shape, "averaged": averaged}
 
     def arrays(self) -> dict[str, Tensor]:
         """The fixed numbers, by name."""

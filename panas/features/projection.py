@@ -73,7 +73,7 @@ def cloud(features: Float[Tensor, "n f"]) -> Cloud:
     with one_thread():
         rows = features.double()
         centred = rows - rows.mean(0)
-        return Cloud(len(rows), rows.mean(0), centred.T @ centred / len(rows))
+        return Cloud(float(len(rows)), rows.mean(0), centred.T @ centred / len(rows))
 
 
 def filled_up(seen: Cloud, synthetic: Cloud, count: float) -> Cloud:
@@ -95,7 +95,7 @@ def principal(cloud: Cloud, d: int, power: float) -> Projection:
         largest = vectors.gather(0, vectors.abs().argmax(0, keepdim=True))
         vectors = vectors * torch.where(largest < 0, -1.0, 1.0)  # the sign of an axis is free
         scale = values.clamp(min=max(float(values[0]) * LEAST, NO_LENGTH)) ** (-power / 2)
-        return Projection(cloud.mean.float(), (vectors * scale).float())
+        return Projection(cloud.mean.float(), (vectors * scale).float().contiguous())
 
 
 def unit_rows(z: Float[Tensor, "n d"], usable: Bool[Tensor, "n"]) -> Float[Tensor, "n d"]:
