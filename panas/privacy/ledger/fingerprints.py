@@ -5,13 +5,15 @@ for, and what it had spent. A tag is a keyed hash of a sample's values, whatever
 sample in another file, order or company has the same. Without the key, which lies there too and
 never beside a run, tags tell nothing; with it, whoever holds a sample can test whether it was used.
 
-Source of truth are the ledgers themselves; of one that is gone, what was noted last counts.
+Source of truth are the ledgers themselves; of one that is gone, what was noted last counts. What is
+noted of a ledger that has not grown since counts too: a federation's sites may have seen thousands.
 """
 
 import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +24,13 @@ from panas.data.samples import Samples
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import ADD_OR_REMOVE, Event, Relation, Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.ledger.account import number
+from panas.privacy.ledger.account import Account, number
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.shares import as_gaussian
 from panas.runtime.errors import BadInput
 from panas.runtime.store import exclusive, read_bytes, read_json, write_bytes, write_json
 
-MOST_PATTERNS = 16  # of ledgers that share samples; with more, all count for every sample
+KEPT = 4096  # files that a process has read and keeps in memory
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,8 @@ class SeenBefore:
     samples: int  # in the set
     overlap: int  # of them, known to any of `earlier`
     earlier: tuple[Earlier, ...]
-    epsilon: float  # of all earlier ledgers, for the sample that is worst off
-    together: float  # with its own ledger's other runs, and with the share that is asked for
+    epsilon: float  # of all earlier ledgers, for the sample that is worst off (`_worst_off`)
+    together: float  # of it, with its own ledger's other runs and the share that is asked for
 
     @property
     def runs(self) -> int:
@@ -93,9 +95,10 @@ def note_spent(ledger: Ledger) -> None:
 
 
 def _note(ledger: Ledger) -> None:
-    account = ledger.account()
+    size, account = _size(ledger.path), ledger.account()  # in this order: it may grow meanwhile
     record = {
         "path": str(ledger.path.resolve()),
+        "bytes": size,
         "runs": len({e.charge.run for e in account.entries}),
         "epsilon": number(account.spent()),
         "delta": account.budget.delta,
@@ -114,14 +117,15 @@ def seen_before(data: Samples | Raw, own: Ledger, share: Budget) -> SeenBefore |
     tags, own_id = _tags(data), own.id if own.is_open else None
     found = []
     for path in sorted(_folder().glob("*.tags")):
-        same = np.isin(tags, np.frombuffer(read_bytes(path), np.uint64))
-        if path.stem != own_id and same.any() and (spender := _spender(path, int(same.sum()))):
+        if path.stem == own_id:
+            continue
+        same = _among(tags, _known(path, _stamp(path)))
+        if same.any() and (spender := _spender(path, int(same.sum()))):
             found.append((spender, same))
     if not found:
         return None
-    patterns = _patterns(np.stack([same for _, same in found]))
     relation = own.account().relation if own.is_open else ADD_OR_REMOVE
-    before = [[e for k in p for e in found[k][0].events(relation)] for p in patterns]
+    before = [e for spender in _worst_off(found) for e in spender.events(relation)]
     # What this run has charged is part of its share.
     here = own.account().of_others(own.run).events() if own.is_open else []
     added = [*here, *_as_events(share)]
@@ -129,10 +133,8 @@ def seen_before(data: Samples | Raw, own: Ledger, share: Budget) -> SeenBefore |
         samples=len(tags),
         overlap=int(np.any([same for _, same in found], axis=0).sum()),
         earlier=tuple(spender.earlier for spender, _ in found),
-        epsilon=max(epsilon(events, share.delta, relation=relation) for events in before),
-        together=max(
-            epsilon([*events, *added], share.delta, relation=relation) for events in before
-        ),
+        epsilon=epsilon(before, share.delta, relation=relation),
+        together=epsilon([*before, *added], share.delta, relation=relation),
     )
 
 
@@ -149,42 +151,97 @@ def refuse_seen(seen: SeenBefore | None) -> None:
 
 @dataclass(frozen=True)
 class _Spender:
-    """An earlier ledger, and its account where it can still be read."""
+    """An earlier ledger, and what it is called."""
 
     earlier: Earlier
-    ledger: Ledger | None
+    id: str
 
     def events(self, relation: Relation) -> Sequence[Event]:
         """What it was charged, to be composed; of a total alone, a Gaussian that costs it."""
-        if self.ledger is not None and self.ledger.account().relation == relation:
-            return self.ledger.account().events()
+        account = _account(self.earlier.path, self.id)
+        if account is not None and account.relation == relation:
+            return account.events()
         return _as_events(Budget(self.earlier.epsilon, self.earlier.delta))
 
 
 def _spender(tags: Path, overlap: int) -> _Spender | None:
     """What is known of a ledger; None if it has spent nothing."""
-    note = read_json(tags.with_suffix(".json"))
-    runs, spent, delta = int(note["runs"]), float(note["epsilon"]), float(note["delta"])
-    ledger = Ledger(Path(note["path"]))
+    path = tags.with_suffix(".json")
+    note = _noted(path, _stamp(path))
+    if _size(note.path) != note.bytes and _account(note.path, tags.stem) is not None:
+        _note(Ledger(note.path))  # once for all who look
+        note = _noted(path, _stamp(path))
+    earlier = Earlier(note.path, note.runs, overlap, note.epsilon, note.delta)
+    return _Spender(earlier, tags.stem) if note.epsilon > 0 else None
+
+
+def _account(path: Path, id: str) -> Account | None:
+    """The account of a ledger where it can still be read, as the one of this name."""
+    ledger = Ledger(path)
     try:
-        there = ledger.path.is_file() and ledger.is_open and ledger.id == tags.stem
+        return ledger.account() if path.is_file() and ledger.is_open and ledger.id == id else None
     except BadInput:  # it was changed by hand
-        there = False
-    if there:
-        account = ledger.account()
-        runs = len({e.charge.run for e in account.entries})
-        spent, delta = account.spent(), account.budget.delta
-    earlier = Earlier(ledger.path, runs, overlap, spent, delta)
-    return _Spender(earlier, ledger if there else None) if spent > 0 else None
+        return None
 
 
-def _patterns(same: Bool[np.ndarray, "k n"]) -> list[list[int]]:
-    """Which ledgers know one sample: every combination that no larger one holds."""
-    columns = np.unique(same, axis=1).T
-    sets = [frozenset(np.flatnonzero(column).tolist()) for column in columns]
-    largest = [s for s in sets if s and not any(s < other for other in sets)]
-    together = [frozenset(range(len(same)))] if len(largest) > MOST_PATTERNS else largest
-    return [sorted(s) for s in together]
+def _worst_off(found: Sequence[tuple[_Spender, Bool[np.ndarray, "n"]]]) -> list[_Spender]:
+    """The ledgers that were charged for the sample that is worst off: each ledger counts as the
+    Gaussian mechanism that costs its epsilon, and those compose by the sum of squares."""
+    squares = np.zeros(len(found[0][1]))
+    for spender, same in found:
+        budget = Budget(spender.earlier.epsilon, spender.earlier.delta)
+        squares = squares + same * _square(budget)
+    worst = int(np.argmax(squares))
+    return [spender for spender, same in found if same[worst]]
+
+
+@lru_cache(maxsize=KEPT)
+def _square(spent: Budget) -> float:
+    """The square of a sensitivity over the noise of the Gaussian mechanism that costs so much."""
+    return as_gaussian(spent).noise_multiplier ** -2.0
+
+
+@dataclass(frozen=True)
+class _Noted:
+    """What was noted of a ledger last, and the bytes that it had then."""
+
+    path: Path
+    runs: int
+    epsilon: float
+    delta: float
+    bytes: int
+
+
+@lru_cache(maxsize=KEPT)
+def _noted(path: Path, stamp: tuple[int, ...]) -> _Noted:
+    """A note, while the file is unchanged."""
+    r = read_json(path)
+    # Before bytes were noted, a ledger was read every time.
+    size = int(r.get("bytes", -1))
+    return _Noted(Path(r["path"]), int(r["runs"]), float(r["epsilon"]), float(r["delta"]), size)
+
+
+@lru_cache(maxsize=KEPT)
+def _known(path: Path, stamp: tuple[int, ...]) -> UInt64[np.ndarray, "k"]:
+    """The tags that a file holds, in order, while it is unchanged."""
+    return np.unique(np.frombuffer(read_bytes(path), np.uint64))
+
+
+def _among(tags: UInt64[np.ndarray, "n"], known: UInt64[np.ndarray, "k"]) -> Bool[np.ndarray, "n"]:
+    """Which of the tags are among those that are known, in order."""
+    at = np.searchsorted(known, tags)
+    return (at < len(known)) & (np.append(known, np.uint64(0))[at] == tags)
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """What tells a file from itself as it was before."""
+    stat = path.stat()
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _size(path: Path) -> int:
+    """The bytes of a ledger, which only grows; -1 for none."""
+    return path.stat().st_size if path.is_file() else -1
 
 
 def _as_events(share: Budget) -> list[Event]:

@@ -19,6 +19,7 @@ from panas.data.sources import Reading, read
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.budget import Budget
+from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.fingerprints import (
     SeenBefore,
     note_spent,
@@ -114,14 +115,41 @@ def test_the_sample_that_is_worst_off_counts(tmp_path: Path) -> None:
     assert sorted(e.overlap for e in found.earlier) == [1, 20, 20]
 
 
+def test_of_many_ledgers_that_had_ended_only_the_worst_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user's file that was shared out over many sites, and is shared out otherwise now."""
+    data, read = pictures(40), list[Path]()
+    for k in range(20):
+        note_spent(spender(tmp_path / str(k), data.take([2 * k, 2 * k + 1]), noise=3.0 + k))
+    real = Ledger.account
+
+    def account(ledger: Ledger) -> Account:
+        read.append(ledger.path)
+        return real(ledger)
+
+    monkeypatch.setattr(Ledger, "account", account)
+    found = seen(data, tmp_path / "own")
+    assert (found.overlap, len(found.earlier), found.runs) == (40, 20, 20)
+    assert found.epsilon == pytest.approx(epsilon([Gaussian(3.0)], 1e-5))
+    assert read == [tmp_path / "0" / "ledger.jsonl"]
+
+
 def test_of_a_ledger_that_is_gone_the_last_note_counts(tmp_path: Path) -> None:
     data = pictures(20)
     first = spender(tmp_path / "first", data)
     note_spent(first)
     spent = first.account().spent()
     charge(Ledger(first.path, "run 0"), Gaussian(4.0))
-    now = first.account().spent()
-    assert seen(data, tmp_path).epsilon == now > spent
+    other = pictures(20, seed=1)
+    second = spender(tmp_path / "second", other)
+    now = second.account().spent()
+    assert seen(other, tmp_path).epsilon == now
+    charge(Ledger(second.path, "run 0"), Gaussian(4.0))
+    later = second.account().spent()
+    assert seen(other, tmp_path).epsilon == later > now  # which notes it
+    shutil.rmtree(tmp_path / "second")
+    assert seen(other, tmp_path).epsilon == pytest.approx(later, abs=1e-6)
     shutil.rmtree(tmp_path / "first")
     found = seen(data, tmp_path)
     assert found.epsilon == pytest.approx(spent, abs=1e-6)
@@ -157,6 +185,7 @@ def test_what_nothing_bounds_is_infinite(tmp_path: Path) -> None:
     data = pictures(20)
     charge(spender(tmp_path / "first", data), Unprotected())
     assert seen(data, tmp_path).epsilon == math.inf
+    data = pictures(20, seed=1)
     shutil.rmtree(tmp_path / "first")
     spender(tmp_path / "second", data)
     note_spent(opened(tmp_path / "second"))
