@@ -108,7 +108,7 @@ def test_a_histogram_is_told_by_a_release_and_not_by_noise(kind: str) -> None:
 
 @pytest.mark.slow
 def test_half_the_noise_is_caught_and_all_of_it_is_not() -> None:
-    m, delta, draws = 1.0, 0.01, 3_000
+    m, delta, draws = 1.0, 0.01, 8_000
     claim = epsilon([Gaussian(m)], delta)
     z, y = torch.tensor([[1.0, 0.0]]), torch.tensor([0])
 
