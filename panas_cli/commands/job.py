@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +14,7 @@ import torch
 from dprbft.config.files import build_config, read_run, read_toml
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import places_of, sites_file
+from dprbft.paths import places_of, settings_file, sites_file
 from dprbft.run.directory import Ground, OpenRun, prepare
 from dprbft.run.forecast import forecast
 from dprbft.run.sites import site_names
@@ -62,12 +62,13 @@ def start(
             f"expected --out DIR, a directory that `panas {after}` has filled, got "
             f"{request.out or 'none'}; run `panas {after}` first"
         )
-    layers = [read_toml(request.config)] if request.config else []
+    layers, settings = [read_toml(request.config)] if request.config else [], request.settings
     if (run / "config.toml").is_file() and (request.resume or shared):
         layers.insert(0, read_run(run))
+        settings = _with_those_away(settings, layers[0])
     elif request.resume:
         raise BadInput(f"expected a run to resume at {run}, found none; leave --resume out")
-    config = build_config(*(_with_paths(layer) for layer in (*layers, request.settings)))
+    config = build_config(*(_with_paths(layer) for layer in (*layers, settings)))
     _warn_of_large(config.largest_epsilon)
     device = _device(request.device)
     chosen = _numbers(run, config, clients)
@@ -123,6 +124,17 @@ def _absolute(dataset: str | None) -> str | None:
     if dataset and (is_path(dataset) or folder):
         return str(Path(dataset).expanduser().resolve())
     return dataset
+
+
+def _with_those_away(settings: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with the run's own list of sites, where theirs lacks only sites that are not
+    there: a folder of sites holds no more than are."""
+    given = settings.get("federation", {})
+    all_, some = set(known.get("federation", {}).get("sites", [])), set(given.get("sites", []))
+    if not (some and some < all_) or any(settings_file(Path(s)).is_file() for s in all_ - some):
+        return settings
+    kept = {key: value for key, value in given.items() if key not in ("sites", "clients")}
+    return settings | {"federation": kept}
 
 
 def _with_paths(settings: dict[str, Any]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def _stages(job: Job) -> None:
                 display.say(line)
             for line in _found(run):
                 display.say(line)
-            for line in price_lines(search_prices(run), run.view):
+            for line in price_lines(search_prices(run, there), run.view):
                 display.say(line)
             tell_time(job, run, display, [s for s in STAGES if not is_done(job.run, s)])
             if not is_done(job.run, "search"):

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dprbft.paths import home, places_of
@@ -27,6 +28,35 @@ def test_a_search_of_several_goes_on_without_one_and_of_one_does_not(
     assert alone.code == 2
     assert alone.errors[-1].startswith("error: expected site client-001 at ")
     assert [c["client"] for c in json.loads(cli("ledger", run, "--json").out)["clients"]] == [0]
+
+
+@pytest.fixture
+def two_sites(cli: Callable, tmp_path: Path) -> Path:
+    """A folder of two sites."""
+    rng = np.random.default_rng(0)
+    for name in ("north", "south"):
+        data = tmp_path / f"{name}.npz"
+        np.savez(data, images=rng.integers(0, 255, (90, 8, 8), np.uint8), labels=np.arange(90) % 3)
+        words = ("--data", data, "--epsilon", 4, "--delta", 1e-4)
+        assert cli("site", "init", tmp_path / "sites" / name, *words).code == 0
+    return tmp_path / "sites"
+
+
+def test_a_folder_of_sites_is_resumed_without_one(
+    cli: Callable, tiny: Callable, two_sites: Path, tmp_path: Path
+):
+    run = tmp_path / "r"
+    words = ("--sites", two_sites, "--epsilon", 2, "--delta", 1e-4, "--out", run)
+    # Those of `tiny` with --set federation.clients would contradict the folder's own number.
+    options = tiny(federation__clients=2)
+    assert cli("search", "--client", 0, *words, *options).code == 0
+    (two_sites / "south").rename(tmp_path / "aside")
+    outcome = cli("search", "--client", 0, "--client", 1, *words, "--workers", 1)
+    assert outcome.code == 0, outcome.err
+    assert AWAY.format("the run").replace("client-001", "south") in outcome.err
+    (tmp_path / "aside").rename(two_sites / "south")
+    one = ("--sites", two_sites / "north", *words[2:])  # leaving one out is another run
+    assert cli("search", "--client", 0, *one, "--workers", 1).code == 2
 
 
 @pytest.mark.slow

@@ -62,6 +62,7 @@ def no_classes(folder: Path) -> Path:
         (["{here}/unknown.toml"], "search.popluation"),
         (["{here}/broken.toml"], "TOML"),
         (["--resume"], "resume"),
+        (["--sites", "{here}/north", "--sites", "{here}/south"], "site.toml"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
