@@ -1,0 +1,121 @@
+"""One predictor of many: candidates averaged by the likelihood of validation samples.
+
+    p(y | x) = sum_k a_k p_k(y | x),   a_k ~ exp(-V NLL_k)
+
+NLL_k is the mean negative log-likelihood of candidate k on the V validation samples, so that a_k is
+its posterior under a uniform prior. To pick the best one instead loses more sites an accuracy point
+(`benchmarks.joining`). Each candidate stands for several: with more or less of the log prior of the
+site's labels, and sharper or flatter.
+
+Privacy: weights come from validation samples and stay with the site; they are not covered.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+STRENGTHS = (0.0, 0.5, 1.0)  # of the log prior
+TEMPERATURES = (0.5, 1.0, 2.0)  # that logits are divided by
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to use a candidate."""
+
+    candidate: str
+    strength: float  # of the log prior that is added to its logits
+    temperature: float
+
+    def probabilities(
+        self, logits: Float[Tensor, "n classes"], log_prior: Float[Tensor, "classes"]
+    ) -> Float[Tensor, "n classes"]:
+        """What it says of samples."""
+        scaled = (logits.double() + self.strength * log_prior.double()) / self.temperature
+        return scaled.softmax(1)
+
+
+@dataclass(frozen=True)
+class Average:
+    """Variants and their weights, which sum to 1."""
+
+    weights: tuple[tuple[Variant, float], ...]
+
+    def probabilities(
+        self, logits: Mapping[str, Float[Tensor, "n classes"]], log_prior: Float[Tensor, "classes"]
+    ) -> Float[Tensor, "n classes"]:
+        """The average of what its variants say, from the logits of each candidate."""
+        return sum(
+            (a * v.probabilities(logits[v.candidate], log_prior) for v, a in self.weights),
+            torch.zeros(()),
+        )
+
+    def shares(self) -> dict[str, float]:
+        """How much each candidate has to say."""
+        found = dict.fromkeys((v.candidate for v, _ in self.weights), 0.0)
+        for variant, weight in self.weights:
+            found[variant.candidate] += weight
+        return found
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """As plain JSON."""
+        return [
+            {
+                "candidate": v.candidate,
+                "strength": v.strength,
+                "temperature": v.temperature,
+                "weight": weight,
+            }
+            for v, weight in self.weights
+        ]
+
+    @staticmethod
+    def from_json(record: Sequence[Mapping[str, Any]]) -> "Average":
+        """What `to_json` wrote."""
+        return Average(
+            tuple(
+                (Variant(r["candidate"], r["strength"], r["temperature"]), r["weight"])
+                for r in record
+            )
+        )
+
+
+def average(
+    logits: Mapping[str, Float[Tensor, "v classes"]],
+    y: Int[Tensor, "v"],
+    log_prior: Float[Tensor, "classes"],
+    with_prior: Sequence[str] = (),
+) -> Average:
+    """Weigh candidates by what they say of validation samples; all alike without any.
+
+    `with_prior` names candidates whose logits hold the prior already.
+    """
+    variants = [v for name in logits for v in _variants(name, fixed=name in with_prior)]
+    scores = torch.stack(
+        [
+            -F.nll_loss(
+                v.probabilities(logits[v.candidate], log_prior).clamp(min=1e-12).log(),
+                y,
+                reduction="sum",
+            )
+            for v in variants
+        ]
+    )
+    weights = scores.softmax(0).tolist()
+    return Average(tuple(zip(variants, weights, strict=True)))
+
+
+def log_prior(histogram: Float[Tensor, "classes"]) -> Float[Tensor, "classes"]:
+    """Log frequencies of a noised label histogram, each count at least 1."""
+    counts = histogram.double().clamp(min=0) + 1
+    return torch.log(counts / counts.sum()).float()
+
+
+def _variants(candidate: str, *, fixed: bool) -> Iterator[Variant]:
+    for strength in (0.0,) if fixed else STRENGTHS:
+        for temperature in TEMPERATURES:
+            yield Variant(candidate, strength, temperature)

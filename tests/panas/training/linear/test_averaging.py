@@ -1,0 +1,68 @@
+"""Averages by likelihood: the closed form, its limits, and what validation cannot tell."""
+
+import math
+
+import pytest
+import torch
+
+from panas.training.linear.averaging import (
+    STRENGTHS,
+    TEMPERATURES,
+    Average,
+    Variant,
+    average,
+    log_prior,
+)
+
+PRIOR = log_prior(torch.tensor([30.0, 10.0]))
+
+
+def test_weights_are_posteriors_under_a_uniform_prior():
+    y = torch.tensor([0, 1, 1])
+    logits = {"a": torch.tensor([[2.0, 0], [0, 1], [1, 1]]), "b": torch.zeros(3, 2)}
+    found = average(logits, y, PRIOR)
+    likelihoods = {}
+    for variant, _ in found.weights:
+        p = variant.probabilities(logits[variant.candidate], PRIOR)
+        likelihoods[variant] = math.prod(p[i, c].item() for i, c in enumerate(y))
+    total = sum(likelihoods.values())
+    for variant, weight in found.weights:
+        assert weight == pytest.approx(likelihoods[variant] / total, rel=1e-6)
+    assert len(found.weights) == 2 * len(STRENGTHS) * len(TEMPERATURES)
+    assert sum(found.shares().values()) == pytest.approx(1.0)
+
+
+def test_a_candidate_that_knows_drowns_one_that_errs_however_sure_it_is():
+    y = torch.randint(2, (50,), generator=torch.Generator().manual_seed(0))
+    right = 6 * torch.eye(2)[y]
+    found = average({"right": right, "wrong": -1e30 * torch.eye(2)[y]}, y, PRIOR)
+    assert found.shares()["right"] > 0.999
+    said = found.probabilities({"right": right, "wrong": -right}, PRIOR)
+    assert (said.argmax(1) == y).all()
+    torch.testing.assert_close(said.sum(1), torch.ones(50, dtype=said.dtype))
+
+
+def test_without_validation_all_count_alike():
+    found = average(
+        {"a": torch.zeros(0, 2), "b": torch.zeros(0, 2)}, torch.zeros(0, dtype=torch.int64), PRIOR
+    )
+    assert found.shares() == pytest.approx({"a": 0.5, "b": 0.5})
+
+
+def test_a_prior_that_a_candidate_holds_is_not_added_again():
+    found = average({"a": torch.zeros(4, 2)}, torch.zeros(4).long(), PRIOR, with_prior=["a"])
+    assert {v.strength for v, _ in found.weights} == {0.0}
+
+
+def test_the_prior_is_that_of_counts_of_at_least_one():
+    found = log_prior(torch.tensor([-5.0, 3.0])).exp()
+    torch.testing.assert_close(found, torch.tensor([0.2, 0.8]))
+    said = Variant("a", 1.0, 1.0).probabilities(
+        torch.zeros(1, 2), log_prior(torch.tensor([0, 3.0]))
+    )
+    torch.testing.assert_close(said, torch.tensor([[0.2, 0.8]]), check_dtype=False)
+
+
+def test_an_average_survives_json():
+    found = average({"a": torch.randn(4, 2)}, torch.zeros(4).long(), PRIOR)
+    assert Average.from_json(found.to_json()) == found

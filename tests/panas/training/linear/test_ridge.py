@@ -1,0 +1,110 @@
+"""Heads from moments: scikit-learn's ridge is the oracle, limits of noise say the rest."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+from torch import Tensor
+
+from panas.privacy.release.estimate import Moments
+from panas.training.linear.ridge import (
+    balance,
+    exact_moments,
+    logits,
+    own_head,
+    ridge,
+    shared_head,
+    shrunk_head,
+    trust,
+)
+
+CLASSES, D = 3, 6
+
+
+def rows(n: int = 300, seed: int = 0) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    y = torch.randint(CLASSES, (n,), generator=g)
+    z = torch.randn(n, D, generator=g) + 2 * torch.eye(CLASSES, D)[y]
+    return z / z.norm(dim=1, keepdim=True), y
+
+
+def noised(m: Moments, s: float, seed: int = 1) -> Moments:
+    g = torch.Generator().manual_seed(seed)
+    upper = torch.randn(D, D, generator=g, dtype=torch.float64).triu()
+    A = m.A + s * (upper + upper.T) / 2
+    B = m.B + s * torch.randn(CLASSES, D, generator=g, dtype=torch.float64)
+    return Moments(A, B, s**2)
+
+
+@pytest.mark.parametrize("penalty", [0.3, 5.0])
+def test_a_head_of_exact_moments_is_scikit_learns_ridge(penalty: float):
+    z, y = rows()
+    oracle = Ridge(alpha=penalty, fit_intercept=False)
+    oracle.fit(z.double().numpy(), np.eye(CLASSES)[y.numpy()] - 1 / CLASSES)
+    found = ridge(exact_moments(z, y, CLASSES), penalty)
+    np.testing.assert_allclose(found.numpy(), oracle.coef_, atol=1e-8)
+
+
+def test_a_head_around_another_is_the_ridge_of_what_that_leaves():
+    z, y = rows()
+    g = torch.Generator().manual_seed(5)
+    around = torch.randn(CLASSES, D, generator=g, dtype=torch.float64)
+    aim = torch.eye(CLASSES, dtype=torch.float64)[y] - 1 / CLASSES - z.double() @ around.T
+    oracle = Ridge(alpha=2.0, fit_intercept=False).fit(z.double().numpy(), aim.numpy())
+    found = ridge(exact_moments(z, y, CLASSES), 2.0, around)
+    np.testing.assert_allclose(found.numpy(), oracle.coef_ + around.numpy(), atol=1e-8)
+
+
+def test_noise_decides_between_the_own_and_the_shared_head():
+    z, y = rows()
+    shared = torch.ones(CLASSES, D, dtype=torch.float64) / 7
+    exact = exact_moments(z, y, CLASSES)
+    drowned = shrunk_head(replace(exact, variance=1e12), shared)
+    torch.testing.assert_close(drowned, shared, atol=1e-3, rtol=0)
+    torch.testing.assert_close(shrunk_head(exact, shared), ridge(exact, 0.3, shared))
+
+
+def test_noise_that_turns_eigenvalues_negative_leaves_a_finite_head():
+    few = exact_moments(*rows(4), CLASSES)
+    loud = noised(few, 30.0)
+    assert torch.linalg.eigvalsh(loud.A).min() < -1
+    assert own_head(loud).isfinite().all()
+    assert own_head(loud).norm() < own_head(noised(few, 0.01)).norm() * 10
+
+
+def test_public_moments_count_fully_and_noised_ones_as_much_as_they_tell():
+    z, y = rows(2000)
+    pooled, public = exact_moments(z, y, CLASSES), exact_moments(*rows(600, 9), CLASSES)
+    counts = torch.bincount(y, minlength=CLASSES).double()
+    alone = ridge(public, 0.3)
+    torch.testing.assert_close(
+        shared_head(replace(pooled, variance=1e14), counts, public, 600), alone, atol=1e-3, rtol=0
+    )
+    assert trust(pooled, 2000.0) == 1.0
+    assert trust(replace(pooled, variance=1.0), 2e3) > trust(replace(pooled, variance=9.0), 2e3)
+    both = Moments(public.A + pooled.A, public.B + balance(pooled, counts).B, 0.0)
+    torch.testing.assert_close(shared_head(pooled, counts, public, 600), ridge(both, 0.3))
+
+
+def test_pooling_noised_moments_beats_each_site_alone():
+    z, y = rows(1000)
+    sites = [noised(exact_moments(z[k::10], y[k::10], CLASSES), 4.0, seed=k) for k in range(10)]
+    pooled = Moments(sum(m.A for m in sites), sum(m.B for m in sites), 160.0)  # type: ignore[arg-type]
+    counts = torch.bincount(y, minlength=CLASSES).double()
+    test, labels = rows(3000, seed=77)
+
+    def right(weights: Tensor) -> float:
+        return float((logits(weights, test).argmax(1) == labels).double().mean())
+
+    alone = sum(right(own_head(m)) for m in sites) / 10
+    assert right(shared_head(pooled, counts)) > alone + 0.05
+
+
+def test_balance_raises_rare_classes_and_leaves_even_ones():
+    m = exact_moments(*rows(), CLASSES)
+    even = torch.full((CLASSES,), 50.0)
+    torch.testing.assert_close(balance(m, even).B, m.B)
+    skewed = balance(m, torch.tensor([-8.0, 100.0, 1000.0])).B / m.B
+    assert skewed[0].min() > skewed[1].min() > 1 > skewed[2].max()
