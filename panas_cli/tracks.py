@@ -95,6 +95,8 @@ class Remaining:
             return ""
         going = sum(t.step / max(1, t.total) for t in tracks.values())
         share = min(1.0, (self._reports + going) / self._total)
+        if share == 1 and self._stage == list(self._forecast.seconds)[-1]:
+            return ""
         left = self._forecast.left(self._stage, share, now - self._began)
         return f"{about(left)} left in all"
 

@@ -36,10 +36,11 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
     known = [place for place in view.places if has_results(place)]
     clients = [_client(place) for place in known or view.places]
     rounds = read_rounds(server_folder(run))
-    source = config.data.source
+    source, f = config.data.source, config.federation
+    split = bool(f.sites or f.client_data)
     summary = {
         "preset": config.preset,
-        "dataset": source.dataset if not config.federation.sites else "sites",
+        "dataset": source.dataset if not split else "data that come split",
         "method": config.federation.method,
         "seed": config.seed,
         "view": "simulator: accuracies are measured on test splits that no client would share",

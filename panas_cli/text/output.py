@@ -11,10 +11,11 @@ from dprbft.config.files import load_config
 from dprbft.run.summary import summarise
 from panas.runtime.store import read_json
 from panas.training.baselines import Baselines, ModelName
+from panas.training.ladder import Ladder
 from panas.training.metrics import Metrics
 from panas_cli.text.audit_output import show_audit
 from panas_cli.text.printing import console, counted, figure, print_json, titled
-from panas_cli.text.sentences import absent_lines, ladder_of, meaning_lines, no_gain_lines
+from panas_cli.text.sentences import absent_lines, meaning_lines, no_gain_lines
 
 COLUMNS = [
     "site",
@@ -59,7 +60,7 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
             screen.print(table)
     a, bytes_, s = summary["accuracy"], summary["communication"], summary["seconds"]
     screen.print(
-        f"accuracy: mean {a['mean']:.3f}, std {a['std']:.3f} over clients (on their own test "
+        f"accuracy: mean {a['mean']:.3f}, std {a['std']:.3f} over sites (on their own test "
         f"splits: the simulator's view); last round {figure(a['local_last'])} before and "
         f"{figure(a['global_last'])} after the head's replacement",
         soft_wrap=True,
@@ -110,7 +111,7 @@ def _to_beat(clients: Sequence[Mapping[str, Any]]) -> Table | None:
         table.add_column(name, justify="right")
     for c in clients:
         found = Baselines.from_json(c["baselines"])
-        steps = ladder_of(c["accuracy"], found)
+        steps = Ladder.from_json(c["ladder"])
         by = {(r.model, r.reads): r.accuracy for r in found.rivals}
         table.add_row(
             c["name"],

@@ -147,23 +147,13 @@ def no_gain_lines(clients: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
     for c in clients:
         found = Baselines.from_json(b) if (b := c.get("baselines")) else None
-        steps = ladder_of(c["accuracy"], found)
+        steps = Ladder.from_json(c["ladder"])
         spent = float(c["epsilon"]["spent"])  # a word where it is infinite
         gains = no_gains(steps, spent, found, kept_public=c["selected_round"] == 0)
         if gains:
             why = "; ".join(_no_gain(g) for g in gains)
             lines.append(f"warning: {c['name']} {why}")
     return lines
-
-
-def ladder_of(accuracy: Mapping[str, Any], found: Baselines | None) -> Ladder:
-    """What each step brought a site, from its accuracies in a summary."""
-    return Ladder(
-        majority=found.majority if found else None,
-        public=accuracy.get("public"),
-        alone=accuracy.get("local_last"),
-        joined=accuracy["selected"],
-    )
 
 
 def _no_gain(gain: NoGain) -> str:
@@ -194,25 +184,31 @@ def meaning_lines(summary: Mapping[str, Any]) -> list[str]:
         ]
         lines.append(f"in short: mean accuracy {ladder.joined:.3f} joined; " + ", ".join(below))
         if ladder.alone is not None:
-            gain = ladder.joined - ladder.alone
-            lines.append(f"joining {'helped' if gain > 0 else 'did not help'} ({gain:+.3f})")
+            public = ladder.public if ladder.public is not None else -math.inf
+            gain = ladder.joined - max(ladder.alone, public)
+            against = " against public samples alone" if public > ladder.alone else ""
+            lines.append(
+                f"joining {'helped' if gain > 0 else 'did not help'} ({gain:+.3f}{against})"
+            )
     worst = max(clients, key=lambda c: float(c["epsilon"]["spent"]))
-    return [*lines, _promise(float(worst["epsilon"]["spent"]), worst["delta"])]
+    return [*lines, _promise(float(worst["epsilon"]["spent"]), worst["delta"], worst["unit"])]
 
 
 def _has_ladder(summary: Mapping[str, Any]) -> bool:
     return bool(summary["accuracy"].get("ladder"))
 
 
-def _promise(epsilon: float, delta: float) -> str:
+def _promise(epsilon: float, delta: float, unit: str) -> str:
     if math.isinf(epsilon):
-        return "privacy: epsilon is infinite: nothing bounds what was learnt about a single sample"
+        return f"privacy: epsilon is infinite: nothing bounds what was learnt about {unit}"
     if not epsilon:
         return "privacy: nothing that left was computed from private samples"
+    what, colon, group = unit.partition(": ")
+    any_one = f"{what} ({group})" if colon else what
     factor = math.exp(epsilon)
     times = f"{float(f'{factor:.2g}'):,g}" if factor < 1e6 else f"{factor:.0e}"
     return (
-        f"privacy: with or without any one training sample, whatever left is at most {times} times "
+        f"privacy: with or without any {any_one}, whatever left is at most {times} times "
         f"likelier (epsilon {epsilon:.2f}, but for a chance of {delta:g}): {_strength(epsilon)}"
     )
 

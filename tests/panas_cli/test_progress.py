@@ -333,6 +333,15 @@ def test_what_is_left_in_all_is_told_now_and_then(clock: Clock):
     assert told[-1].endswith("search: about 2 min left in all")
 
 
+def test_nothing_is_left_after_the_last_stage(clock: Clock):
+    shown = display(clock)
+    shown.forecast(Forecast({"train": 100.0}))
+    shown.stage("train", 1)
+    clock.now = 90.0
+    shown.report("done")
+    assert lines(shown)[-1].endswith("train: done")
+
+
 def test_a_terminal_shows_what_is_left_in_all(clock: Clock):
     shown = display(clock, terminal=True)
     shown.forecast(Forecast({"search": 600.0, "train": 600.0}))

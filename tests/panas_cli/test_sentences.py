@@ -67,10 +67,11 @@ def client(joined: float, **changes: Any) -> dict[str, Any]:
             "selected": joined,
             "local_last": 0.8,
             "global_last": joined,
-            "public": 0.7,
         },
+        "ladder": {"majority": 0.5, "public": 0.7, "alone": 0.8, "joined": joined},
         "epsilon": {"spent": 8.0, "budget": 8.0, "release": 1.0, "search": 0.5},
         "delta": 1e-5,
+        "unit": "one training sample",
         "selected_round": 2,
         "baselines": rivals(0.75),
         "metrics": Metrics(
@@ -133,6 +134,8 @@ def test_the_last_lines_say_whether_joining_helped_and_what_epsilon_promises():
     assert privacy.endswith("a reasonable promise")
     _, joining, _ = meaning_lines(summary(client(0.9), ladder=steps | {"alone": 0.9}))
     assert joining == "joining did not help (+0.000)"
+    _, joining, _ = meaning_lines(summary(client(0.9), ladder=steps | {"public": 0.9}))
+    assert joining == "joining did not help (+0.000 against public samples alone)"
 
 
 @pytest.mark.parametrize(
@@ -151,6 +154,13 @@ def test_epsilon_in_words_is_that_of_the_worst_off(spent: float | str, says: str
     assert says in line
 
 
+def test_the_promise_is_for_the_privacy_unit():
+    (line,) = meaning_lines(summary(client(0.9)))
+    assert line.startswith("privacy: with or without any one training sample, whatever left")
+    (line,) = meaning_lines(summary(client(0.9, unit="one group: patient")))
+    assert line.startswith("privacy: with or without any one group (patient), whatever left")
+
+
 def test_an_audit_calls_a_site_by_its_name(capsys: pytest.CaptureFixture):
     found = ClientAudit(id=0, name="north", epsilon=8.0, verdict="nothing left", evidence="it sent")
     show_audit(RunAudit(seconds=1.0, clients=(found,)))
@@ -162,7 +172,16 @@ def test_a_report_shows_the_rivals_and_what_accuracy_hides(
 ):
     output.show(tmp_path, summary(client(0.9)), json=False)
     text = capsys.readouterr().out
-    for word in ("forest,", "not private", "0.750", "0.990", "0.912", "0.123 (class 2)", "north"):
+    for word in (
+        "forest,",
+        "not private",
+        "0.750",
+        "0.990",
+        "0.912",
+        "0.123 (class 2)",
+        "north",
+        "0.700",
+    ):
         assert word in text
     output.show(tmp_path, summary(client(0.9, baselines=None, metrics=None)), json=False)
     assert "AUROC" not in capsys.readouterr().out
