@@ -6,7 +6,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from dprbft.paths import SitePlace, ledger_file, places_of, sites_file
+from dprbft.paths import SitePlace, ledger_file, places_of, settings_file, sites_file
+from dprbft.site.directory import read_site
 from dprbft.site.site import check_book
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import (
@@ -86,7 +87,9 @@ def _of_site(site: Path, group: int) -> tuple[dict[str, Any], list[str]]:
     book = Ledger(site / LEDGER)
     account = book.account()
     row = _card(account, group) | _file(book)
-    lines = list(_text(f"site {site.resolve().name}", account, row))
+    known = settings_file(site).is_file()
+    name = read_site(site).name if known else site.resolve().name
+    lines = list(_text(f"site {name}", account, row))
     runs = {name: account.of_run(name) for name in account.runs}
     for name, own in runs.items():
         asked = f" of {figure(own.budget.epsilon)} that it asked for" if name else ""

@@ -13,6 +13,8 @@ from dprbft.paths import SitePlace
 from dprbft.site.data import SiteData, divided, load_samples
 from dprbft.site.directory import read_site
 from panas.data.facts import Facts
+from panas.privacy.budget import Budget
+from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.store import read_json
 
 BUDGET = ("--epsilon", "8", "--delta", "1e-4")
@@ -59,6 +61,13 @@ def test_a_site_of_pictures_has_its_patients_as_units(
     patients = patients_of(split)
     assert sum(map(len, patients)) == len(set.union(*patients)) == units
     assert not official or (len(split.validation), len(split.test)) == (20, 20)
+
+
+def test_a_site_s_card_calls_it_by_its_name(cli: Callable, tmp_path: Path):
+    data, site = saved(tmp_path / "a.npz", pictures(60)), tmp_path / "folder"
+    assert cli("site", "init", site, "--name", "north", "--data", data, *BUDGET).code == 0
+    Ledger(site / "ledger.jsonl").open_account(Budget(8.0, 1e-4))
+    assert cli("ledger", site).out.startswith("site north: epsilon = 0.000 of 8.000")
 
 
 def test_a_patient_in_two_parts_is_refused(cli: Callable, tmp_path: Path):
