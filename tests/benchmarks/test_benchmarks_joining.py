@@ -1,0 +1,46 @@
+"""The benchmark of joining, on a few digits."""
+
+from dataclasses import astuple
+
+import pytest
+
+from benchmarks import joining, joining_methods, joining_world
+from benchmarks.joining_world import Setting
+from panas.privacy.accounting.events import Gaussian
+from panas.privacy.budget import Budget
+from panas.privacy.calibration import epsilon_of, release_multiplier
+
+SMALL = Setting("digits", 60, 50, 8.0, 6, 0.3)
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(joining_world, "PUBLIC", 300)
+    monkeypatch.setattr(joining_world, "TEST", 300)
+
+
+@pytest.mark.slow
+def test_every_row_is_measured_and_exact_pooling_leads(few: None):
+    seeds = [joining.one({"digits": ""}, (*astuple(SMALL), seed)) for seed in (0, 1)]
+    found = joining.row(SMALL, seeds)
+    methods = found["methods"]
+    assert set(methods) == set(joining.METHODS)
+    assert methods["alone"]["gain"] == 0
+    assert methods["pooled"]["uniform"] > methods["own release"]["uniform"] + 0.1
+    assert all(len(seed[m]) == SMALL.sites for seed in seeds for m in joining.METHODS)
+    assert len(joining.table(found).splitlines()) == 3 + len(joining.METHODS)
+
+
+def test_nobody_spends_more_than_epsilon():
+    budget = Budget(8.0, joining_world.DELTA)
+    histogram = Gaussian(release_multiplier(budget, 1, joining_world.HISTOGRAM))
+    for joined in (False, True):
+        plan = joining_methods.plan_of(60, 8.0, joined=joined)
+        assert plan.releases == int(joined)
+        assert 7.5 < epsilon_of([histogram, *plan.events()], budget) <= 8.0
+    alone = Gaussian(joining_methods.all_released(60, 8.0))
+    assert 7.5 < epsilon_of([histogram, alone], budget) <= 8.0
+
+
+def test_the_reduced_grid_is_part_of_the_wide_one():
+    assert set(joining.grid(wide=False)) <= set(joining.grid(wide=True))
