@@ -15,7 +15,7 @@ from torch import Tensor
 
 from panas.data.facts import Facts
 from panas.data.samples import Samples
-from panas.features import images
+from panas.features import images, tables
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, write_tensors
 
@@ -55,6 +55,7 @@ class FeatureMap(Protocol):
 
 RESTORE: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Tensor]], FeatureMap]] = {
     images.KIND: images.GaborMap.restored,
+    tables.KIND: tables.TableMap.restored,
 }
 """By kind, how a map is made again of its JSON and its arrays."""
 
@@ -76,6 +77,9 @@ def fit_map(facts: Facts, public: Samples, d: int = WIDTH, *, labelled: bool = T
         raise BadInput(
             f"expected public samples of shape {facts.shape}, got {public.shape}; bring them to it"
         )
+    if facts.columns:
+        labels = public.y if labelled else None
+        return tables.fit_table(facts.columns, public.inputs(), labels, d)
     return images.fit_gabor(facts.shape, public.inputs(), d)
 
 

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from panas.data.facts import Facts
+from panas.data.files.columns import Column, side_of
 from panas.data.samples import Samples
-from panas.features import images
+from panas.features import images, tables
 from panas.features.map import FeatureMap, fit_map, read_map, write_map
 from panas.runtime.errors import BadInput
 from panas.runtime.store import write_tensors
@@ -27,6 +28,20 @@ def image_facts(*shape: int, dtype: str = "float32") -> Facts:
     return Facts(class_names=("a", "b"), shape=shape, dtype=dtype)
 
 
+COLUMNS = (
+    Column(name="age", reach=1.0),
+    Column(name="dose", missing=True),
+    Column(name="day", kind="date", reach=3.0),
+    Column(name="ward", kind="text", categories=("a", "b", "c")),
+    Column(name="code", kind="text", missing=True),
+)
+
+
+def table_facts() -> Facts:
+    side = side_of(sum(column.width for column in COLUMNS))
+    return Facts(class_names=("a", "b"), shape=(1, side, side), dtype="float32", columns=COLUMNS)
+
+
 def drawn(facts: Facts, n: int, seed: int = 0) -> Samples:
     rng = np.random.default_rng(seed)
     x = torch.from_numpy(rng.uniform(-1, 1, (n, *facts.shape)).astype(np.float32))
@@ -37,6 +52,9 @@ CASES = {
     "grey, public": (image_facts(1, 8, 8), 40),
     "grey, nothing public": (image_facts(1, 8, 8), 0),
     "colour": (image_facts(3, 20, 20), 30),
+    "table, public": (table_facts(), 150),
+    "table, few public": (table_facts(), 40),
+    "table, nothing public": (table_facts(), 0),
 }
 
 
@@ -82,8 +100,13 @@ def test_a_map_that_forgets_the_norm_is_caught(
     case: tuple[Facts, FeatureMap], monkeypatch: pytest.MonkeyPatch
 ):
     facts, feature_map = case
-    monkeypatch.setattr(images, "unit_rows", lambda z, usable: z)
-    assert worst(feature_map, extreme(facts)) > 1
+    x = extreme(facts)
+    for module in (images, tables):
+        monkeypatch.setattr(module, "unit_rows", lambda z, usable: z)
+    broken = feature_map(x).norm(dim=1).max()
+    assert broken > 1 or broken < 0.9
+    monkeypatch.undo()
+    assert worst(feature_map, x) == pytest.approx(1, abs=1e-5)
 
 
 def test_a_row_depends_on_its_sample_alone(case: tuple[Facts, FeatureMap]):

@@ -1,0 +1,88 @@
+"""The leaves of a forest as features: which leaf a row falls into, in each tree.
+
+The forest is grown on labelled public rows (extremely randomised trees: Geurts, Ernst and Wehenkel
+2006), and kept as plain arrays: a row walks them here, not in the library that grew them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from sklearn.ensemble import ExtraTreesClassifier
+from torch import Tensor
+
+TREES = 50
+LEAVES = 16  # at most, of a tree
+FEWEST_ROWS = 2  # of a leaf
+NAMES = ("column", "threshold", "left", "right")
+
+
+@dataclass(frozen=True)
+class Forest:
+    """t trees of at most m nodes each; a leaf is its own child on both sides."""
+
+    column: Int[Tensor, "t m"]  # whose value decides at a node
+    threshold: Float[Tensor, "t m"]  # up to it a row goes left, above it right
+    left: Int[Tensor, "t m"]
+    right: Int[Tensor, "t m"]
+
+    @property
+    def trees(self) -> int:
+        """Number of trees."""
+        return len(self.column)
+
+    @property
+    def width(self) -> int:
+        """Number of features: one a node, of which leaves alone are ever reached."""
+        return self.column.numel()
+
+    @property
+    def depth(self) -> int:
+        """Most steps from a root to a leaf."""
+        return self.column.shape[1] // 2
+
+    def __call__(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n features"]:
+        """Rows of length 1: 1 / sqrt(t) at the leaf of each tree, else 0."""
+        tree = torch.arange(self.trees)[None]
+        node = torch.zeros(len(x), self.trees, dtype=torch.int64)
+        for _ in range(self.depth):
+            below = x.gather(1, self.column[tree, node]) <= self.threshold[tree, node]
+            node = torch.where(below, self.left[tree, node], self.right[tree, node])
+        features = torch.zeros(len(x), self.width)
+        return features.scatter_(1, node + tree * self.column.shape[1], self.trees**-0.5)
+
+    def arrays(self) -> dict[str, Tensor]:
+        """The trees, by name."""
+        return {name: getattr(self, name) for name in NAMES}
+
+
+def restored(arrays: Mapping[str, Tensor]) -> Forest | None:
+    """The forest of `Forest.arrays`, none where there are none."""
+    if "column" not in arrays:
+        return None
+    return Forest(*(arrays[name] for name in NAMES))
+
+
+def grow(x: Float[Tensor, "n f"], y: Int[Tensor, "n"], rng: np.random.Generator) -> Forest:
+    """A forest of labelled rows, n >= 1."""
+    grown = ExtraTreesClassifier(
+        TREES,
+        max_leaf_nodes=LEAVES,
+        min_samples_leaf=FEWEST_ROWS,
+        class_weight="balanced",
+        random_state=int(rng.integers(2**31)),
+    ).fit(x.numpy(), y.numpy())
+    shape = (TREES, 2 * LEAVES - 1)
+    column, left, right = (np.zeros(shape, np.int64) for _ in range(3))
+    threshold = np.zeros(shape, np.float32)
+    for i, estimator in enumerate(grown.estimators_):
+        tree = estimator.tree_
+        count, own = tree.node_count, np.arange(tree.node_count)
+        leaf = tree.children_left < 0
+        column[i, :count] = np.where(leaf, 0, tree.feature)
+        threshold[i, :count] = np.where(leaf, 0, tree.threshold)
+        left[i, :count] = np.where(leaf, own, tree.children_left)
+        right[i, :count] = np.where(leaf, own, tree.children_right)
+    return Forest(*(torch.from_numpy(a) for a in (column, threshold, left, right)))

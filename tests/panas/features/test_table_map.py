@@ -1,0 +1,89 @@
+"""The map of tables: the kernel behind its waves, the trees as their library walks them."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import ExtraTreesClassifier
+
+from panas.data.files.columns import Column
+from panas.features import trees
+from panas.features.tables import WIDE, Fourier, fit_table
+from panas.features.trees import LEAVES, TREES, grow
+from panas.runtime.seeds import stream
+
+NUMBERS = tuple(Column(name=f"n{i}", reach=1.0) for i in range(3))
+
+
+def numbers(n: int, seed: int = 0) -> torch.Tensor:
+    return torch.from_numpy(stream(seed, "test").uniform(-1, 1, (n, 3)).astype(np.float32))
+
+
+def waves(columns: tuple[Column, ...], rows: torch.Tensor) -> Fourier:
+    return fit_table(columns, rows, None, 8).blocks.fourier
+
+
+def test_waves_have_a_gaussian_kernel_of_the_median_distance():
+    rows = numbers(400)
+    standard = rows / rows.std(0)
+    distances = torch.cdist(standard, standard)
+    bandwidth = WIDE * torch.pdist(standard).median()
+    kernel = torch.exp(-((distances / bandwidth) ** 2) / 2)
+    features = waves(NUMBERS, rows)(rows)
+    assert (features @ features.T - kernel).abs().mean() < 0.06
+
+
+def test_a_scale_of_numbers_plays_no_part():
+    rows = numbers(400)
+    first = waves(NUMBERS, rows)(rows)
+    assert torch.allclose(waves(NUMBERS, rows / 4)(rows / 4), first, atol=1e-4)
+
+
+def test_categories_without_public_rows_weigh_like_numbers():
+    text = Column(name="t", kind="text", categories=("a", "b"))
+    directions = waves((*NUMBERS, text), torch.empty(0, 6)).directions
+    number, sign = directions[:3].abs().mean(), directions[3:].abs().mean()
+    assert number / sign == pytest.approx(6, rel=0.3)
+
+
+@pytest.mark.parametrize("n", [30, 300])
+def test_leaves_are_those_of_the_library(n: int):
+    x = numbers(n)
+    y = (x[:, 0] * x[:, 1] > 0).long()
+    rng = stream(3, "test")
+    forest = grow(x, y, stream(3, "test"))
+    library = ExtraTreesClassifier(
+        TREES,
+        max_leaf_nodes=LEAVES,
+        min_samples_leaf=trees.FEWEST_ROWS,
+        class_weight="balanced",
+        random_state=int(rng.integers(2**31)),
+    ).fit(x.numpy(), y.numpy())
+    new = numbers(500, seed=9)
+    hot = forest(new).reshape(500, TREES, -1)
+    assert np.array_equal(hot.argmax(2).numpy(), library.apply(new.numpy()))
+    assert torch.allclose(forest(new).norm(dim=1), torch.ones(500))
+
+
+def test_rows_that_are_padded_count_as_they_are():
+    rows = numbers(40)
+    padded = torch.nn.functional.pad(rows, (0, 1)).reshape(40, 1, 2, 2)
+    maps = [fit_table(NUMBERS, x, None, 8) for x in (rows, padded)]
+    assert torch.equal(maps[0](rows), maps[1](padded))
+
+
+def test_a_forest_needs_public_labels_of_two_classes():
+    x = numbers(200)
+    y = (x[:, 0] * x[:, 1] > 0).long()
+    assert fit_table(NUMBERS, x, y, 8).blocks.forest is not None
+    assert fit_table(NUMBERS, x, None, 8).blocks.forest is None
+    assert fit_table(NUMBERS, x, 0 * y, 8).blocks.forest is None
+    assert fit_table(NUMBERS, x[:50], y[:50], 8).blocks.forest is None
+
+
+def test_classes_that_no_line_parts_are_told_apart():
+    x, new = numbers(400), numbers(400, seed=5)
+    y, truth = ((rows[:, 0] * rows[:, 1] > 0).long() for rows in (x, new))
+    feature_map = fit_table(NUMBERS, x, y, 64)
+    phi, tests = feature_map(x), feature_map(new)
+    weights = torch.linalg.lstsq(phi.T @ phi + 0.1 * torch.eye(64), phi.T @ (2.0 * y - 1)).solution
+    assert ((tests @ weights > 0) == truth.bool()).float().mean() > 0.9
