@@ -115,7 +115,8 @@ def fit_surrogate(
 ) -> Surrogate | None:
     """The likeliest of `DRAWN` surrogates drawn from the priors; None where the data allow none.
     `validation_samples` are those that a value is the share of; None if that is unknown."""
-    from linear_operator.utils.errors import NanError, NotPSDError
+    with quiet():
+        from linear_operator.utils.errors import NanError, NotPSDError
 
     observed = [(t, t.value) for t in trials if t.value is not None]
     done = [v for t, v in observed if t.status == "done"]

@@ -1,6 +1,9 @@
 """The surrogate of the hyperparameter search against closed forms, and who it says has won."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -186,3 +189,16 @@ def test_the_prediction_is_the_posterior_mean_of_the_best() -> None:
     means = fitted(result.trials).mean(budgeted().points(settings_of(result.trials)))
     assert result.predicted == pytest.approx(means.max().item(), abs=1e-6)
     assert result.best == result.trials[int(means.argmax())].setting
+
+
+@pytest.mark.slow
+def test_the_libraries_warn_nobody_when_they_are_loaded() -> None:
+    code = (
+        "from panas.tuning.surrogate import fit_surrogate\n"
+        "try: fit_surrogate(None, None, None)\n"
+        "except TypeError: pass\n"
+        "import botorch, gpytorch\n"
+    )
+    root = Path(__file__).parents[3]
+    call = [sys.executable, "-W", "error::FutureWarning", "-c", code]
+    subprocess.run(call, cwd=root, check=True)
