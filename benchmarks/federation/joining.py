@@ -11,6 +11,7 @@ row spends the same epsilon (delta 1e-5), a tenth of it on the label histogram.
 | public | the ridge head of the labelled public samples, with the site's noised log prior |
 | own release | the head of the site's own noised moments, at all of the budget |
 | alone | DP-SGD of a linear residual over public head and prior, averaged with the public head |
+| alone again | the same with other noise: what chance does to gains and losses |
 | shared | the head of all sites' noised moments, with the site's prior |
 | joined | 70 % for the moments, the rest for DP-SGD over the shared head; averaged with all heads |
 | secure sum | the same where the server sees the noised sum alone, of the noise of one site |
@@ -39,7 +40,10 @@ from benchmarks.joining_world import DELTA, Setting, draw
 from benchmarks.kept import kept
 
 FIRST_SEED = 1000
-METHODS = ("public", "own release", "alone", "shared", "joined", "secure sum", "pooled")
+METHODS = (
+    *("public", "own release", "alone", "alone again"),
+    *("shared", "joined", "secure sum", "pooled"),
+)
 
 
 def main() -> None:

@@ -121,7 +121,10 @@ def predictions(world: World, site: Site, heads: Mapping[bool, Heads]) -> dict[s
     pooled = shared_head(exact, counts, public_moments(world), world.labelled)
     found = {
         "own release": logits(own, test) + prior,
-        "alone": averaged(world, site, known, over=known.get("public"), joined=False),
+        **{
+            name: averaged(world, site, known, over=known.get("public"), joined=False)
+            for name in ("alone", "alone again")
+        },
         "shared": logits(heads[False].shared, test) + prior,
         "pooled": logits(pooled, test) + prior,
     }
