@@ -26,7 +26,7 @@ WINGS = {
         ("privacy",),
         ("training",),
         ("evolution", "tuning"),
-        ("search_modes",),
+        ("search_modes", "plots"),
         ("api",),
     ),
     "dprbft": (

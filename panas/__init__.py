@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from panas.runtime.faces import face
 
 if TYPE_CHECKING:
-    from panas.api.calls import load, search, tune
+    from panas.api import load, search, tune
     from panas.architecture.genome import Genome
     from panas.architecture.network import NetworkSpec, build_bottom
     from panas.architecture.space import SearchSpace

@@ -31,9 +31,9 @@ HOMES = {
     "dp_accounting": ("panas/privacy/accounting/",),
     "flwr": ("dprbft/engines/flower.py",),
 }
-MOST_ENTRIES = 10
+MOST_ENTRIES = 11  # ten folders and a file that leads to them
 
-FACES = ("panas/api/calls.py:", "panas_cli/")
+FACES = ("panas/api.py:", "panas_cli/")
 """Functions that users call take as much as users may choose."""
 
 
@@ -151,7 +151,7 @@ def test_a_circle_is_caught(modules: dict[str, Module]):
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("panas/api/calls.py", "import botorch.models"),
+        ("panas/api.py", "import botorch.models"),
         ("dprbft/site/site.py", "from opacus import GradSampleModule"),
         ("panas/privacy/plan.py", "def f():\n    from dp_accounting import pld"),
         ("dprbft/engines/inprocess.py", "import flwr"),

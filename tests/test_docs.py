@@ -25,7 +25,7 @@ PAGES = ("README.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.
 
 SMALL = """
 from sklearn import datasets
-import panas.api.calls
+import panas.api
 from panas.evolution.records import EvolutionConfig
 from panas.training.sgd import Trainer
 from panas.tuning.trial import TuningConfig
@@ -39,8 +39,8 @@ def few():
     return digits
 
 datasets.load_digits = few
-panas.api.calls.EvolutionConfig = lambda: EvolutionConfig(population=3, generations=1, seeding=2)
-panas.api.calls.TuningConfig = lambda: TuningConfig(initial=1, trials=2)
+panas.api.EvolutionConfig = lambda: EvolutionConfig(population=3, generations=1, seeding=2)
+panas.api.TuningConfig = lambda: TuningConfig(initial=1, trials=2)
 Trainer.run = lambda trainer, epochs: train(trainer, min(epochs, 2))
 """
 """Imported by Python before a snippet: fewer samples, epochs, genomes, trials, nothing else."""

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attacks.inference.roc import RATES, Roc
-from panas.api.plots.style import BLUE, GREEN, GREY, ORANGE, RED, below, headline, png
+from panas.plots.style import BLUE, GREEN, GREY, ORANGE, RED, below, headline, png
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

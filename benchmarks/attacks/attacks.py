@@ -37,7 +37,7 @@ from benchmarks.attack_table import (
     with_ceiling,
 )
 from benchmarks.kept import kept
-from panas.api.plots.style import png
+from panas.plots.style import png
 from panas.runtime.errors import BadInput
 
 CLOSE = 0.1

@@ -82,7 +82,7 @@ class SearchResult:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkSearch:
-    """A search on one data set; the fields are the parameters of `panas.api.calls.search`."""
+    """A search on one data set; the fields are the parameters of `panas.api.search`."""
 
     samples: Samples
     spec: NetworkSpec

@@ -71,7 +71,7 @@ class TuneResult:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkTuning:
-    """A tuning and one private training; the fields are what `panas.api.calls.tune` takes."""
+    """A tuning and one private training; the fields are what `panas.api.tune` takes."""
 
     private: Samples
     public: Samples

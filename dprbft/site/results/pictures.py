@@ -3,9 +3,9 @@
 from dprbft.paths import history_picture, network_picture, trials_picture
 from dprbft.site.results.records import SearchRecord, TuningRecord
 from dprbft.site.site import Client
-from panas.api.plots.network import drawing
-from panas.api.plots.search import history
-from panas.api.plots.tuning import trials
+from panas.plots.network import drawing
+from panas.plots.search import history
+from panas.plots.tuning import trials
 from panas.runtime.store import write_bytes
 
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from panas.api.plots.style import BLUE, GREEN, GREY, ORANGE, headline, png
 from panas.architecture.blocks import Block, ConvBlock, PoolBlock, Shape
 from panas.architecture.cost import LayerCost, cost_table
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
+from panas.plots.style import BLUE, GREEN, GREY, ORANGE, headline, png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

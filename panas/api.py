@@ -10,9 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from panas.api.plots.network import drawing
-from panas.api.plots.search import history
-from panas.api.plots.tuning import trials
 from panas.architecture.blocks import BlockType
 from panas.architecture.cost import Size
 from panas.architecture.genome import Genome
@@ -26,6 +23,9 @@ from panas.data.samples import Samples
 from panas.evolution.fitness import Fitness
 from panas.evolution.network_search import NetworkSearch, SearchResult
 from panas.evolution.records import EvolutionConfig, GenerationRecord
+from panas.plots.network import drawing
+from panas.plots.search import history
+from panas.plots.tuning import trials
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from panas.api.plots.style import (
+from panas.evolution.halving import Evaluation
+from panas.evolution.records import GenerationRecord
+from panas.plots.style import (
     BLUE,
     GREEN,
     GREY,
@@ -18,8 +20,6 @@ from panas.api.plots.style import (
     room,
     thousands,
 )
-from panas.evolution.halving import Evaluation
-from panas.evolution.records import GenerationRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

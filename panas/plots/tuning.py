@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from panas.api.plots.style import BLUE, GREY, RED, below, headline, legend, png, room
+from panas.plots.style import BLUE, GREY, RED, below, headline, legend, png, room
 from panas.tuning.space import DPSGDSettings
 from panas.tuning.trial import TrialRecord
 

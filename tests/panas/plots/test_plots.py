@@ -15,14 +15,14 @@ from matplotlib.transforms import Bbox
 from PIL import Image
 from torch import nn
 
-from panas.api.plots.network import drawing, short
-from panas.api.plots.search import history
-from panas.api.plots.tuning import trials
 from panas.architecture.cost import cost_table
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.evolution.halving import Evaluation
 from panas.evolution.records import GenerationRecord
+from panas.plots.network import drawing, short
+from panas.plots.search import history
+from panas.plots.tuning import trials
 from panas.tuning.space import DPSGDSettings
 from panas.tuning.trial import Status, TrialRecord
 

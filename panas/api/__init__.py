@@ -1,1 +1,0 @@
-"""What a user of one site calls, and the pictures of what came out."""
