@@ -11,6 +11,10 @@ averaged to 7 x 7, times .5. Filters read every second pixel of images of 20 pix
 colour image becomes its luminance and two opponent colours, each filtered alike.
 
 Then `panas.features.projection`, of the features of public images, filled up with synthetic ones.
+
+Where mirror images show the same, as in most photographs, the axes are those of the mean of an
+image's features and its mirror image's. A mirror image's features are the image's in another order
+(`mirrored`), so that this costs nothing: the projection has it in it.
 """
 
 import math
@@ -19,7 +23,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -46,6 +50,8 @@ SYNTHETIC = 8  # chunks of dead leaves that stand in for public images
 FEWEST = 10  # public images; fewer are not looked at
 BESIDE = 30.0  # synthetic images that count beside the public ones
 POWER, SYNTHETIC_POWER = 0.6, 1.0  # of whitening
+FEWEST_MIRRORED = 100  # public images from which on they say whether mirror images are alike
+SYMMETRIC = 0.03  # asymmetry up to which they are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,17 +217,48 @@ def fit_gabor(shape: tuple[int, int, int], public: Float[Tensor, "n c h w"], d: 
     """
     bank = bank_of(shape)
     filters = gabor_filters(bank.side)
-
-    def features(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m f"]:
-        return torch.cat([features_of(images, bank, filters) for images in x.split(CHUNK)])
-
     with one_thread():
-        synthetic = cloud(_synthetic_features(bank, filters))
+        synthetic = _synthetic_features(bank, filters)
         public = public[public.isfinite().flatten(1).all(1)]
-        if len(public) < FEWEST:
-            return GaborMap(bank, filters, principal(synthetic, d, SYNTHETIC_POWER))
-        seen = filled_up(cloud(features(public)), synthetic, BESIDE)
-        return GaborMap(bank, filters, principal(seen, d, POWER))
+        chunks = public.split(CHUNK) if len(public) >= FEWEST else ()
+        seen = torch.cat([synthetic[:0], *(features_of(x, bank, filters) for x in chunks)])
+        if _mirror(bank, seen):
+            order = mirrored(bank)
+            synthetic, seen = ((f + f[:, order]) / 2 for f in (synthetic, seen))
+            d = min(d, bank.features // 2)  # the axes of what mirror images have in common
+        drawn = cloud(synthetic)
+        if not len(seen):
+            return GaborMap(bank, filters, principal(drawn, d, SYNTHETIC_POWER))
+        both = filled_up(cloud(seen), drawn, BESIDE)
+        return GaborMap(bank, filters, principal(both, d, POWER))
+
+
+def mirrored(bank: Bank) -> Int[Tensor, "f"]:
+    """Which features of an image are, in this order, those of its mirror image: of the mirrored
+    orientation, at the mirrored place; up to a pixel where filters skip every second one."""
+    c, scales, (h, w) = bank.shape[0], len(WAVES[bank.side]), bank.pooled
+    number = torch.arange(bank.features)
+    moduli = number[: c * scales * ORIENTATIONS * h * w].reshape(c, scales, ORIENTATIONS, h, w)
+    copy = number[moduli.numel() :].reshape(c, *bank.copy)
+    turned = [-i % ORIENTATIONS for i in range(ORIENTATIONS)]
+    return torch.cat([moduli[:, :, turned].flip(-1).flatten(), copy.flip(-1).flatten()])
+
+
+def asymmetry(features: Float[Tensor, "n f"], bank: Bank) -> float:
+    """How far the mean image is from its mirror image, as a share of the variance of how far single
+    images are; about 0 where mirror images are as frequent as images. n >= 2."""
+    apart = (features - features[:, mirrored(bank)]).double()
+    variance = float(apart.var(0).sum())
+    excess = float(apart.mean(0).square().sum()) - variance / len(features)
+    return excess / max(variance, 1e-12)
+
+
+def _mirror(bank: Bank, seen: Float[Tensor, "n f"]) -> bool:
+    """Whether mirror images are taken to show the same: if public images are as frequent as theirs,
+    or by rule: pictures in colour are photographs, mostly."""
+    if len(seen) >= FEWEST_MIRRORED:
+        return asymmetry(seen, bank) <= SYMMETRIC
+    return bank.shape[0] == 3
 
 
 def _synthetic_features(

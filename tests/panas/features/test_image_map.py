@@ -11,11 +11,14 @@ from panas.features.dead_leaves import dead_leaves
 from panas.features.images import (
     COPY_WEIGHT,
     ORIENTATIONS,
+    SYMMETRIC,
     WAVES,
+    asymmetry,
     bank_of,
     fit_gabor,
     gabor_features,
     gabor_filters,
+    mirrored,
 )
 from panas.runtime.seeds import stream
 
@@ -124,3 +127,42 @@ def test_classes_of_patterns_are_told_apart_by_their_directions(n: int):
     phi = fit_gabor((1, 14, 14), x[:n, None], 32)(x[:, None])
     centres = torch.stack([phi[y == c].mean(0) for c in (0, 1)])
     assert ((phi @ centres.T).argmax(1) == y).all()
+
+
+@pytest.mark.parametrize("c", [1, 3])
+def test_features_of_a_mirror_image_are_those_of_the_image_in_another_order(c: int):
+    x, bank = pictures(3, (c, 13, 16)), bank_of((c, 13, 16))
+    features = gabor_features(x, bank, FILTERS)
+    of_mirror_images = gabor_features(x.flip(-1), bank, FILTERS)
+    # Where an image is flat, the square root of a rounding error is left.
+    assert torch.allclose(of_mirror_images, features[:, mirrored(bank)], atol=1e-3)
+    assert not torch.allclose(of_mirror_images, features, atol=1e-2)
+
+
+@pytest.mark.parametrize("side", [12, 28, 32])
+def test_a_set_is_symmetric_where_mirror_images_are_as_frequent(side: int):
+    shape = (1, side, side)
+    bank, x = bank_of(shape), pictures(300, shape)
+    filters = gabor_filters(bank.side)
+    assert asymmetry(gabor_features(x, bank, filters), bank) < SYMMETRIC
+    lit = x + torch.linspace(-1, 1, side)  # from the right
+    assert asymmetry(gabor_features(lit, bank, filters), bank) > 2 * SYMMETRIC
+
+
+@pytest.mark.parametrize(
+    ("c", "n", "alike"),
+    [(3, 0, True), (3, 40, True), (1, 0, False), (1, 40, False), (1, 120, True)],
+)
+def test_mirror_images_are_alike_in_colour_or_where_public_images_say_so(
+    c: int, n: int, alike: bool
+):
+    x = pictures(n + 20, (c, 12, 12))
+    phi = fit_gabor((c, 12, 12), x[:n], 32)
+    apart = (phi(x[n:]) - phi(x[n:].flip(-1))).norm(dim=1)
+    assert (apart.max() < 1e-3) == alike
+
+
+def test_public_images_may_say_that_mirror_images_differ():
+    x = pictures(200, (3, 12, 12)) + torch.linspace(-1, 1, 12)
+    phi = fit_gabor((3, 12, 12), x, 32)
+    assert (phi(x) - phi(x.flip(-1))).norm(dim=1).min() > 0.1
