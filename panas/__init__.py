@@ -73,8 +73,8 @@ __getattr__ = face(
         "build_bottom": "architecture.network",
         "calibrate": "privacy.calibration",
         "epsilon": "privacy.accounting.epsilon",
-        "load": "api.calls",
-        "search": "api.calls",
-        "tune": "api.calls",
+        "load": "api",
+        "search": "api",
+        "tune": "api",
     },
 )
