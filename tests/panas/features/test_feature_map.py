@@ -139,6 +139,7 @@ def digest(feature_map: FeatureMap, x: torch.Tensor) -> str:
     return hashlib.sha256(b"".join([*content, feature_map(x).numpy().tobytes()])).hexdigest()
 
 
+@pytest.mark.slow
 def test_it_is_the_same_in_every_process_and_with_any_number_of_threads():
     code = (
         "import torch; torch.set_num_threads({threads});"
