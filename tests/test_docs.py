@@ -15,7 +15,7 @@ import typer
 from dprbft.config.files import build_config
 from panas.evolution.records import EvolutionConfig
 from panas.runtime.store import read_json
-from panas_cli.main import app
+from panas_cli.main import app, main
 from panas_cli.site_options import spread_lists
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -99,8 +99,11 @@ def test_every_command_that_is_shown_has_these_options(call: list[str]):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_commands_that_the_readme_begins_with_run_one_after_the_other(tmp_path: Path):
+def test_the_commands_that_the_readme_begins_with_run_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
     """Those of its second shell block, at a small size; the last needs a network of one's own."""
+    monkeypatch.chdir(tmp_path)
     (first, block, *_) = (str(s.values[0]) for s in snippets(""))
     assert "make run" in first
     lines = [x.partition("#")[0].rstrip() for x in block.splitlines()]
@@ -108,14 +111,11 @@ def test_the_commands_that_the_readme_begins_with_run_one_after_the_other(tmp_pa
         assert line.startswith("panas ")
         small = f" {' '.join(TINY.split())} --clients 2" if " run " in line else ""
         small = "" if "--resume" in line else small
-        done = subprocess.run(
-            [sys.executable, "-m", "panas_cli", *shlex.split(line + small)[1:]],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode in ((0, 1) if "--fail-on" in line else (0,)), (line, done.stderr)
+        monkeypatch.setattr(sys, "argv", shlex.split(f"{line}{small}"))
+        with pytest.raises(SystemExit) as stop:
+            main()
+        told = capsys.readouterr().err[-2000:]
+        assert stop.value.code in ((0, 1) if "--fail-on" in line else (0,)), (line, told)
 
 
 def test_searching_names_the_defaults_of_python_and_of_the_command_line():

@@ -108,7 +108,7 @@ def test_a_histogram_is_told_by_a_release_and_not_by_noise(kind: str) -> None:
 
 @pytest.mark.slow
 def test_half_the_noise_is_caught_and_all_of_it_is_not() -> None:
-    m, delta, draws = 1.0, 0.01, 8_000
+    m, delta = 1.0, 0.01
     claim = epsilon([Gaussian(m)], delta)
     z, y = torch.tensor([[1.0, 0.0]]), torch.tensor([0])
 
@@ -123,12 +123,12 @@ def test_half_the_noise_is_caught_and_all_of_it_is_not() -> None:
     means = [outputs(n, Silent(seeded(0)), 1)[0] for n in (1, 0)]
     score = gaussian_score(*means, torch.full((9,), noise_scale(kind_named("class_sums"), m)))
 
-    def bound(noise: NoiseSource) -> float:
+    def bound(noise: NoiseSource, draws: int) -> float:
         seen_in, seen_out = (score(outputs(n, noise, draws)) for n in (1, 0))
         return lower_bound(seen_in, seen_out, delta)
 
-    assert claim / 2 < bound(seeded(0)) <= claim
-    assert bound(Halved(seeded(0))) > claim
+    assert claim / 3 < bound(seeded(0), 4_000) <= claim
+    assert bound(Halved(seeded(0)), 2_000) > claim
 
 
 def test_memorised_members_are_told_from_others() -> None:

@@ -8,6 +8,7 @@ from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "sigma"), [(0.2, 1.0), (0.02, 1.0), (1.0, 1.92), (0.2, 2.0)])
 def test_as_many_steps_as_a_budget_affords_and_not_one_more(rate: float, sigma: float) -> None:
     for most in (0.5, 3.0):

@@ -6,7 +6,7 @@ import pytest
 from benchmarks import attack_table, attacks
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_table_on_the_embedded_digits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ):
@@ -50,6 +50,7 @@ def test_a_missing_data_set_is_named_and_left_out(tmp_path: Path, capsys: pytest
     assert [line.split(" is left out")[0] for line in said] == ["fashion-mnist", "cifar10"]
 
 
+@pytest.mark.slow
 def test_a_plan_covers_weights_and_release_unless_rows_are_raw():
     assert attack_table.planned("raw_rows", float("inf"), 800) is None
     paper = attack_table.planned("raw_rows", 5.0, 800)

@@ -31,6 +31,7 @@ def test_every_row_is_measured_and_exact_pooling_leads(few: None):
     assert len(joining.table(found).splitlines()) == 3 + len(joining.METHODS)
 
 
+@pytest.mark.slow
 def test_nobody_spends_more_than_epsilon():
     budget = Budget(8.0, joining_world.DELTA)
     histogram = Gaussian(release_multiplier(budget, 1, joining_world.HISTOGRAM))

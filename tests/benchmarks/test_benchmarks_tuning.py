@@ -290,7 +290,7 @@ def test_results_come_in_the_order_of_the_tasks_and_progress_is_told(
     assert len([*tmp_path.glob("*.jsonl")]) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_killed_benchmark_goes_on_to_the_same_json(tmp_path: Path):
     command = [sys.executable, "-m", "benchmarks.tuning", "--json"]
     command += ["--repetitions", "2", "--searched", "0", "--trials", "6"]

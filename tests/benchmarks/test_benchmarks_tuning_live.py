@@ -116,6 +116,7 @@ def test_a_choice_is_judged_by_new_trainings_on_the_test_samples(monkeypatch: py
     }
 
 
+@pytest.mark.slow
 def test_a_setting_over_the_budget_is_counted(monkeypatch: pytest.MonkeyPatch):
     tried = [setting(), setting(0.97), setting(1.5), setting(0.5)]
     found = Found(tried[0], tried, [])

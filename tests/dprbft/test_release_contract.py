@@ -187,7 +187,7 @@ def test_a_new_file_is_a_kind_all_the_way(ledger: Ledger, dropped: str) -> None:
         Genome.parse("c4k3"), torch.Generator().manual_seed(0)
     )
     seen = Observation(
-        2, dropped, message.arrays, message.noise_multiplier, WhiteBox(bottom), public
+        "client-002", dropped, message.arrays, message.noise_multiplier, WhiteBox(bottom), public
     )
     assert seen.by_class
     assert seen.noised_sums

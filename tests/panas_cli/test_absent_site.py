@@ -14,6 +14,7 @@ AWAY = "warning: client-001 is not there: {} goes on without it; --resume takes 
 UNKNOWN = "warning: client-001 did not take part, or cannot be read now; --resume takes up what is"
 
 
+@pytest.mark.slow
 def test_a_search_of_several_goes_on_without_one_and_of_one_does_not(
     cli: Callable, tiny: Callable, tmp_path: Path
 ):

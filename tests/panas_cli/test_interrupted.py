@@ -154,7 +154,7 @@ def check_finished(run: Path) -> None:
         load_network(model_file(home(run, i)))
 
 
-@pytest.mark.parametrize("where", marked(DEATHS, "release", "arrived", "half"))
+@pytest.mark.parametrize("where", marked(DEATHS, "release"))
 def test_a_killed_run_resumes_and_keeps_what_it_spent(
     where: str, cli: Callable, tiny: Callable, tmp_path: Path
 ):
@@ -360,8 +360,13 @@ def of_session(session: int) -> list[str]:
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("whole_group", [False, True], ids=["one process", "all of its group"])
+@pytest.mark.parametrize(
+    "whole_group",
+    [
+        pytest.param(False, marks=pytest.mark.slow, id="one process"),
+        pytest.param(True, marks=pytest.mark.thorough, id="all of its group"),
+    ],
+)
 def test_sigterm_ends_the_workers_too(
     whole_group: bool, cli: Callable, tiny: Callable, tmp_path: Path
 ):

@@ -14,7 +14,7 @@ from dprbft.run.view import RunView
 from panas.privacy.accounting.events import SampledGaussian
 from panas.runtime.store import read_json
 
-PATIENTS, ROWS, BATCH = 60, 4, 8
+PATIENTS, ROWS, BATCH = 24, 4, 4
 
 
 def table(path: Path, seed: int) -> Path:
@@ -33,7 +33,7 @@ def test_a_run_of_patients_counts_patients(cli: Callable, tiny: Callable, tmp_pa
     files = [table(tmp_path / f"{name}.csv", seed) for seed, name in enumerate(("north", "south"))]
     run = tmp_path / "r"
     options = ("--label", "y", "--group", "patient", "--out", run)
-    small = tiny(training__batch_size=BATCH, network__width=16)
+    small = tiny(training__batch_size=BATCH, training__noise_multiplier=3.0, network__width=16)
     outcome = cli("run", "--client-data", *files, *options, *small)
     assert outcome.code == 0, outcome.err
     assert "data that come split, preset sound" in outcome.out

@@ -111,7 +111,10 @@ def _drawn(noise_multiplier: float) -> dict[str, Tensor]:
     ("sent", "said", "fault"),
     [
         (1.25, 2.5, None),  # half the noise
-        (0.0, None, "it says of itself no noise, and the ledger noise multiplier 2.5"),
+        pytest.param(
+            *(0.0, None, "it says of itself no noise, and the ledger noise multiplier 2.5"),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             *(0.02, 0.02, "it says of itself noise multiplier 0.02, and the ledger"),
             marks=pytest.mark.slow,

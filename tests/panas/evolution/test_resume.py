@@ -293,8 +293,13 @@ check_kills(Path({folder!r}), {workers}, {moments})
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("workers", "moments"), [(1, 8), (2, 2)])
+@pytest.mark.parametrize(
+    ("workers", "moments"),
+    [
+        pytest.param(1, 8, marks=pytest.mark.slow),
+        pytest.param(2, 5, marks=pytest.mark.thorough),
+    ],
+)
 @pytest.mark.timeout(1500)
 def test_a_search_killed_anywhere_goes_on(tmp_path: Path, workers: int, moments: int) -> None:
     # In an interpreter of its own: it forks, which only a process without threads should.

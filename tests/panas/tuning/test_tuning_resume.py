@@ -92,7 +92,7 @@ def in_a_process(path: str) -> None:
     write_json(Path(path).with_suffix(".json"), {"best": result.best.to_json()})
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_kills_at_random_moments_leave_no_trace(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
 
