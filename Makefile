@@ -12,7 +12,7 @@ EDITABLE := --config-settings editable_mode=compat -e
 .PHONY: run test slow thorough lint types notebooks pair check clean
 
 run: $(VENV)/.installed  ## the main job on the embedded data set: search, tune, train, audit
-	$(BIN)/panas run --dataset digits --clients 4 --partition dirichlet --epsilon 8 $(ARGS)
+	$(BIN)/panas run --preset demo --dataset digits --clients 4 --partition dirichlet --epsilon 8 $(ARGS)
 
 test: $(VENV)/.installed-dev  ## the quick tests
 	$(PYTEST) -m "not slow and not thorough" $(ARGS)
