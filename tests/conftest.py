@@ -26,6 +26,15 @@ settings.register_profile("quick", max_examples=40, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
+FIRST = ("test_docs.py", "test_interrupted.py")
+"""The files with the longest tests: begun last, they would keep one process waiting."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest."""
+    items.sort(key=lambda item: item.path.name not in FIRST)
+
+
 @pytest.fixture(autouse=True)
 def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the user's own state, and none sees another's."""
