@@ -4,6 +4,7 @@ What is public of their data, the `Facts`, comes from public data, or from what 
 """
 
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,6 +33,7 @@ from dprbft.site.directory import (
     write_site,
 )
 from panas.data.facts import Facts, fit, infer
+from panas.data.files.remarks import remarks
 from panas.data.load import check_disjoint
 from panas.data.samples import Samples
 from panas.data.sources import read, reading_of
@@ -80,6 +82,9 @@ def plan_sites(run: Path, config: RunConfig) -> SitesPlan:
             facts, public = _shared(config, {})
             how = reading_of(facts, source.reading.table)
             raws = [read(path, how) for path in f.client_data]
+        for note in dict.fromkeys(note for raw in raws for note in raw.notes):
+            told = [name for name, raw in zip(names, raws, strict=True) if note in raw.notes]
+            warnings.warn(f"{', '.join(told)[:200]}: {note}", stacklevel=2)
         for name, raw in zip(names, raws, strict=True):
             samples = fit(raw, facts, name)
             check_disjoint(samples, public, name)
@@ -152,6 +157,8 @@ def _shared(config: RunConfig, declared: Mapping[str, Facts]) -> tuple[Facts, Sa
     source, classes = config.data.source, config.federation.classes
     if source.public_data is not None:
         raw = read(source.public_data, source.public_reading)
+        for note in (*raw.notes, *remarks(raw)):
+            warnings.warn(f"public data: {note}", stacklevel=2)
         ranges, bits = source.ranges, source.bits
         facts = infer(raw, public=raw, classes=classes, ranges=ranges, bits=bits)
         return facts, fit(raw, facts, "public data")

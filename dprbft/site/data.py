@@ -72,6 +72,8 @@ def values_of(folder: Path, settings: SiteSettings, facts: Facts) -> Samples | R
 def declared(folder: Path, settings: SiteSettings) -> tuple[Facts, Samples]:
     """What an owner declares of the data, by what they look like, and the samples themselves."""
     raw = read(str(data_path(folder, settings)), Reading(table=settings.table))
+    for note in raw.notes:  # on the owner's own screen
+        warnings.warn(f"{settings.name}: {note}", stacklevel=2)
     facts = infer(raw, classes=settings.classes, ranges=settings.ranges, bits=settings.bits)
     return facts, fit(raw, facts, settings.name)
 

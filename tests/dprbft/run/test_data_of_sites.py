@@ -9,6 +9,8 @@ from PIL import Image
 
 from dprbft.run.sites import plan_sites, prepare_sites
 from dprbft.run.view import RunView
+from dprbft.site.data import declared
+from dprbft.site.directory import SiteSettings, write_site
 from panas.runtime.errors import BadInput
 
 
@@ -61,3 +63,22 @@ def test_declared_depth_and_ranges_make_the_facts(split: Callable, tmp_path: Pat
     tables = [str(tmp_path / "t.csv")] * 2
     plan, _ = split(*tables, data__ranges={"age": (0.0, 100.0)})
     assert (plan.facts.columns[0].centre, plan.facts.columns[0].reach) == (50.0, 50.0)
+
+
+def test_what_reading_a_table_has_dropped_is_told_with_the_names(split: Callable, tmp_path: Path):
+    rng = np.random.default_rng(0)
+    for name, own in (("a", 0), ("b", 1), ("open", 2)):
+        cells = rng.normal(size=(90, 2)) + own
+        rows = [f"{i},{x:.6f},{y:.6f},{i % 2}" for i, (x, y) in enumerate(cells)]
+        (tmp_path / f"{name}.csv").write_text("\n".join([",u,v,y", *rows]) + "\n")
+    files = [str(tmp_path / f"{name}.csv") for name in ("a", "b")]
+    dropped = "its first column has no name and was dropped"
+    with pytest.warns(UserWarning, match=dropped) as told:
+        split(*files, data__public_data=str(tmp_path / "open.csv"), data__label="y")
+    lines = [str(w.message) for w in told]
+    assert lines.count(f"a, b: {dropped}") == 1
+    assert lines.count(f"public data: {dropped}") == 1
+    settings = SiteSettings(name="a", data=files[0], label="y", epsilon=4.0, delta=1e-3)
+    write_site(tmp_path / "site", settings)
+    with pytest.warns(UserWarning, match=f"a: {dropped}"):
+        declared(tmp_path / "site", settings)
