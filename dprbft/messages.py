@@ -73,6 +73,7 @@ class Hello:
     config: str  # `RunConfig` as JSON
     facts: str  # `Facts` as JSON
     public: str  # where the public samples are; empty if there are none
+    unlabelled: str  # where those without labels are; empty if there are none
 
     def to_bytes(self) -> bytes:
         """The message as it crosses the wire."""
@@ -86,8 +87,8 @@ class Hello:
             hello = Hello(**{k: v for k, v in about.items() if k != "type"})
         except (ValueError, TypeError, AttributeError, RecursionError) as e:
             raise BadInput("expected a hello message, got bytes that do not decode") from e
-        facts = dict.fromkeys(("run", "config", "facts", "public"), str) | {"site": int}
-        _check_facts(about, facts, "hello")
+        texts = dict.fromkeys(("run", "config", "facts", "public", "unlabelled"), str)
+        _check_facts(about, {"site": int, **texts}, "hello")
         _check_form(hello, content, "hello")
         return hello
 

@@ -23,6 +23,7 @@ sites_file = _file("sites.json")  # where its sites are
 sites_folder = _file("sites")  # those of a simulation
 facts_file = _file("facts.json")  # what is public of the federation's data
 public_file = _file("public.safetensors")  # samples that everybody may see
+unlabelled_file = _file("unlabelled.safetensors")  # such without labels
 stages_file = _file("stages.json")  # which stages are done, and the seconds each took
 summary_file = _file("summary.json")  # the outcome of the run
 server_folder = _file("server")  # what the server received and answered, round by round

@@ -9,7 +9,14 @@ from pathlib import Path
 from dprbft.config.files import load_config, save_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.protocol import Engine
-from dprbft.paths import config_file, facts_file, public_file, sites_file, sites_folder
+from dprbft.paths import (
+    config_file,
+    facts_file,
+    public_file,
+    sites_file,
+    sites_folder,
+    unlabelled_file,
+)
 from dprbft.run.events import Listener
 from dprbft.run.sites import SitesPlan, plan_sites
 from dprbft.run.view import RunView
@@ -67,7 +74,7 @@ def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False)
     return config
 
 
-MADE = (config_file, sites_file, sites_folder, facts_file, public_file)
+MADE = (config_file, sites_file, sites_folder, facts_file, public_file, unlabelled_file)
 """What a run's directory holds before its first stage."""
 
 

@@ -12,9 +12,10 @@ from dprbft.paths import (
     public_file,
     report_file,
     state_file,
+    unlabelled_file,
 )
-from dprbft.site.data import SiteData, changed, read_public
-from dprbft.site.site import data_of
+from dprbft.site.data import SiteData, changed
+from dprbft.site.site import data_of, public_of
 from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.runtime.store import read_json
@@ -45,10 +46,12 @@ class RunView:
     @property
     def public(self) -> Samples:
         """The samples that everybody may see."""
-        path = public_file(self.run)
-        if not path.exists():
-            return self.facts.no_samples()
-        return read_public(str(path), path.stat().st_mtime_ns, self.facts.classes)
+        return public_of(_there(public_file(self.run)), self.facts)
+
+    @property
+    def unlabelled(self) -> Samples:
+        """Public samples without labels: all are written 0, which means nothing."""
+        return public_of(_there(unlabelled_file(self.run)), self.facts)
 
     def client(self, index: int) -> SiteData:
         """A site's samples."""
@@ -57,11 +60,17 @@ class RunView:
 
     def hello(self, index: int) -> bytes:
         """What the run tells a site."""
-        place, public = self.places[index], public_file(self.run)
+        place = self.places[index]
         return Hello(
             site=index,
             run=place.run,
             config=self.config.model_dump_json(),
             facts=facts_text(self.facts),
-            public=str(public.resolve()) if public.exists() else "",
+            public=_there(public_file(self.run)),
+            unlabelled=_there(unlabelled_file(self.run)),
         ).to_bytes()
+
+
+def _there(path: Path) -> str:
+    """A file's absolute path; empty if there is none."""
+    return str(path.resolve()) if path.exists() else ""

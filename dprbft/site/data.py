@@ -5,6 +5,7 @@ moves no other. Search and training samples are disjoint parts, whose charges co
 """
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -40,16 +41,17 @@ class SiteData:
 
 
 def load_data(
-    place: SitePlace, config: RunConfig, facts: Facts, public: Samples | None = None
+    place: SitePlace, config: RunConfig, facts: Facts, public: Sequence[Samples] = ()
 ) -> SiteData:
     """Load and divide a site's samples.
 
-    BadInput if they do not fit the federation or the run, or if one of them is among `public`.
+    BadInput if they do not fit the federation or the run, or if one of them is `public` too.
     """
     settings = read_site(place.folder)
     samples = load_samples(place.folder, settings, facts)
-    if public is not None and data_path(place.folder, settings).suffix != STORED:
-        check_disjoint(samples, public, settings.name)
+    if data_path(place.folder, settings).suffix != STORED:
+        for known in public:
+            check_disjoint(samples, known, settings.name)
     return divided(place.index, settings.name, samples, key_of(place), config)
 
 
@@ -144,7 +146,7 @@ def read_samples(path: Path, classes: int) -> Samples:
     return Samples(tensors["x"], tensors["y"], classes, tensors.get("groups"), tensors.get("part"))
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)
 def read_public(path: str, changed: int, classes: int) -> Samples:
-    """The public samples of a run; kept in memory for the next call."""
+    """The public samples of a run, labelled or not; kept in memory for the next call."""
     return read_samples(Path(path), classes)

@@ -80,7 +80,8 @@ def join(place: SitePlace, content: bytes) -> None:
     )
     ledger.begin_run(place.run, config.budget(place.index))
     if not noted.is_file():
-        load_data(place, config, facts, public_of(hello.public, facts))
+        paths = (hello.public, hello.unlabelled)
+        load_data(place, config, facts, [public_of(path, facts) for path in paths])
         if not _is_built_in(config):
             _look_back(place, settings, config, facts, ledger)
     else:

@@ -41,6 +41,7 @@ class Client:
     facts: Facts
     data: SiteData
     public: Samples
+    unlabelled: Samples  # public ones without labels: all are written 0, which means nothing
     budget: Budget  # of this run
     ledger: Ledger
     device: torch.device
@@ -124,6 +125,7 @@ def open_client(place: SitePlace, device: str = "cpu") -> Client:
         facts=facts,
         data=data_of(place, hello.config, hello.facts, changed(place)),
         public=public_of(hello.public, facts),
+        unlabelled=public_of(hello.unlabelled, facts),
         budget=config.budget(place.index),
         ledger=Ledger(ledger_file(place.folder), place.run),
         device=torch.device(device),
@@ -178,7 +180,7 @@ def data_of(place: SitePlace, config: str, facts: str, changed: int) -> SiteData
 
 
 def public_of(path: str, facts: Facts) -> Samples:
-    """The public samples of a run; none without a path."""
+    """The public samples of a run, or those without labels; none without a path."""
     if path:
         return read_public(path, Path(path).stat().st_mtime_ns, facts.classes)
     return facts.no_samples()
