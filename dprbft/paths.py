@@ -24,6 +24,7 @@ sites_folder = _file("sites")  # those of a simulation
 facts_file = _file("facts.json")  # what is public of the federation's data
 public_file = _file("public.safetensors")  # samples that everybody may see
 unlabelled_file = _file("unlabelled.safetensors")  # such without labels
+map_file = _file("map.safetensors")  # the common feature map, where the method has one
 stages_file = _file("stages.json")  # which stages are done, and the seconds each took
 summary_file = _file("summary.json")  # the outcome of the run
 server_folder = _file("server")  # what the server received and answered, round by round

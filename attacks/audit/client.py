@@ -25,6 +25,7 @@ from attacks.inference.membership import query_of
 from attacks.reconstruction.suite import OnProgress, SuiteConfig, attack_release
 from attacks.threats.knowledge import SHADOW, LeakedPairs, Shadow, WhiteBox, shadow
 from attacks.threats.observation import MIN_PUBLIC, Observation
+from attacks.threats.representation import gradient_path, rows_of
 from dprbft.config.files import load_config
 from dprbft.config.schema import RunConfig
 from dprbft.paths import model_file
@@ -32,13 +33,13 @@ from dprbft.run.view import RunView
 from dprbft.site.data import SiteData
 from dprbft.site.site import check_book, spec_of
 from panas.architecture.genome import Genome
+from panas.architecture.head import Head
 from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kind import is_noised, kind_named
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.checkpoint import load_network
-from panas.training.evaluate import represent
 from panas.training.sgd import OptimizerConfig
 
 LEAKED = 32
@@ -74,6 +75,11 @@ class _Job:
     @property
     def spec(self) -> NetworkSpec:
         return spec_of(self.view.config, self.view.facts)
+
+    @property
+    def first_head(self) -> Head:
+        """The head before round 1, which everybody can compute; later ones stay near it."""
+        return self.spec.head(torch_generator(stream(self.config.seed, "head")))
 
 
 def _audit_release(job: _Job) -> tuple[ClientAudit, dict[str, bytes]]:
@@ -122,16 +128,14 @@ def _attack(
     spared = min(LEAKED, len(samples) // 10)
     chosen, leaked = np.sort(order[spared:][: config.audit.samples]), order[:spared]
     private, release = samples.take(chosen), received.release
-    head_draws = torch_generator(stream(config.seed, "head"))
     observation = Observation(
         job.name,
         release.kind,
         release.arrays,
         release.noise_multiplier,
-        WhiteBox(received.bottom),
+        WhiteBox(received.made_by),
         job.view.public,
-        # The head before round 1, which everybody can compute; later ones stay near it.
-        head=job.spec.head(head_draws),
+        head=None if received.genome is None else job.first_head,
     )
     if not observation.by_class:
         # Each row is attacked on its own: those not scored can go.
@@ -147,6 +151,8 @@ def _attack(
     verdict, evidence = judge(found.attacks, found.controls, rng=rng)
     if rows := labels.rows:
         evidence += f"; {rows.accuracy:.1%} of the labels guessed (blind {rows.blind:.1%})"
+    if gradient_path(received.made_by) is None:
+        evidence += "; no image was sought by optimisation: the map's trees pass no gradient"
     audit = replace(
         about,
         samples=len(private),
@@ -162,21 +168,21 @@ def _attack(
 def _weaker(
     job: _Job,
     observation: Observation[WhiteBox],
-    genome: Genome,
+    genome: Genome | None,
     leaked: Samples,
     rng: np.random.Generator,
 ) -> list[Shadow | LeakedPairs]:
-    """The other threat models: a shadow network, and a few leaked pairs where there are enough."""
+    """The other threat models: a shadow of a network, and few leaked pairs, if there are enough."""
     asked, known = job.config.audit.threats, list[Shadow | LeakedPairs]()
     # A shadow is read along the directions that the head tells apart: with one class, none.
-    if "shadow" in asked and job.view.facts.classes > 1:
+    head, classes = observation.head, job.view.facts.classes
+    if "shadow" in asked and genome is not None and head is not None and classes > 1:
         job.on_progress(f"{job.name}: a shadow network")
-        spec, head = job.spec, observation.head
-        assert head is not None
+        spec = job.spec
         optimizer = _shadowing(job)
         known.append(shadow(genome, spec, head, observation.public, rng=rng, optimizer=optimizer))
     if "leaked pairs" in asked and len(leaked) >= MIN_PUBLIC:
-        known.append(LeakedPairs(represent(observation.knowledge.bottom, leaked), leaked))
+        known.append(LeakedPairs(rows_of(observation.knowledge.representation, leaked), leaked))
     return known
 
 
@@ -189,7 +195,7 @@ def _claim(job: _Job, received: Received, promised: ClaimedNoise) -> ReleaseAudi
     claim = ReleaseClaim(
         kind=release.kind,
         arrays=release.arrays,
-        truth=Rows(represent(received.bottom, samples), samples.y, samples.groups),
+        truth=Rows(rows_of(received.made_by, samples), samples.y, samples.groups),
         classes=job.view.facts.classes,
         noise_multiplier=promised.noise_multiplier,
     )

@@ -10,14 +10,23 @@ from pathlib import Path
 
 import torch
 
+from attacks.threats.representation import Representation
 from dprbft.messages import Release
-from dprbft.paths import home, last_model_file, ledger_file, places_of, server_folder
+from dprbft.paths import (
+    home,
+    last_model_file,
+    ledger_file,
+    map_file,
+    places_of,
+    server_folder,
+)
 from dprbft.run.view import RunView
 from dprbft.server.checkpoint import received
+from dprbft.server.records import RoundRecord
 from dprbft.site.data import SiteData
 from dprbft.site.site import spec_of
 from panas.architecture.genome import Genome
-from panas.architecture.network import Bottom
+from panas.features.map import FeatureMap, read_map
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.kind import kind_named
@@ -66,52 +75,77 @@ class Received:
     """A release, and what made it."""
 
     release: Release
-    bottom: Bottom
-    genome: Genome
+    made_by: Representation
+    genome: Genome | None  # of a bottom; None: it is the common map
+
+
+def common_map(view: RunView) -> FeatureMap | None:
+    """The map that all sites of a run release moments of; None where each has a bottom."""
+    if not getattr(view.config.federation, "joins_first", False):
+        return None
+    return read_map(map_file(view.run))
 
 
 def load_release(view: RunView, client: SiteData) -> Received | None:
-    """A client's last release, as it arrived at the server, and the bottom that made it, checked
-    against the run and each other; None if none arrived."""
+    """A client's last release, as it arrived at the server, and what made it, checked against the
+    run and each other; None if none arrived."""
     run, federation, name = view.run, view.facts, view.places[client.id].name
-    width, classes = spec_of(view.config, federation).width, federation.classes
     arrived = received(server_folder(run), client.id)
     if arrived is None:
         return None
-    path, record = arrived
+    shared = common_map(view)
+    width = spec_of(view.config, federation).width if shared is None else shared.width
+    release = _read(*arrived, client.id, width=width, classes=federation.classes)
+    if release.client != client.id:
+        raise BadInput(
+            f"expected the release of {name}, got one of another site; train the run again"
+        )
+    found = _by_network(view, release) if shared is None else Received(release, shared, None)
+    _check_labels(view, client, release, width)
+    return found
+
+
+def _read(path: Path, record: RoundRecord, id: int, *, width: int, classes: int) -> Release:
+    """What arrived from a site in a round, as it was sent."""
     if not path.is_file():
         raise BadInput(
             f"expected {path}, which was sent, found no such file; restore it, or train the run "
             "again"
         )
     content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != record.releases[client.id]:
+    if hashlib.sha256(content).hexdigest() != record.releases[id]:
         raise BadInput(
             f"expected {path} as it was sent in round {record.round}, got a damaged or edited "
             "file; restore it, or train the run again"
         )
     try:
-        release = Release.from_bytes(content, width=width, classes=classes)
+        return Release.from_bytes(content, width=width, classes=classes)
     except BadInput as e:
         raise BadInput(f"{path}: {e}; restore it, or train the run again") from e
-    saved = load_network(last_model_file(home(run, client.id)))
-    if release.client != client.id:
+
+
+def _by_network(view: RunView, release: Release) -> Received:
+    """A release that the bottom of its site's last network made."""
+    shape, width = view.facts.shape, spec_of(view.config, view.facts).width
+    saved = load_network(last_model_file(home(view.run, release.client)))
+    if (saved.spec.shape, saved.spec.width) != (shape, width):
         raise BadInput(
-            f"expected the release of {name}, got one of another site; train the run again"
+            f"expected a network for images {shape} and width {width} of "
+            f"{view.places[release.client].name}, got {saved.spec.shape} and {saved.spec.width}; "
+            "train the run again"
         )
-    if (saved.spec.shape, saved.spec.width) != (federation.shape, width):
-        raise BadInput(
-            f"expected a network for images {federation.shape} and width {width} of {name}, "
-            f"got {saved.spec.shape} and {saved.spec.width}; train the run again"
-        )
+    return Received(release, saved.bottom, saved.genome)
+
+
+def _check_labels(view: RunView, client: SiteData, release: Release, width: int) -> None:
+    """Refuse rows whose labels are not those of the samples that they should be of."""
     kind = kind_named(release.kind)
-    samples, of = client.train, f"training samples of {name}"
+    samples, of = client.train, f"training samples of {view.places[client.id].name}"
     if kind.READS == "public":
         samples, of = view.public, "public samples"
-    for name, spec in kind.arrays(classes, width).items():
+    for name, spec in kind.arrays(view.facts.classes, width).items():
         if spec.labels and not torch.equal(y := release.arrays[name], samples.y):
             raise BadInput(
                 f"expected {release.kind.replace('_', ' ')} of the {len(samples)} {of}, got "
                 f"{len(y)} rows of other labels; audit with the data it trained on"
             )
-    return Received(release, saved.bottom, saved.genome)

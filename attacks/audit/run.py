@@ -18,6 +18,7 @@ from dprbft.paths import (
     config_file,
     last_model_file,
     ledger_file,
+    map_file,
     model_file,
     places_of,
     server_folder,
@@ -85,7 +86,7 @@ def _sites(run: Path) -> tuple[SitePlace, ...]:
 
 def _about(run: Path, shadows: int) -> str:
     """What decides an audit: the run's files, and the attacks as they are."""
-    files = [config_file(run), *Path(attacks.__file__).parent.rglob("*.py")]
+    files = [config_file(run), map_file(run), *Path(attacks.__file__).parent.rglob("*.py")]
     for place in places_of(run):
         arrived = received(server_folder(run), place.index)
         files += [ledger_file(place.folder), model_file(place.home), last_model_file(place.home)]

@@ -11,7 +11,7 @@ the start with the lowest loss. As noise grows the image stays near x_c, a blind
 
 | symbol | name |
 |---|---|
-| h | the client's bottom, clipped to norm 1 where the release clips |
+| h | the client's bottom or the common map, clipped to norm 1 where the release clips |
 | x_c | mean public image of the class |
 | v | mean squared distance of known representations from their mean |
 | noise | expected squared norm of the noise on z: d s^2 for a row, over n_c^2 for a class's mean |
@@ -26,6 +26,7 @@ al. 2020 (restarts, boxed Adam).
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -36,6 +37,7 @@ from torch import Tensor
 
 from attacks.threats.knowledge import WhiteBox
 from attacks.threats.observation import Observation, class_means
+from attacks.threats.representation import gradient_path
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import torch_generator
 
@@ -81,14 +83,22 @@ def optimise(
     rng: np.random.Generator,
     config: Inversion,
 ) -> Float[Tensor, "m c h w"]:
-    """Images of `observation.targets()`, one a row or one a class, by the weights it knows."""
+    """Images of `observation.targets()`, one a row or one a class, by the weights it knows.
+
+    BadInput without them, or where they pass no gradient.
+    """
     if not isinstance(observation.knowledge, WhiteBox):
         raise BadInput(
             f"expected an observation that knows the weights, got {observation.knowledge.name}; "
             "attack it with a ridge inverter or a decoder"
         )
-    observation.knowledge.bottom.eval()
-    everything, generator = _search(observation, config), torch_generator(rng)
+    h = gradient_path(observation.knowledge.representation)
+    if h is None:
+        raise BadInput(
+            "expected a representation that passes gradients, got one with trees; attack it with "
+            "a ridge inverter or a decoder"
+        )
+    everything, generator = _search(observation, h, config), torch_generator(rng)
     found: list[Tensor] = []
     for rows in torch.arange(len(everything.z)).split(config.batch):
         search = everything.take(rows)
@@ -106,6 +116,7 @@ class _Search:
     """What images must satisfy; each image's descent is its own."""
 
     observation: Observation[WhiteBox]
+    h: Callable[[Tensor], Tensor]
     z: Float[Tensor, "m d"]
     tolerance: Float[Tensor, "m"]
     x_c: Float[Tensor, "m c h w"]
@@ -134,7 +145,7 @@ class _Search:
 
     def losses(self, w: Float[Tensor, "m k_p"]) -> Float[Tensor, "m"]:
         x = self.image(w)
-        h = self.observation.read(self.observation.knowledge.bottom(x))
+        h = self.observation.read(self.h(x))
         distance = (h - self.z).square().sum(1)
         smooth = self.config.variation * total_variation(x)
         return distance / self.tolerance + smooth + self.config.prior * w.square().sum(1)
@@ -155,7 +166,9 @@ class _Search:
             return w.detach(), self.losses(w)
 
 
-def _search(observation: Observation[WhiteBox], config: Inversion) -> _Search:
+def _search(
+    observation: Observation[WhiteBox], h: Callable[[Tensor], Tensor], config: Inversion
+) -> _Search:
     z, y = observation.targets()
     public, x, known = observation.public, observation.public.inputs(), observation.known_z
     means = class_means(x, public)
@@ -166,7 +179,7 @@ def _search(observation: Observation[WhiteBox], config: Inversion) -> _Search:
     if observation.noised_sums:
         noise = noise / observation.counts()
     tolerance = v + known.shape[1] * noise.square()
-    return _Search(observation, z, tolerance, means[y], gaps[nearest], _directions(gaps), config)
+    return _Search(observation, h, z, tolerance, means[y], gaps[nearest], _directions(gaps), config)
 
 
 def total_variation(x: Float[Tensor, "m c h w"]) -> Float[Tensor, "m"]:

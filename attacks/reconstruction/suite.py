@@ -2,7 +2,8 @@
 
 | attack | knows | on |
 |---|---|---|
-| ridge, decoder, optimise | the weights | every release |
+| ridge, decoder | the weights, or the common map | every release |
+| optimise | the same | where what made it passes gradients |
 | ridge on noise | the weights and the mechanism | noised sums |
 | ridge (shadow), decoder (shadow) | a bottom of its own | every release |
 | ridge (leaked pairs), decoder (leaked pairs) | few private samples | every release |
@@ -24,6 +25,8 @@ from attacks.reconstruction.ridge import ridge_inverter, ridge_on_noise
 from attacks.threats import controls
 from attacks.threats.knowledge import Knowledge, LeakedPairs, Shadow, WhiteBox
 from attacks.threats.observation import Inverter, Observation
+from attacks.threats.representation import Representation, gradient_path
+from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 
 OnProgress = Callable[[str], None]
@@ -41,7 +44,7 @@ class SuiteConfig:
     weaker: Sequence[Shadow | LeakedPairs] = ()
     """Knowledge to attack with besides the weights."""
     inversion: Inversion | None = INVERSION
-    """How images are sought; None leaves that attack out."""
+    """How images are sought; None, and a map that passes no gradient, leave that attack out."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +86,17 @@ def attack_release(
         "mean image": suite.mean.expand_as(private.inputs()),
         "same-class mean": controls.same_class_mean(observation.public, private.y),
     }
-    bottom, public = observation.knowledge.bottom, observation.public
-    untrained = controls.raw_rows(observation, private, controls.random_extractor(bottom, rng=rng))
+    made_by, public = observation.knowledge.representation, observation.public
+    untrained = suite.untrained(made_by)
     beside = [
         *(suite.score(name, x) for name, x in blind.items()),
         suite.score("unrelated image", controls.unrelated_image(public, len(private), rng=rng)),
         suite.score("shuffled", controls.shuffled(strongest, private.y, rng=rng)),
-        suite.best("random extractor", untrained, suite.learn(untrained, "an untrained bottom")),
-        suite.best("ceiling", controls.raw_rows(observation, private, bottom), mine),
+        *(
+            suite.best("random extractor", seen, suite.learn(seen, "an untrained bottom"))
+            for seen in untrained
+        ),
+        suite.best("ceiling", controls.raw_rows(observation, private, made_by), mine),
     ]
     return Reconstructions(attacks, beside, images | blind)
 
@@ -122,13 +128,20 @@ class _Suite:
             "decoder": decoder_inverter(seen, epochs=self.config.epochs, rng=self.rng),
         }
 
+    def untrained(self, made_by: Representation) -> list[Observation[WhiteBox]]:
+        """Raw rows of an untrained bottom; none of a common map, which nobody trains."""
+        if not isinstance(made_by, Bottom):
+            return []
+        fresh = controls.random_extractor(made_by, rng=self.rng)
+        return [controls.raw_rows(self.observation, self.private, fresh)]
+
     def attack(self, mine: dict[str, Inverter]) -> dict[str, Tensor]:
         observation, inversion = self.observation, self.config.inversion
         rows = observation.released()
         images = {name: f(rows) for name, f in mine.items()}
         if observation.noised_sums:
             images["ridge on noise"] = ridge_on_noise(observation, rng=self.rng)
-        if inversion:
+        if inversion and gradient_path(observation.knowledge.representation):
             self.tell(f"{observation.site}: inversion by optimisation")
             images["optimise"] = optimise(observation, rng=self.rng, config=inversion)
         for knowledge in self.config.weaker:

@@ -7,12 +7,13 @@
 | unrelated image | a public image drawn at random: what a sharp but wrong picture scores |
 | shuffled | the attack's own reconstructions, each given to a sample of another class |
 | random extractor | the attacks on raw rows of an untrained bottom: what architecture alone leaks |
-| ceiling | the attacks on noiseless raw rows of the client's own bottom: the paper's release |
+| ceiling | the attacks on noiseless raw rows of what made the release: as the paper's release |
 
 The first two are *blind*: they use no release; an attack that does not beat them shows no leak. A
 shuffled score above 0 says that reconstructions carry what the client's samples have in
 common, or that the audit matches rows wrongly, and not that samples leak. The random extractor
-bounds what protecting the weights can do. Only the auditor can compute it and the ceiling.
+bounds what protecting the weights can do; a common map has no weights to protect, and goes without.
+Only the auditor can compute it and the ceiling.
 """
 
 import copy
@@ -25,10 +26,10 @@ from torch import Tensor
 
 from attacks.threats.knowledge import WhiteBox
 from attacks.threats.observation import Observation, class_means
+from attacks.threats.representation import Representation, rows_of
 from panas.architecture.network import Bottom, initialise
 from panas.data.samples import Samples
 from panas.runtime.seeds import torch_generator
-from panas.training.evaluate import represent
 
 BLIND = ("mean image", "same-class mean")
 """Controls that know nothing of the release; the verdict compares with the better of them."""
@@ -68,16 +69,16 @@ def shuffled(
 
 
 def raw_rows(
-    observation: Observation[WhiteBox], private: Samples, bottom: Bottom
+    observation: Observation[WhiteBox], private: Samples, representation: Representation
 ) -> Observation[WhiteBox]:
-    """What the server would see, had the client sent noiseless rows of `private` from `bottom`."""
-    arrays = {"z": represent(bottom, private), "y": private.y}
+    """What the server would see, had the client sent noiseless representations of `private`."""
+    arrays = {"z": rows_of(representation, private), "y": private.y}
     return replace(
         observation,
         kind="raw_rows",
         arrays=arrays,
         noise_multiplier=None,
-        knowledge=WhiteBox(bottom),
+        knowledge=WhiteBox(representation),
     )
 
 

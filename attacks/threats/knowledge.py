@@ -2,13 +2,14 @@
 
 | threat model | what the server knows besides |
 |---|---|
-| `WhiteBox` | the weights of the bottom that made the release |
+| `WhiteBox` | the weights of the bottom that made the release, or the common map that did |
 | `Shadow` | the bottom's architecture; it trains its own under the head that clients were sent |
 | `LeakedPairs` | few private samples with their representations |
 
 In each it sees releases, heads and the lengths of messages, and knows the public samples. An attack
 that needs the weights takes an `Observation[WhiteBox]`, and nothing else. White-box is the
-strongest, and realistic: DP-SGD's weights may be published, or shared with who serves them.
+strongest, and realistic: DP-SGD's weights may be published, or shared with who serves them. A
+common map is public: everybody has it, and there is nothing for a shadow to stand for.
 """
 
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
+from attacks.threats.representation import Representation, rows_of
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
@@ -35,14 +37,14 @@ SHADOW = OptimizerConfig(
 
 @dataclass(frozen=True)
 class WhiteBox:
-    """The weights of the client's bottom."""
+    """What made the release: the weights of the client's bottom, or the common map."""
 
     name: ClassVar[str] = "white-box"
-    bottom: Bottom
+    representation: Representation
 
     def pairs(self, public: Samples) -> tuple[Float[Tensor, "p d"], Samples]:
         """Representations that the server can compute, and what they are of."""
-        return represent(self.bottom, public), public
+        return rows_of(self.representation, public), public
 
 
 @dataclass(frozen=True)

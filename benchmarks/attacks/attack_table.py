@@ -177,7 +177,7 @@ def cell(root: str, task: tuple[str, str, float | str]) -> dict[str, Any]:
         "decoder_r2": next(s.r2 for s in found.attacks if s.name == "decoder"),
         "reidentified": best.reidentified,
         "class_mean_r2": controls["same-class mean"],
-        "untrained_r2": controls["random extractor"],
+        "untrained_r2": controls.get("random extractor"),
         "own_rows_r2": controls["ceiling"],
         "verdict": verdict,
         "evidence": evidence,

@@ -29,6 +29,7 @@ from torch.nn import functional as F
 
 from panas.features.dead_leaves import dead_leaves
 from panas.features.projection import (
+    GradientPath,
     Projection,
     cloud,
     filled_up,
@@ -45,6 +46,7 @@ WAVES = {7: ((3.5, 1.6), (6.0, 2.6)), 5: ((3.0, 1.2), (5.0, 1.6))}
 """Wavelength and deviation of the window, in pixels, of the two scales, by a filter's side."""
 POOLED, COPY, COPY_WEIGHT = 5, 7, 0.5
 BRIGHTEST = 16.0  # inputs are cut to plus and minus this: none is so large, and none overflows
+DARKEST = 1e-12  # of squared moduli, where a gradient is asked for: a root has none at 0
 CHUNK = 256  # images at a time
 SYNTHETIC = 8  # chunks of dead leaves that stand in for public images
 FEWEST = 10  # public images; fewer are not looked at
@@ -120,15 +122,22 @@ def gabor_filters(side: int) -> Float[Tensor, "filters 1 side side"]:
 
 
 def gabor_features(
-    x: Float[Tensor, "n c h w"], bank: Bank, filters: Float[Tensor, "filters 1 side side"]
+    x: Float[Tensor, "n c h w"],
+    bank: Bank,
+    filters: Float[Tensor, "filters 1 side side"],
+    least: float = 0.0,
 ) -> Float[Tensor, "n f"]:
-    """Features of finite images; each depends on its own image alone."""
+    """Features of finite images; each depends on its own image alone.
+
+    Squared moduli below `least` count as that: above 0 it keeps gradients finite.
+    """
     x = F.adaptive_avg_pool2d(_opponent(x), bank.averaged)
     n, c = x.shape[:2]
     answers = F.conv2d(
         x.reshape(n * c, 1, *bank.averaged), filters, padding=bank.side // 2, stride=bank.stride
     )
-    moduli = (answers[:, 0::2] ** 2 + answers[:, 1::2] ** 2) ** 0.25
+    squares = answers[:, 0::2] ** 2 + answers[:, 1::2] ** 2
+    moduli = squares.clamp(min=least) ** 0.25
     pooled = F.adaptive_avg_pool2d(moduli, bank.pooled).reshape(n, -1)
     copy = COPY_WEIGHT * F.adaptive_avg_pool2d(x, bank.copy).reshape(n, -1)
     return torch.cat([pooled, copy], dim=1)
@@ -176,6 +185,16 @@ class GaborMap:
                 z = self.projection(features_of(images, self.bank, self.filters))
                 rows.append(unit_rows(z, usable))
         return torch.cat(rows)
+
+    @property
+    def gradient_path(self) -> GradientPath:
+        """The same rows of finite images (n, c, h, w), up to about 1e-2, with gradients."""
+
+        def rows(x: Tensor) -> Tensor:
+            features = gabor_features(x, self.bank, self.filters, DARKEST)
+            return F.normalize(self.projection(features), dim=1)
+
+        return rows
 
     def to_json(self) -> dict[str, Any]:
         """All but the arrays."""

@@ -16,6 +16,7 @@ from torch import Tensor
 from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.features import images, tables
+from panas.features.projection import GradientPath
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, write_tensors
 
@@ -45,6 +46,10 @@ class FeatureMap(Protocol):
         Privacy: every row has norm at most 1, whatever its sample holds, and depends on that sample
         alone. It has length 1, or is zero for a sample that is not finite or has no features.
         """
+
+    @property
+    def gradient_path(self) -> GradientPath | None:
+        """Nearly the same rows, with gradients, for attacks; None where there are none."""
 
     def to_json(self) -> dict[str, Any]:
         """All but the arrays; `kind` names the map."""

@@ -14,6 +14,7 @@ C is of the data's own kind. A covariance of synthetic samples does not know tho
 there full whitening (p = 1) is better.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +22,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from panas.runtime.seeds import one_thread
+
+GradientPath = Callable[[Tensor], Tensor]
+"""Rows (n, d) of network inputs, through which gradients flow back to these."""
 
 LEAST = 1e-6
 """Eigenvalues below this share of the largest count as this much."""

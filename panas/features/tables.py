@@ -23,9 +23,17 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from panas.data.files.columns import Column
-from panas.features.projection import Projection, cloud, filled_up, principal, unit_rows
+from panas.features.projection import (
+    GradientPath,
+    Projection,
+    cloud,
+    filled_up,
+    principal,
+    unit_rows,
+)
 from panas.features.trees import Forest, grow, restored
 from panas.runtime.seeds import one_thread, stream
 
@@ -104,6 +112,18 @@ class TableMap:
                 usable = part.isfinite().all(1)
                 rows.append(unit_rows(self.projection(self.blocks(part)), usable))
         return torch.cat(rows)
+
+    @property
+    def gradient_path(self) -> GradientPath | None:
+        """The same rows of finite rows (n, ...) up to rounding, with gradients; None with trees."""
+        if self.blocks.forest is not None:
+            return None
+
+        def rows(x: Tensor) -> Tensor:
+            waves = self.blocks.fourier(_unpadded(x, len(self.blocks.fourier.directions)))
+            return F.normalize(self.projection(waves), dim=1)
+
+        return rows
 
     def to_json(self) -> dict[str, Any]:
         """All but the arrays."""

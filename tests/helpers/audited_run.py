@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from attacks.threats.representation import rows_of
 from dprbft.config.files import build_config, save_config
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Release
-from dprbft.paths import last_model_file, ledger_file, round_folder, server_folder
+from dprbft.paths import last_model_file, ledger_file, map_file, round_folder, server_folder
 from dprbft.run.sites import prepare_sites
 from dprbft.run.view import RunView
 from dprbft.server.checkpoint import RELEASE
@@ -18,6 +19,7 @@ from dprbft.server.records import RoundRecord, read_rounds, write_rounds
 from dprbft.site.site import spec_of
 from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom, build_bottom
+from panas.features.map import FeatureMap, write_map
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
@@ -26,7 +28,6 @@ from panas.privacy.release.gate import ReleaseRequest, release
 from panas.privacy.release.kind import event_of, kind_named
 from panas.runtime.store import write_bytes
 from panas.training.checkpoint import save_network
-from panas.training.evaluate import represent
 
 WIDTH, ROUND = 48, 3
 GENOME = Genome.parse("c32k3-max-c64k3")
@@ -50,31 +51,40 @@ def untrained(shape: tuple[int, int, int], client: int) -> Bottom:
 
 
 def fabricate(
-    run: Path, config: RunConfig, clients: tuple[int, ...] = (0, 1), *, noise: bool = True
+    run: Path,
+    config: RunConfig,
+    clients: tuple[int, ...] = (0, 1),
+    *,
+    noise: bool = True,
+    common: FeatureMap | None = None,
 ) -> None:
-    """Write what training leaves behind, with untrained bottoms."""
+    """Write what training leaves behind, with untrained bottoms, or with a common map."""
     prepare_sites(run, config)
     save_config(run, config)
     view = RunView(run, config)
+    if common is not None:
+        write_map(map_file(run), common)
     kind, spec = config.privacy.release, spec_of(config, view.facts)
     assert kind != "none"
     event = event_of(kind_named(kind), 2.5)
     event = event if noise else Unprotected()
     for id in clients:
-        place, bottom = view.places[id], untrained(spec.shape, id)
-        head = spec.head(torch.Generator().manual_seed(9))
+        place = view.places[id]
+        made_by = untrained(spec.shape, id) if common is None else common
         ledger = Ledger(ledger_file(place.folder), place.run)
         ledger.open_account(Budget(8.0, 1e-5), allow_unprotected=True)
         ledger = ledger.begin_run(place.run, Budget(8.0, 1e-5))
         samples = view.public if kind == "public_rows" else view.client(id).train
         released = release(
             ReleaseRequest(kind=kind, event=event, client=id, round=ROUND, classes=spec.classes),
-            lambda b=bottom, s=samples: (represent(b, s), s.y),
+            lambda b=made_by, s=samples: (rows_of(b, s), s.y),
             ledger=ledger,
             noise=ReproducibleNoise(np.random.default_rng(id)),
         )
         put_release(run, id, Release.of(released).to_bytes())
-        save_network(last_model_file(place.home), bottom, head, genome=GENOME, spec=spec, notes={})
+        if isinstance(made_by, Bottom):
+            head, path = spec.head(torch.Generator().manual_seed(9)), last_model_file(place.home)
+            save_network(path, made_by, head, genome=GENOME, spec=spec, notes={})
 
 
 def received_file(run: Path, client: int, round: int = ROUND) -> Path:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.threats.knowledge import LeakedPairs, Shadow, WhiteBox, shadow
+from attacks.threats.knowledge import LeakedPairs, Shadow, shadow
 from attacks.threats.observation import Observation
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
@@ -38,7 +38,7 @@ def test_a_shadow_is_another_network_that_serves_the_same_head() -> None:
     public, g = _samples(60), torch.Generator().manual_seed(0)
     head = BLUEPRINT.head(g)
     before = [p.clone() for p in head.parameters()]
-    client = WhiteBox(BLUEPRINT.bottom(GENOME, g))
+    bottom = BLUEPRINT.bottom(GENOME, g)
     optimizer = OptimizerConfig(learning_rate=0.01, optimiser="adam", batch_size=16, epochs=60)
 
     def attempt(seed: int) -> Shadow:
@@ -49,5 +49,5 @@ def test_a_shadow_is_another_network_that_serves_the_same_head() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, head.parameters(), strict=True))
     # What they have in common is the head: two shadows agree with each other more than with an
     # untrained network, because each sends a class where the head wants it.
-    a, b, c = (represent(k.bottom, public) for k in (first, second, client))
+    a, b, c = (represent(b, public) for b in (first.bottom, second.bottom, bottom))
     assert float((a * b).sum(1).mean()) > float((a * c).sum(1).mean()) + 0.05

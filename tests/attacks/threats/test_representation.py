@@ -1,0 +1,116 @@
+"""What made a release, as attacks see it: a bottom or a common map."""
+
+import numpy as np
+import pytest
+import torch
+
+from attacks.reconstruction.optimise import Inversion, optimise
+from attacks.reconstruction.suite import SuiteConfig, attack_release
+from attacks.threats.knowledge import WhiteBox
+from attacks.threats.observation import Observation
+from attacks.threats.representation import BATCH, gradient_path, rows_of
+from panas.architecture.genome import Genome
+from panas.architecture.network import build_bottom
+from panas.data.facts import Facts
+from panas.data.files.columns import Column
+from panas.data.samples import Samples
+from panas.features.dead_leaves import dead_leaves
+from panas.features.map import FeatureMap, fit_map
+from panas.runtime.errors import BadInput
+from panas.runtime.seeds import stream
+from panas.training.evaluate import represent
+
+NUMBERS = tuple(Column(name=f"n{i}", reach=1.0) for i in range(9))
+
+
+def pictures(n: int, seed: int = 0) -> Samples:
+    return Samples(dead_leaves(n, (1, 8, 8), stream(seed, "test")), torch.arange(n) % 3, 3)
+
+
+def of_pictures(public: Samples, d: int = 64) -> FeatureMap:
+    facts = Facts(class_names=("a", "b", "c"), shape=(1, 8, 8), dtype="float32")
+    return fit_map(facts, public, d)
+
+
+def table(n: int, seed: int = 0) -> Samples:
+    x = torch.from_numpy(stream(seed, "test").uniform(-1, 1, (n, 1, 3, 3)).astype(np.float32))
+    return Samples(x, (x[:, 0, 0, 0] * x[:, 0, 0, 1] > 0).long(), 2)
+
+
+def of_a_table(public: Samples, *, trees: bool) -> FeatureMap:
+    facts = Facts(class_names=("a", "b"), shape=(1, 3, 3), dtype="float32", columns=NUMBERS)
+    return fit_map(facts, public, 16, labelled=trees)
+
+
+def raw(made_by: FeatureMap, private: Samples, public: Samples) -> Observation[WhiteBox]:
+    arrays = {"z": rows_of(made_by, private), "y": private.y}
+    return Observation("north", "raw_rows", arrays, None, WhiteBox(made_by), public)
+
+
+def test_rows_are_those_of_the_map_batch_by_batch() -> None:
+    samples = pictures(BATCH + 3)
+    phi = of_pictures(samples)
+    assert torch.allclose(rows_of(phi, samples), phi(samples.x), atol=1e-5)
+    assert rows_of(phi, samples.take([])).shape == (0, phi.width)
+
+
+def test_a_bottom_is_its_own_gradient_path() -> None:
+    bottom = build_bottom(Genome.parse("c8k3"), shape=(1, 8, 8), width=6, norm="batch")
+    samples = pictures(5)
+    path = gradient_path(bottom.train())
+    assert path is not None
+    assert not bottom.training
+    assert torch.equal(path(samples.x).detach(), represent(bottom, samples))
+
+
+@pytest.mark.parametrize("made_of", ["images", "a table"])
+def test_the_gradient_path_of_a_map_gives_its_rows(made_of: str) -> None:
+    public = pictures(40) if made_of == "images" else table(200)
+    phi = of_pictures(public) if made_of == "images" else of_a_table(public, trees=False)
+    path = gradient_path(phi)
+    assert path is not None
+    x = public.x[:20].clone().requires_grad_(True)
+    rows = path(x)
+    assert torch.allclose(rows, phi(x.detach()), atol=2e-2)
+    # The gradient is that of finite differences along a random direction.
+    g = torch.Generator().manual_seed(0)
+    away, weights = (torch.randn(*shape, generator=g) for shape in (x.shape, rows.shape))
+    (gradient,) = torch.autograd.grad((rows * weights).sum(), x)
+    step = 1e-3
+    with torch.no_grad():
+        ends = [(path(x + sign * step * away) * weights).sum() for sign in (1, -1)]
+    expected = (ends[0] - ends[1]) / (2 * step)
+    assert float((gradient * away).sum()) == pytest.approx(float(expected), rel=0.1)
+
+
+def test_a_flat_image_has_a_finite_gradient() -> None:
+    path = gradient_path(of_pictures(pictures(40)))
+    assert path is not None
+    for value in (-1.0, 0.0, 1.0):
+        x = torch.full((1, 1, 8, 8), value, requires_grad=True)
+        (gradient,) = torch.autograd.grad(path(x)[0, 0], x)
+        assert gradient.isfinite().all()
+
+
+def test_optimisation_goes_through_the_map() -> None:
+    public, private = pictures(60), pictures(12, seed=5)
+    phi = of_pictures(public)
+    seen = raw(phi, private, public)
+    config = Inversion(steps=60, starts=("class mean",))
+    x = optimise(seen, rng=np.random.default_rng(0), config=config)
+    found, blind = (
+        (phi(images) - rows_of(phi, private)).square().sum(1).mean()
+        for images in (x, public.x.mean(0, keepdim=True).expand_as(x))
+    )
+    assert found < 0.3 * blind
+
+
+def test_a_map_with_trees_passes_no_gradient_and_is_attacked_without() -> None:
+    public, private = table(200), table(30, seed=5)
+    phi = of_a_table(public, trees=True)
+    assert gradient_path(phi) is None
+    seen, rng = raw(phi, private, public), np.random.default_rng(0)
+    with pytest.raises(BadInput, match="passes gradients"):
+        optimise(seen, rng=rng, config=Inversion())
+    found = attack_release(seen, private, SuiteConfig(epochs=1), rng=rng)
+    assert [a.name for a in found.attacks] == ["ridge", "decoder"]
