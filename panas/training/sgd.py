@@ -2,13 +2,13 @@
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -18,6 +18,10 @@ from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 
 CHUNK_BYTES = 32 << 20  # activations of one pass: beyond it allocation costs most
+
+Batches = Callable[[Int[Tensor, "b"], int], tuple[Tensor, Tensor]]
+"""Inputs (b, c, h, w) of the samples at some places, for a step of the training, and what a network
+should answer: classes (b,), or probabilities (b, classes). Equal arguments give equal batches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +81,7 @@ class Trainer:
 
     Shuffled mini-batches, cross-entropy; bottom and head move in place. `rng` orders the samples;
     nothing else may draw from it until the last epoch. BadInput if there are no samples.
+    `batches` says what to learn where it is not the samples and their labels.
     """
 
     def __init__(
@@ -87,12 +92,14 @@ class Trainer:
         *,
         config: OptimizerConfig,
         rng: np.random.Generator,
+        batches: Batches | None = None,
     ) -> None:
         if not len(samples):
             raise BadInput("expected at least one training sample, got none; give the client data")
         self._model, self._parameters = set_trainable(bottom, head, config.train_head)
         self._optimizer = make_optimizer(self._parameters, config)
         self._samples, self._config, self._rng = samples, config, rng
+        self._batches = batches or (lambda at, _: (samples.inputs(at), samples.y[at]))
         self._steps = max(1, config.epochs * math.ceil(len(samples) / config.batch_size))
         self._step = 0
         self._chunk: int | None = None
@@ -142,7 +149,7 @@ class Trainer:
 
     def _descend(self, batch: Tensor) -> None:
         device = self._parameters[0].device
-        x, y = self._samples.inputs(batch).to(device), self._samples.y[batch].to(device)
+        x, y = (t.to(device) for t in self._batches(batch, self._step))
         if self._chunk is None:
             self._chunk = _chunk(self._model, x[:1]) if len(x) > 1 else None
         self._optimizer.zero_grad(set_to_none=True)

@@ -1,0 +1,181 @@
+"""The fitness of a student's genome: how often its network agrees with its teacher.
+
+A genome's network learns the teacher's answers to public samples and is asked about others, held
+out. No label is needed.
+
+| symbol | meaning |
+|---|---|
+| f, t | logits of the student, and log probabilities of the teacher, of a held-out sample |
+| h | frequencies of the classes in the site's noised label histogram |
+| c | the class that the teacher answers, argmax t, and n_c: how many samples have it |
+
+    fitness = sum_i (h_c / n_c) [argmax(f_i + log h) = argmax(t_i + log h)] / sum_i (h_c / n_c)
+
+so that the held-out samples count as if their classes were as frequent as the site's. f does not
+depend on the site: with a common `cache` a genome is trained once, and serves every site.
+
+Privacy: a site's data are seen through its noised histogram and a protected teacher alone.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from panas.architecture.genome import Genome
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom, NetworkSpec
+from panas.evolution.fitness import Outcome, TrainingJob
+from panas.runtime.seeds import stream, torch_generator
+from panas.runtime.store import (
+    exclusive,
+    pack_tensors,
+    read_tensors,
+    unpack_tensors,
+    write_tensors,
+)
+from panas.training.distillation import SoftSamples, student_trainer
+from panas.training.evaluate import represent
+from panas.training.linear.averaging import log_prior
+from panas.training.sgd import OptimizerConfig, Trainer
+
+LEAST = 1e-12  # a teacher's probability counts at least as this
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgreementFitness:
+    """Agreement on `held_out` after learning from `taught`.
+
+    A share of the training is rounded to whole epochs, at least one.
+    """
+
+    taught: SoftSamples
+    held_out: SoftSamples
+    histogram: Float[Tensor, "classes"]  # the site's, noised
+    spec: NetworkSpec
+    optimizer: OptimizerConfig
+    seed: int  # of the run, the same for all sites
+    client: int  # number of the site
+    augment: bool = False  # never for tables
+    cache: Path | None = None  # a folder for what any site has trained; None keeps nothing
+    device: str = "cpu"
+
+    def __call__(self, genome: Genome) -> float:
+        """Agreement after the full training."""
+        return self.advance(TrainingJob(genome)).fitness
+
+    def advance(self, job: TrainingJob) -> Outcome:
+        """Train up to a share of the epochs, or read what another search has trained.
+
+        Passes that another site took count there.
+        """
+        epochs = max(1, round(job.share * self.optimizer.epochs))
+        if self.cache is None:
+            return self._outcome(self._train(job, epochs), job)
+        path = self.cache / f"{self._key(job, epochs)}.safetensors"
+        with exclusive(path):  # whoever comes meanwhile waits, and reads
+            if not path.is_file():
+                self._train(job, epochs).write(path)
+            return self._outcome(_Trained.read(path), job)
+
+    def agreement(self, logits: Float[Tensor, "m classes"]) -> float:
+        """The fitness of a student by its logits of the held-out samples; NaN if there are none."""
+        prior = log_prior(self.histogram)
+        teacher = self.held_out.targets.clamp(min=LEAST).log()
+        wrong = (logits + prior).argmax(1) != (teacher + prior).argmax(1)
+        return max(0.0, 1 - float(self.weights[wrong].sum())) if len(wrong) else math.nan
+
+    @cached_property
+    def weights(self) -> Float[Tensor, "m"]:
+        """How much each held-out sample counts; they sum to 1."""
+        answers = self.held_out.targets.argmax(1)
+        count = torch.bincount(answers, minlength=self.spec.classes)
+        weights = (log_prior(self.histogram).double().exp() / count)[answers]
+        return weights / weights.sum()
+
+    def _train(self, job: TrainingJob, epochs: int) -> "_Trained":
+        bottom, head, trainer = self._begin(job.genome)
+        if job.state is not None:
+            trainer.resume(unpack_tensors(job.state, Path("state"))[0])
+        passes = trainer.run(epochs)
+        if not all(p.isfinite().all() for m in (bottom, head) for p in m.parameters()):
+            return _Trained(None, passes, self.client, {})
+        z = represent(bottom, self.held_out.samples).to(self.device)
+        with torch.no_grad():
+            logits = head(z).cpu()
+        return _Trained(logits, passes, self.client, trainer.state() if job.share < 1 else {})
+
+    def _begin(self, genome: Genome) -> tuple[Bottom, Head, Trainer]:
+        rng = stream(self.seed, "student", str(genome))
+        generator = torch_generator(rng)
+        bottom = self.spec.bottom(genome, generator).to(self.device)
+        head = self.spec.head(generator).to(self.device)
+        config = replace(self.optimizer, train_head=self.spec.head_moves)
+        trainer = student_trainer(
+            bottom, head, self.taught, config=config, rng=rng, augment=self.augment
+        )
+        return bottom, head, trainer
+
+    def _outcome(self, trained: "_Trained", job: TrainingJob) -> Outcome:
+        passes = trained.passes if trained.client == self.client else 0
+        if trained.logits is None:
+            return Outcome(math.nan, passes, error="its training diverged")
+        state = pack_tensors(trained.state, {}) if job.share < 1 else None
+        return Outcome(self.agreement(trained.logits), passes, state)
+
+    def _key(self, job: TrainingJob, epochs: int) -> str:
+        """Stands for all that decides a training and what is kept of it."""
+        decided = {"genome": str(job.genome), "epochs": epochs, "goes on": job.share < 1}
+        decided |= self._common
+        return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()[:32]
+
+    @cached_property
+    def _common(self) -> dict[str, str]:
+        """What decides the training of any genome; nothing of it is the site's."""
+        return {
+            "taught": _digest(self.taught.samples.x, self.taught.targets),
+            "held out": _digest(self.held_out.samples.x),
+            "spec": repr(self.spec),
+            "optimizer": repr(self.optimizer),
+            "training": f"{self.seed}, {self.augment}, {self.device}",
+        }
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """What a training leaves for all sites."""
+
+    logits: Float[Tensor, "m classes"] | None  # of the held-out samples; None if it diverged
+    passes: int
+    client: int  # the site that took the passes
+    state: Mapping[str, Tensor]  # to go on with; empty at the end
+
+    def write(self, path: Path) -> None:
+        """Keep it."""
+        tensors = {f"state.{name}": t for name, t in self.state.items()}
+        if self.logits is not None:
+            tensors["logits"] = self.logits
+        write_tensors(path, tensors, {"passes": str(self.passes), "client": str(self.client)})
+
+    @staticmethod
+    def read(path: Path) -> "_Trained":
+        """What `write` kept; BadInput if the file is damaged."""
+        tensors, notes = read_tensors(path)
+        logits = tensors.pop("logits", None)
+        state = {name.removeprefix("state."): t for name, t in tensors.items()}
+        return _Trained(logits, int(notes["passes"]), int(notes["client"]), state)
+
+
+def _digest(*tensors: Tensor) -> str:
+    content = hashlib.sha256()
+    for t in tensors:
+        content.update(f"{t.dtype}{tuple(t.shape)}".encode())
+        content.update(t.contiguous().numpy().tobytes())
+    return content.hexdigest()

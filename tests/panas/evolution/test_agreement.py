@@ -1,0 +1,202 @@
+"""Agreement with a teacher: weights, shares, and trainings that serve all sites."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from panas.architecture.genome import Genome
+from panas.architecture.network import NetworkSpec
+from panas.data.samples import Samples
+from panas.evolution.agreement import AgreementFitness
+from panas.evolution.fitness import Outcome, ResumableFitness, TrainingJob
+from panas.runtime.errors import BadInput
+from panas.training.distillation import SoftSamples
+from panas.training.linear.averaging import log_prior
+from panas.training.sgd import OptimizerConfig, Trainer
+
+SHAPE = (1, 14, 4)  # tall enough to be shifted
+SPEC = NetworkSpec(shape=SHAPE, classes=3, width=6)
+CONFIG = OptimizerConfig(
+    learning_rate=0.02, optimiser="adam", batch_size=8, epochs=5, decay="cosine"
+)
+GENOME = Genome.parse("c4k3-max-c6k3")
+HISTOGRAM = torch.tensor([30.0, 5.0, -2.0])
+
+
+def soft(n: int, seed: int) -> SoftSamples:
+    """Brightness tells the class; the teacher is not sure of it."""
+    g = torch.Generator().manual_seed(seed)
+    y = torch.randint(3, (n,), generator=g)
+    x = torch.randint(120, (n, *SHAPE), generator=g) + 60 * y[:, None, None, None]
+    answers = 3 * torch.nn.functional.one_hot(y, 3) + torch.randn(n, 3, generator=g)
+    return SoftSamples(Samples(x.to(torch.uint8), torch.zeros_like(y), 3), answers.softmax(1))
+
+
+def fitness(client: int = 0, cache: Path | None = None) -> AgreementFitness:
+    return AgreementFitness(
+        taught=soft(20, 2),
+        held_out=soft(60, 3),
+        histogram=HISTOGRAM,
+        spec=SPEC,
+        optimizer=CONFIG,
+        seed=7,
+        client=client,
+        cache=cache,
+    )
+
+
+def naive(found: AgreementFitness, logits: Tensor) -> float:
+    """The formula, one sample after another."""
+    prior = log_prior(found.histogram)
+    answers = [int(p.argmax()) for p in found.held_out.targets]
+    right = total = 0.0
+    for row, p, c in zip(logits, found.held_out.targets, answers, strict=True):
+        weight = math.exp(prior[c]) / answers.count(c)
+        total += weight
+        if int((row + prior).argmax()) == int((p.log() + prior).argmax()):
+            right += weight
+    return right / total
+
+
+def test_a_student_that_is_its_teacher_agrees_and_its_opposite_does_not() -> None:
+    found = fitness()
+    answers = found.held_out.targets.log()
+    assert found.agreement(answers) == 1
+    assert found.agreement(answers + 5) == 1
+    assert found.agreement(answers.roll(1, dims=1) - 2 * log_prior(HISTOGRAM)) < 0.2
+    assert replace(found, histogram=torch.ones(3)).agreement(-answers) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("counts", [HISTOGRAM, torch.ones(3), torch.tensor([0.0, 1.0, 400.0])])
+def test_weights_are_those_of_a_naive_loop(counts: Tensor) -> None:
+    found = replace(fitness(), histogram=counts)
+    for seed in range(3):
+        logits = torch.randn(60, 3, generator=torch.Generator().manual_seed(seed))
+        mixed = logits + found.held_out.targets.log()
+        assert found.agreement(mixed) == pytest.approx(naive(found, mixed), abs=1e-6)
+
+
+def test_classes_that_the_teacher_never_answers_do_not_count() -> None:
+    whole = fitness()
+    some = torch.nonzero(whole.held_out.targets.argmax(1) != 0).flatten()
+    held_out = SoftSamples(whole.held_out.samples.take(some), whole.held_out.targets[some])
+    found = replace(whole, held_out=held_out)
+    assert float(found.weights.sum()) == pytest.approx(1)
+    assert found.agreement(held_out.targets.log()) == 1
+
+
+def test_a_site_s_mix_decides_what_counts() -> None:
+    found = fitness()
+    logits = found.held_out.targets.log().clone()
+    logits[:, 0] = -9  # never class 0
+    scores = [
+        replace(found, histogram=torch.tensor(h)).agreement(logits)
+        for h in ([90.0, 1.0, 1.0], [30.0, 30.0, 30.0], [1.0, 90.0, 90.0])
+    ]
+    assert scores[0] < scores[1] < scores[2]
+
+
+@pytest.mark.parametrize("augment", [False, True])
+@pytest.mark.parametrize("cached", [False, True])
+def test_shares_end_where_one_go_ends(augment: bool, cached: bool, tmp_path: Path) -> None:
+    found = replace(fitness(), augment=augment)
+    whole = found.advance(TrainingJob(GENOME))
+    assert isinstance(found, ResumableFitness)
+    assert (whole.passes, whole.state) == (100, None)
+    cache = tmp_path if cached else None
+    state, passes = None, 0
+    for share in (0.2, 0.6, 1.0):
+        outcome = replace(found, cache=cache).advance(TrainingJob(GENOME, share, state))
+        state, passes = outcome.state, passes + outcome.passes
+    assert outcome == Outcome(whole.fitness, 40)
+    assert passes == 100
+
+
+def test_learning_shows() -> None:
+    found = replace(fitness(), histogram=torch.ones(3))
+    assert replace(found, optimizer=replace(CONFIG, epochs=40))(GENOME) > 0.6  # of chance 1/3
+
+
+def test_one_training_serves_every_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = torch.tensor([1.0, 40.0, 10.0])
+    apart = replace(fitness(1), histogram=other)
+    jobs = [TrainingJob(GENOME, 0.4), TrainingJob(GENOME)]
+    wanted = [apart.advance(job) for job in jobs]
+    first = [fitness(0, tmp_path).advance(job) for job in jobs]
+    assert first == [fitness(0).advance(job) for job in jobs]
+    assert all(outcome.passes > 0 for outcome in first)
+    monkeypatch.setattr(Trainer, "run", None)  # nothing trains from here on
+    site = replace(apart, cache=tmp_path)
+    again = [site.advance(job) for job in jobs]
+    assert again == [replace(outcome, passes=0) for outcome in wanted]
+    # A search that was killed before it noted its passes reports them when it goes on.
+    assert [fitness(0, tmp_path).advance(job) for job in jobs] == first
+
+
+def changed() -> dict[str, AgreementFitness]:
+    base = fitness()
+    samples = base.taught.samples
+    x = samples.x.clone()
+    x[0, 0, 0, 0] ^= 1
+    other = replace(base.taught, targets=base.taught.targets.flip(0))
+    return {
+        "seed": replace(base, seed=8),
+        "teacher": replace(base, taught=other),
+        "inputs": replace(base, taught=replace(base.taught, samples=replace(samples, x=x))),
+        "held out": replace(base, held_out=soft(60, 4)),
+        "network": replace(base, spec=replace(SPEC, unit=False)),
+        "training": replace(base, optimizer=replace(CONFIG, batch_size=7)),
+        "shifts": replace(base, augment=True),
+    }
+
+
+@pytest.mark.parametrize("what", changed())
+def test_another_training_is_not_mistaken_for_it(what: str, tmp_path: Path) -> None:
+    fitness(0, tmp_path).advance(TrainingJob(GENOME, 0.2))
+    outcome = replace(changed()[what], client=1, cache=tmp_path).advance(TrainingJob(GENOME, 0.2))
+    assert outcome.passes == 20
+    assert len(list(tmp_path.glob("*.safetensors"))) == 2
+
+
+def test_genome_and_share_are_not_mistaken(tmp_path: Path) -> None:
+    jobs = [TrainingJob(GENOME, 0.2), TrainingJob(GENOME, 0.4), TrainingJob(GENOME)]
+    jobs += [TrainingJob(Genome.parse("c4k3-max-c6k5"))]
+    jobs += [TrainingJob(GENOME, 0.99)]  # all epochs, but it may go on
+    states = [fitness(0, tmp_path).advance(job).state for job in jobs]
+    assert len(list(tmp_path.glob("*.safetensors"))) == 5
+    assert [state is None for state in states] == [False, False, True, True, False]
+
+
+@pytest.mark.parametrize("content", [b"", b"not safetensors", None])
+def test_a_damaged_file_is_refused_in_one_line(content: bytes | None, tmp_path: Path) -> None:
+    found = fitness(0, tmp_path)
+    found(GENOME)
+    (path,) = tmp_path.glob("*.safetensors")
+    bytes_there = bytearray(path.read_bytes())
+    bytes_there[-1] ^= 1
+    path.write_bytes(bytes(bytes_there) if content is None else content)
+    with pytest.raises(BadInput, match="damaged or edited file; delete it") as e:
+        found(GENOME)
+    assert "\n" not in str(e.value)
+    path.unlink()
+    assert found(GENOME) == fitness()(GENOME)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_training_that_diverges_fails_at_every_site(cached: bool, tmp_path: Path) -> None:
+    wild = OptimizerConfig(learning_rate=1e38, batch_size=8, epochs=3)
+    cache = tmp_path if cached else None
+    for client, passes in ((0, 60), (1, 0 if cached else 60)):
+        outcome = replace(fitness(client, cache), optimizer=wild).advance(TrainingJob(GENOME))
+        assert np.isnan(outcome.fitness)
+        assert (outcome.passes, outcome.error) == (passes, "its training diverged")
+
+
+def test_none_held_out_leave_no_agreement() -> None:
+    none = SoftSamples(soft(20, 2).samples.take([]), torch.zeros(0, 3))
+    assert np.isnan(replace(fitness(), held_out=none)(GENOME))

@@ -1,0 +1,154 @@
+"""A student learns its teacher's answers, shifted images or not, in parts or whole."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_networks import data, flat, networks
+from torch.nn import functional as F
+
+from panas.architecture.genome import Genome
+from panas.architecture.network import NetworkSpec
+from panas.data.facts import fit, infer
+from panas.data.samples import Samples
+from panas.data.sources import Reading, read
+from panas.features.map import fit_map
+from panas.runtime.errors import BadInput
+from panas.runtime.seeds import stream, torch_generator
+from panas.runtime.store import pack_tensors, unpack_tensors
+from panas.training.distillation import STUDENT, SoftSamples, distil, moved, student_trainer
+from panas.training.evaluate import represent
+from panas.training.linear.ridge import exact_moments, logits, ridge
+from panas.training.sgd import OptimizerConfig, Trainer
+from panas.training.sgd import fit as train
+
+CONFIG = OptimizerConfig(optimiser="adam", learning_rate=0.02, batch_size=4, epochs=4)
+
+
+def taught(n: int = 15) -> SoftSamples:
+    samples = data(n)
+    tall = replace(samples, x=samples.x.repeat_interleave(3, dim=2))  # enough to be shifted
+    answers = torch.randn(n, 3, generator=torch.Generator().manual_seed(4))
+    return SoftSamples(tall, answers.softmax(1))
+
+
+def trainer(augment: bool) -> Trainer:
+    rng = np.random.default_rng(3)
+    return student_trainer(*networks(), taught(), config=CONFIG, rng=rng, augment=augment)
+
+
+def packed(training: Trainer) -> bytes:
+    return pack_tensors(training.state(), {})
+
+
+def test_hard_answers_are_labels() -> None:
+    samples, soft, hard = data(15), networks(), networks()
+    answers = SoftSamples(samples, F.one_hot(samples.y, 3).float())
+    distil(*soft, answers, config=CONFIG, rng=np.random.default_rng(1), augment=False)
+    train(*hard, samples, config=CONFIG, rng=np.random.default_rng(1))
+    torch.testing.assert_close(flat(*soft), flat(*hard), rtol=1e-4, atol=1e-5)
+
+
+def test_a_step_descends_the_cross_entropy_to_the_answers() -> None:
+    whole = OptimizerConfig(learning_rate=0.3, batch_size=15, epochs=1)
+    (bottom, head), (b, h), lesson = networks(), networks(), taught()
+    distil(bottom, head, lesson, config=whole, rng=np.random.default_rng(1), augment=False)
+    log_p = h(b(lesson.samples.inputs())).log_softmax(1)
+    (-(lesson.targets * log_p).sum() / 15).backward()
+    with torch.no_grad():
+        for p in (*b.parameters(), *h.parameters()):
+            p -= 0.3 * p.grad
+    torch.testing.assert_close(flat(bottom, head), flat(b, h), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("augment", [False, True])
+def test_labels_are_not_read(augment: bool) -> None:
+    lesson = taught()
+    other = replace(lesson, samples=replace(lesson.samples, y=2 - lesson.samples.y))
+    ends = []
+    for lessons in (lesson, other):
+        bottom, head = networks()
+        rng = np.random.default_rng(1)
+        distil(bottom, head, lessons, config=CONFIG, rng=rng, augment=augment)
+        ends.append(flat(bottom, head))
+    assert torch.equal(*ends)
+
+
+def test_shifts_change_the_training() -> None:
+    ends = [trainer(augment) for augment in (False, True)]
+    for training in ends:
+        training.run(1)
+    assert packed(ends[0]) != packed(ends[1])
+
+
+@pytest.mark.parametrize("augment", [False, True])
+def test_a_student_that_stopped_goes_on_as_if_it_had_not(augment: bool) -> None:
+    whole = trainer(augment)
+    whole.run(4)
+    for stop in (1, 3):
+        first, later = trainer(augment), trainer(augment)
+        first.run(stop)
+        later.resume(unpack_tensors(packed(first), Path("state"))[0])
+        later.run(4)
+        assert packed(later) == packed(whole)
+
+
+@pytest.mark.parametrize(
+    ("shape", "farthest"),
+    [((1, 28, 28), (2, 2)), ((3, 32, 16), (2, 1)), ((2, 14, 8), (1, 0)), ((1, 1, 1), (0, 0))],
+)
+def test_moved_images_are_reflected_crops(
+    shape: tuple[int, int, int], farthest: tuple[int, int]
+) -> None:
+    g = torch.Generator().manual_seed(0)
+    x, (tall, wide), (_, h, w) = torch.rand(60, *shape, generator=g), farthest, shape
+    padded = np.pad(x, [(0, 0), (0, 0), (tall, tall), (wide, wide)], mode="reflect")
+    seen = set()
+    for image, of in zip(moved(x, np.random.default_rng(0)), padded, strict=True):
+        found = [
+            (i, j, flip)
+            for i in range(2 * tall + 1)
+            for j in range(2 * wide + 1)
+            for flip in ((False, True) if shape[0] == 3 else (False,))
+            if np.array_equal(image, flipped(of[:, i : i + h, j : j + w], flip))
+        ]
+        assert found
+        seen.add(found[0])
+    kinds = (2 * tall + 1) * (2 * wide + 1) * (2 if shape[0] == 3 else 1)
+    assert len(seen) > kinds / 2
+
+
+def flipped(image: np.ndarray, flip: bool) -> np.ndarray:
+    return image[..., ::-1] if flip else image
+
+
+def test_answers_of_another_shape_are_refused() -> None:
+    for targets in (torch.ones(14, 3), torch.ones(15, 4)):
+        with pytest.raises(BadInput, match=r"answers of shape \(15, 3\)"):
+            SoftSamples(data(15), targets)
+
+
+def test_a_student_of_digits_comes_near_its_teacher() -> None:
+    raw = read("digits", Reading())
+    facts = infer(raw)
+    everyone = fit(raw, facts)
+    order = stream(3, "order").permutation(len(everyone))
+    parts = [everyone.take(order[a:b]) for a, b in ((0, 450), (450, 900), (900, 1797))]
+    public, labelled, test = parts
+    phi = fit_map(facts, public)
+    head = ridge(exact_moments(phi(labelled.inputs()), labelled.y, 10), 0.3)
+
+    def teacher(samples: Samples) -> torch.Tensor:
+        return logits(head, phi(samples.inputs())).softmax(1)
+
+    spec, rng = NetworkSpec(shape=facts.shape, classes=10, width=64), stream(3, "student")
+    bottom = spec.bottom(Genome.parse("c16k3-max-c32k3"), torch_generator(rng))
+    top = spec.head(torch_generator(rng))
+    config = replace(STUDENT, learning_rate=0.01, batch_size=16, epochs=12, train_head=False)
+    distil(bottom, top, SoftSamples(public, teacher(public)), config=config, rng=rng, augment=False)
+    answers = top(represent(bottom, test)).argmax(1)
+    right = [float((a == test.y).double().mean()) for a in (teacher(test).argmax(1), answers)]
+    assert right[0] > 0.9
+    assert right[1] > right[0] - 0.16
