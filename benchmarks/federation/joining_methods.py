@@ -16,33 +16,36 @@ from panas.privacy.plan import Plan
 from panas.privacy.release.estimate import Moments, Rows
 from panas.privacy.release.kinds import moments
 from panas.privacy.schedule import TrainingSchedule
+from panas.training.baselines import FittedBaselines, ModelName, fit_baselines
 from panas.training.linear.averaging import average, log_prior
 from panas.training.linear.residual import fit_residual, zero_residual
 from panas.training.linear.ridge import (
     exact_moments,
     logits,
     own_head,
-    ridge,
+    public_head,
     shared_head,
     shrunk_head,
 )
+from panas.training.linear.split import RELEASE_SHARE, Pooling, release_share
 
-RELEASE = 0.7  # share of epsilon
+FOREST: tuple[ModelName, ...] = ("random forest",)
 EPOCHS_ALONE, EPOCHS_JOINED, CLIP = 48, 24, 1.0
 
 
 @lru_cache(maxsize=64)
-def plan_of(n: int, epsilon: float, *, joined: bool) -> Plan:
-    """What a site spends besides its histogram: on DP-SGD, and on a release where it joins."""
+def plan_of(n: int, epsilon: float, share: float) -> Plan:
+    """What a site spends besides its histogram: `share` of epsilon on a release, if it joins, and
+    the rest on DP-SGD."""
     budget = Budget(epsilon, DELTA)
     schedule = TrainingSchedule(
         samples=n,
-        epochs=EPOCHS_JOINED if joined else EPOCHS_ALONE,
-        releases=int(joined),
-        release_share=RELEASE,
+        epochs=EPOCHS_JOINED if share else EPOCHS_ALONE,
+        releases=int(share > 0),
+        release_share=share or RELEASE_SHARE,
         spent=(Gaussian(release_multiplier(budget, 1, HISTOGRAM)),),
     )
-    batch = n if joined and n < 500 else n // 2
+    batch = n if share and n < 500 else max(1, n // 2)
     return calibrate(budget, schedule, batch_size=batch, clip=CLIP)
 
 
@@ -81,71 +84,108 @@ def summed(parts: Sequence[Moments], variance: float) -> Moments:
 class Heads:
     """What the server made of the sites' releases, and what each of them had sent."""
 
-    shared: Tensor
-    sent: tuple[Moments, ...]  # of a site by itself, for its own head
+    share: float  # of epsilon that a release takes; 0: nobody releases anything
+    shared: Tensor | None
+    sent: tuple[Moments, ...] = ()  # of a site by itself, for its own head
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is the same for all sites of a federation."""
+
+    joined: Heads
+    secure: Heads  # where the server sees the noised sum alone
+    public: Tensor | None  # the head of labelled public samples
+    pooled: Tensor  # the head of all sites' exact moments
+    forest: FittedBaselines  # of labelled public samples
+
+
+def known_of(world: World) -> Known:
+    """The heads of a federation, and a forest of its public samples."""
+    exact = summed([exact_moments(s.train.z, s.train.y, world.classes) for s in world.sites], 0.0)
+    public = exact_moments(world.public.z, world.public.y, world.classes)
+    return Known(
+        joined=pooled_head(world, secure=False),
+        secure=pooled_head(world, secure=True),
+        public=public_head(public, world.labelled) if world.labelled else None,
+        pooled=shared_head(exact, counts_of(world), public, world.labelled),
+        forest=fit_baselines([world.public_samples], "public", world.seed, FOREST),
+    )
 
 
 def pooled_head(world: World, *, secure: bool) -> Heads:
     """The shared head; with a secure sum the server's noise is that of one site."""
-    sent = []
-    for site in world.sites:
-        m = plan_of(len(site.train.y), world.epsilon, joined=True).release_noise
-        assert m is not None
-        sent.append(released(site.train, world, m))
-    total = summed(sent, sum(x.variance for x in sent))
+    n, d = len(world.sites[0].train.y), world.test.z.shape[1]
+    pooling = Pooling(
+        sites=len(world.sites),
+        samples=n,
+        classes=world.classes,
+        budget=Budget(world.epsilon, DELTA),
+        secure_sum=secure,
+    )
+    share = release_share(pooling, world.public)
+    m = plan_of(n, world.epsilon, share).release_noise
+    if m is None:
+        return Heads(0.0, None)
+    s2 = (moments.SENSITIVITY * m) ** 2
     if secure:
+        nobody = Rows(torch.zeros(0, d), torch.zeros(0, dtype=torch.int64))
         exact = [exact_moments(s.train.z, s.train.y, world.classes) for s in world.sites]
-        s2 = sent[0].variance
-        alone = released(
-            Rows(world.test.z[:0], world.test.y[:0]), world, math.sqrt(s2) / moments.SENSITIVITY
-        )
-        total = summed([*exact, alone], s2)
-    counts = torch.stack([s.histogram for s in world.sites]).sum(0)
-    return Heads(shared_head(total, counts, public_moments(world), world.labelled), tuple(sent))
+        sent, total = (), summed([*exact, released(nobody, world, m)], s2)
+    else:
+        sent = tuple(released(site.train, world, m) for site in world.sites)
+        total = summed(sent, s2 * len(sent))
+    public = exact_moments(world.public.z, world.public.y, world.classes)
+    return Heads(share, shared_head(total, counts_of(world), public, world.labelled), sent)
 
 
-def public_moments(world: World) -> Moments:
-    """The exact moments of the labelled public samples."""
-    return exact_moments(world.public.z, world.public.y, world.classes)
+def counts_of(world: World) -> Tensor:
+    """How many samples of each class all sites have together, by their noised histograms."""
+    return torch.stack([s.histogram for s in world.sites]).sum(0)
 
 
-def predictions(world: World, site: Site, heads: Mapping[bool, Heads]) -> dict[str, Tensor]:
-    """What each method says of the test samples at one site."""
-    prior, test = log_prior(site.histogram), world.test.z
-    public = ridge(public_moments(world), 0.9 if world.labelled < 500 else 0.3)
-    exact = summed([exact_moments(s.train.z, s.train.y, world.classes) for s in world.sites], 0.0)
-    counts = torch.stack([s.histogram for s in world.sites]).sum(0)
-    m = all_released(len(site.train.y), world.epsilon)
-    own = own_head(released(site.train, world, m), world.labelled)
-    known = {"public": public} if world.labelled else {}
-    pooled = shared_head(exact, counts, public_moments(world), world.labelled)
-    found = {
-        "own release": logits(own, test) + prior,
-        **{
-            name: averaged(world, site, known, over=known.get("public"), joined=False)
-            for name in ("alone", "alone again")
-        },
-        "shared": logits(heads[False].shared, test) + prior,
-        "pooled": logits(pooled, test) + prior,
-    }
-    if known:
-        found["public"] = logits(public, test) + prior
-    at = next(i for i, other in enumerate(world.sites) if other is site)
-    for secure, name in ((False, "joined"), (True, "secure sum")):
-        shared, more = heads[secure].shared, {"shared": heads[secure].shared}
-        if not secure:  # in a secure sum a site makes no release of its own
-            sent = heads[secure].sent[at]
-            more |= {"own": own_head(sent, world.labelled), "shrunk": shrunk_head(sent, shared)}
-        found[name] = averaged(world, site, known | more, over=shared, joined=True)
+def predictions(world: World, at: int, known: Known) -> dict[str, Tensor]:
+    """What each method says of the test samples at one site, as logits or log probabilities."""
+    site, test = world.sites[at], world.test.z
+    prior = log_prior(site.histogram)
+    public = {} if known.public is None else {"public": known.public}
+    sent = released(site.train, world, all_released(len(site.train.y), world.epsilon))
+    own = own_head(sent, world.labelled)
+    found = {"own release": logits(own, test) + prior, **forests(world, site, known.forest)}
+    found |= {name: logits(head, test) + prior for name, head in public.items()}
+    for name in ("alone", "alone again"):
+        found[name] = averaged(world, site, public, over=known.public, share=0.0)
+    found["pooled"] = logits(known.pooled, test) + prior
+    if known.joined.shared is not None:
+        found["shared"] = logits(known.joined.shared, test) + prior
+    for heads, name in ((known.joined, "joined"), (known.secure, "secure sum")):
+        shared = heads.shared
+        if shared is None:  # as alone, to the bit
+            found[name] = found["alone"]
+            continue
+        more = {"shared": shared}
+        if heads.sent:  # in a secure sum a site makes no release of its own
+            mine = heads.sent[at]
+            more |= {"own": own_head(mine, world.labelled), "shrunk": shrunk_head(mine, shared)}
+        found[name] = averaged(world, site, public | more, over=shared, share=heads.share)
     return found
 
 
+def forests(world: World, site: Site, public: FittedBaselines) -> dict[str, Tensor]:
+    """What forests of raw values say: of public samples, and of those and the site's own."""
+    both = fit_baselines([world.public_samples, site.samples], "public and own", world.seed, FOREST)
+    return {
+        f"forest on {fitted.reads}": torch.from_numpy(p).clamp(min=1e-6).log()
+        for fitted in (public, both)
+        for p in fitted.probabilities(world.test_samples).values()
+    }
+
+
 def averaged(
-    world: World, site: Site, known: Mapping[str, Tensor], *, over: Tensor | None, joined: bool
+    world: World, site: Site, known: Mapping[str, Tensor], *, over: Tensor | None, share: float
 ) -> Tensor:
     """The average of heads that are known and of a residual that DP-SGD trains over one of them."""
     prior, n = log_prior(site.histogram), len(site.train.y)
-    plan = plan_of(n, world.epsilon, joined=joined)
     residual = zero_residual(site.train.z.shape[1], world.classes)
 
     def offset(z: Tensor) -> Tensor:
@@ -155,8 +195,8 @@ def averaged(
         residual,
         site.train,
         offset(site.train.z),
-        plan=plan,
-        learning_rate=learning_rate(n * world.epsilon, joined=joined),
+        plan=plan_of(n, world.epsilon, share),
+        learning_rate=learning_rate(n * world.epsilon, share),
         noise=world.noise,
     )
 
@@ -167,10 +207,10 @@ def averaged(
 
     y = site.validation.y
     chosen = average(answers(site.validation.z), y, prior, with_prior=["residual"])
-    return chosen.probabilities(answers(world.test.z), prior)
+    return chosen.probabilities(answers(world.test.z), prior).clamp(min=1e-30).log()
 
 
-def learning_rate(signal: float, *, joined: bool) -> float:
-    """By n times epsilon; chosen on seeds 100 to 102 of Fashion-MNIST at 14 x 14."""
-    rate = 2 * math.sqrt(signal / 1200) if joined else signal / 600
+def learning_rate(signal: float, share: float) -> float:
+    """By n times epsilon and the share of the release; chosen on seeds 100 to 102."""
+    rate = 2 * math.sqrt(signal * (1 - share) / 360) if share else signal / 600
     return min(8.0, max(0.25, rate))

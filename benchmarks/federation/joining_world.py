@@ -10,7 +10,7 @@ from torch import Tensor
 from panas.data.facts import fit, infer
 from panas.data.samples import Samples
 from panas.data.sources import Reading, read
-from panas.features.map import fit_map
+from panas.features.map import FeatureMap, fit_map
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import release_multiplier
 from panas.privacy.noise import NoiseSource, ReproducibleNoise
@@ -42,6 +42,7 @@ class Site:
     validation: Rows
     mix: Tensor  # the true share of each class, for "own"
     histogram: Tensor  # noised
+    samples: Samples  # those of `train`, as a forest reads them
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,23 @@ class World:
     classes: int
     epsilon: float
     noise: NoiseSource
+    public_samples: Samples  # those of `public` and `test`, as a forest reads them
+    test_samples: Samples
+    seed: int
 
     @property
     def labelled(self) -> int:
         """Number of labelled public samples."""
         return len(self.public.y)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Which samples are whose."""
+
+    public: Samples  # labelled
+    test: Samples
+    sites: tuple[tuple[Samples, Samples, Tensor], ...]  # training, validation, share of each class
 
 
 def draw(setting: Setting, root: str, seed: int) -> World:
@@ -67,35 +80,46 @@ def draw(setting: Setting, root: str, seed: int) -> World:
     order = rng.permutation(len(pool))
     public, test = pool.take(order[:PUBLIC]), pool.take(order[PUBLIC : PUBLIC + TEST])
     phi = fit_map(infer(read(setting.dataset, Reading(data_root=root))), public)
-    noise = ReproducibleNoise(stream(seed, "joining", "noise"))
-    m = release_multiplier(Budget(setting.epsilon, DELTA), 1, HISTOGRAM)
     by_class = [
         list(order[PUBLIC + TEST :][pool.y[order[PUBLIC + TEST :]] == c])
         for c in range(pool.classes)
     ]
     validation, sites = 30 if setting.n < 500 else 100, []
-
-    def rows(samples: Samples) -> Rows:
-        return Rows(phi(samples.inputs()), samples.y)
-
     for _ in range(setting.sites):
         level = np.full(pool.classes, 1 / pool.classes)
         mix = rng.dirichlet(np.full(pool.classes, setting.alpha)) if setting.alpha else level
         wanted = rng.multinomial(setting.n + validation, mix)
         drawn = [by_class[c].pop() for c, k in enumerate(wanted) for _ in range(k) if by_class[c]]
         taken = rng.permutation(drawn)
-        train = rows(pool.take(taken[validation:]))
-        counts = torch.bincount(train.y, minlength=pool.classes)
-        sites.append(
-            Site(
-                train=train,
-                validation=rows(pool.take(taken[:validation])),
-                mix=torch.from_numpy(mix),
-                histogram=(counts + m * noise.normal(pool.classes)).float(),
-            )
-        )
-    labelled = rows(public.take(range(setting.labelled)))
-    return World(tuple(sites), labelled, rows(test), pool.classes, setting.epsilon, noise)
+        train, held = pool.take(taken[validation:]), pool.take(taken[:validation])
+        sites.append((train, held, torch.from_numpy(mix)))
+    labelled = public.take(range(setting.labelled))
+    return world(Shares(labelled, test, tuple(sites)), phi, setting.epsilon, seed)
+
+
+def world(shares: Shares, phi: FeatureMap, epsilon: float, seed: int) -> World:
+    """A federation of these samples, as rows of one map; histograms are noised."""
+    noise = ReproducibleNoise(stream(seed, "joining", "noise"))
+    m = release_multiplier(Budget(epsilon, DELTA), 1, HISTOGRAM)
+
+    def rows(samples: Samples) -> Rows:
+        return Rows(phi(samples.inputs()), samples.y)
+
+    sites = []
+    for train, held, mix in shares.sites:
+        histogram = (train.histogram() + m * noise.normal(train.classes)).float()
+        sites.append(Site(rows(train), rows(held), mix, histogram, train))
+    return World(
+        sites=tuple(sites),
+        public=rows(shares.public),
+        test=rows(shares.test),
+        classes=shares.test.classes,
+        epsilon=epsilon,
+        noise=noise,
+        public_samples=shares.public,
+        test_samples=shares.test,
+        seed=seed,
+    )
 
 
 @lru_cache(maxsize=2)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float, Float32
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -33,6 +33,7 @@ TREES = 100
 CHUNK = 1000  # samples turned into floats at once
 
 ModelName = Literal["random forest", "logistic regression"]
+MODELS: tuple[ModelName, ...] = ("random forest", "logistic regression")
 Reads = Literal["public", "public and own"]
 
 
@@ -77,7 +78,7 @@ class Baselines:
 
 @dataclass(frozen=True)
 class FittedBaselines:
-    """The two models, fitted; none on fewer than two classes."""
+    """The models, fitted; none on fewer than two classes."""
 
     reads: Reads
     models: tuple[tuple[ModelName, Any], ...]
@@ -86,12 +87,9 @@ class FittedBaselines:
         """How they do on test samples; nothing without any."""
         if not len(test):
             return ()
-        x, y = features(test), test.y.numpy()
         found = []
-        for name, model in self.models:
-            scores = np.zeros((len(test), test.classes))
-            scores[:, model.classes_] = model.predict_proba(x)
-            m = measure_scores(scores, scores.argmax(1), y)
+        for name, scores in self.probabilities(test).items():
+            m = measure_scores(scores, scores.argmax(1), test.y.numpy())
             assert m.accuracy is not None
             found.append(
                 Rival(
@@ -104,8 +102,18 @@ class FittedBaselines:
             )
         return tuple(found)
 
+    def probabilities(self, samples: Samples) -> dict[ModelName, Float[np.ndarray, "n classes"]]:
+        """What each model says of samples; 0 for a class that it has not seen."""
+        x, found = features(samples), {}
+        for name, model in self.models:
+            found[name] = np.zeros((len(samples), samples.classes))
+            found[name][:, model.classes_] = model.predict_proba(x)
+        return found
 
-def fit_baselines(parts: Sequence[Samples], reads: Reads, seed: int) -> FittedBaselines:
+
+def fit_baselines(
+    parts: Sequence[Samples], reads: Reads, seed: int, models: Sequence[ModelName] = MODELS
+) -> FittedBaselines:
     """Fit a forest and a logistic regression on at most `MOST_SAMPLES` of each part.
 
     The models hold what they have read: those of public samples may go anywhere, others stay.
@@ -118,12 +126,10 @@ def fit_baselines(parts: Sequence[Samples], reads: Reads, seed: int) -> FittedBa
     x, y = features(samples), samples.y.numpy()
     forest = RandomForestClassifier(TREES, random_state=int(rng.integers(2**31)))
     regression = make_pipeline(StandardScaler(), LogisticRegression(max_iter=200))
+    known: dict[ModelName, Any] = {"random forest": forest, "logistic regression": regression}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted = forest.fit(x, y), regression.fit(x, y)
-    return FittedBaselines(
-        reads, (("random forest", fitted[0]), ("logistic regression", fitted[1]))
-    )
+        return FittedBaselines(reads, tuple((name, known[name].fit(x, y)) for name in models))
 
 
 def baselines(

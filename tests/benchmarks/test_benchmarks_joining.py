@@ -20,24 +20,27 @@ def few(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.slow
-def test_every_row_is_measured_and_exact_pooling_leads(few: None):
+def test_every_row_is_measured_and_exact_pooling_leads(few: None, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(joining_methods, "release_share", lambda *_: 0.85)
     seeds = [joining.one({"digits": ""}, (*astuple(SMALL), seed)) for seed in (0, 1)]
     found = joining.row(SMALL, seeds)
     methods = found["methods"]
     assert set(methods) == set(joining.METHODS)
     assert methods["alone"]["gain"] == 0
     assert methods["pooled"]["uniform"] > methods["own release"]["uniform"] + 0.1
+    read = [methods[f"forest on {reads}"]["own"] for reads in ("public", "public and own")]
+    assert read[1] > read[0] > 0.5
     assert all(len(seed[m]) == SMALL.sites for seed in seeds for m in joining.METHODS)
-    assert len(joining.table(found).splitlines()) == 3 + len(joining.METHODS)
+    assert len(joining.table(found).splitlines()) == 4 + len(joining.METHODS)
 
 
 @pytest.mark.slow
 def test_nobody_spends_more_than_epsilon():
     budget = Budget(8.0, joining_world.DELTA)
     histogram = Gaussian(release_multiplier(budget, 1, joining_world.HISTOGRAM))
-    for joined in (False, True):
-        plan = joining_methods.plan_of(60, 8.0, joined=joined)
-        assert plan.releases == int(joined)
+    for share in (0.0, 0.5, 0.85):
+        plan = joining_methods.plan_of(60, 8.0, share)
+        assert plan.releases == int(share > 0)
         assert 7.5 < epsilon_of([histogram, *plan.events()], budget) <= 8.0
     alone = Gaussian(joining_methods.all_released(60, 8.0))
     assert 7.5 < epsilon_of([histogram, alone], budget) <= 8.0
@@ -45,3 +48,12 @@ def test_nobody_spends_more_than_epsilon():
 
 def test_the_reduced_grid_is_part_of_the_wide_one():
     assert set(joining.grid(wide=False)) <= set(joining.grid(wide=True))
+
+
+@pytest.mark.slow
+def test_whoever_joins_nobody_is_alone_to_the_bit(few: None, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(joining_methods, "release_share", lambda *_: 0.0)
+    found = joining.one({"digits": ""}, (*astuple(SMALL), 0))
+    assert found["share"] == 0.0
+    assert found["joined"] == found["secure sum"] == found["alone"] != found["alone again"]
+    assert "shared" not in found

@@ -95,8 +95,18 @@ def trust(pooled: Moments, samples: float) -> float:
 
     `samples` is N, of which a public sample tells as much as a private one.
     """
-    signal = SPREAD * samples / len(pooled.A)
-    return signal / (signal + pooled.variance) if signal + pooled.variance else 1.0
+    return trust_at(pooled.variance, len(pooled.A), samples)
+
+
+def trust_at(variance: float, width: int, samples: float) -> float:
+    """The weight that moments of this noise and width d would have, before there are any."""
+    signal = SPREAD * samples / width
+    return signal / (signal + variance) if signal + variance else 1.0
+
+
+def public_head(public: Moments, labelled_public: int) -> Weights:
+    """The head of labelled public samples, from their exact moments."""
+    return ridge(public, _floor(labelled_public))
 
 
 def logits(weights: Weights, z: Float[Tensor, "n d"]) -> Float[Tensor, "n classes"]:

@@ -86,3 +86,14 @@ def test_models_of_public_samples_are_fitted_once_for_all_sites():
 def test_own_samples_may_have_groups_that_public_ones_lack():
     own = replace(blobs(50, seed=1), groups=torch.arange(50) // 2)
     assert fit_baselines([blobs(50), own], "public and own", 0).models
+
+
+def test_one_model_alone_says_what_it_says_beside_the_other():
+    test = blobs(20, seed=2)
+    both = fit_baselines([blobs(60)], "public", 0)
+    forest = fit_baselines([blobs(60)], "public", 0, ("random forest",))
+    assert list(forest.probabilities(test)) == ["random forest"]
+    found = forest.probabilities(test)["random forest"]
+    np.testing.assert_array_equal(found, both.probabilities(test)["random forest"])
+    lacking = fit_baselines([blobs(60, only=(0, 2))], "public", 0).probabilities(test)
+    assert all((p[:, 1] == 0).all() for p in lacking.values())

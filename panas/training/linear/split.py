@@ -1,0 +1,100 @@
+"""How much of a site's budget its one release gets: by rule, before anything private is read.
+
+What joining brings is more samples for the shared head: moments of N pooled samples under noise
+are worth w N public ones (w is `trust_at` of `panas.training.linear.ridge`). What more samples
+would bring, public labels tell: cross-validated, a head that learns from four times as many gains
+twice as much as one doubling is worth. The gain of each further doubling is smaller by 2^-gamma;
+a site starts from P public samples and its own n.
+
+    gain = D / (1 - 2^-gamma) * ((P / (P + n))^gamma - (P / (P + n + w N))^gamma)
+
+| symbol | name |
+|---|---|
+| P | labelled public samples |
+| N | samples of all sites, K n |
+| D | accuracy that a doubling of P brings, `doubling` |
+| gamma | `CURVE`: errors above the best that the map allows fall with samples^-gamma |
+
+Where the gain is large, as with few labels, hard classes or many sites, the release gets nearly
+all: it is what the others need, and what makes a site's own head best, too. Where it is small, a
+site that released would have less for itself and nothing in return: then nobody releases, and all
+train on their own. A middle way costs points at both ends (`benchmarks.joining`).
+
+Privacy: budgets, sizes and public samples decide, and no private sample does.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from panas.privacy.budget import Budget
+from panas.privacy.calibration import release_multiplier
+from panas.privacy.release.estimate import Rows
+from panas.privacy.release.kinds.moments import SENSITIVITY
+from panas.runtime.seeds import one_thread, stream
+from panas.training.linear.ridge import exact_moments, logits, public_head, trust_at
+
+RELEASE_SHARE = 0.85  # of epsilon, where sites join
+LEAST_GAIN = 0.03  # expected accuracy, evenly over classes, from which on they do
+CURVE = 0.5
+FEWEST = 50  # labelled public samples; fewer leave so much to gain that nothing is estimated
+FOLDS, REPEATS = 5, 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pooling:
+    """What is public of sites that might pool their moments."""
+
+    sites: int  # K
+    samples: int  # of one site, n, about
+    classes: int
+    budget: Budget  # of one site
+    secure_sum: bool = False  # whether the server sees the noised sum alone, of one site's noise
+
+
+def release_share(pooling: Pooling, public: Rows) -> float:
+    """The share of epsilon for the release of moments; 0 where joining is not worth a release.
+
+    `public` are the labelled public samples on the common map, or none. Equal arguments give equal
+    shares.
+    """
+    if pooling.sites < 2:
+        return 0.0
+    if len(public.y) < FEWEST:
+        return RELEASE_SHARE
+    return RELEASE_SHARE if expected_gain(pooling, public) >= LEAST_GAIN else 0.0
+
+
+def expected_gain(pooling: Pooling, public: Rows) -> float:
+    """Accuracy that joining is expected to bring a site's head, evenly over classes, in [0, 1]."""
+    known, samples = len(public.y), float(pooling.sites * pooling.samples)
+    s = SENSITIVITY * release_multiplier(pooling.budget, 1, RELEASE_SHARE)
+    variance = s**2 * (1 if pooling.secure_sum else pooling.sites)
+    worth = trust_at(variance, public.z.shape[1], samples) * samples
+    start = known + pooling.samples
+    left = (known / start) ** CURVE - (known / (start + worth)) ** CURVE
+    return doubling(public, pooling.classes) * left / (1 - 2**-CURVE)
+
+
+def doubling(public: Rows, classes: int) -> float:
+    """Held-out accuracy that a head gains, in [0, 1], where its public samples double."""
+    rng, gains = stream(0, "release share"), []
+    with one_thread():
+        for _ in range(REPEATS):
+            parts = torch.from_numpy(rng.permutation(len(public.y))).tensor_split(FOLDS)
+            for held in range(FOLDS):
+                rest = torch.cat([part for i, part in enumerate(parts) if i != held])
+                few, many = (
+                    _right(public, rest[:k], parts[held], classes)
+                    for k in (len(rest) // 4, len(rest))
+                )
+                gains.append((many - few) / 2)  # two doublings
+    return max(0.0, sum(gains) / len(gains))
+
+
+def _right(public: Rows, train: Int[Tensor, "m"], held: Int[Tensor, "k"], classes: int) -> float:
+    learnt = exact_moments(public.z[train], public.y[train], classes)
+    answers = logits(public_head(learnt, len(public.y)), public.z[held]).argmax(1)
+    return float((answers == public.y[held]).double().mean())
