@@ -38,6 +38,7 @@ class Verb(StrEnum):
     READY = "ready"  # can you pay for the rounds to come?
     ROUND = "round"  # train against this broadcast, and release
     FINISH = "finish"  # here is the answer to the releases
+    TRAIN = "train"  # make your own predictor of what was joined
     EXPORT = "export"  # write your networks, where you are
     LEAVE = "leave"  # forget a hello that nothing came of
 
@@ -74,6 +75,7 @@ class Hello:
     facts: str  # `Facts` as JSON
     public: str  # where the public samples are; empty if there are none
     unlabelled: str  # where those without labels are; empty if there are none
+    map: str  # where the common feature map is; empty if the method has none
 
     def to_bytes(self) -> bytes:
         """The message as it crosses the wire."""
@@ -87,7 +89,7 @@ class Hello:
             hello = Hello(**{k: v for k, v in about.items() if k != "type"})
         except (ValueError, TypeError, AttributeError, RecursionError) as e:
             raise BadInput("expected a hello message, got bytes that do not decode") from e
-        texts = dict.fromkeys(("run", "config", "facts", "public", "unlabelled"), str)
+        texts = dict.fromkeys(("run", "config", "facts", "public", "unlabelled", "map"), str)
         _check_facts(about, {"site": int, **texts}, "hello")
         _check_form(hello, content, "hello")
         return hello
@@ -118,6 +120,17 @@ class Broadcast:
         return broadcast
 
 
+HISTOGRAM = "histogram"  # of a release's arrays, where its site's noised label counts go along
+
+
+@dataclass(frozen=True)
+class NoisedHistogram:
+    """A site's noised label counts (classes,), float32, and the number of their charge."""
+
+    counts: Float[Tensor, "classes"]
+    receipt: str
+
+
 @dataclass(frozen=True)
 class Release:
     """What one client sends in a round. Built from a `Released`, which needs a receipt."""
@@ -128,16 +141,17 @@ class Release:
     noise_multiplier: float | None  # of the mechanism, None without noise; no secret
     receipt: str
     arrays: Mapping[str, Tensor]
+    histogram: "NoisedHistogram | None" = None  # of the site's labels, where the method pools it
 
     @staticmethod
-    def of(released: Released) -> "Release":
+    def of(released: Released, histogram: "NoisedHistogram | None" = None) -> "Release":
         """The message for something that was released, and hence charged."""
         r = released.receipt
         event, round = r.charge.event, r.charge.round
         if round is None:
             raise BadInput("expected a receipt of a round, got one without; charge with a round")
         m = getattr(event, "noise_multiplier", None)
-        return Release(released.client, round, released.kind, m, r.id, released.arrays)
+        return Release(released.client, round, released.kind, m, r.id, released.arrays, histogram)
 
     def estimate(self, classes: int) -> Estimate:
         """What a receiver makes of it, given the number of classes."""
@@ -149,6 +163,9 @@ class Release:
         names = ("client", "round", "kind", "noise_multiplier", "receipt")
         about = {"type": "release"} | {name: getattr(self, name) for name in names}
         arrays = {k: v.contiguous() for k, v in self.arrays.items()}
+        if self.histogram:
+            about["histogram_receipt"] = self.histogram.receipt
+            arrays[HISTOGRAM] = self.histogram.counts.contiguous()
         return save(arrays, {"message": json.dumps(about)})
 
     @staticmethod
@@ -157,16 +174,22 @@ class Release:
         arrays, about = _decode(content, "release")
         facts = {"client": int, "round": int, "kind": str, "receipt": str}
         _check_facts(about, facts, "release")
-        if not re.fullmatch("[0-9a-f]{32}", about["receipt"]):
+        with_histogram = HISTOGRAM in arrays
+        receipts = ["receipt"] + ["histogram_receipt"] * with_histogram
+        if not all(re.fullmatch("[0-9a-f]{32}", str(about.get(name))) for name in receipts):
             raise BadInput("expected the number of a charge as receipt in a release, got a text")
         kind, m = kind_named(about["kind"]), _noise_multiplier(about)
-        wanted = kind.arrays(classes, width)
+        wanted = dict(kind.arrays(classes, width))
+        if with_histogram:
+            wanted[HISTOGRAM] = ArraySpec((classes,))
         _check(arrays, wanted, "release")
         for labels in (arrays[name] for name, spec in wanted.items() if spec.labels):
             if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
                 raise BadInput(f"expected labels below {classes} in a release, got others")
         given = {name: about[name] for name in facts}
-        found = Release(**given, noise_multiplier=m, arrays=arrays)
+        counts = arrays.pop(HISTOGRAM, None)
+        noised = None if counts is None else NoisedHistogram(counts, about["histogram_receipt"])
+        found = Release(**given, noise_multiplier=m, arrays=arrays, histogram=noised)
         _check_form(found, content, "release")
         return found
 

@@ -17,6 +17,9 @@ def _file(name: str) -> Callable[[Path], Path]:
     return lambda folder: folder / name
 
 
+CANDIDATES = "candidates"
+"""Folder beside the common map: what networks of searches have learnt of public samples."""
+
 # In a run's directory.
 config_file = _file("config.toml")
 sites_file = _file("sites.json")  # where its sites are
@@ -60,6 +63,7 @@ state_file = _file("state.safetensors")  # where it stands after its last round
 scores_file = _file("rounds.jsonl")  # accuracies of each of its rounds; they never leave
 report_file = _file("report.json")  # how its network does, and what that must beat
 model_file = _file("models/kept.safetensors")  # the network that validation selected
+predictor_file = _file("models/predictor.safetensors")  # all that a site predicts with (joined)
 # That of the last round, whose bottom computed the last release.
 last_model_file = _file("models/last.safetensors")
 

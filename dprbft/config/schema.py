@@ -18,6 +18,8 @@ from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
 from panas.runtime.seeds import stream
 
+JOINED_SHARE, ROUNDS_SHARE = 0.7, 0.3
+
 
 class RunConfig(Section):
     """Everything that decides a run's outcome; what merely runs it (workers, device) is apart."""
@@ -64,6 +66,18 @@ class RunConfig(Section):
         return source.has_public
 
     @property
+    def release_share(self) -> float:
+        """Share of epsilon that sizes the noise of releases."""
+        if self.privacy.release_share is not None:
+            return self.privacy.release_share
+        return JOINED_SHARE if self.federation.joins_first else ROUNDS_SHARE
+
+    @property
+    def has_inputs(self) -> bool:
+        """Whether there are samples, with labels or without, that networks may learn from."""
+        return self.has_public
+
+    @property
     def sent(self) -> str | None:
         """What a client sends to the server in a round; None where nothing leaves it."""
         has_kind = self.privacy.kind is not None
@@ -80,7 +94,7 @@ class RunConfig(Section):
 def participants(config: RunConfig) -> list[list[int]]:
     """The clients of each round, in order: public facts, drawn from the run's seed."""
     f = config.federation
-    return [list(c) for c in _drawn(config.seed, f.clients, f.participation, f.rounds)]
+    return [list(c) for c in _drawn(config.seed, f.clients, f.participation, f.planned_rounds)]
 
 
 @lru_cache(maxsize=4)
@@ -93,7 +107,7 @@ def _drawn(seed: int, clients: int, share: float, rounds: int) -> tuple[tuple[in
 def rounds_of(config: RunConfig, client: int) -> list[int]:
     """The rounds, from 1, in which a client takes part."""
     f = config.federation
-    drawn = _drawn(config.seed, f.clients, f.participation, f.rounds)
+    drawn = _drawn(config.seed, f.clients, f.participation, f.planned_rounds)
     return [r for r, c in enumerate(drawn, start=1) if client in c]
 
 
@@ -138,6 +152,8 @@ def _as_many_clients(config: RunConfig) -> str | None:
 
 def _searchable(config: RunConfig) -> str | None:
     name, mode = config.privacy.search, config.privacy.mode
+    if config.federation.joins_first:
+        return None  # without samples to learn from there are no networks to search
     if mode.needs_public and not config.has_public:
         return (
             f"public data for privacy.search = {name}, got none; give --public-data, or "
@@ -186,13 +202,27 @@ def _samples_to_release(config: RunConfig) -> str | None:
 
 def _unit(config: RunConfig) -> str | None:
     kind = config.privacy.kind if config.sent else None
-    if kind is None or not kind.UNIT or config.network.unit:
+    if kind is None or not kind.UNIT or config.network.unit or config.federation.joins_first:
         return None
     return f"network.unit = true for the release {config.sent}, got false; change it"
 
 
+def _joined(config: RunConfig) -> str | None:
+    f, p = config.federation, config.privacy
+    if not f.joins_first:
+        return None
+    for name, got, fits in (
+        ("privacy.release = moments", p.release, p.release == "moments"),
+        ("privacy.search = public-proxy or data-free", p.search, not p.mode.least_search),
+        ("federation.participation = 1", f.participation, f.participation == 1),
+    ):
+        if not fits:
+            return f"{name} for federation.method = joined, got {got}; change one of the two"
+    return None
+
+
 RULES: tuple[Callable[[RunConfig], str | None], ...] = (
     *(_protected, _finite, _a_budget_each, _as_many_clients, _searchable),
-    *(_splits, _norm, _passes, _samples_to_release, _unit),
+    *(_splits, _norm, _passes, _samples_to_release, _unit, _joined),
 )
 """What sections must not contradict each other in; a rule says what it expected instead."""

@@ -54,6 +54,7 @@ class Network(Section):
     """What all clients' networks share."""
 
     width: Count = 64  # d, width of the representation
+    features: Count = 128  # coordinates of the common map (method joined), at most
     norm: Literal["auto", "group", "batch"] = "auto"  # auto: group under DP, batch without
     unit: bool = True  # representations of norm 1
 
@@ -118,7 +119,7 @@ class FederationSettings(Section):
     alpha: Positive = 0.5  # of the Dirichlet partition; smaller is more skewed
     classes_per_client: Count = 2  # of the partition "classes"
     min_samples: Count = 10  # a client has at least so many samples
-    rounds: Count = 3  # number of rounds
+    rounds: Count = 3  # number of rounds; method joined has one
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0  # share of clients in a round
     warm_start: Literal["none", "public"] = "public"  # public: bottoms start from public samples
     head: Literal["shared", "local", "blend"] = "blend"  # which head a client keeps
@@ -142,6 +143,19 @@ class FederationSettings(Section):
         """
         return self.method != "local"
 
+    @property
+    def joins_first(self) -> bool:
+        """Whether sites join before they search: in one round, with a map that all share.
+
+        It stands here for the same reason.
+        """
+        return self.method == "joined"
+
+    @property
+    def planned_rounds(self) -> int:
+        """Rounds that the method makes."""
+        return 1 if self.joins_first else self.rounds
+
 
 class Privacy(Section):
     """Budget and what it is spent on."""
@@ -151,7 +165,8 @@ class Privacy(Section):
     epsilons: tuple[Epsilon, ...] = ()  # one a client, instead of `epsilon`
     search: str = "public-proxy"  # what a search looks at: a mode of panas.search_modes
     release: str = "moments"  # what leaves in a round: a kind of panas.privacy.release, or none
-    release_share: Annotated[float, Field(gt=0, lt=1)] = 0.3  # of epsilon, sizes release noise
+    # of epsilon, sizes release noise; None: .7 in method joined, which releases once, else .3
+    release_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     histogram_share: Annotated[float, Field(gt=0, lt=1)] = 0.1  # of epsilon, for the histogram
     strict: bool = False  # refuse samples that another ledger was charged for
     allow_unprotected: bool = False  # let epsilon be infinite for search or release

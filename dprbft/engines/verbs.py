@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dprbft.messages import Broadcast, Code, Reply, Verb
-from dprbft.methods import method_named
+from dprbft.methods import method_named, round_method
 from dprbft.paths import (
     SitePlace,
     last_model_file,
@@ -81,7 +81,8 @@ def _answer(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> b
         return b""
     client = open_client(place, machine.device)
     with same_ledger(client):
-        return VERBS[verb](client, machine, content)
+        own = method_named(client.config.federation.method).VERBS
+        return own[verb](client, content) if verb in own else VERBS[verb](client, machine, content)
 
 
 def _search(client: Client, machine: Machine, content: bytes) -> bytes:
@@ -152,7 +153,7 @@ def _round(client: Client, machine: Machine, content: bytes) -> bytes:
         return read_bytes(path) if path.exists() else b""
     if not state.round < round:
         raise BadInput(f"expected a round after {state.round}, got round {round}; start a new run")
-    method = method_named(client.config.federation.method)
+    method = round_method(client.config.federation.method)
     state, message = method.client_round(client, state, broadcast, round)
     released = message.to_bytes() if message else b""
     if message:
@@ -169,7 +170,7 @@ def _finish(client: Client, machine: Machine, content: bytes) -> bytes:
             f"expected the answer to round {state.round}, got that to round {broadcast.round}"
         )
     if not state.answered:
-        method = method_named(client.config.federation.method)
+        method = round_method(client.config.federation.method)
         state = method.client_finish(client, state, broadcast, broadcast.round)
         note_round(client.home, SiteRound.of(state))
         # Of whole rounds alone: it computed the last release that was answered.
@@ -208,7 +209,7 @@ VERBS: dict[Verb, Callable[[Client, Machine, bytes], bytes]] = {
 
 
 def _broadcast(client: Client, content: bytes) -> Broadcast:
-    return Broadcast.from_bytes(content, width=client.spec.width, classes=client.spec.classes)
+    return Broadcast.from_bytes(content, width=client.width, classes=client.spec.classes)
 
 
 def _check_same(known: str, digest: str, round: int) -> None:

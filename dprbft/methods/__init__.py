@@ -1,36 +1,56 @@
 """One file per federated method: each module here that keeps `Method` is one, by its name."""
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 
 from dprbft.config.schema import RunConfig
-from dprbft.messages import Broadcast, Release
+from dprbft.messages import Broadcast, Release, Verb
 from dprbft.site.site import Client
 from dprbft.site.state import State
+from panas.data.samples import Samples
+from panas.features.map import FeatureMap
+
+
+@dataclass(frozen=True)
+class PublicSide:
+    """What a server knows besides releases; all of it is public."""
+
+    config: RunConfig
+    public: Samples
+    feature_map: FeatureMap | None
 
 
 @runtime_checkable
 class Method(Protocol):
-    """What a method decides; a module with these functions is one."""
+    """What a method decides; a module with these names is one."""
 
-    def client_round(
-        self, client: Client, state: State, broadcast: Broadcast, round: int
-    ) -> tuple[State, Release | None]:
-        """A participant's round: train, then release or not. Charges come before touches."""
-        ...
+    VERBS: Mapping[Verb, Callable[[Client, bytes], bytes]]
+    """What a site does in the place of rounds of networks (`RoundMethod`), by verb."""
 
     def server_round(
         self,
-        config: RunConfig,
+        side: PublicSide,
         releases: Iterable[Release],
         previous: Broadcast,
         round: int,
         rng: np.random.Generator,
     ) -> Broadcast:
         """The server's answer to one round's releases."""
+        ...
+
+
+@runtime_checkable
+class RoundMethod(Method, Protocol):
+    """A method of rounds, in each of which a site's network trains."""
+
+    def client_round(
+        self, client: Client, state: State, broadcast: Broadcast, round: int
+    ) -> tuple[State, Release | None]:
+        """A participant's round: train, then release or not. Charges come before touches."""
         ...
 
     def client_finish(
@@ -43,3 +63,8 @@ class Method(Protocol):
 def method_named(name: str) -> Method:
     """The method of a name that the configuration allows."""
     return cast(Method, importlib.import_module(f"{__name__}.{name}"))
+
+
+def round_method(name: str) -> RoundMethod:
+    """The same of a method of rounds."""
+    return cast(RoundMethod, method_named(name))

@@ -21,15 +21,15 @@ Privacy: steps 2 and 3 are charged before they touch data. The validation split 
 blend; that choice stays on the client and is not covered.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 import torch
 
-from dprbft.config.schema import RunConfig
 from dprbft.heads import aggregate, blend, to_head, with_prior
-from dprbft.messages import Broadcast, Release
+from dprbft.messages import Broadcast, Release, Verb
+from dprbft.methods import PublicSide
 from dprbft.site.round import accounted, after_release, keep_best, skip_round, train_locally
 from dprbft.site.site import Client
 from dprbft.site.state import State, weights
@@ -43,6 +43,8 @@ from panas.privacy.release.kind import event_of, kind_named
 from panas.runtime.seeds import stream
 from panas.training.evaluate import accuracy, represent
 from panas.training.sgd import OptimizerConfig
+
+VERBS: Mapping[Verb, Callable[[Client, bytes], bytes]] = {}
 
 BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Shares of the own head that a client tries."""
@@ -104,14 +106,14 @@ def own_head(client: Client, state: State, message: Release | None, broadcast: B
 
 
 def server_round(
-    config: RunConfig,
+    side: PublicSide,
     releases: Iterable[Release],
     previous: Broadcast,
     round: int,
     rng: np.random.Generator,
 ) -> Broadcast:
     """Step 4: the new shared head; the old one if nobody released anything."""
-    optimizer = config.federation.server
+    optimizer = side.config.federation.server
     return aggregate(releases, previous, round=round, optimizer=optimizer, rng=rng)
 
 

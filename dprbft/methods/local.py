@@ -4,17 +4,19 @@ Bottom and head train together by DP-SGD on the client's whole budget; nothing i
 nothing of it pays for releases. Privacy: covers the weights, should they ever be shown.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from dprbft.config.schema import RunConfig
-from dprbft.messages import Broadcast, Release
+from dprbft.messages import Broadcast, Release, Verb
+from dprbft.methods import PublicSide
 from dprbft.site.round import keep_best, skip_round, train_locally
 from dprbft.site.site import Client
 from dprbft.site.state import State, weights
 from panas.training.evaluate import accuracy
+
+VERBS: Mapping[Verb, Callable[[Client, bytes], bytes]] = {}
 
 
 def client_round(
@@ -30,7 +32,7 @@ def client_round(
 
 
 def server_round(
-    config: RunConfig,
+    side: PublicSide,
     releases: Iterable[Release],
     previous: Broadcast,
     round: int,

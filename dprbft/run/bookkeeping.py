@@ -9,7 +9,7 @@ from pathlib import Path
 from dprbft.paths import stages_file
 from panas.runtime.store import exclusive, read_json, write_json
 
-STAGES = ("search", "tune", "train", "audit")
+STAGES = ("join", "search", "tune", "train", "audit")
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ def timed(
 
 
 def seconds(run: Path) -> dict[str, float]:
-    """Seconds of each stage so far."""
-    record = _read(run)
-    return {stage: record.seconds.get(stage, 0.0) for stage in STAGES}
+    """Seconds of each stage so far; not every method joins before it searches."""
+    known = _read(run).seconds
+    return {stage: known.get(stage, 0.0) for stage in STAGES if stage != "join" or stage in known}
 
 
 def is_done(run: Path, stage: str) -> bool:

@@ -4,13 +4,13 @@ A run takes a `Listener` and calls it once an event; `panas_cli` makes sentences
 are the simulator's view: read from the sites' folders, they do not cross the wire.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from dprbft.site.results.records import SearchRecord, TuningRecord
 
-StageName = Literal["start", "search", "tune", "train"]
+StageName = Literal["start", "join", "search", "tune", "train"]
 
 
 @dataclass(frozen=True)
@@ -71,5 +71,39 @@ class RoundEnded:
     accuracy: float
 
 
-Event = SiteLeftOut | SiteSearched | SiteTuned | SiteStarted | SiteTrained | SiteMissed | RoundEnded
+@dataclass(frozen=True)
+class SiteReleased:
+    """A site that joins before it searches has made its one release, or could not pay for it."""
+
+    site: str
+
+
+@dataclass(frozen=True)
+class HeadShared:
+    """The server has answered so many sites with the shared head."""
+
+    sites: int
+
+
+@dataclass(frozen=True)
+class SiteKept:
+    """A site has made what it predicts with."""
+
+    site: str
+    shares: Mapping[str, float]  # of each candidate in the average
+    accuracy: float  # on test samples
+
+
+Event = (
+    SiteLeftOut
+    | SiteSearched
+    | SiteTuned
+    | SiteStarted
+    | SiteTrained
+    | SiteMissed
+    | RoundEnded
+    | SiteReleased
+    | HeadShared
+    | SiteKept
+)
 Listener = Callable[[Event], None]

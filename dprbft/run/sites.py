@@ -3,6 +3,7 @@
 What is public of their data, the `Facts`, comes from public data, or from what the owners declare.
 """
 
+import math
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from dprbft.paths import (
     SitePlace,
     declared_file,
     facts_file,
+    map_file,
     public_file,
     settings_file,
     sites_file,
@@ -37,6 +39,7 @@ from panas.data.files.remarks import remarks
 from panas.data.load import check_disjoint
 from panas.data.samples import Samples
 from panas.data.sources import read, reading_of
+from panas.features.map import fit_map, write_map
 from panas.privacy.release.kind import kind_names
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_json
@@ -46,6 +49,7 @@ from panas.runtime.store import read_json, write_json
 class SitesPlan:
     """The sites of a new run, of which nothing is written yet."""
 
+    config: RunConfig
     facts: Facts
     public: Samples
     make: Callable[[], tuple[SitePlace, ...]]  # where there are some already, keeps them
@@ -55,6 +59,9 @@ class SitesPlan:
         places = self.make()
         if len(self.public):
             write_samples(public_file(run), self.public)
+        if self.config.federation.joins_first:
+            d = common_width(self.config, self.facts)
+            write_map(map_file(run), fit_map(self.facts, self.public, d))
         write_json(facts_file(run), self.facts.to_json())
         write_places(run, places)
 
@@ -71,7 +78,7 @@ def plan_sites(run: Path, config: RunConfig) -> SitesPlan:
     if f.sites:
         places = _places(run, f.sites)
         facts, public = _shared(config, {place.name: _declared(place) for place in places})
-        return SitesPlan(facts, public, lambda: places)
+        return SitesPlan(config, facts, public, lambda: places)
     if f.client_data:
         names, source = names_of(f.client_data), config.data.source
         if source.public_data is None:
@@ -89,10 +96,17 @@ def plan_sites(run: Path, config: RunConfig) -> SitesPlan:
             samples = fit(raw, facts, name)
             check_disjoint(samples, public, name)
             warn_of_one_class(name, samples)
-        return SitesPlan(facts, public, partial(_sites_of_files, run, config, f.client_data))
+        make = partial(_sites_of_files, run, config, f.client_data)
+        return SitesPlan(config, facts, public, make)
     federation = load_federation(config)
     make = partial(make_sites, run, config, federation)
-    return SitesPlan(federation.facts, federation.public, make)
+    return SitesPlan(config, federation.facts, federation.public, make)
+
+
+def common_width(config: RunConfig, facts: Facts) -> int:
+    """Coordinates of the common map, at most: of images no more than they have values."""
+    most = config.network.features
+    return most if facts.columns else min(most, math.prod(facts.shape))
 
 
 def _places(run: Path, folders: Sequence[str]) -> tuple[SitePlace, ...]:

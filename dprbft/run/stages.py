@@ -6,30 +6,24 @@ that is not there is left out of the stage, which is done for it when the run is
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Literal
 
 from dprbft import paths
 from dprbft.config.schema import RunConfig, participants
 from dprbft.engines.protocol import SiteRefusal
-from dprbft.heads import to_broadcast
 from dprbft.messages import Code, Verb
-from dprbft.methods import method_named
 from dprbft.run import events
-from dprbft.run.bookkeeping import timed
+from dprbft.run.bookkeeping import STAGES, is_done, timed
 from dprbft.run.directory import Ground, OpenRun, chosen
+from dprbft.run.exchange import exchange, reason, server_files
 from dprbft.run.progress import Progress, watch_logs
 from dprbft.run.view import has_results
-from dprbft.server import events as server_events
-from dprbft.server.checkpoint import ServerFiles
-from dprbft.server.rounds import Server
 from dprbft.site.results.records import SearchRecord, TuningRecord
-from dprbft.site.results.scores import read_scores
+from dprbft.site.results.report import SiteReport
 from dprbft.site.search import search_price
-from dprbft.site.site import open_client, spec_of
-from panas.runtime.errors import BadInput, BudgetExhausted, PanasError
-from panas.runtime.seeds import stream, torch_generator
-from panas.runtime.store import read_json
+from dprbft.site.site import open_client
+from panas.runtime.errors import BadInput, BudgetExhausted
+from panas.runtime.store import exclusive
 from panas.search_modes.mode import SearchPrice
 
 
@@ -61,6 +55,29 @@ def begin(run: OpenRun, ground: Ground) -> list[int]:
         raise
 
 
+def stages_of(config: RunConfig) -> tuple[str, ...]:
+    """The stages of a run, in their order; without samples to learn from there is no search."""
+    if not config.federation.joins_first:
+        return STAGES[1:]
+    return tuple(stage for stage in STAGES if stage != "search" or config.has_inputs)
+
+
+def exchange_stage(run: OpenRun) -> None:
+    """The one round of sites that join before they search, once for all that are there; nothing
+    where the method has rounds of networks. A site that comes later gets the head alone."""
+    if not run.config.federation.joins_first:
+        return
+    with exclusive(run.folder / "join"):
+        there, files = join_stage(run, stage="join"), server_files(run)
+        if not is_done(run.folder, "join"):
+            with timed(run.folder, "join"):
+                exchange(run, frozenset(there))
+        places = run.view.places
+        late = [i for i in there if not paths.state_file(places[i].home).exists()]
+        answer = files.broadcast(files.latest() or 0).to_bytes()
+        _ask(run, Verb.FINISH, dict.fromkeys(late, answer))
+
+
 def search_stage(
     run: OpenRun, clients: Sequence[int] | None = None, progress: Progress | None = None
 ) -> list[int]:
@@ -79,13 +96,14 @@ def tune_stage(
     `progress` hears of every trial of every client. Returns the clients that have some now.
     """
     for i in chosen(run.config, clients):
-        if run.view.places[i].there:
+        if run.view.places[i].there and "search" in stages_of(run.config):
             SearchRecord.read(run.view.places[i].home)
     return _own_stage(run, "tune", clients, progress)
 
 
 def train_stage(run: OpenRun) -> None:
     """Train the federation of those clients that search and tuning have left their records."""
+    exchange_stage(run)
     sites = _tuned(run, join_stage(run, stage="train"))
     exported = set[int]()
 
@@ -94,9 +112,10 @@ def train_stage(run: OpenRun) -> None:
 
     with timed(run.folder, "train", whole):
         try:
-            _server(run, sites).train()
-        except SiteRefusal as refusal:
-            raise reason(run, refusal) from refusal
+            if run.config.federation.joins_first:
+                _ask(run, Verb.TRAIN, dict.fromkeys(sorted(sites), b""), _tell_kept(run))
+            else:
+                exchange(run, sites)
         finally:
             # Also when the budget ran out or the user stopped: what is whole is kept.
             for site, reply in run.engine.call(Verb.EXPORT, dict.fromkeys(sorted(sites), b"")):
@@ -108,60 +127,14 @@ def _tuned(run: OpenRun, sites: Sequence[int]) -> frozenset[int]:
     """Those of the sites that went through search and tuning, at least one; the others are told."""
     places = run.view.places
     homes = {i: places[i].home for i in sites}
-    behind = [i for i in sites if not (_done("search", homes[i]) and _done("tune", homes[i]))]
+    before = [stage for stage in stages_of(run.config) if stage in FILES]
+    behind = [i for i in sites if not all(_done(stage, homes[i]) for stage in before)]
     for i in [i for i in sites if i not in behind] or sites:  # of them all: says what is missing
-        SearchRecord.read(homes[i])
-        TuningRecord.read(homes[i])
+        for stage in before:
+            (SearchRecord if stage == "search" else TuningRecord).read(homes[i])
     for i in behind:
         run.listener(events.SiteLeftOut(places[i].name, "train", behind=True))
     return frozenset(sites).difference(behind)
-
-
-def _server(run: OpenRun, sites: frozenset[int]) -> Server:
-    config, facts = run.config, run.view.facts
-    spec = spec_of(config, facts)
-    head = spec.head(torch_generator(stream(config.seed, "head")))
-    return Server(
-        files=ServerFiles(paths.server_folder(run.folder), spec.width, facts.classes),
-        config=config,
-        sites=sites,
-        engine=run.engine,
-        answer=method_named(config.federation.method).server_round,
-        first=to_broadcast(head, 0),
-        listener=lambda event: run.listener(_seen(run, event)),
-    )
-
-
-def _seen(run: OpenRun, event: server_events.Event) -> events.Event:
-    """What the server tells, with what a simulator sees besides."""
-    places = run.view.places
-    match event:
-        case server_events.SiteReady(i):
-            for started in read_scores(places[i].home)[:1]:
-                return events.SiteStarted(places[i].name, started.validation)
-            return events.SiteLeftOut(places[i].name, "train")  # it has gone meanwhile
-        case server_events.SiteTrained(i, round):
-            return events.SiteTrained(places[i].name, round)
-        case server_events.SiteAbsent(i, 0):
-            return events.SiteLeftOut(places[i].name, "train")
-        case server_events.SiteAbsent(i, round):
-            return events.SiteMissed(places[i].name, round)
-        case server_events.RoundEnded(round, rounds, sites):
-            scores = [read_scores(places[i].home) for i in sites]
-            kept = [own[-1].kept for own in scores if own]
-            return events.RoundEnded(round, rounds, fmean(kept) if kept else 0.0)
-
-
-def reason(run: OpenRun, refusal: SiteRefusal) -> PanasError:
-    """Why a site on this machine has refused, from its own folder."""
-    place = run.view.places[refusal.site]
-    if refusal.code is Code.ABSENT:
-        return BadInput(
-            f"expected site {place.name} at {place.folder}, found none; put it back, and go on "
-            "with --resume"
-        )
-    text = f"{place.name}: {read_json(paths.refusal_file(place.home))['reason']}"
-    return BudgetExhausted(text) if refusal.code is Code.NO_BUDGET else BadInput(text)
 
 
 def search_prices(run: OpenRun, clients: Sequence[int] | None = None) -> dict[int, SearchPrice]:
@@ -176,12 +149,12 @@ def search_prices(run: OpenRun, clients: Sequence[int] | None = None) -> dict[in
 
 def event_counts(config: RunConfig, clients: int) -> dict[str, int]:
     """How many events each stage tells for so many clients, for a progress bar."""
-    rounds = participants(config)
-    return {
-        "search": clients,
-        "tune": clients,
-        "train": config.federation.clients + sum(len(c) + 1 for c in rounds),
-    }
+    everyone = config.federation.clients
+    rounds = sum(len(c) + 1 for c in participants(config))
+    counts = {"search": clients, "tune": clients}
+    if config.federation.joins_first:
+        return counts | {"join": rounds, "train": everyone}
+    return counts | {"train": everyone + rounds}
 
 
 def last_generation(config: RunConfig) -> int:
@@ -197,6 +170,19 @@ def _done(stage: str, home: Path) -> bool:
     return FILES[stage](home).exists()
 
 
+def _tell_kept(run: OpenRun) -> Callable[[int], None]:
+    """What tells of a site's predictor once it is made."""
+    places = run.view.places
+
+    def tell(site: int) -> None:
+        if places[site].there:
+            report = SiteReport.read(places[site].home)
+            kept = events.SiteKept(places[site].name, report.shares, report.steps.joined)
+            run.listener(kept)
+
+    return tell
+
+
 def _own_stage(
     run: OpenRun,
     stage: Literal["search", "tune"],
@@ -204,6 +190,7 @@ def _own_stage(
     progress: Progress | None,
 ) -> list[int]:
     """A stage in which every site works for itself; returns those that are through."""
+    exchange_stage(run)
     places, sites = run.view.places, join_stage(run, clients, stage)
     todo = [i for i in sites if not _done(stage, places[i].home)]
     logs = {places[i].name: LOGS[stage](places[i].home) for i in todo}

@@ -5,25 +5,27 @@ Accuracies are the simulator's view, which holds every test split; no site would
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from dprbft.config.schema import RunConfig
-from dprbft.paths import SitePlace, server_folder, state_file, summary_file
+from dprbft.paths import SitePlace, search_file, server_folder, summary_file
 from dprbft.run.bookkeeping import is_done, seconds
 from dprbft.run.view import RunView, has_results
 from dprbft.server.records import read_rounds
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.results.report import SiteReport
-from dprbft.site.results.scores import read_scores
 from dprbft.site.site import check_book
-from dprbft.site.state import State
+from panas.architecture.cost import Cost
 from panas.privacy.ledger.account import totals
-from panas.runtime.store import read_bytes, write_json
+from panas.runtime.store import write_json
 
 LIBRARIES = ("panas", "torch", "deap", "botorch", "gpytorch", "opacus", "dp-accounting", "numpy")
+
+
+COSTS = tuple(f.name for f in fields(Cost))
 
 
 def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
@@ -64,37 +66,36 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
 
 def _client(place: SitePlace) -> dict[str, Any]:
     ledger = check_book(place)
-    found, report = SearchRecord.read(place.home), SiteReport.read(place.home)
-    path = state_file(place.home)
-    state = State.from_bytes(read_bytes(path), path)
+    report, steps = SiteReport.read(place.home), SiteReport.read(place.home).steps
+    found = SearchRecord.read(place.home) if search_file(place.home).exists() else None
     count, seen = ledger.head()
     spent = totals(ledger.account().of_run(place.run))
     return {
         "id": place.index,
         "name": place.name,
-        "genome": str(found.genome),
-        **asdict(found.cost),
+        "genome": str(found.genome) if found else None,
+        **(asdict(found.cost) if found else dict.fromkeys(COSTS)),
         "samples": report.samples,
-        # The noise is that of the plan; None without DP.
-        "setting": asdict(state.settings)
-        | {name: getattr(state.plan, name, None) for name in ("noise_multiplier", "release_noise")},
+        "setting": report.setting,
         "accuracy": {
-            "local_last": state.scores.local,
-            "global_last": state.scores.shared,
-            "best": state.scores.best,
-            "selected": state.kept.accuracy,
+            "local_last": steps.alone,
+            "global_last": steps.shared,
+            "best": steps.best,
+            "selected": steps.joined,
+            "network": steps.network,
         },
         # What each step brought, on test samples.
         "ladder": {
             "majority": report.baselines.majority if report.baselines else None,
-            "public": read_scores(place.home)[0].kept,
-            "alone": state.scores.local,
-            "joined": state.kept.accuracy,
+            "public": steps.public,
+            "alone": steps.alone,
+            "joined": steps.joined,
         },
         "metrics": report.metrics.to_json(),
         "baselines": report.baselines.to_json() if report.baselines else None,
-        "selected_round": state.kept.round,
-        "blend": state.kept.blend,
+        "selected_round": report.selected_round,
+        "blend": report.blend,
+        "shares": report.shares,
         "epsilon": {k: spent[k] for k in ("budget", "spent", "release", "search", "training")},
         "delta": spent["delta"],
         "relation": spent["relation"],

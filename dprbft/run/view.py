@@ -8,6 +8,7 @@ from dprbft.messages import Hello, facts_text
 from dprbft.paths import (
     SitePlace,
     facts_file,
+    map_file,
     places_of,
     public_file,
     report_file,
@@ -18,6 +19,7 @@ from dprbft.site.data import SiteData, changed
 from dprbft.site.site import data_of, public_of
 from panas.data.facts import Facts
 from panas.data.samples import Samples
+from panas.features.map import FeatureMap, read_map
 from panas.runtime.store import read_json
 
 
@@ -53,6 +55,11 @@ class RunView:
         """Public samples without labels: all are written 0, which means nothing."""
         return public_of(_there(unlabelled_file(self.run)), self.facts)
 
+    @property
+    def feature_map(self) -> FeatureMap | None:
+        """The common feature map, where the method has one."""
+        return read_map(map_file(self.run)) if map_file(self.run).exists() else None
+
     def client(self, index: int) -> SiteData:
         """A site's samples."""
         place, config = self.places[index], self.config.model_dump_json()
@@ -68,6 +75,7 @@ class RunView:
             facts=facts_text(self.facts),
             public=_there(public_file(self.run)),
             unlabelled=_there(unlabelled_file(self.run)),
+            map=_there(map_file(self.run)),
         ).to_bytes()
 
 

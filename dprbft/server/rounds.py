@@ -20,10 +20,7 @@ from dprbft.server.events import Listener, RoundEnded, SiteAbsent, SiteReady, Si
 from dprbft.server.records import RoundRecord
 from panas.runtime.seeds import stream
 
-Answer = Callable[
-    [RunConfig, Iterable[Release], Broadcast, int, np.random.Generator],
-    Broadcast,
-]
+Answer = Callable[[Iterable[Release], Broadcast, int, np.random.Generator], Broadcast]
 """A method's server half: a round's releases, read one at a time, to the next broadcast."""
 
 
@@ -98,7 +95,7 @@ class Server:
             previous = self.files.broadcast(round - 1)
             rng = stream(self.config.seed, "server", round)
             releases = self.files.releases(round, there)
-            answer = self.answer(self.config, releases, previous, round, rng)
+            answer = self.answer(releases, previous, round, rng)
             self.files.put_answer(answer, absent)
         content = self.files.broadcast(round).to_bytes()
         for site, reply in self.engine.call(Verb.FINISH, dict.fromkeys(there, content)):

@@ -10,6 +10,7 @@ from typing import Any
 
 from dprbft.config.schema import RunConfig
 from dprbft.paths import histogram_file, latency_file, search_log
+from dprbft.site.predictor.student_search import search_student
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.site import Client
 from panas.architecture.cost import cost, cost_table, size_of
@@ -21,13 +22,13 @@ from panas.runtime.errors import BadInput
 from panas.runtime.execution import Execution
 from panas.runtime.journal import open_journal
 from panas.runtime.store import read_json, write_json
-from panas.search_modes.mode import SearchPlan, SearchPrice, SearchSite
+from panas.search_modes.mode import WHOEVER, SearchPlan, SearchPrice, SearchSite, mode_named
 
 
 def search(client: Client, workers: int) -> SearchRecord:
     """Search a client's architecture; charges the ledger first."""
     c, b, mode = client.config, client.spec, client.config.privacy.mode
-    histogram, genetic = _histogram(client), c.search.evolution
+    histogram, genetic = paid_histogram(client), c.search.evolution
     log = search_log(client.home) if mode.keeps_log else None
     with open_journal(log, {"search": c.privacy.search, "client": client.id}) as journal:
         plan = SearchPlan(
@@ -39,7 +40,10 @@ def search(client: Client, workers: int) -> SearchRecord:
             device=str(client.device),
             execution=Execution(workers=workers, journal=journal),
         )
-        result = mode.search(search_site(client), histogram, plan)
+        if c.federation.joins_first and mode.reads_samples:
+            result = search_student(client, plan)
+        else:
+            result = mode.search(search_site(client), histogram, plan)
     return SearchRecord(
         client=client.id,
         mode=c.privacy.search,
@@ -67,11 +71,12 @@ def search_site(client: Client) -> SearchSite:
         warm_start=client.config.federation.warm_start != "none",
         ledger=client.ledger,
         histogram_share=client.config.privacy.histogram_share,
+        recipient="server" if client.config.federation.joins_first else WHOEVER,
     )
 
 
-def _histogram(client: Client) -> list[float] | None:
-    """The label histogram that the mode needs, paid for once; None if it needs none."""
+def paid_histogram(client: Client) -> list[float] | None:
+    """The label histogram that mode or method needs, paid for once; None if neither needs one."""
     path, before = histogram_file(client.home), _charges(client)
     if path.exists():
         record = read_json(path)
@@ -79,7 +84,10 @@ def _histogram(client: Client) -> list[float] | None:
         return list(record["histogram"])
     if search_log(client.home).exists() and before:
         return None  # paid for by the search that goes on
-    histogram = client.config.privacy.mode.pay(search_site(client))
+    # Joining pools histograms, whatever a search looks at.
+    pools = client.config.federation.joins_first
+    mode = mode_named("public-proxy") if pools else client.config.privacy.mode
+    histogram = mode.pay(search_site(client))
     if histogram is not None:
         paid = [id for id in _charges(client) if id not in before]
         receipt = {"charges": paid, "ledger": client.ledger.head()}

@@ -21,6 +21,7 @@ from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.facts import Facts
 from panas.data.samples import Samples
+from panas.features.map import FeatureMap, read_map
 from panas.privacy.accounting.events import Event
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import Account
@@ -42,6 +43,7 @@ class Client:
     data: SiteData
     public: Samples
     unlabelled: Samples  # public ones without labels: all are written 0, which means nothing
+    feature_map: FeatureMap | None  # that all sites share, where the method has one
     budget: Budget  # of this run
     ledger: Ledger
     device: torch.device
@@ -61,6 +63,18 @@ class Client:
         """What its networks share with all others'."""
         return spec_of(self.config, self.facts)
 
+    @property
+    def phi(self) -> FeatureMap:
+        """The feature map that all sites share; BadInput if the run has none."""
+        if self.feature_map is None:
+            raise BadInput("expected a run with a feature map, got one without; start it again")
+        return self.feature_map
+
+    @property
+    def width(self) -> int:
+        """Width of the representations that the run's releases and heads are of."""
+        return self.spec.width if self.feature_map is None else self.feature_map.width
+
     def warm_start(self, genome: Genome) -> WarmStart:
         """Where training of a genome's network starts: on public samples, if at all."""
         warm = self.config.training.warm if self.config.federation.warm_start != "none" else None
@@ -75,7 +89,7 @@ class Client:
             epochs=c.training.optimizer.epochs,
             rounds=rounds,
             releases=rounds if noised else 0,
-            release_share=c.privacy.release_share,
+            release_share=c.release_share,
             spent=self.charged(),
         )
 
@@ -126,6 +140,7 @@ def open_client(place: SitePlace, device: str = "cpu") -> Client:
         data=data_of(place, hello.config, hello.facts, changed(place)),
         public=public_of(hello.public, facts),
         unlabelled=public_of(hello.unlabelled, facts),
+        feature_map=map_of(hello.map, Path(hello.map).stat().st_mtime_ns) if hello.map else None,
         budget=config.budget(place.index),
         ledger=Ledger(ledger_file(place.folder), place.run),
         device=torch.device(device),
@@ -177,6 +192,12 @@ def facts_of(text: str) -> Facts:
 def data_of(place: SitePlace, config: str, facts: str, changed: int) -> SiteData:
     """A site\'s samples, from the texts of configuration and facts, while they are unchanged."""
     return load_data(place, config_of(config), facts_of(facts))
+
+
+@lru_cache(maxsize=2)
+def map_of(path: str, changed: int) -> FeatureMap:
+    """The common feature map of a run; kept in memory for the next call."""
+    return read_map(Path(path))
 
 
 def public_of(path: str, facts: Facts) -> Samples:

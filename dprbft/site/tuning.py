@@ -5,6 +5,7 @@ Each trial is logged before the next begins; a killed tuning goes on where it wa
 
 from dprbft.config.schema import rounds_of
 from dprbft.paths import tune_log
+from dprbft.site.predictor.tuning import tune_residual
 from dprbft.site.results.records import PLANNED_NOISE, SearchRecord, TuningRecord
 from dprbft.site.search import search_site
 from dprbft.site.site import Client
@@ -21,6 +22,8 @@ from panas.tuning.trial import TuningResult
 
 def tune(client: Client, workers: int) -> TuningRecord:
     """Tune a client's DP-SGD settings, or keep those of the configuration."""
+    if client.config.federation.joins_first:
+        return tune_residual(client, workers)
     t, found = client.config.training, SearchRecord.read(client.home)
     fixed = DPSGDSettings(
         learning_rate=t.optimizer.learning_rate,

@@ -100,4 +100,9 @@ def read_map(path: Path) -> FeatureMap:
     record = json.loads(notes.get(NOTE, "{}"))
     if record.get("kind") not in RESTORE:
         raise BadInput(f"expected a feature map in {path}, got another file; make the map again")
+    return restored_map(record, arrays)
+
+
+def restored_map(record: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> FeatureMap:
+    """The map of what its `to_json` and `arrays` gave."""
     return RESTORE[record["kind"]](record, arrays)

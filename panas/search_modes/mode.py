@@ -35,6 +35,8 @@ from panas.runtime.execution import Execution
 from panas.runtime.seeds import stream
 from panas.training.sgd import OptimizerConfig
 
+WHOEVER = "whoever sees the architecture"
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSite:
@@ -48,6 +50,7 @@ class SearchSite:
     warm_start: bool  # whether networks train on public samples first
     ledger: Ledger  # its account is open
     histogram_share: float  # share of epsilon that a label histogram may cost, in (0, 1)
+    recipient: str = WHOEVER  # of the histogram
 
     @property
     def account(self) -> Account:

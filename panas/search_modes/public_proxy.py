@@ -59,6 +59,7 @@ class PublicProxy:
                 event=event,
                 ledger=site.ledger,
                 noise=SystemNoise(),
+                recipient=site.recipient,
             )
         except BudgetExhausted:
             return alike  # searches that died have spent what it costs

@@ -33,18 +33,25 @@ def save_network(
 
     `Facts.to_json` of its data in `notes["facts"]` lets the network name classes and read raw data.
     """
+    tensors, about = network_record(bottom, head, genome, spec, notes)
+    write_tensors(path, tensors, {"network": json.dumps(about)})
+
+
+def network_record(
+    bottom: Bottom, head: Head, genome: Genome, spec: NetworkSpec, notes: Mapping[str, Any]
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """A network as its weights and JSON; `network_of` builds it again."""
     tensors = nn.ModuleDict({"bottom": bottom, "head": head}).state_dict()
     classes, width = head.linear.weight.shape
-    about = {
+    return tensors, {
         "genome": str(genome),
         "shape": spec.shape,
         "norm": spec.norm,
         "width": width,
         "classes": classes,
         "unit": bottom.unit,
-        "notes": notes,
+        "notes": dict(notes),
     }
-    write_tensors(path, tensors, {"network": json.dumps(about)})
 
 
 @dataclass(frozen=True)
@@ -107,7 +114,13 @@ def load_network(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNet
     tensors, metadata = read_tensors(Path(path))
     if "network" not in metadata:
         raise BadInput(f"expected a network saved by panas at {path}, got another safetensors file")
-    about = json.loads(metadata["network"])
+    return network_of(json.loads(metadata["network"]), tensors, blocks)
+
+
+def network_of(
+    about: Mapping[str, Any], tensors: Mapping[str, Tensor], blocks: Sequence[BlockType] = ()
+) -> SavedNetwork:
+    """The network that `network_record` told of."""
     spec = NetworkSpec(
         shape=tuple(about["shape"]),
         classes=about["classes"],

@@ -5,14 +5,16 @@ from pathlib import Path
 from attacks.audit.run import audit_run
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import places_of, sites_file
-from dprbft.run.bookkeeping import STAGES, is_done, timed
+from dprbft.run.bookkeeping import is_done, timed
 from dprbft.run.directory import OpenRun, hold
 from dprbft.run.stages import (
     begin,
     event_counts,
+    exchange_stage,
     last_generation,
     search_prices,
     search_stage,
+    stages_of,
     train_stage,
     tune_stage,
 )
@@ -26,6 +28,10 @@ from panas_cli.progress import Display
 from panas_cli.text.output import show
 from panas_cli.text.sentences import found_lines, price_lines, seen_lines
 
+NO_NETWORKS = (
+    "no public samples, so that there is nothing that networks could learn from: sites predict with "
+    "heads on the common map; --public-data or --unlabelled-data give them networks"
+)
 MOST_COUNTED = 50
 """Sites whose samples are counted for the first lines."""
 
@@ -58,8 +64,14 @@ def _stages(job: Job) -> None:
                 display.say(line)
             for line in price_lines(search_prices(run, there), run.view):
                 display.say(line)
-            tell_time(job, run, display, [s for s in STAGES if not is_done(job.run, s)])
-            if not is_done(job.run, "search"):
+            stages = stages_of(config)
+            tell_time(job, run, display, [s for s in stages if not is_done(job.run, s)])
+            if "join" in stages:
+                display.stage("join", totals["join"])
+                exchange_stage(run)
+            if "search" not in stages:
+                display.say(NO_NETWORKS)
+            elif not is_done(job.run, "search"):
                 display.stage("search", totals["search"])
                 there = search_stage(run, progress=display.generations(last_generation(config)))
             if not is_done(job.run, "tune"):

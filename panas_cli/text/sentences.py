@@ -6,9 +6,12 @@ from typing import Any
 
 from dprbft.run.events import (
     Event,
+    HeadShared,
     RoundEnded,
+    SiteKept,
     SiteLeftOut,
     SiteMissed,
+    SiteReleased,
     SiteSearched,
     SiteStarted,
     SiteTrained,
@@ -22,7 +25,13 @@ from panas.training.baselines import Baselines
 from panas.training.ladder import Ladder, NoGain, no_gains
 from panas_cli.text.printing import counted
 
-STAGES = {"start": "the run", "search": "the search", "tune": "tuning", "train": "training"}
+STAGES = {
+    "start": "the run",
+    "join": "joining",
+    "search": "the search",
+    "tune": "tuning",
+    "train": "training",
+}
 """What goes on without a site."""
 
 
@@ -53,6 +62,30 @@ def sentence(event: Event) -> str:
             return f"round {round}: {site} is not there; the round goes on without it"
         case RoundEnded(round, rounds, accuracy):
             return f"round {round} of {rounds}: mean accuracy {accuracy:.3f}"
+        case SiteReleased(site):
+            return f"{site}: has answered, its release covered by the ledger"
+        case HeadShared(sites):
+            return f"the shared head of {counted(sites, 'site')} is with all of them"
+        case SiteKept(site, shares, accuracy):
+            return f"{site}: accuracy {accuracy:.3f}, {shares_text(shares)}"
+
+
+CANDIDATES = {
+    "public": "public head",
+    "shared": "shared head",
+    "own": "own head",
+    "shrunk": "own head shrunk to the shared one",
+    "residual": "shared head with private residual",
+    "network": "network",
+}
+"""What a site that has joined may predict with."""
+
+
+def shares_text(shares: Mapping[str, float]) -> str:
+    """What an average is made of, the largest parts, as validation samples weigh them."""
+    parts = sorted(((share, name) for name, share in shares.items()), reverse=True)
+    told = (f"{CANDIDATES[name]} {share:.0%}" for share, name in parts if share >= 0.05)
+    return "predicts with " + ", ".join(told)
 
 
 HISTOGRAMS = {

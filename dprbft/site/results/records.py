@@ -99,6 +99,7 @@ class TuningRecord:
     predicted: float | None = None  # accuracy that the surrogate expects; None if nothing was tuned
     trials: tuple[TrialRecord, ...] = ()
     refused: str | None = None  # why the budget affords no settings
+    nothing: bool = False  # whether rehearsals say that DP-SGD brings nothing here
 
     @property
     def noise_multiplier(self) -> float | None:
@@ -114,6 +115,7 @@ class TuningRecord:
             "predicted": self.predicted,
             "trials": [trial.to_json() for trial in self.trials],
         }
+        record |= {"nothing": True} if self.nothing else {}
         return record if self.refused is None else record | {"refused": self.refused}
 
     @staticmethod
@@ -128,6 +130,7 @@ class TuningRecord:
             predicted=record["predicted"],
             trials=tuple(TrialRecord.from_json(trial) for trial in record["trials"]),
             refused=record.get("refused"),
+            nothing=record.get("nothing", False),
         )
 
     def write(self, home: Path) -> None:

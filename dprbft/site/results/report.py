@@ -3,13 +3,14 @@
 All of it is measured on the site's own test samples, and stays in the site's folder.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from dprbft.paths import report_file
+from dprbft.site.results.scores import read_scores
 from dprbft.site.site import Client
 from dprbft.site.state import State
 from panas.data.samples import Samples
@@ -20,12 +21,29 @@ from panas.training.metrics import Metrics, measure
 
 
 @dataclass(frozen=True, kw_only=True)
+class Steps:
+    """Test accuracies, a step above the other; None for a step that was not made."""
+
+    public: float | None  # with what public samples alone teach
+    alone: float | None  # on the site's own samples, before others had a say
+    shared: float | None  # with the shared head
+    joined: float  # with what the site keeps
+    best: float  # the highest that was seen; nothing is chosen by it
+    network: float | None  # of its own network by itself
+
+
+@dataclass(frozen=True, kw_only=True)
 class SiteReport:
-    """How the network that validation selected does, and what it must beat."""
+    """How what a site keeps does, and what it must beat."""
 
     samples: dict[str, int]  # by split
     metrics: Metrics
     baselines: Baselines | None  # None where the run leaves them out
+    steps: Steps
+    setting: dict[str, Any]  # of DP-SGD and release
+    shares: dict[str, float]  # of each candidate in what is kept, where several are averaged
+    selected_round: int = 1
+    blend: float = 0.0  # the own head's share, where two heads are blended
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain JSON."""
@@ -33,38 +51,72 @@ class SiteReport:
             "samples": self.samples,
             "metrics": self.metrics.to_json(),
             "baselines": self.baselines.to_json() if self.baselines else None,
+            "steps": asdict(self.steps),
+            "setting": self.setting,
+            "shares": self.shares,
+            "selected_round": self.selected_round,
+            "blend": self.blend,
         }
+
+    def write(self, home: Path) -> None:
+        """Write the report to its place in a site's folder."""
+        write_json(report_file(home), self.to_json())
 
     @staticmethod
     def read(home: Path) -> "SiteReport":
         """A site's report; BadInput if it made none."""
         record = read_json(report_file(home))
         known = record["baselines"]
-        return SiteReport(
-            samples=record["samples"],
-            metrics=Metrics.from_json(record["metrics"]),
-            baselines=Baselines.from_json(known) if known else None,
-        )
+        parts = {
+            "metrics": Metrics.from_json(record["metrics"]),
+            "baselines": Baselines.from_json(known) if known else None,
+            "steps": Steps(**record["steps"]),
+        }
+        return SiteReport(**(record | parts))
 
 
 def write_report(client: Client, state: State) -> None:
     """Measure a site's selected network, and what it must beat, on its test samples."""
     bottom, head = state.kept_networks(client)
-    data, test = client.data, client.data.test
+    test = client.data.test
     with torch.no_grad():
         z = represent(bottom, test)
         logits = head.cpu()(z.cpu())
-    must_beat = None
-    if client.config.federation.baselines:
-        fitted = _on_public(client.public, client.config.seed) if len(client.public) else None
-        must_beat = baselines(client.public, data.train, test, client.config.seed, fitted)
-    splits = ("search", "train", "validation", "test")
-    report = SiteReport(
-        samples={name: len(getattr(data, name)) for name in splits},
+    # The noise is that of the plan; None without DP.
+    noises = ("noise_multiplier", "release_noise")
+    setting = asdict(state.settings) | {name: getattr(state.plan, name, None) for name in noises}
+    SiteReport(
+        samples=sizes(client),
         metrics=measure(logits, test.y),
-        baselines=must_beat,
-    )
-    write_json(report_file(client.home), report.to_json())
+        baselines=baselines_of(client),
+        steps=Steps(
+            public=read_scores(client.home)[0].kept,
+            alone=state.scores.local,
+            shared=state.scores.shared,
+            joined=state.kept.accuracy,
+            best=state.scores.best,
+            network=state.kept.accuracy,
+        ),
+        setting=setting,
+        shares={},
+        selected_round=state.kept.round,
+        blend=state.kept.blend,
+    ).write(client.home)
+
+
+def sizes(client: Client) -> dict[str, int]:
+    """Samples of each split."""
+    splits = ("search", "train", "validation", "test")
+    return {name: len(getattr(client.data, name)) for name in splits}
+
+
+def baselines_of(client: Client) -> Baselines | None:
+    """What the site must beat on its test samples; None where the run leaves that out."""
+    if not client.config.federation.baselines:
+        return None
+    public, seed, data = client.public, client.config.seed, client.data
+    fitted = _on_public(public, seed) if len(public) else None
+    return baselines(public, data.train, data.test, seed, fitted)
 
 
 _FITTED: dict[tuple[int, int], FittedBaselines] = {}

@@ -31,6 +31,7 @@ def label_histogram(
     event: Gaussian | Unprotected,
     ledger: Ledger,
     noise: NoiseSource,
+    recipient: str = "whoever sees the architecture",
 ) -> Float[Tensor, "classes"]:
     """The client's label counts with Gaussian noise, charged to its ledger before they are read.
 
@@ -45,7 +46,7 @@ def label_histogram(
         event=event,
         phase="search",
         mechanism="label-histogram",
-        recipient="whoever sees the architecture",
+        recipient=recipient,
         sensitivity=sensitivity,
     )
     with ledger.charge(charge):

@@ -1,0 +1,179 @@
+"""Joined: one release of a common representation, one shared head, and a student of all of it.
+
+Every site computes the same fixed map phi of a sample (`panas.features`), which no private sample
+has shaped, so that what sites release can be added up. In this order:
+
+1. a site releases, once: its noised label histogram (`privacy.histogram_share` of epsilon) and the
+   noised second moments of phi (`privacy.release_share`)
+2. the server adds them up, with exact moments of labelled public samples, balances the classes, and
+   broadcasts one ridge head
+3. each site searches the architecture of its own network: the more it agrees with the shared head
+   on public samples, the fitter; no label is needed
+4. each site adapts: a linear residual on phi by DP-SGD, with what is left of epsilon, over the
+   shared head and the log of its own label frequencies
+5. its network learns from that, on public samples (`dprbft.site.predictor.student`)
+6. what it predicts with is the average of all of these, by the likelihood of its validation split
+
+Privacy: steps 1 and 4 are charged before they touch data. The weights of the average are chosen on
+the validation split and stay on the site; that choice is not covered.
+
+Source: `docs/joining.md` has what was measured, and what was tried and did not pay.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from dprbft.messages import Broadcast, NoisedHistogram, Release, Verb
+from dprbft.methods import PublicSide
+from dprbft.paths import histogram_file, sent_file
+from dprbft.site.predictor.budget import release_noise
+from dprbft.site.predictor.finish import finish
+from dprbft.site.predictor.residual import rows_of, with_residual
+from dprbft.site.predictor.state import ROUND, JoinedState
+from dprbft.site.search import paid_histogram
+from dprbft.site.site import Client
+from panas.privacy.accounting.events import Gaussian, Unprotected
+from panas.privacy.ledger.fingerprints import note_spent
+from panas.privacy.noise import SystemNoise
+from panas.privacy.release.estimate import Moments
+from panas.privacy.release.gate import ReleaseRequest, release
+from panas.runtime.errors import BadInput, BudgetExhausted
+from panas.runtime.store import read_bytes, read_json, write_bytes
+from panas.training.linear.ridge import exact_moments, shared_head
+
+KIND = "moments"
+
+
+def server_round(
+    side: PublicSide,
+    releases: Iterable[Release],
+    previous: Broadcast,
+    round: int,
+    rng: np.random.Generator,
+) -> Broadcast:
+    """Step 2: the ridge head of all releases and the labelled public samples."""
+    classes, width = previous.weight.shape
+    total = Moments(torch.zeros(width, width).double(), torch.zeros(classes, width).double(), 0.0)
+    counts = torch.zeros(classes)
+    for message in releases:
+        found = message.estimate(classes)
+        if not isinstance(found, Moments):
+            raise BadInput(f"expected releases of {KIND}, got {message.kind}; start a new run")
+        total = Moments(total.A + found.A, total.B + found.B, total.variance + found.variance)
+        if message.histogram:
+            counts += message.histogram.counts
+    known = None
+    if len(side.public) and side.feature_map is not None:
+        z = side.feature_map(side.public.inputs())
+        known = exact_moments(z, side.public.y, classes)
+    head = shared_head(total, counts, known, len(side.public))
+    return Broadcast(round, head.float(), torch.zeros(classes))
+
+
+def ready(client: Client, content: bytes) -> bytes:
+    """Before step 1: whether the budget pays for all of it; nothing is charged."""
+    begun = any(e.charge.phase == "release" for e in client.account.entries)
+    if not begun and JoinedState.read(client).round < ROUND:
+        release_noise(client)
+    return b""
+
+
+def join(client: Client, content: bytes) -> bytes:
+    """Step 1: charge and release, once; the same bytes again if that was done."""
+    state, digest = JoinedState.read(client), hashlib.sha256(content).hexdigest()
+    path = sent_file(client.home, ROUND)
+    if state.round == ROUND:
+        if state.against != digest:
+            raise BadInput(
+                "expected the broadcast that the site has answered, got another; a run that has "
+                "joined cannot begin anew: give another --out"
+            )
+        return read_bytes(path) if path.exists() else b""
+    histogram = paid_histogram(client) or [1.0] * client.spec.classes
+    message = _released(client, histogram)
+    if message:
+        write_bytes(path, message.to_bytes())
+    state = replace(
+        state,
+        round=ROUND,
+        answered=False,
+        against=digest,
+        histogram=tuple(histogram),
+        release_noise=message.noise_multiplier if message else None,
+    )
+    state.write(client)
+    return message.to_bytes() if message else b""
+
+
+def _released(client: Client, histogram: list[float]) -> Release | None:
+    """The message of step 1; None if a process that died has spent what it costs."""
+    try:
+        m = release_noise(client)
+        request = ReleaseRequest(
+            kind=KIND,
+            event=Unprotected() if m is None else Gaussian(m),
+            client=client.id,
+            round=ROUND,
+            classes=client.spec.classes,
+        )
+        released = release(
+            request,
+            lambda: rows_of(client, client.data.train),
+            ledger=client.ledger,
+            noise=SystemNoise(),
+        )
+    except BudgetExhausted:
+        return None
+    return Release.of(released, _noised(client, histogram))
+
+
+def _noised(client: Client, histogram: list[float]) -> NoisedHistogram | None:
+    """The histogram with the number of its charge; None where none was paid for."""
+    charges = read_json(histogram_file(client.home))["receipt"]["charges"]
+    return NoisedHistogram(torch.tensor(histogram), charges[-1]) if charges else None
+
+
+def take_answer(client: Client, content: bytes) -> bytes:
+    """After step 2: keep the shared head."""
+    state = JoinedState.read(client)
+    answer = Broadcast.from_bytes(content, width=client.width, classes=client.spec.classes)
+    if (state.round, answer.round) != (ROUND, ROUND):
+        raise BadInput(
+            f"expected the answer to round {state.round}, got that to round {answer.round}"
+        )
+    if not state.answered:
+        replace(state, answered=True, shared=answer.weight).write(client)
+    return b""
+
+
+def train(client: Client, content: bytes) -> bytes:
+    """Steps 4 to 6."""
+    state = JoinedState.read(client)
+    if state.shared is None:
+        raise BadInput("expected a site that has joined, got one without a shared head")
+    if not state.adapted:
+        state = with_residual(client, state)
+        state.write(client)
+    if not state.finished:
+        finish(client, state)
+        replace(state, finished=True).write(client)
+    return b""
+
+
+def export(client: Client, content: bytes) -> bytes:
+    """Note what was spent; network and predictor are written where they are made."""
+    note_spent(client.ledger)
+    return b""
+
+
+VERBS: Mapping[Verb, Callable[[Client, bytes], bytes]] = {
+    Verb.READY: ready,
+    Verb.ROUND: join,
+    Verb.FINISH: take_answer,
+    Verb.TRAIN: train,
+    Verb.EXPORT: export,
+}

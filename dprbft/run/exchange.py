@@ -1,0 +1,116 @@
+"""The exchange between sites and server, and what a simulator tells of it."""
+
+from functools import partial
+from statistics import fmean
+
+import torch
+
+from dprbft import paths
+from dprbft.engines.protocol import SiteRefusal
+from dprbft.heads import to_broadcast
+from dprbft.messages import Broadcast, Code
+from dprbft.methods import PublicSide, method_named
+from dprbft.run import events
+from dprbft.run.directory import OpenRun
+from dprbft.server import events as server_events
+from dprbft.server.checkpoint import ServerFiles
+from dprbft.server.rounds import Server
+from dprbft.site.results.scores import read_scores
+from dprbft.site.site import spec_of
+from panas.runtime.errors import BadInput, BudgetExhausted, PanasError
+from panas.runtime.seeds import stream, torch_generator
+from panas.runtime.store import read_json
+
+
+def exchange(run: OpenRun, sites: frozenset[int]) -> None:
+    """All rounds between the server and these sites, from the last whole one on.
+
+    BudgetExhausted or BadInput, with its reason, if a site refuses.
+    """
+    try:
+        _server(run, sites).train()
+    except SiteRefusal as refusal:
+        raise reason(run, refusal) from refusal
+
+
+def server_files(run: OpenRun) -> ServerFiles:
+    """What the server of a run keeps."""
+    return ServerFiles(paths.server_folder(run.folder), _first(run).weight.shape[1], _classes(run))
+
+
+def reason(run: OpenRun, refusal: SiteRefusal) -> PanasError:
+    """Why a site on this machine has refused, from its own folder."""
+    place = run.view.places[refusal.site]
+    if refusal.code is Code.ABSENT:
+        return BadInput(
+            f"expected site {place.name} at {place.folder}, found none; put it back, and go on "
+            "with --resume"
+        )
+    text = f"{place.name}: {read_json(paths.refusal_file(place.home))['reason']}"
+    return BudgetExhausted(text) if refusal.code is Code.NO_BUDGET else BadInput(text)
+
+
+def _classes(run: OpenRun) -> int:
+    return run.view.facts.classes
+
+
+def _first(run: OpenRun) -> Broadcast:
+    """The head before round 1; on a common map nobody knows anything yet."""
+    config, facts, common = run.config, run.view.facts, run.view.feature_map
+    if common is None:
+        generator = torch_generator(stream(config.seed, "head"))
+        return to_broadcast(spec_of(config, facts).head(generator), 0)
+    return Broadcast(0, torch.zeros(facts.classes, common.width), torch.zeros(facts.classes))
+
+
+def _server(run: OpenRun, sites: frozenset[int]) -> Server:
+    config, view = run.config, run.view
+    side = PublicSide(config, view.public, view.feature_map)
+    return Server(
+        files=server_files(run),
+        config=config,
+        sites=sites,
+        engine=run.engine,
+        answer=partial(method_named(config.federation.method).server_round, side),
+        first=_first(run),
+        listener=partial(_tell, run),
+    )
+
+
+def _tell(run: OpenRun, event: server_events.Event) -> None:
+    told = (_joined if run.config.federation.joins_first else _seen)(run, event)
+    if told:
+        run.listener(told)
+
+
+def _joined(run: OpenRun, event: server_events.Event) -> events.Event | None:
+    """The same of the one round before networks are searched."""
+    places = run.view.places
+    match event:
+        case server_events.SiteTrained(i, _):
+            return events.SiteReleased(places[i].name)
+        case server_events.SiteAbsent(i, _):
+            return events.SiteLeftOut(places[i].name, "join")
+        case server_events.RoundEnded(_, _, sites):
+            return events.HeadShared(len(sites))
+    return None
+
+
+def _seen(run: OpenRun, event: server_events.Event) -> events.Event:
+    """What the server tells, with what a simulator sees besides."""
+    places = run.view.places
+    match event:
+        case server_events.SiteReady(i):
+            for started in read_scores(places[i].home)[:1]:
+                return events.SiteStarted(places[i].name, started.validation)
+            return events.SiteLeftOut(places[i].name, "train")  # it has gone meanwhile
+        case server_events.SiteTrained(i, round):
+            return events.SiteTrained(places[i].name, round)
+        case server_events.SiteAbsent(i, 0):
+            return events.SiteLeftOut(places[i].name, "train")
+        case server_events.SiteAbsent(i, round):
+            return events.SiteMissed(places[i].name, round)
+        case server_events.RoundEnded(round, rounds, sites):
+            scores = [read_scores(places[i].home) for i in sites]
+            kept = [own[-1].kept for own in scores if own]
+            return events.RoundEnded(round, rounds, fmean(kept) if kept else 0.0)

@@ -1,0 +1,132 @@
+"""What a site's one release and its residual may cost, from what its ledger says is left.
+
+Everything that the ledger holds counts as spent, of processes that died too: what is left is less,
+and the noise is larger, or a step is left out.
+"""
+
+from dataclasses import replace
+
+from dprbft.site.site import Client
+from panas.privacy.accounting.events import Event, Gaussian
+from panas.privacy.budget import Budget
+from panas.privacy.calibration import calibrate, release_multiplier, tighten_release_noise
+from panas.privacy.plan import Plan
+from panas.privacy.schedule import TrainingSchedule
+from panas.runtime.errors import BudgetExhausted
+from panas.training.linear.recipe import Recipe, alone_recipe, joined_recipe
+from panas.tuning.space import DPSGDSettings
+
+NO_NOISE = 1e-9
+"""Noise multiplier of a plan that nothing is charged for: training without a budget."""
+
+
+def recipe_of(client: Client) -> Recipe:
+    """The settings of a residual that nobody has tuned."""
+    return joined_recipe(client.data.train.units, client.budget.epsilon)
+
+
+def release_noise(client: Client) -> float | None:
+    """Noise multiplier m of the release; None without a budget.
+
+    BudgetExhausted if what is left pays for no release and residual with any noise.
+    """
+    if not client.budget.private:
+        return None
+    recipe, plans = recipe_of(client), []
+    for budget, spent in _bounds(client):
+        schedule = _schedule(client, spent, releases=1)
+        plan = calibrate(
+            budget, schedule, batch_size=recipe.batch_size, clip=recipe.clip, epochs=recipe.epochs
+        )
+        plans.append((plan, budget, spent))
+    sigma = max(plan.noise_multiplier for plan, _, _ in plans)
+    sharp = (
+        tighten_release_noise(replace(plan, noise_multiplier=sigma), budget, spent)
+        for plan, budget, spent in plans
+    )
+    return max(plan.release_noise or 0.0 for plan in sharp)
+
+
+def residual_plan(client: Client, settings: DPSGDSettings) -> Plan:
+    """The plan of the residual's DP-SGD, with the tuned noise or the least that is left for.
+
+    BudgetExhausted if no noise is enough.
+    """
+    if not client.budget.private:
+        return _without_noise(client, settings)
+    plans = []
+    for budget, spent in client.bounds():
+        schedule = _schedule(client, spent, releases=0)
+        plans.append(
+            calibrate(
+                budget,
+                schedule,
+                batch_size=settings.batch_size,
+                clip=settings.clip,
+                epochs=settings.epochs,
+            )
+        )
+    least = max(plans, key=lambda plan: plan.noise_multiplier)
+    fixed = client.config.training.noise_multiplier
+    noise = fixed or max(least.noise_multiplier, settings.noise_multiplier)
+    return replace(least, noise_multiplier=noise)
+
+
+def residual_schedule(client: Client) -> TrainingSchedule:
+    """What the residual's tuning may count on: what the run's share has left."""
+    return _schedule(client, client.charged(), releases=0)
+
+
+def alone_plan(client: Client) -> tuple[Plan, Recipe]:
+    """The plan of a site that spends all but its histogram on itself; nothing is charged for it."""
+    recipe = alone_recipe(client.data.train.units, client.budget.epsilon)
+    settings = DPSGDSettings(
+        learning_rate=recipe.learning_rate,
+        noise_multiplier=NO_NOISE,
+        clip=recipe.clip,
+        batch_size=recipe.batch_size,
+        epochs=recipe.epochs,
+    )
+    if not client.budget.private:
+        return _without_noise(client, settings), recipe
+    histogram = _histogram_event(client.budget, client.config.privacy.histogram_share)
+    schedule = replace(_schedule(client, histogram, releases=0), epochs=recipe.epochs)
+    plan = calibrate(client.budget, schedule, batch_size=recipe.batch_size, clip=recipe.clip)
+    return plan, recipe
+
+
+def _without_noise(client: Client, settings: DPSGDSettings) -> Plan:
+    return Plan(
+        samples=client.data.train.units,
+        batch_size=settings.batch_size,
+        clip=settings.clip,
+        noise_multiplier=NO_NOISE,
+        epochs=settings.epochs or recipe_of(client).epochs,
+        rounds=1,
+    )
+
+
+def _bounds(client: Client) -> list[tuple[Budget, list[Event]]]:
+    """As `Client.bounds`, with the histogram that is still to come."""
+    coming: list[Event] = []
+    if not any(e.charge.phase == "search" for e in client.account.entries):
+        coming = _histogram_event(client.budget, client.config.privacy.histogram_share)
+    return [(budget, [*spent, *coming]) for budget, spent in client.bounds()]
+
+
+def _histogram_event(budget: Budget, share: float) -> list[Event]:
+    try:
+        return [Gaussian(release_multiplier(budget, 1, share))]
+    except BudgetExhausted:
+        return []  # none is made then
+
+
+def _schedule(client: Client, spent: list[Event], *, releases: int) -> TrainingSchedule:
+    return TrainingSchedule(
+        samples=client.data.train.units,
+        epochs=recipe_of(client).epochs,
+        rounds=1,
+        releases=releases,
+        release_share=client.config.release_share,
+        spent=spent,
+    )

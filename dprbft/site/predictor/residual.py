@@ -1,0 +1,115 @@
+"""A site's residual over the shared head, by DP-SGD; charged before it touches data.
+
+The lone rival, which spends the site's whole budget on itself, is what joining must beat. It is
+trained for the owner's report, whose figures are measured on private samples in any case: nothing
+of it is kept, or leaves, and nothing is charged for it.
+"""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from dprbft.site.predictor.budget import alone_plan, recipe_of, residual_plan
+from dprbft.site.predictor.state import ROUND, JoinedState
+from dprbft.site.results.records import PLANNED_NOISE, TuningRecord
+from dprbft.site.site import Client
+from panas.data.samples import Samples
+from panas.privacy.accounting.events import Unprotected
+from panas.privacy.ledger.charge import Charge
+from panas.privacy.noise import SystemNoise
+from panas.privacy.plan import Plan
+from panas.privacy.release.estimate import Rows
+from panas.runtime.errors import BudgetExhausted
+from panas.training.linear.predictor import Candidates, Predictor, weighed
+from panas.training.linear.residual import fit_residual, zero_residual
+from panas.training.linear.ridge import Weights, exact_moments, logits, public_ridge
+from panas.tuning.space import DPSGDSettings
+
+
+def rows_of(client: Client, samples: Samples) -> Rows:
+    """Samples as rows of the common map."""
+    return Rows(client.phi(samples.inputs()), samples.y, samples.groups)
+
+
+def with_residual(client: Client, state: JoinedState) -> JoinedState:
+    """The state with a residual, or with the reason why there is none."""
+    found = TuningRecord.read(client.home)
+    if found.nothing:
+        return replace(state.with_residual(None, None), why="tuned")
+    try:
+        plan = residual_plan(client, found.settings)
+        private = client.budget.private
+        charge = Charge(
+            event=plan.training_event if private else Unprotected(),
+            phase="training",
+            mechanism="dp-sgd" if private else "sgd",
+            recipient="whoever sees the network",
+            sensitivity=plan.clip if private else None,
+            round=ROUND,
+        )
+        with client.ledger.charge(charge):
+            rows = rows_of(client, client.data.train)
+            offset = _offset(state.shared, rows.z, state.log_prior)
+            residual = _trained(rows, offset, plan, found.settings.learning_rate)
+    except BudgetExhausted:  # a process that died has spent it
+        return replace(state.with_residual(None, None), why="budget")
+    return state.with_residual(residual, plan.noise_multiplier if private else None)
+
+
+def default_settings(client: Client) -> DPSGDSettings:
+    """The settings by rule; the noise is left to the plan."""
+    recipe = recipe_of(client)
+    return DPSGDSettings(
+        learning_rate=recipe.learning_rate,
+        noise_multiplier=client.config.training.noise_multiplier or PLANNED_NOISE,
+        clip=recipe.clip,
+        batch_size=recipe.batch_size,
+        epochs=recipe.epochs,
+    )
+
+
+def public_head(client: Client) -> Weights | None:
+    """The head of the labelled public samples; None without any."""
+    public = client.public
+    if not len(public):
+        return None
+    z = client.phi(public.inputs())
+    return public_ridge(exact_moments(z, public.y, public.classes), len(public))
+
+
+def alone(client: Client, state: JoinedState) -> Predictor | None:
+    """The best that the site does by itself at the same epsilon; None if it cannot pay for it."""
+    try:
+        plan, recipe = alone_plan(client)
+    except BudgetExhausted:
+        return None
+    public, rows = public_head(client), rows_of(client, client.data.train)
+    # Over the head of public samples, or over the prior alone.
+    over = torch.zeros(client.spec.classes, client.width).double() if public is None else public
+    offset = _offset(over, rows.z, state.log_prior)
+    candidates = Candidates(
+        phi=client.phi,
+        heads={"shared": over} | ({} if public is None else {"public": public}),
+        log_prior=state.log_prior,
+        residual=_trained(rows, offset, plan, recipe.learning_rate),
+    )
+    valid = client.data.validation
+    return weighed(candidates, valid.inputs(), valid.y, {})
+
+
+def _offset(
+    head: Weights | None, z: Float[Tensor, "n d"], log_prior: Float[Tensor, "classes"]
+) -> Float[Tensor, "n classes"]:
+    assert head is not None
+    return logits(head, z) + log_prior
+
+
+def _trained(
+    rows: Rows, offset: Float[Tensor, "n classes"], plan: Plan, learning_rate: float
+) -> nn.Linear:
+    residual = zero_residual(rows.z.shape[1], offset.shape[1])
+    noise = SystemNoise()
+    fit_residual(residual, rows, offset, plan=plan, learning_rate=learning_rate, noise=noise)
+    return residual.requires_grad_(False)

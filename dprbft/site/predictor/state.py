@@ -1,0 +1,96 @@
+"""Where a site stands in method `joined`; kept in the site's folder, and never leaves it."""
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from dprbft.messages import Release
+from dprbft.paths import sent_file, state_file
+from dprbft.site.site import Client
+from panas.privacy.release.estimate import Moments
+from panas.runtime.store import pack_tensors, read_bytes, unpack_tensors, write_bytes
+from panas.training.linear.averaging import log_prior
+
+ROUND = 1
+"""The one round of the method."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinedState:
+    """All that a site needs to go on."""
+
+    round: int = 0  # `ROUND` once it has released
+    answered: bool = True  # whether it has taken the answer
+    against: str = ""  # SHA-256 of the broadcast before the round
+    histogram: tuple[float, ...] = ()  # noised; every class alike where none could be paid for
+    release_noise: float | None = None  # m; None where nothing left, or without noise
+    shared: Float[Tensor, "classes d"] | None = None  # the server's head
+    adapted: bool = False  # whether the residual is made, or left out
+    sigma: float | None = None  # noise multiplier of its DP-SGD; None without
+    why: str = ""  # why it was left out: "tuned", "budget"; else empty
+    residual: tuple[Float[Tensor, "classes d"], Float[Tensor, "classes"]] | None = None
+    finished: bool = False  # whether the predictor is made
+
+    @property
+    def log_prior(self) -> Float[Tensor, "classes"]:
+        """Log frequencies of the site's labels, from the noised histogram."""
+        return log_prior(torch.tensor(self.histogram))
+
+    def linear(self) -> nn.Linear | None:
+        """The residual as a module."""
+        if self.residual is None:
+            return None
+        weight, bias = self.residual
+        module = nn.Linear(weight.shape[1], weight.shape[0])
+        module.load_state_dict({"weight": weight, "bias": bias})
+        return module
+
+    def with_residual(self, module: nn.Linear | None, sigma: float | None) -> "JoinedState":
+        """The state once the residual is made."""
+        pair = None
+        if module is not None:
+            pair = (module.weight.detach().clone(), module.bias.detach().clone())
+        return replace(self, adapted=True, residual=pair, sigma=sigma)
+
+    def to_bytes(self) -> bytes:
+        """As safetensors; `from_client` reads it back."""
+        tensors: dict[str, Tensor] = {}
+        if self.shared is not None:
+            tensors["shared"] = self.shared.clone()
+        if self.residual is not None:
+            tensors |= dict(zip(("weight", "bias"), self.residual, strict=True))
+        record = asdict(replace(self, shared=None, residual=None))
+        del record["shared"], record["residual"]
+        return pack_tensors(tensors, {"state": json.dumps(record)})
+
+    def write(self, client: Client) -> None:
+        """Keep the state in the site's folder."""
+        write_bytes(state_file(client.home), self.to_bytes())
+
+    @staticmethod
+    def read(client: Client) -> "JoinedState":
+        """A site's state; a fresh one before it has joined. BadInput if it is damaged."""
+        path = state_file(client.home)
+        if not path.exists():
+            return JoinedState()
+        tensors, metadata = unpack_tensors(read_bytes(path), path)
+        record: dict[str, Any] = json.loads(metadata["state"])
+        record["histogram"] = tuple(record["histogram"])
+        residual = (tensors["weight"], tensors["bias"]) if "weight" in tensors else None
+        return JoinedState(**record, shared=tensors.get("shared"), residual=residual)
+
+
+def sent_moments(client: Client) -> Moments | None:
+    """The site's own release, as it left; None where nothing did."""
+    path = sent_file(client.home, ROUND)
+    if not path.exists():
+        return None
+    classes = client.spec.classes
+    release = Release.from_bytes(read_bytes(path), width=client.width, classes=classes)
+    found = release.estimate(classes)
+    assert isinstance(found, Moments)
+    return found

@@ -1,0 +1,64 @@
+"""A site's own evolved network: the student of what it has joined and adapted.
+
+Its teacher is the shared head with the site's log prior and residual, asked about public samples:
+post-processing of what the ledger covers. So the network's weights cost nothing more, and may be
+shown to whomever the epsilon that was spent is shown to.
+"""
+
+import torch
+from jaxtyping import Float
+from panas.training.distillation import STUDENT, SoftSamples, distil
+from torch import Tensor
+
+from dprbft.site.predictor.state import JoinedState
+from dprbft.site.results.records import SearchRecord
+from dprbft.site.site import Client
+from panas.data.samples import Samples
+from panas.runtime.seeds import stream, torch_generator
+from panas.training.checkpoint import SavedNetwork
+from panas.training.linear.predictor import Candidates
+
+
+def student(client: Client, state: JoinedState) -> SavedNetwork | None:
+    """The network of the site's genome, distilled; None without samples to learn from."""
+    inputs = learnt_from(client)
+    if not len(inputs):
+        return None
+    genome = SearchRecord.read(client.home).genome
+    rng = stream(client.config.seed, "client", client.id, "student")
+    generator, spec = torch_generator(rng), client.spec
+    bottom = spec.bottom(genome, generator).to(client.device)
+    head = spec.head(generator).to(client.device)
+    taught = SoftSamples(inputs, teacher(client, state, inputs))
+    augment = not client.facts.columns
+    distil(bottom, head, taught, config=STUDENT, rng=rng, augment=augment)
+    notes = {"client": client.id, "round": state.round, "facts": client.facts.to_json()}
+    return SavedNetwork(bottom.cpu().eval(), head.cpu().eval(), genome, spec, notes)
+
+
+def learnt_from(client: Client) -> Samples:
+    """Public samples, whose labels are not looked at."""
+    return client.public
+
+
+def teacher(client: Client, state: JoinedState, inputs: Samples) -> Float[Tensor, "n classes"]:
+    """Probabilities that the site's own protected predictor gives public samples."""
+    assert state.shared is not None
+    candidates = Candidates(
+        phi=client.phi,
+        heads={"shared": state.shared},
+        log_prior=state.log_prior,
+        residual=state.linear(),
+    )
+    found = candidates.logits(inputs.inputs())
+    if "residual" in found:
+        return found["residual"].softmax(1)
+    return (found["shared"] + state.log_prior).softmax(1)
+
+
+def shared_teacher(client: Client, state: JoinedState, inputs: Samples) -> Tensor:
+    """Probabilities that the shared head gives public samples: the same for all sites."""
+    assert state.shared is not None
+    heads = {"shared": state.shared}
+    candidates = Candidates(phi=client.phi, heads=heads, log_prior=torch.zeros(len(state.shared)))
+    return candidates.logits(inputs.inputs())["shared"].softmax(1)

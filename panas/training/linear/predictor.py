@@ -1,0 +1,162 @@
+"""What a site predicts with after joining: several heads on the common map, and its own network.
+
+| candidate | what it is | protected |
+|---|---|---|
+| public | ridge head of labelled public samples | reads nothing private |
+| shared | the server's head | by the sites' releases |
+| own, shrunk | heads of the site's own release | by that release |
+| residual | a linear residual by DP-SGD over shared head and prior | by its DP-SGD |
+| network | the evolved network, distilled from the residual's answers | as what it learnt from |
+
+Their average (`panas.training.linear.averaging`) weighs by validation samples, which nothing
+covers: a predictor stays with its site. The network alone may leave.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from panas.architecture.blocks import BlockType
+from panas.data.facts import Facts, fit
+from panas.features.map import FeatureMap, restored_map
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_tensors, write_tensors
+from panas.training.checkpoint import SavedNetwork, network_of, network_record
+from panas.training.linear.averaging import Average, average
+from panas.training.linear.ridge import Weights, logits
+from panas.training.unlabelled import unlabelled
+
+NOTE = "predictor"  # of the file's metadata
+BATCH = 512  # samples at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidates:
+    """All that a site may predict with."""
+
+    phi: FeatureMap
+    heads: Mapping[str, Weights]  # ridge heads on phi, by name
+    log_prior: Float[Tensor, "classes"]  # of the site's noised label histogram
+    residual: nn.Linear | None = None  # over the shared head and the prior
+    network: SavedNetwork | None = None  # its answers hold the prior already
+
+    @property
+    def with_prior(self) -> list[str]:
+        """Candidates whose logits hold the prior."""
+        return ["residual"] * bool(self.residual) + ["network"] * bool(self.network)
+
+    @torch.no_grad()
+    def logits(self, x: Float[Tensor, "n c h w"]) -> dict[str, Float[Tensor, "n classes"]]:
+        """What each says of network inputs in [-1, 1]."""
+        z = self.phi(x)
+        found = {name: logits(w, z) for name, w in self.heads.items()}
+        if self.residual:
+            found["residual"] = found["shared"] + self.log_prior + self.residual(z)
+        if self.network:
+            net = self.network.network
+            device = next(net.parameters()).device
+            parts = [net(part.to(device)).cpu() for part in x.split(BATCH)] if len(x) else []
+            found["network"] = torch.cat([z.new_zeros(0, len(self.log_prior)), *parts])
+        return found
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Candidates, and how much each has to say."""
+
+    candidates: Candidates
+    average: Average
+    notes: Mapping[str, Any]
+
+    def probabilities_of(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n classes"]:
+        """Probability of each class of network inputs in [-1, 1]."""
+        c = self.candidates
+        return self.average.probabilities(c.logits(x), c.log_prior)
+
+    @property
+    def facts(self) -> Facts:
+        """Class names and preprocessing."""
+        return Facts.from_json(self.notes["facts"])
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """One name an output."""
+        return self.facts.class_names
+
+    def probabilities(self, data: Any) -> Float[Tensor, "n classes"]:
+        """Probability of each class for images or rows as `panas.training.unlabelled` takes."""
+        return self.probabilities_of(fit(unlabelled(data, self.facts), self.facts).inputs())
+
+    def predict(self, data: Any) -> tuple[str, ...]:
+        """The most probable class of each image or row, by name; `data` as for `probabilities`."""
+        names = self.class_names
+        return tuple(names[i] for i in self.probabilities(data).argmax(dim=1).tolist())
+
+
+def weighed(
+    candidates: Candidates,
+    x: Float[Tensor, "v c h w"],
+    y: Int[Tensor, "v"],
+    notes: Mapping[str, Any],
+) -> Predictor:
+    """The predictor whose candidates are weighed by validation samples, which nothing covers."""
+    found = average(candidates.logits(x), y, candidates.log_prior, candidates.with_prior)
+    return Predictor(candidates, found, notes)
+
+
+def write_predictor(path: Path, predictor: Predictor) -> None:
+    """Write all of a predictor; it stays with its site."""
+    c, tensors = predictor.candidates, dict[str, Tensor]()
+    tensors |= {f"map.{name}": t for name, t in c.phi.arrays().items()}
+    tensors |= {f"head.{name}": w for name, w in c.heads.items()}
+    tensors["log_prior"] = c.log_prior
+    if c.residual:
+        tensors |= {"residual.weight": c.residual.weight, "residual.bias": c.residual.bias}
+    about: dict[str, Any] = {
+        "map": c.phi.to_json(),
+        "average": predictor.average.to_json(),
+        "notes": dict(predictor.notes),
+        "network": None,
+    }
+    if c.network:
+        weights, about["network"] = network_record(
+            c.network.bottom, c.network.head, c.network.genome, c.network.spec, {}
+        )
+        tensors |= {f"network.{name}": t for name, t in weights.items()}
+    write_tensors(
+        path,
+        {name: t.detach().cpu().contiguous() for name, t in tensors.items()},
+        {NOTE: json.dumps(about)},
+    )
+
+
+def read_predictor(path: str | Path, blocks: Sequence[BlockType] = ()) -> Predictor:
+    """What `write_predictor` wrote; BadInput if the file is missing, damaged or another."""
+    tensors, metadata = read_tensors(Path(path))
+    if NOTE not in metadata:
+        raise BadInput(f"expected a predictor saved by panas at {path}, got another file")
+    about, network, residual = json.loads(metadata[NOTE]), None, None
+    if about["network"]:
+        network = network_of(about["network"], _part(tensors, "network."), blocks)
+    if known := _part(tensors, "residual."):
+        classes, width = known["weight"].shape
+        residual = nn.Linear(width, classes)
+        residual.load_state_dict(known)
+    candidates = Candidates(
+        phi=restored_map(about["map"], _part(tensors, "map.")),
+        heads=_part(tensors, "head."),
+        log_prior=tensors["log_prior"],
+        residual=residual,
+        network=network,
+    )
+    return Predictor(candidates, Average.from_json(about["average"]), about["notes"])
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
