@@ -26,6 +26,7 @@ from panas_cli.tracks import (
 )
 
 TITLES = {
+    "join": "joining: one release a site, one shared head",
     "search": "architecture search",
     "tune": "DP-SGD settings",
     "train": "federated training",

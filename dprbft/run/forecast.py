@@ -24,6 +24,7 @@ from panas.architecture.space import SearchSpace
 from panas.data.samples import Samples
 from panas.evolution.records import EvolutionConfig
 from panas.runtime.seeds import one_thread, stream, torch_generator
+from panas.training.distillation import STUDENT
 from panas.training.sgd import OptimizerConfig, fit
 
 START = 3.0  # seconds in which a stage's processes come up
@@ -72,7 +73,7 @@ def forecast(
     if not any(todo.values()):
         return Forecast({})
     own = fmean(len(view.client(site.index).train) for site in sites[:MOST_SITES])
-    passes = planned_passes(run.config, len(view.public), own)
+    passes = planned_passes(run.config, len(view.public) + len(view.unlabelled), own)
     with one_thread():
         pace = seconds_a_pass(run, device)
     return Forecast(
@@ -97,6 +98,8 @@ def _turns(stage: str, sites: int, workers: int) -> float:
 
 def planned_passes(config: RunConfig, public: int, own: float) -> dict[str, float]:
     """Sample-passes of one site in each stage, with so many public and own training samples."""
+    if config.federation.joins_first:
+        return _joined_passes(config, public, own)
     t, f, mode = config.training, config.federation, config.privacy.mode
     looked_at = public if mode.needs_public else own if mode.reads_samples else 0
     tunes = mode.reads_samples and t.noise_multiplier is None
@@ -111,6 +114,20 @@ def planned_passes(config: RunConfig, public: int, own: float) -> dict[str, floa
         "tune": trials * local * looked_at + (warm if trials else 0),
         "train": local * own + warm,
         "audit": attacks * config.audit.decoder_epochs * max(public, config.audit.samples),
+    }
+
+
+def _joined_passes(config: RunConfig, inputs: int, own: float) -> dict[str, float]:
+    """The same where sites join before they search: heads on the common map take next to none."""
+    looked_at = inputs if config.privacy.mode.reads_samples else 0
+    share = _trained_share(config.search.evolution)
+    one = config.search.optimizer.epochs * looked_at * share or NOISE_PASSES
+    return {
+        "join": own,
+        "search": _candidates(config) * one,
+        "tune": own,
+        "train": STUDENT.epochs * inputs,
+        "audit": config.audit.decoder_epochs * max(inputs, config.audit.samples),
     }
 
 

@@ -29,8 +29,8 @@ from panas_cli.text.output import show
 from panas_cli.text.sentences import found_lines, price_lines, seen_lines
 
 NO_NETWORKS = (
-    "no public samples, so that there is nothing that networks could learn from: sites predict with "
-    "heads on the common map; --public-data or --unlabelled-data give them networks"
+    "no public samples, so that networks have nothing to learn from: sites predict with heads "
+    "on the common map; --public-data or --unlabelled-data give them networks"
 )
 MOST_COUNTED = 50
 """Sites whose samples are counted for the first lines."""

@@ -5,17 +5,19 @@ post-processing of what the ledger covers. So the network's weights cost nothing
 shown to whomever the epsilon that was spent is shown to.
 """
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
-from panas.training.distillation import STUDENT, SoftSamples, distil
 from torch import Tensor
 
 from dprbft.site.predictor.state import JoinedState
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.site import Client
-from panas.data.samples import Samples
+from panas.data.samples import Samples, concat
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.checkpoint import SavedNetwork
+from panas.training.distillation import STUDENT, SoftSamples, distil
 from panas.training.linear.predictor import Candidates
 
 
@@ -37,8 +39,9 @@ def student(client: Client, state: JoinedState) -> SavedNetwork | None:
 
 
 def learnt_from(client: Client) -> Samples:
-    """Public samples, whose labels are not looked at."""
-    return client.public
+    """Public samples, whose labels are not looked at, and those without any."""
+    parts = [replace(part, groups=None, part=None) for part in (client.public, client.unlabelled)]
+    return concat([part for part in parts if len(part)] or parts[:1])
 
 
 def teacher(client: Client, state: JoinedState, inputs: Samples) -> Float[Tensor, "n classes"]:

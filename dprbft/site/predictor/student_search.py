@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from dprbft.paths import CANDIDATES, hello_file
 from dprbft.messages import Hello
+from dprbft.paths import CANDIDATES, hello_file
 from dprbft.site.predictor.state import JoinedState
 from dprbft.site.predictor.student import learnt_from, shared_teacher
 from dprbft.site.site import Client

@@ -29,7 +29,7 @@ from panas.runtime.execution import Execution
 from panas.runtime.journal import open_journal
 from panas.runtime.seeds import one_thread, stream
 from panas.training.linear.residual import fit_residual, zero_residual
-from panas.training.linear.ridge import logits
+from panas.training.linear.ridge import exact_moments, logits, public_ridge
 from panas.tuning.bayesian import tune
 from panas.tuning.budgeted import BudgetedSpace, ScheduleConstraint
 from panas.tuning.space import DPSGDSettings, TuningSpace
@@ -146,7 +146,11 @@ def objective_of(client: Client) -> ResidualObjective:
         return Rows(client.phi(samples.inputs()), samples.y)
 
     train, validation = rows("train"), rows("validation")
-    head, prior = state.shared, state.log_prior
+    warm = rows("warm")
+    head, prior = (
+        public_ridge(exact_moments(warm.z, warm.y, data.warm.classes), len(warm.y)),
+        state.log_prior,
+    )
     return ResidualObjective(
         train,
         validation,

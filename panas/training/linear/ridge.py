@@ -116,7 +116,7 @@ def public_head(public: Moments, labelled_public: int) -> Weights:
 
 def logits(weights: Weights, z: Float[Tensor, "n d"]) -> Float[Tensor, "n classes"]:
     """Logits of a ridge head on representations."""
-    return (LOGIT_SCALE * (z.double() @ weights.T)).float()
+    return (LOGIT_SCALE * (z.double() @ weights.double().T)).float()
 
 
 def _noise(m: Moments) -> float:
