@@ -10,6 +10,7 @@ from typing import Any
 
 from dprbft.config.schema import RunConfig
 from dprbft.paths import histogram_file, latency_file, search_log
+from dprbft.site.predictor.state import JoinedState
 from dprbft.site.predictor.student_search import search_student
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.site import Client
@@ -28,6 +29,8 @@ from panas.search_modes.mode import WHOEVER, SearchPlan, SearchPrice, SearchSite
 def search(client: Client, workers: int) -> SearchRecord:
     """Search a client's architecture; charges the ledger first."""
     c, b, mode = client.config, client.spec, client.config.privacy.mode
+    if c.federation.joins_first:
+        JoinedState.read(client).check_joined()  # before anything is charged
     histogram, genetic = paid_histogram(client), c.search.evolution
     log = search_log(client.home) if mode.keeps_log else None
     with open_journal(log, {"search": c.privacy.search, "client": client.id}) as journal:

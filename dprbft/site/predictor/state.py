@@ -12,6 +12,7 @@ from dprbft.messages import Release
 from dprbft.paths import sent_file, state_file
 from dprbft.site.site import Client
 from panas.privacy.release.estimate import Moments
+from panas.runtime.errors import BadInput
 from panas.runtime.store import pack_tensors, read_bytes, unpack_tensors, write_bytes
 from panas.training.linear.averaging import log_prior
 
@@ -39,6 +40,12 @@ class JoinedState:
     def log_prior(self) -> Float[Tensor, "classes"]:
         """Log frequencies of the site's labels, from the noised histogram."""
         return log_prior(torch.tensor(self.histogram))
+
+    def check_joined(self) -> Float[Tensor, "classes d"]:
+        """The shared head; BadInput before the site has it."""
+        if self.shared is None:
+            raise BadInput("expected a site that has joined, got one without a shared head")
+        return self.shared
 
     def linear(self) -> nn.Linear | None:
         """The residual as a module."""

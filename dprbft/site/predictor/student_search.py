@@ -34,8 +34,7 @@ def search_student(client: Client, plan: SearchPlan) -> EvolutionResult:
     Privacy: reads public samples, the shared head and the site's noised histogram; epsilon 0.
     """
     state, inputs = JoinedState.read(client), learnt_from(client)
-    if state.shared is None:
-        raise BadInput("expected a site that has joined, got one without a shared head")
+    state.check_joined()
     if len(inputs) < 2:
         raise BadInput(
             f"expected public samples for networks to learn from, got {len(inputs)}; give "

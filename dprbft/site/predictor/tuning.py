@@ -24,7 +24,7 @@ from panas.data.search_split import proxy_data
 from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.plan import Plan
 from panas.privacy.release.estimate import Rows
-from panas.runtime.errors import BadInput, BudgetExhausted
+from panas.runtime.errors import BudgetExhausted
 from panas.runtime.execution import Execution
 from panas.runtime.journal import open_journal
 from panas.runtime.seeds import one_thread, stream
@@ -135,8 +135,7 @@ def planned_trials(client: Client) -> int:
 def objective_of(client: Client) -> ResidualObjective:
     """The site's objective."""
     state = JoinedState.read(client)
-    if state.shared is None:
-        raise BadInput("expected a site that has joined, got one without a shared head")
+    state.check_joined()
     units, rng = client.data.train.units, stream(client.config.seed, "client", client.id, "proxy")
     counts = torch.tensor(state.histogram)
     data = proxy_data(replace(client.public, groups=None), counts, samples=units, rng=rng)
@@ -146,11 +145,10 @@ def objective_of(client: Client) -> ResidualObjective:
         return Rows(client.phi(samples.inputs()), samples.y)
 
     train, validation = rows("train"), rows("validation")
-    warm = rows("warm")
-    head, prior = (
-        public_ridge(exact_moments(warm.z, warm.y, data.warm.classes), len(warm.y)),
-        state.log_prior,
-    )
+    # A head that has not seen them stands for the shared one, which may have.
+    known = rows("warm")
+    head = public_ridge(exact_moments(known.z, known.y, client.spec.classes), len(known.y))
+    prior = state.log_prior
     return ResidualObjective(
         train,
         validation,
