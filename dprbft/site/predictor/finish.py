@@ -27,13 +27,13 @@ def finish(client: Client, state: JoinedState) -> None:
             spec=network.spec,
             notes=dict(network.notes),
         )
-    assert state.shared is not None
-    heads, own = {"shared": state.shared}, sent_moments(client)
+    shared = state.check_joined()
+    heads, own = {"shared": shared}, sent_moments(client)
     if (public := public_head(client)) is not None:
         heads["public"] = public
     if own is not None:
         heads["own"] = own_head(own, len(client.public))
-        heads["shrunk"] = shrunk_head(own, state.shared.double())
+        heads["shrunk"] = shrunk_head(own, shared.double())
     candidates = Candidates(
         phi=client.phi,
         heads=heads,

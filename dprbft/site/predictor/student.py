@@ -46,10 +46,10 @@ def learnt_from(client: Client) -> Samples:
 
 def teacher(client: Client, state: JoinedState, inputs: Samples) -> Float[Tensor, "n classes"]:
     """Probabilities that the site's own protected predictor gives public samples."""
-    assert state.shared is not None
+    shared = state.check_joined()
     candidates = Candidates(
         phi=client.phi,
-        heads={"shared": state.shared},
+        heads={"shared": shared},
         log_prior=state.log_prior,
         residual=state.linear(),
     )
@@ -61,7 +61,7 @@ def teacher(client: Client, state: JoinedState, inputs: Samples) -> Float[Tensor
 
 def shared_teacher(client: Client, state: JoinedState, inputs: Samples) -> Tensor:
     """Probabilities that the shared head gives public samples: the same for all sites."""
-    assert state.shared is not None
-    heads = {"shared": state.shared}
-    candidates = Candidates(phi=client.phi, heads=heads, log_prior=torch.zeros(len(state.shared)))
+    shared = state.check_joined()
+    heads = {"shared": shared}
+    candidates = Candidates(phi=client.phi, heads=heads, log_prior=torch.zeros(len(shared)))
     return candidates.logits(inputs.inputs())["shared"].softmax(1)

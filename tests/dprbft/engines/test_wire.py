@@ -164,7 +164,7 @@ def with_array(content: bytes) -> bytes:
 BROADCAST = Broadcast(1, torch.ones(CLASSES, WIDTH), torch.zeros(CLASSES))
 ARRAYS = {"A": torch.ones(WIDTH * (WIDTH + 1) // 2), "B": torch.ones(CLASSES, WIDTH)}
 RELEASE = Release(0, 1, "moments", 1.5, "0" * 32, ARRAYS)
-HELLO = Hello(0, "run", "{}", "{}", "", "")
+HELLO = Hello(0, "run", "{}", "{}", "", "", "")
 
 
 def test_the_tools_of_this_test_change_nothing_by_themselves():

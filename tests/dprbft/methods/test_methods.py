@@ -12,7 +12,7 @@ from dprbft import methods
 from dprbft.config.schema import RunConfig
 from dprbft.heads import to_broadcast
 from dprbft.messages import Broadcast, Release
-from dprbft.methods import Method, method_named
+from dprbft.methods import Method, PublicSide, RoundMethod, method_named, round_method
 from dprbft.methods.dprbft import client_finish, own_head
 from dprbft.site.round import keep_best
 from dprbft.site.site import Client
@@ -27,6 +27,7 @@ from panas.runtime.seeds import stream, torch_generator
 from panas.tuning.space import DPSGDSettings
 
 METHODS = sorted(module.name for module in iter_modules(methods.__path__))
+OF_ROUNDS = [name for name in METHODS if isinstance(method_named(name), RoundMethod)]
 Tiny = Callable[..., RunConfig]
 Site = Callable[..., Client]
 
@@ -50,20 +51,24 @@ def fresh(client: Client) -> tuple[State, Broadcast]:
     return state, to_broadcast(head, 0)
 
 
+def side(client: Client) -> PublicSide:
+    return PublicSide(client.config, client.public, None)
+
+
 def untouchable(samples: Samples) -> Samples:
     """As many samples as before, of which nothing can be learnt: reading them gives NaN."""
     return Samples(torch.full(samples.x.shape, torch.nan), samples.y * 0, samples.classes)
 
 
 def test_there_are_methods_to_test():
-    assert {"dprbft", "local"} <= set(METHODS)
+    assert {"dprbft", "local"} <= set(OF_ROUNDS)
+    assert all(isinstance(method_named(name), Method) for name in METHODS)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", OF_ROUNDS)
 def test_a_method_keeps_the_protocol(name: str, tiny: Tiny, site: Site, tmp_path: Path):
     client = site(tiny(federation__method=name), tmp_path)
-    method = method_named(name)
-    assert isinstance(method, Method)
+    method = round_method(name)
     state, broadcast = fresh(client)
     lines = client.ledger.path.read_bytes()
     trained, message = method.client_round(client, state, broadcast, 1)
@@ -79,7 +84,7 @@ def test_a_method_keeps_the_protocol(name: str, tiny: Tiny, site: Site, tmp_path
     if message is not None:
         width, classes = client.spec.width, client.spec.classes
         releases = [Release.from_bytes(message.to_bytes(), width=width, classes=classes)]
-    answer = method.server_round(client.config, releases, broadcast, 1, stream(0, "server"))
+    answer = method.server_round(side(client), releases, broadcast, 1, stream(0, "server"))
     assert answer.round == 1
     finished = method.client_finish(client, trained, answer, 1)
     assert finished.kept.round == 1
@@ -93,21 +98,21 @@ def test_the_local_method_sends_nothing_and_spends_all_on_training(
     tiny: Tiny, site: Site, tmp_path: Path
 ):
     client = site(tiny(federation__method="local"), tmp_path)
-    _, message = method_named("local").client_round(client, *fresh(client), 1)
+    _, message = round_method("local").client_round(client, *fresh(client), 1)
     assert message is None
     account = client.ledger.account()
     assert account.spent("training") > 0.95 * client.budget.epsilon
     assert account.events("release") == []
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", OF_ROUNDS)
 def test_nothing_is_read_if_the_ledger_refuses(name: str, tiny: Tiny, site: Site, tmp_path: Path):
     client = site(tiny(federation__method=name, training__noise_multiplier=0.2), tmp_path)
     client = replace(client, data=replace(client.data, train=untouchable(client.data.train)))
     state, broadcast = fresh(client)
     before = client.ledger.path.read_bytes()
     with pytest.raises(BudgetExhausted):
-        method_named(name).client_round(client, state, broadcast, 1)
+        round_method(name).client_round(client, state, broadcast, 1)
     assert client.ledger.path.read_bytes() == before
 
 
@@ -143,7 +148,7 @@ def test_private_rounds_draw_their_noise_from_the_system(
     monkeypatch.setattr("dprbft.methods.dprbft.SystemNoise", Counting)
     monkeypatch.setattr("dprbft.site.round.SystemNoise", Counting)
     client = site(tiny(federation__method=name), tmp_path)
-    method_named(name).client_round(client, *fresh(client), 1)
+    round_method(name).client_round(client, *fresh(client), 1)
     assert all(Counting.drawn[k] >= v for k, v in least.items())
 
 
@@ -151,7 +156,7 @@ def test_two_rounds_from_one_state_differ_by_their_noise(tiny: Tiny, site: Site,
     found = []
     for run in ("a", "b"):
         client = site(tiny(), tmp_path / run)
-        found.append(method_named("dprbft").client_round(client, *fresh(client), 1))
+        found.append(round_method("dprbft").client_round(client, *fresh(client), 1))
     (a, first), (b, second) = found
     assert not torch.equal(a.bottom["adapt.weight"], b.bottom["adapt.weight"])
     assert not torch.equal(first.arrays["B"], second.arrays["B"])
@@ -162,7 +167,7 @@ def test_the_own_head_reads_only_the_release_and_the_noised_histogram(
 ):
     client = site(tiny(), tmp_path)
     state, broadcast = fresh(client)
-    trained, message = method_named("dprbft").client_round(client, state, broadcast, 1)
+    trained, message = round_method("dprbft").client_round(client, state, broadcast, 1)
     blind = replace(
         client,
         data=replace(
@@ -254,7 +259,7 @@ def test_the_head_that_is_asked_for_is_kept(
 def test_a_round_without_releases_leaves_the_head(tiny: Tiny, site: Site, tmp_path: Path):
     client = site(tiny(), tmp_path)
     _, broadcast = fresh(client)
-    answer = method_named("dprbft").server_round(client.config, [], broadcast, 4, stream(0))
+    answer = method_named("dprbft").server_round(side(client), [], broadcast, 4, stream(0))
     assert answer.round == 4
     assert torch.equal(answer.weight, broadcast.weight)
 
@@ -262,7 +267,7 @@ def test_a_round_without_releases_leaves_the_head(tiny: Tiny, site: Site, tmp_pa
 def test_unprotected_training_is_charged_as_such(tiny: Tiny, site: Site, tmp_path: Path):
     config = tiny(privacy__epsilon=float("inf"), privacy__allow_unprotected=True)
     client = site(config, tmp_path)
-    state, message = method_named("dprbft").client_round(client, *fresh(client), 1)
+    state, message = round_method("dprbft").client_round(client, *fresh(client), 1)
     account = client.ledger.account()
     assert account.spent() == float("inf")
     assert not any(isinstance(e, Gaussian) for e in account.events())
