@@ -4,13 +4,14 @@ One client of `PRIVATE` training samples trains a network by DP-SGD and releases
 training and release is calibrated to the epsilon. The attacker knows the weights and `PUBLIC`
 public samples (`attacks.reconstruction.suite`).
 
-| release | what epsilon covers |
-|---|---|
-| raw_rows | the weights alone (the paper): rows and labels leave as they are |
-| others | weights and release together: sound |
+| made by | release | what epsilon covers |
+|---|---|---|
+| network | raw_rows | the weights alone (the paper): rows and labels leave as they are |
+| network | others | weights and release together: sound |
+| map | moments | the release, which has all of epsilon: the common map holds nothing private |
 
-`ceiling_r2` is what the same attacks reach on raw rows of a network that was trained without
-privacy: the row (raw_rows, infinity). At infinity no noise is added anywhere.
+`ceiling_r2` is what the same attacks reach on raw rows without privacy: the row (raw_rows,
+infinity) of a network, or of the map. At infinity no noise is added anywhere.
 
 Deviation: the network is of a size for two cores, the same for all rows but that representations
 of a sound release have norm 1; the paper's has width 500. MSE is on [-1, 1].
@@ -19,6 +20,7 @@ of a sound release have norm 1; the paper's has width 500. MSE is on [-1, 1].
 import math
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,23 +33,24 @@ from attacks.audit.verdict import judge
 from attacks.reconstruction.suite import INVERSION, SuiteConfig, attack_release
 from attacks.threats.knowledge import WhiteBox
 from attacks.threats.observation import Observation
+from attacks.threats.representation import Representation, rows_of
 from dprbft.messages import Release
 from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom, NetworkSpec
-from panas.data.load import DataSettings, load
+from panas.data.load import DataSettings, Source, load
 from panas.data.samples import Samples
+from panas.features.map import fit_map
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.calibration import calibrate
+from panas.privacy.calibration import calibrate, release_multiplier
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
 from panas.privacy.release.gate import ReleaseRequest, release
-from panas.privacy.release.kind import event_of, is_noised, kind_named
+from panas.privacy.release.kind import ReleaseEvent, event_of, is_noised, kind_named
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.dp_sgd import fit_private
-from panas.training.evaluate import represent
 from panas.training.sgd import OptimizerConfig, fit
 
 PRIVATE, PUBLIC = 800, 800
@@ -58,11 +61,13 @@ DECODER_EPOCHS = 20
 DELTA = 1e-5
 
 EPSILONS = (math.inf, 50.0, 5.0, 0.5)
-ROWS: tuple[tuple[str, float], ...] = (
-    *(("raw_rows", e) for e in EPSILONS),
-    *(("moments", e) for e in (math.inf, 50.0, 8.0, 5.0, 0.5)),
-    ("class_sums", 8.0),
-    ("public_rows", 8.0),
+ROWS: tuple[tuple[str, str, float], ...] = (
+    *(("network", "raw_rows", e) for e in EPSILONS),
+    *(("network", "moments", e) for e in (math.inf, 50.0, 8.0, 5.0, 0.5)),
+    ("network", "class_sums", 8.0),
+    ("network", "public_rows", 8.0),
+    ("map", "raw_rows", math.inf),
+    *(("map", "moments", e) for e in (math.inf, 8.0)),
 )
 
 
@@ -71,15 +76,38 @@ SHOWN = 8
 
 
 @cache
-def samples_of(dataset: str, root: str) -> tuple[Samples, Samples]:
+def source_of(dataset: str, root: str) -> Source:
     """Private and public samples."""
-    source = load(
+    return load(
         DataSettings(
             dataset=dataset, data_root=root, public_fraction=0.3, public_limit=PUBLIC, limit=PRIVATE
         ),
         stream(0, "attack table"),
     )
-    return source.private, source.public
+
+
+@dataclass(frozen=True)
+class Client:
+    """What releases, and what that is charged as."""
+
+    made_by: Representation
+    event: ReleaseEvent
+
+
+def with_network(kind: str, epsilon: float, private: Samples) -> Client:
+    """A client that trains a network of its own."""
+    plan = planned(kind, epsilon, len(private))
+    event = event_of(kind_named(kind), plan.release_noise) if plan else Unprotected()
+    return Client(trained(kind, plan, private), event)
+
+
+def with_map(kind: str, epsilon: float, source: Source) -> Client:
+    """A client that trains nothing: its release has the whole epsilon."""
+    event: ReleaseEvent = Unprotected()
+    if not math.isinf(epsilon):
+        m = release_multiplier(Budget(epsilon, DELTA), 1, 1.0)
+        event = event_of(kind_named(kind), m)
+    return Client(fit_map(source.facts, source.public, WIDTH), event)
 
 
 def planned(kind: str, epsilon: float, samples: int) -> Plan | None:
@@ -112,44 +140,46 @@ def trained(kind: str, plan: Plan | None, private: Samples) -> Bottom:
     return bottom
 
 
-def released(kind: str, plan: Plan | None, bottom: Bottom, rows_of: Samples) -> Release:
+def released(kind: str, client: Client, samples: Samples) -> Release:
     """The client's message, charged to a ledger of its own."""
-    request = ReleaseRequest(
-        kind=kind,
-        event=event_of(kind_named(kind), plan.release_noise) if plan else Unprotected(),
-        client=0,
-        round=1,
-        classes=rows_of.classes,
-    )
+    classes = samples.classes
+    request = ReleaseRequest(kind=kind, event=client.event, client=0, round=1, classes=classes)
 
     def rows() -> tuple[Tensor, Tensor]:
-        return represent(bottom, rows_of), rows_of.y
+        return rows_of(client.made_by, samples), samples.y
 
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "ledger.jsonl")
         ledger.open_account(Budget(100.0, DELTA), allow_unprotected=True)
         made = release(request, rows, ledger=ledger, noise=SystemNoise())
-        return Release.from_bytes(Release.of(made).to_bytes(), width=WIDTH, classes=rows_of.classes)
+        return Release.from_bytes(Release.of(made).to_bytes(), width=WIDTH, classes=classes)
 
 
-def cell(root: str, task: tuple[str, str, float | str]) -> dict[str, Any]:
+def cell(root: str, task: tuple[str, str, str, float | str]) -> dict[str, Any]:
     """One row of the table.
 
     Args:
         root: folder of the data sets.
-        task: data set, release, epsilon.
+        task: data set, what makes the release, its kind, epsilon.
 
     """
-    dataset, kind, budget = task
+    dataset, maker, kind, budget = task
     epsilon = float(budget)
     torch.set_num_threads(1)
-    private, public = samples_of(dataset, root)
-    plan = planned(kind, epsilon, len(private))
-    bottom = trained(kind, plan, private)
-    read = public if kind_named(kind).READS == "public" else private
-    message = released(kind, plan, bottom, read)
+    source = source_of(dataset, root)
+    private, public = source.private, source.public
+    if maker == "map":
+        client = with_map(kind, epsilon, source)
+    else:
+        client = with_network(kind, epsilon, private)
+    message = released(kind, client, public if kind_named(kind).READS == "public" else private)
     seen = Observation(
-        "client-000", kind, message.arrays, message.noise_multiplier, WhiteBox(bottom), public
+        site="client-000",
+        kind=kind,
+        arrays=message.arrays,
+        noise_multiplier=message.noise_multiplier,
+        knowledge=WhiteBox(client.made_by),
+        public=public,
     )
     rng = stream(0, "attacks", dataset, kind, str(epsilon))
     found = attack_release(
@@ -168,6 +198,7 @@ def cell(root: str, task: tuple[str, str, float | str]) -> dict[str, Any]:
             "best": bytes_of(found.images[best.name][first]),
         },
         "dataset": dataset,
+        "made_by": maker,
         "release": kind,
         "epsilon": "infinity" if math.isinf(epsilon) else epsilon,
         "attack": best.name,
@@ -190,10 +221,10 @@ def bytes_of(images: Float[Tensor, "n c h w"]) -> list[Any]:
 
 
 def with_ceiling(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, each with the no-DP ceiling of its data set."""
+    """The rows, each with the no-DP ceiling of its data set and of what made it."""
     ceiling = {
-        r["dataset"]: r["r2"]
+        (r["dataset"], r["made_by"]): r["r2"]
         for r in rows
         if (r["release"], r["epsilon"]) == ("raw_rows", "infinity")
     }
-    return [r | {"ceiling_r2": ceiling[r["dataset"]]} for r in rows]
+    return [r | {"ceiling_r2": ceiling[r["dataset"], r["made_by"]]} for r in rows]

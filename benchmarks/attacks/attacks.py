@@ -33,7 +33,7 @@ from benchmarks.attack_table import (
     ROWS,
     WIDTH,
     cell,
-    samples_of,
+    source_of,
     with_ceiling,
 )
 from benchmarks.kept import kept
@@ -52,7 +52,7 @@ def found_sets(data_root: str | None, cifar_root: str | None) -> dict[str, str]:
         if root is None:
             continue
         try:
-            samples_of(name, root)
+            source_of(name, root)
         except BadInput as e:
             print(f"{name} is left out: {e}", file=sys.stderr)
             continue
@@ -71,7 +71,7 @@ def table(sets: dict[str, str], work: Path, workers: int) -> list[dict[str, Any]
     }
     rows: list[dict[str, Any]] = []
     for dataset, root in sets.items():
-        tasks = [(dataset, kind, "inf" if math.isinf(e) else e) for kind, e in ROWS]
+        tasks = [(dataset, *what, "inf" if math.isinf(e) else e) for *what, e in ROWS]
         facts |= {"data": str(Path(root).resolve()) if root else ""}
         name = f"attacks-{dataset}"
         rows += kept(work, name, facts, cell, root, tasks, workers=workers, shown=len(tasks))
@@ -80,7 +80,7 @@ def table(sets: dict[str, str], work: Path, workers: int) -> list[dict[str, Any]
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Whether the rows show what they are meant to."""
-    paper = [r for r in rows if r["release"] == "raw_rows"]
+    paper = [r for r in rows if (r["made_by"], r["release"]) == ("network", "raw_rows")]
     sound = [r for r in rows if r["release"] == "moments" and r["epsilon"] == 8.0]
     return {
         "table4": [{k: v for k, v in r.items() if k != "shown"} for r in rows],
@@ -88,19 +88,21 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
             r["decoder_r2"] >= r["ceiling_r2"] - CLOSE for r in paper
         ),
         "moments_at_8_beaten": [
-            r["dataset"] for r in sound if r["verdict"] != "no better than blind"
+            f"{r['dataset']}, {r['made_by']}"
+            for r in sound
+            if r["verdict"] != "no better than blind"
         ],
     }
 
 
 def report(rows: list[dict[str, Any]]) -> str:
     """The table as text."""
-    head = f"{'data':14s}{'release':12s}{'epsilon':>9s}  {'attack':18s}{'R^2':>6s}{'ceiling':>9s}"
-    lines = [f"{head}{'class':>7s}{'MSE':>7s}{'of 10':>7s}  verdict"]
+    head = f"{'data':14s}{'made by':9s}{'release':12s}{'epsilon':>9s}  {'attack':18s}"
+    lines = [f"{head}{'R^2':>6s}{'ceiling':>9s}{'class':>7s}{'MSE':>7s}{'of 10':>7s}  verdict"]
     lines += [
-        f"{r['dataset']:14s}{r['release']:12s}{r['epsilon']!s:>9s}  {r['attack']:18s}{r['r2']:6.3f}"
-        f"{r['ceiling_r2']:9.3f}{r['class_mean_r2']:7.3f}{r['mse']:7.3f}{r['reidentified']:7.2f}"
-        f"  {r['verdict']}"
+        f"{r['dataset']:14s}{r['made_by']:9s}{r['release']:12s}{r['epsilon']!s:>9s}  "
+        f"{r['attack']:18s}{r['r2']:6.3f}{r['ceiling_r2']:9.3f}{r['class_mean_r2']:7.3f}"
+        f"{r['mse']:7.3f}{r['reidentified']:7.2f}  {r['verdict']}"
         for r in rows
     ]
     return "\n".join(lines)
@@ -121,7 +123,8 @@ def draw(rows: list[dict[str, Any]], file: Path) -> None:
             lines = [("original", mine[0]["shown"]["original"])]
             lines += [
                 (
-                    f"{r['release']} {r['epsilon']}\nR^2 {r['r2']:.2f}, {r['verdict']}",
+                    f"{r['release']} of the {r['made_by']} {r['epsilon']}\n"
+                    f"R^2 {r['r2']:.2f}, {r['verdict']}",
                     r["shown"]["best"],
                 )
                 for r in mine

@@ -10,7 +10,11 @@ from benchmarks import attack_table, attacks
 def test_the_table_on_the_embedded_digits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ):
-    rows = (("raw_rows", float("inf")), ("raw_rows", 0.5), ("moments", 8.0), ("public_rows", 8.0))
+    rows = (
+        *(("network", "raw_rows", float("inf")), ("network", "raw_rows", 0.5)),
+        *(("network", "moments", 8.0), ("network", "public_rows", 8.0)),
+        *(("map", "raw_rows", float("inf")), ("map", "moments", 8.0)),
+    )
     for module in (attack_table, attacks):
         monkeypatch.setattr(module, "ROWS", rows)
     monkeypatch.setattr(attack_table, "DECODER_EPOCHS", 6)
@@ -19,9 +23,13 @@ def test_the_table_on_the_embedded_digits(
     found = json.loads(capsys.readouterr().out)
     wanted = {"release", "epsilon", "attack", "r2", "ceiling_r2", "class_mean_r2", "verdict"}
     assert all(set(r) >= wanted and "shown" not in r for r in found["table4"])
-    verdicts = {(r["release"], r["epsilon"]): r["verdict"] for r in found["table4"]}
-    assert verdicts["raw_rows", "infinity"] == verdicts["raw_rows", 0.5] == "leaks"
-    assert verdicts["moments", 8.0] == "no better than blind"
+    names = ("made_by", "release", "epsilon")
+    verdicts = {tuple(r[name] for name in names): r["verdict"] for r in found["table4"]}
+    bare = [verdicts["network", "raw_rows", 0.5]]
+    bare += [verdicts[made_by, "raw_rows", "infinity"] for made_by in ("network", "map")]
+    assert bare == ["leaks"] * 3
+    for made_by in ("network", "map"):
+        assert verdicts[made_by, "moments", 8.0] == "no better than blind"
     assert found["moments_at_8_beaten"] == []
     assert (tmp_path / "table.png").stat().st_size > 10_000
     # Finished rows are read back.
@@ -32,13 +40,13 @@ def test_the_table_on_the_embedded_digits(
 
 def test_the_summary_says_whether_the_rows_show_what_they_should():
     def row(release: str, epsilon: float, verdict: str, decoder: float) -> dict[str, object]:
-        about = {"dataset": "a set", "release": release, "epsilon": epsilon, "verdict": verdict}
-        return about | {"decoder_r2": decoder, "ceiling_r2": 0.7, "shown": {}}
+        about = {"dataset": "a set", "made_by": "network", "release": release, "epsilon": epsilon}
+        return about | {"verdict": verdict, "decoder_r2": decoder, "ceiling_r2": 0.7, "shown": {}}
 
     paper, sound = row("raw_rows", 0.5, "leaks", 0.61), row("moments", 8.0, "inconclusive", 0.1)
     found = attacks.summary([paper, sound])
     assert found["paper_release_reaches_ceiling"]
-    assert found["moments_at_8_beaten"] == ["a set"]  # not shown to hold is not held
+    assert found["moments_at_8_beaten"] == ["a set, network"]  # not shown to hold is not held
     found = attacks.summary([row("raw_rows", 0.5, "leaks", 0.59), sound | {"epsilon": 5.0}])
     assert not found["paper_release_reaches_ceiling"]
     assert found["moments_at_8_beaten"] == []

@@ -1,0 +1,169 @@
+"""How far one sample moves the moments of a feature map, whatever it holds: at most sqrt(2)."""
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from panas.data.facts import Facts
+from panas.data.files.columns import Column, side_of
+from panas.data.samples import Samples
+from panas.features import images, tables
+from panas.features.dead_leaves import dead_leaves
+from panas.features.map import FeatureMap, fit_map
+from panas.privacy.noise import ReproducibleNoise
+from panas.privacy.release.estimate import Rows
+from panas.privacy.release.kinds import moments
+from panas.runtime.seeds import stream
+
+CLASSES, D = 3, 12
+NAN, INF = math.nan, math.inf
+VALUES = (-1.0, 0.0, 1.0, 255.0, 1e30, -1e30, 3e38, 1e-30, NAN, INF, -INF)
+"""What a broken file may hold; network inputs are in [-1, 1]."""
+
+COLUMNS = (
+    Column(name="age", reach=1.0),
+    Column(name="dose", missing=True),
+    Column(name="day", kind="date", reach=3.0),
+    Column(name="ward", kind="text", categories=("a", "b", "c")),
+    Column(name="code", kind="text", missing=True),
+)
+
+
+def image_facts(c: int, side: int, dtype: str) -> Facts:
+    return Facts(class_names=("a", "b", "c"), shape=(c, side, side), dtype=dtype)
+
+
+def table_facts() -> Facts:
+    side = side_of(sum(column.width for column in COLUMNS))
+    return Facts(
+        class_names=("a", "b", "c"), shape=(1, side, side), dtype="float32", columns=COLUMNS
+    )
+
+
+def public_of(facts: Facts, n: int) -> Samples:
+    x = dead_leaves(n, facts.shape, stream(0, "test"))
+    if facts.columns:
+        x = torch.from_numpy(stream(0, "test").uniform(-1, 1, (n, *facts.shape))).float()
+    if facts.dtype == "uint8":
+        x = ((x + 1) * 127.5).to(torch.uint8)
+    return Samples(x, torch.arange(n) % CLASSES, CLASSES)
+
+
+CASES = {
+    "grey bytes": (image_facts(1, 8, "uint8"), 30),
+    "grey floats, nothing public": (image_facts(1, 9, "float32"), 0),
+    "colour bytes": (image_facts(3, 20, "uint8"), 20),
+    "colour floats": (image_facts(3, 8, "float32"), 20),
+    "table without trees": (table_facts(), 60),
+    "table with trees": (table_facts(), 150),
+}
+
+
+def flat_and_spots(facts: Facts) -> Iterator[Tensor]:
+    """Images all of one value, and one pixel of it on another."""
+    bytes_ = facts.dtype == "uint8"
+    values = (0, 1, 127, 255) if bytes_ else VALUES
+    dtype = torch.uint8 if bytes_ else torch.float32
+    for value in values:
+        yield torch.full(facts.shape, value, dtype=dtype)
+    for value, ground in itertools.product(values, values[:2]):
+        x = torch.full(facts.shape, ground, dtype=dtype)
+        x[-1, 1, 1] = value
+        yield x
+    c, h, w = facts.shape
+    board = torch.arange(h)[:, None] + torch.arange(w)
+    yield (board % 2 * 255).to(dtype).expand(c, h, w)
+
+
+def broken_rows(facts: Facts) -> Iterator[Tensor]:
+    """Rows of a table with every cell in turn missing, huge, or of a category nobody knows."""
+    size = math.prod(facts.shape)
+    start = 0
+    for column in facts.columns:
+        for value in VALUES:
+            x = torch.zeros(size)
+            x[start : start + column.width] = value  # also: all categories at once
+            yield x.reshape(facts.shape)
+        x = torch.zeros(size)
+        x[start : start + column.width] = -1.0  # no category, no sign
+        yield x.reshape(facts.shape)
+        start += column.width
+    for value in VALUES:
+        yield torch.full(facts.shape, value)
+
+
+def extreme(facts: Facts) -> Samples:
+    x = torch.stack([*(broken_rows if facts.columns else flat_and_spots)(facts)])
+    return Samples(x, torch.arange(len(x)) % CLASSES, CLASSES)
+
+
+def sums(feature_map: FeatureMap, samples: Samples) -> Tensor:
+    """What leaves without noise, as the vector whose length the noise is for: A off its diagonal
+    counts twice, as its noise is smaller by sqrt(2)."""
+    exact = moments.run(
+        Rows(feature_map(samples.inputs()), samples.y),
+        *(CLASSES, 0.0, ReproducibleNoise(np.random.default_rng(0))),
+    )
+    spread = {k: s.noise for k, s in moments.arrays(CLASSES, feature_map.width).items()}
+    return torch.cat([(exact[k].double() / spread[k]).flatten() for k in ("A", "B")])
+
+
+def largest_step(feature_map: FeatureMap, data: Samples) -> float:
+    """The farthest that taking any one sample away moves what leaves."""
+    whole, everyone = sums(feature_map, data), range(len(data))
+    return max(
+        float((whole - sums(feature_map, data.take([j for j in everyone if j != i]))).norm())
+        for i in everyone
+    )
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest) -> tuple[Facts, FeatureMap]:
+    facts, n = CASES[request.param]
+    return facts, fit_map(facts, public_of(facts, n), D)
+
+
+ROUNDING = 1e-4  # sums leave in 32 bits
+
+
+def test_no_sample_moves_the_moments_by_more_than_was_charged(
+    case: tuple[Facts, FeatureMap], monkeypatch: pytest.MonkeyPatch
+):
+    facts, feature_map = case
+    monkeypatch.setattr(moments, "clip_rows", lambda z: z)  # the map's own norm is enough
+    found = largest_step(feature_map, extreme(facts))
+    assert 1.4 < found <= moments.SENSITIVITY + ROUNDING
+
+
+def test_nor_do_copies_or_the_first_sample(case: tuple[Facts, FeatureMap]):
+    facts, feature_map = case
+    some = extreme(facts).take(range(6))
+    assert largest_step(feature_map, some.take([1] * 9)) <= moments.SENSITIVITY + ROUNDING
+    none = sums(feature_map, some.take([]))
+    assert not none.any()
+    for i in range(len(some)):
+        alone = float(sums(feature_map, some.take([i])).norm())
+        assert alone <= moments.SENSITIVITY + ROUNDING
+
+
+def test_a_map_without_unit_rows_is_caught_where_nothing_else_clips(
+    case: tuple[Facts, FeatureMap], monkeypatch: pytest.MonkeyPatch
+):
+    facts, feature_map = case
+    for module in (images, tables):
+        monkeypatch.setattr(module, "unit_rows", lambda z, usable: 1e3 * z.nan_to_num(0, 1e9, 1e9))
+    monkeypatch.setattr(moments, "clip_rows", lambda z: z)
+    assert largest_step(feature_map, extreme(facts)) > 2
+
+
+def test_the_sample_moves_only_its_own_row(case: tuple[Facts, FeatureMap]):
+    """As if samples were mapped one by one: no sample changes another's part of the sums."""
+    facts, feature_map = case
+    data = extreme(facts)
+    apart = sum(sums(feature_map, data.take([i])) for i in range(len(data)))
+    assert torch.allclose(sums(feature_map, data), apart, atol=1e-3)
