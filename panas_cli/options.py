@@ -85,6 +85,9 @@ def common(
     public_data: Annotated[
         str | None, typer.Option(help="A public data set of the same kind.")
     ] = None,
+    unlabelled_data: Annotated[
+        str | None, typer.Option(help="Public samples, whose labels are absent or not read.")
+    ] = None,
     public_fraction: Annotated[
         float | None,
         typer.Option(help="Share of the data set to make public: it has no protection."),
@@ -141,6 +144,7 @@ def common(
         "data.dataset": dataset,
         "data.data_root": str(data_root) if data_root else None,
         "data.public_data": public_data,
+        "data.unlabelled_data": unlabelled_data,
         "data.public_fraction": public_fraction,
         "data.label": label,
         "data.group": group,
@@ -192,7 +196,7 @@ def _refuse(request: Request) -> None:
     if request.resume and request.out is None:
         raise BadInput("expected --out DIR with --resume, got none; name the run to go on with")
     data = request.settings.get("data", {})
-    for key in ("dataset", "public_data"):
+    for key in ("dataset", "public_data", "unlabelled_data"):
         given = data.get(key)
         if isinstance(given, str) and is_path(given) and not Path(given).expanduser().exists():
             raise BadInput(f"expected data at {given}, found none; check data.{key}")

@@ -21,6 +21,7 @@ from dprbft.paths import (
     settings_file,
     sites_file,
     sites_folder,
+    unlabelled_file,
     write_places,
 )
 from dprbft.simulation.federation import NAME, load_federation, make_sites
@@ -37,11 +38,13 @@ from dprbft.site.directory import (
 from panas.data.facts import Facts, fit, infer
 from panas.data.files.remarks import remarks
 from panas.data.load import check_disjoint
-from panas.data.samples import Samples
-from panas.data.sources import read, reading_of
-from panas.features.map import fit_map, write_map
+from panas.data.samples import Samples, concat
+from panas.data.sources import identity, read, reading_of
+from panas.data.unlabelled import CALLED, load_unlabelled
+from panas.features.map import FeatureMap, fit_map, write_map
 from panas.privacy.release.kind import kind_names
 from panas.runtime.errors import BadInput
+from panas.runtime.seeds import stream
 from panas.runtime.store import read_json, write_json
 
 
@@ -52,6 +55,7 @@ class SitesPlan:
     config: RunConfig
     facts: Facts
     public: Samples
+    unlabelled: Samples  # public ones without labels
     make: Callable[[], tuple[SitePlace, ...]]  # where there are some already, keeps them
 
     def write(self, run: Path) -> None:
@@ -59,11 +63,20 @@ class SitesPlan:
         places = self.make()
         if len(self.public):
             write_samples(public_file(run), self.public)
+        if len(self.unlabelled):
+            write_samples(unlabelled_file(run), self.unlabelled)
         if self.config.federation.joins_first:
-            d = common_width(self.config, self.facts)
-            write_map(map_file(run), fit_map(self.facts, self.public, d))
+            write_map(map_file(run), self._map())
         write_json(facts_file(run), self.facts.to_json())
         write_places(run, places)
+
+    def _map(self) -> FeatureMap:
+        """The common map, of all public samples; of a table's, of the labelled ones if any are."""
+        d = common_width(self.config, self.facts)
+        if self.facts.columns and len(self.public):
+            return fit_map(self.facts, self.public, d)
+        seen = concat([replace(part, groups=None) for part in (self.public, self.unlabelled)])
+        return fit_map(self.facts, seen, d, labelled=not len(self.unlabelled))
 
 
 def prepare_sites(run: Path, config: RunConfig) -> None:
@@ -75,38 +88,78 @@ def prepare_sites(run: Path, config: RunConfig) -> None:
 def plan_sites(run: Path, config: RunConfig) -> SitesPlan:
     """Load what a new run's sites come from, and check it."""
     f = config.federation
-    if f.sites:
-        places = _places(run, f.sites)
-        facts, public = _shared(config, {place.name: _declared(place) for place in places})
-        return SitesPlan(config, facts, public, lambda: places)
-    if f.client_data:
-        names, source = names_of(f.client_data), config.data.source
-        if source.public_data is None:
-            raws = [read(path, source.reading) for path in f.client_data]
-            own = [infer(raw, ranges=source.ranges, bits=source.bits) for raw in raws]
-            facts, public = _shared(config, dict(zip(names, own, strict=True)))
-        else:
-            facts, public = _shared(config, {})
-            how = reading_of(facts, source.reading.table)
-            raws = [read(path, how) for path in f.client_data]
-        for note in dict.fromkeys(note for raw in raws for note in raw.notes):
-            told = [name for name, raw in zip(names, raws, strict=True) if note in raw.notes]
-            warnings.warn(f"{', '.join(told)[:200]}: {note}", stacklevel=2)
-        for name, raw in zip(names, raws, strict=True):
-            samples = fit(raw, facts, name)
-            check_disjoint(samples, public, name)
-            warn_of_one_class(name, samples)
-        make = partial(_sites_of_files, run, config, f.client_data)
-        return SitesPlan(config, facts, public, make)
+    plan = _plan_of_sites if f.sites else _plan_of_files if f.client_data else _plan_of_simulation
+    found = plan(run, config)
+    if config.has_unlabelled and not f.joins_first:
+        warnings.warn(
+            f"public samples without labels serve nothing in method {f.method}; leave "
+            "--unlabelled-data out",
+            stacklevel=2,
+        )
+    return found
+
+
+def _plan_of_sites(run: Path, config: RunConfig) -> SitesPlan:
+    places = _places(run, config.federation.sites)
+    facts, public = _shared(config, {place.name: _declared(place) for place in places})
+    return SitesPlan(config, facts, public, _unlabelled(config, facts, public), lambda: places)
+
+
+def _plan_of_files(run: Path, config: RunConfig) -> SitesPlan:
+    files = config.federation.client_data
+    names, source = names_of(files), config.data.source
+    if source.public_data is None:
+        raws = [read(path, source.reading) for path in files]
+        own = [infer(raw, ranges=source.ranges, bits=source.bits) for raw in raws]
+        facts, public = _shared(config, dict(zip(names, own, strict=True)))
+    else:
+        facts, public = _shared(config, {})
+        how = reading_of(facts, source.reading.table)
+        raws = [read(path, how) for path in files]
+    for note in dict.fromkeys(note for raw in raws for note in raw.notes):
+        told = [name for name, raw in zip(names, raws, strict=True) if note in raw.notes]
+        warnings.warn(f"{', '.join(told)[:200]}: {note}", stacklevel=2)
+    unlabelled = _unlabelled(config, facts, public)
+    for name, raw in zip(names, raws, strict=True):
+        samples = fit(raw, facts, name)
+        check_disjoint(samples, public, name)
+        check_disjoint(samples, unlabelled, name, CALLED)
+        warn_of_one_class(name, samples)
+    return SitesPlan(
+        config, facts, public, unlabelled, partial(_sites_of_files, run, config, files)
+    )
+
+
+def _plan_of_simulation(run: Path, config: RunConfig) -> SitesPlan:
     federation = load_federation(config)
-    make = partial(make_sites, run, config, federation)
-    return SitesPlan(config, federation.facts, federation.public, make)
+    facts, public = federation.facts, federation.public
+    unlabelled = _unlabelled(config, facts, public)
+    if len(unlabelled):
+        name = Path(identity(config.data.source.dataset)).name
+        check_disjoint(concat(federation.shares), unlabelled, name, CALLED)
+    return SitesPlan(
+        config, facts, public, unlabelled, partial(make_sites, run, config, federation)
+    )
 
 
 def common_width(config: RunConfig, facts: Facts) -> int:
     """Coordinates of the common map, at most: of images no more than they have values."""
     most = config.network.features
     return most if facts.columns else min(most, math.prod(facts.shape))
+
+
+def _unlabelled(config: RunConfig, facts: Facts, public: Samples) -> Samples:
+    """The public samples without labels, if there are any."""
+    f, source = config.federation, config.data.source
+    if source.unlabelled_data is None or not config.has_unlabelled:
+        return facts.no_samples()
+    own = f.client_data or (() if f.sites else (source.dataset,))
+    if identity(source.unlabelled_data) in map(identity, own):
+        raise BadInput(
+            f"expected {CALLED} other than those of the sites, got {source.unlabelled_data}, which "
+            "is theirs; leave --unlabelled-data out"
+        )
+    return load_unlabelled(source, facts, public, stream(config.seed, "unlabelled"))
 
 
 def _places(run: Path, folders: Sequence[str]) -> tuple[SitePlace, ...]:

@@ -49,6 +49,7 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
         "finished": is_done(run, "train"),
         "rounds": len(rounds),
         "public_samples": len(view.public),
+        "unlabelled_samples": len(view.unlabelled),
         "clients": clients,
         "absent": [place.name for place in view.places if place not in known],
         "accuracy": _accuracies(clients),

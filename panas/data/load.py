@@ -57,6 +57,11 @@ class DataSettings:
     `public_data`. None: `BUILT_IN_FRACTION` of a named set, nothing of a file."""
     public_limit: int = 2000
     """Most public samples, >= 0; what is above stays private."""
+    unlabelled_data: str | None = None
+    """A data set (name or path) of public samples whose labels are absent or not read, of the same
+    shape or columns, and without a private sample."""
+    unlabelled_limit: int = 2000
+    """Most unlabelled samples, >= 0, drawn at random."""
     limit: int | None = None
     """Most samples of the private pool, >= 1, drawn at random; None keeps all."""
     image_size: int | None = None
@@ -69,6 +74,11 @@ class DataSettings:
         for wanted, got, fits in (
             ("a public fraction in [0, 1)", self.public_fraction, 0 <= self.fraction < 1),
             ("a public limit from 0 up", self.public_limit, self.public_limit >= 0),
+            (
+                "a limit of unlabelled samples from 0 up",
+                self.unlabelled_limit,
+                self.unlabelled_limit >= 0,
+            ),
             ("a limit of at least 1 sample", self.limit, self.limit is None or self.limit >= 1),
             (
                 "an image size of 1 pixel or more",
@@ -88,6 +98,11 @@ class DataSettings:
     def has_public(self) -> bool:
         """Whether there are public samples."""
         return self.public_limit > 0 and (self.public_data is not None or self.fraction > 0)
+
+    @property
+    def has_unlabelled(self) -> bool:
+        """Whether there are public samples without labels."""
+        return self.unlabelled_limit > 0 and self.unlabelled_data is not None
 
     @property
     def reading(self) -> Reading:
@@ -178,8 +193,10 @@ def load(settings: DataSettings, rng: np.random.Generator, classes: Sequence[str
     )
 
 
-def check_disjoint(private: Samples, public: Samples, called: str) -> None:
-    """Refuse private data, `called` so, of which a sample is among the public ones.
+def check_disjoint(
+    private: Samples, public: Samples, called: str, which: str = "public data"
+) -> None:
+    """Refuse private data, `called` so, of which a sample is among the public ones of `which`.
 
     Where more than a twentieth of the public samples repeat, as rows of few columns do, equal ones
     may belong to different people: nothing can be told, and a warning says so.
@@ -193,7 +210,7 @@ def check_disjoint(private: Samples, public: Samples, called: str) -> None:
         )
     elif np.isin(value_hashes(private), known).any():
         raise BadInput(
-            f"expected public data without any sample of {called}, got some of its samples among "
+            f"expected {which} without any sample of {called}, got some of its samples among "
             "them, which would have no protection; take them out of one of the two"
         )
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from panas.data.facts import Facts
-from panas.data.files.archives import read_npz
-from panas.data.files.pictures import USUAL, Shape, read_folder
+from panas.data.files.archives import read_images_npz, read_npz
+from panas.data.files.pictures import USUAL, Shape, read_folder, read_pictures
 from panas.data.files.raw import Raw
 from panas.data.files.tables import TableColumns, read_table
 from panas.data.torchvision_sets import NAMES, read_named
@@ -46,17 +46,23 @@ def reading_of(facts: Facts, table: TableColumns = ALONE) -> Reading:
 
 
 def read(dataset: str, how: Reading) -> Raw:
-    """Read a data set by name or by what its path ends in."""
+    """Read a data set by name or by what its path ends in.
+
+    Where `how.table` says that there are no labels, what is read as such means nothing.
+    """
     path = path_of(dataset)
     if dataset in NAMES:
         raw = read_named(dataset, how.data_root, how.image_size or USUAL)
     elif path.is_dir():
-        raw = read_folder(path, how.image_size, how.shape)
+        pictures = read_folder if how.table.labelled else read_pictures
+        raw = pictures(path, how.image_size, how.shape)
     elif path.suffix.lower() in (".npz", *TABLES):
         if not path.is_file():
             raise BadInput(f"expected a file at {path}, got none; check the path")
         if path.suffix.lower() in TABLES:
             raw = read_table(path, how.table)
+        elif not how.table.labelled:
+            raw = read_images_npz(path)
         else:
             raw = read_npz(path, how.table.group, needed=how.table.units_needed)
     else:
@@ -66,7 +72,7 @@ def read(dataset: str, how: Reading) -> Raw:
             f"expected a data set ({', '.join(NAMES)}), an .npz, .csv or .tsv file or a folder of "
             f"pictures, got {dataset!r}; {hint}"
         )
-    if not raw.columns:
+    if not raw.columns and how.table.labelled:
         _check_not_asked(dataset, how.table, raw)
     if not len(raw.y):
         raise BadInput(f"expected samples in {dataset}, got none")

@@ -142,7 +142,7 @@ def _with_paths(settings: dict[str, Any]) -> dict[str, Any]:
     data = settings.get("data")
     if not isinstance(data, dict):
         return settings
-    for key in ("dataset", "public_data"):
+    for key in ("dataset", "public_data", "unlabelled_data"):
         if isinstance(data.get(key), str):
             data = data | {key: _absolute(data[key])}
     if isinstance(data.get("data_root"), str):

@@ -106,4 +106,5 @@ def _found(run: OpenRun) -> list[str]:
         [len(view.client(i)) for i in few if view.places[i].there],
         public,
         public if own else 0,
+        len(view.unlabelled),
     )

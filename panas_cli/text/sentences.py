@@ -131,11 +131,17 @@ def _price(price: SearchPrice, mode: str, budget: float) -> str:
 
 
 def found_lines(
-    name: str, facts: Facts, sites: int, sizes: Sequence[int], public: int, unprotected: int = 0
+    name: str,
+    facts: Facts,
+    sites: int,
+    sizes: Sequence[int],
+    public: int,
+    unprotected: int = 0,
+    unlabelled: int = 0,
 ) -> list[str]:
     """What a run has found: `sizes` are the samples of each site, () where nobody counted.
 
-    Of public samples, `unprotected` ones are of the data set that the sites share out. Privacy:
+    Of `public` samples, `unprotected` ones are of the data set that the sites share out. Privacy:
     numbers of samples and what is public of the data, and no label or cell.
     """
     found = [counted(sum(sizes), "sample")] if sizes else []
@@ -151,8 +157,12 @@ def found_lines(
         )
     elif public:
         lines.append(f"public: {counted(public, 'sample')}, apart from those of the sites")
+    elif unlabelled:
+        lines.append("public: no labels; all labels are learnt under the budget")
     else:
         lines.append("public: no samples; everything is learnt under the budget")
+    if unlabelled:
+        lines.append(f"public, without labels: {counted(unlabelled, 'sample')}")
     return lines
 
 

@@ -50,6 +50,13 @@ def test_samples_without_protection_are_told_in_capitals():
     assert found_lines("a", facts(), 1000, [], 0)[0].endswith("8 x 8; 1,000 sites")
 
 
+@pytest.mark.parametrize("public", [0, 100])
+def test_public_samples_without_labels_are_counted_apart(public: int):
+    lines = found_lines("mine.csv", facts(), 1, [600], public=public, unlabelled=2000)
+    assert ("100 samples" if public else "no labels") in lines[1]
+    assert lines[2:] == ["public, without labels: 2,000 samples"]
+
+
 def rivals(public: float) -> dict[str, Any]:
     figures = {"balanced_accuracy": None, "auroc": None}
     forest = {"model": "random forest", "reads": "public", "accuracy": public, **figures}

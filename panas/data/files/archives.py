@@ -1,6 +1,6 @@
 """Reading `.npz` archives of images, also in parts as MedMNIST's (`train_images`, `val_images`)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -66,24 +66,52 @@ def read_one_part_npz(path: Path) -> Raw:
     return next(iter(parts.values()))
 
 
-def _parts(path: Path, group: str | None = None, needed: bool = True) -> dict[str, Raw]:
-    """The parts of an archive by the keys of their images, with one numbering of classes."""
+def read_images_npz(path: Path) -> Raw:
+    """Read the images of all parts, and no label: all are of class 0 of no classes."""
+    arrays = _arrays(path)
+    keys = [k for k in PARTS if k in arrays] or [k for k in ("images", "x") if k in arrays][:1]
+    if not keys:
+        raise BadInput(
+            f"expected the keys train_images (with val_images, test_images), images or x in {path},"
+            f" got {_shown(arrays)}"
+        )
+    images = [_pictures(path, key, arrays[key]) for key in keys]
+    _check_alike(path, images)
+    x = np.concatenate(images)
+    return Raw(x, np.zeros(len(x), np.int64), ())
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    """What an archive holds, by key; nothing is unpickled."""
     try:
         with np.load(path, allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in archive.files}
+            return {key: archive[key] for key in archive.files}
     except Exception as error:  # zipfile, zlib, header parser and memory: each has its own types
         raise BadInput(
             f"expected a readable .npz archive without pickled objects at {path}, got: "
             f"{one_line(error)}; save it again with numpy.savez"
         ) from error
+
+
+def _shown(arrays: Mapping[str, np.ndarray]) -> str:
+    return ", ".join(sorted(arrays))[:200] or "none"
+
+
+def _check_alike(path: Path, images: Sequence[np.ndarray]) -> None:
+    if len({(x.shape[1:], x.dtype) for x in images}) > 1:
+        raise BadInput(f"expected parts of one shape and type in {path}, got several")
+
+
+def _parts(path: Path, group: str | None = None, needed: bool = True) -> dict[str, Raw]:
+    """The parts of an archive by the keys of their images, with one numbering of classes."""
+    arrays = _arrays(path)
     pairs = _pairs(path, arrays)
     images = [_pictures(path, key, arrays[key]) for key, _ in pairs]
     labels = [_classes(path, key, arrays[key]) for _, key in pairs]
     for (key, _), x, y in zip(pairs, images, labels, strict=True):
         if len(x) != len(y):
             raise BadInput(f"expected a label for each of {len(x)} {key} in {path}, got {len(y)}")
-    if len({(x.shape[1:], x.dtype) for x in images}) > 1:
-        raise BadInput(f"expected parts of one shape and type in {path}, got several")
+    _check_alike(path, images)
     values = np.unique(np.concatenate(labels))
     check_class_count(path, len(values))
     names = tuple(str(v) for v in values)
@@ -141,7 +169,7 @@ def _pairs(path: Path, arrays: Mapping[str, np.ndarray]) -> list[tuple[str, str]
     if not pairs or any(key not in arrays for _, key in pairs):
         raise BadInput(
             "expected the keys train_images and train_labels (with val_*, test_*), images and "
-            f"labels, or x and y in {path}, got {', '.join(sorted(arrays))[:200] or 'none'}"
+            f"labels, or x and y in {path}, got {_shown(arrays)}"
         )
     return pairs
 

@@ -4,6 +4,7 @@ Folders `train/`, `test/` and perhaps `val/` over the classes are official split
 stay grey. Those of more than 8 bits a value become uint16, as they are in the file.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,40 @@ def read_folder(path: Path, size: int | None = None, shape: Shape | None = None)
     too, in their own size if that is the same for all and at most 64 x 64, else as 32 x 32.
     """
     found = _listed(path)
-    files = [file for _, _, file in found]
+    x, notes = _read(path, [file for _, _, file in found], size, shape)
+    names = sorted({name for _, name, _ in found})
+    y = np.array([names.index(name) for _, name, _ in found], np.int64)
+    parts = np.array([part for part, _, _ in found], np.int64)
+    return Raw(x, y, tuple(names), part=parts if parts.any() else None, notes=notes)
+
+
+def read_pictures(path: Path, size: int | None = None, shape: Shape | None = None) -> Raw:
+    """Read all pictures under a folder as `read_folder` does, whatever folders they lie in.
+
+    All are of class 0 of no classes.
+    """
+    files = [f for f in _pictures(path) if not _is_hidden(f.relative_to(path))]
+    if not files:
+        raise BadInput(f"expected pictures in {path}, got none; check the path")
+    x, notes = _read(path, files, size, shape)
+    return Raw(x, np.zeros(len(x), np.int64), (), notes=notes)
+
+
+def _pictures(path: Path) -> list[Path]:
+    return sorted(f for f in path.rglob("*") if f.suffix.lower() in PICTURES)
+
+
+def _is_hidden(file: Path) -> bool:
+    return any(part.startswith(".") for part in file.parts)
+
+
+def _read(
+    path: Path, files: Sequence[Path], size: int | None, shape: Shape | None
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The files of a folder as images (n, c, h, w), and what was done that its owner should know.
+
+    `read_folder` says of what shape they are.
+    """
     modes, sizes = zip(*(_header(file) for file in files), strict=True)
     if shape is None:
         same = len(set(sizes)) == 1 and max(sizes[0]) <= LARGEST
@@ -51,17 +85,8 @@ def read_folder(path: Path, size: int | None = None, shape: Shape | None = None)
                 x[i] = read_picture(image, shape, deep)
         except Exception as error:  # a decoder's error may have any type
             raise _unreadable(file, error) from error
-    names = sorted({name for _, name, _ in found})
-    y = np.array([names.index(name) for _, name, _ in found], np.int64)
-    parts = np.array([part for part, _, _ in found], np.int64)
     note = f"pictures of other sizes were made {shape[2]} x {shape[1]} pixels"
-    return Raw(
-        x,
-        y,
-        tuple(names),
-        part=parts if parts.any() else None,
-        notes=(note,) if set(sizes) != {(shape[2], shape[1])} else (),
-    )
+    return x, (note,) if set(sizes) != {(shape[2], shape[1])} else ()
 
 
 def _listed(path: Path) -> list[tuple[int, str, Path]]:
@@ -88,7 +113,7 @@ def _folders(path: Path) -> list[Path]:
 
 def _classes(path: Path, folders: list[Path]) -> list[tuple[str, Path]]:
     """Class and file of each picture under `path`, which has a folder a class."""
-    files = [sorted(f for f in p.rglob("*") if f.suffix.lower() in PICTURES) for p in folders]
+    files = [_pictures(p) for p in folders]
     empty = [p.name for p, found in zip(folders, files, strict=True) if not found]
     if not folders or empty:
         raise BadInput(

@@ -31,13 +31,16 @@ class TableColumns:
     client: str | None = None  # names the client that a row belongs to, as a hospital
     texts: tuple[str, ...] = ()  # are read as texts, though they may hold numbers
     units_needed: bool = True  # whether a table without the group or client column is refused
+    labelled: bool = True  # if not, no label, group or client is read, and none is needed
+    features: tuple[str, ...] = ()  # are no labels, whatever they are called
 
 
 def read_table(path: Path, named: TableColumns | None = None) -> Raw:
     """Read a table; its columns are parted by commas, semicolons, tabs or bars, as its header is.
 
     A first column without a name, and one that only numbers the rows, are dropped. Where columns
-    are not parted by commas, numbers may have decimal commas. Classes are whole numbers or texts.
+    are not parted by commas, numbers may have decimal commas. Classes are whole numbers or texts;
+    where none are read, all rows are of class 0 of no classes.
     """
     named = named or TableColumns()
     try:
@@ -48,7 +51,7 @@ def read_table(path: Path, named: TableColumns | None = None) -> Raw:
             rows = csv.reader(file, delimiter=delimiter)
             header = [name.strip() for name in next(rows, [])]
             special = _special(path, header, start[1:], delimiter, named)
-            return _read(path, _Header(header, special, delimiter, named.texts), rows)
+            return _read(path, _Header(header, special, delimiter, named), rows)
     except UnicodeDecodeError as error:
         raise BadInput(f"expected a UTF-8 table at {path}, got another; save it so") from error
     except (OSError, csv.Error) as error:
@@ -60,7 +63,7 @@ class _Header:
     names: list[str]
     special: dict[str, int]  # places of the columns that hold "label", "group" and "client"
     delimiter: str
-    texts: tuple[str, ...]
+    columns: TableColumns
 
 
 def _read(path: Path, header: _Header, rows: Iterator[list[str]]) -> Raw:
@@ -71,8 +74,9 @@ def _read(path: Path, header: _Header, rows: Iterator[list[str]]) -> Raw:
             f"expected distinct columns and a feature in {path}, got others; rename them"
         )
     commas = header.delimiter != ","
-    cells = [Cells(names[i], texts=names[i] in header.texts, commas=commas) for i in kept]
-    said: dict[str, list[str]] = {role: [] for role in special}
+    cells = [Cells(names[i], texts=names[i] in header.columns.texts, commas=commas) for i in kept]
+    roles = special if header.columns.labelled else {}
+    said: dict[str, list[str]] = {role: [] for role in roles}
     lines = array.array("q")
     for row in filter(None, rows):
         line = getattr(rows, "line_num", 0)
@@ -82,13 +86,15 @@ def _read(path: Path, header: _Header, rows: Iterator[list[str]]) -> Raw:
             )
         for column, i in zip(cells, kept, strict=True):
             column.add(row[i])
-        for role, i in special.items():
+        for role, i in roles.items():
             said[role].append(row[i].strip())
             if said[role][-1].lower() in MISSING:
                 wanted = "class" if role == "label" else role
                 raise BadInput(f"expected a {wanted} in row {line} of {path}, got none; drop it")
         lines.append(line)
-    y, class_names = _table_classes(path, said["label"])
+    y, class_names = np.zeros(len(lines), np.int64), tuple[str, ...]()
+    if header.columns.labelled:
+        y, class_names = _table_classes(path, said["label"])
     units, clients = said.get("group"), said.get("client")
     groups = None if units is None else row_hashes(unit.encode() for unit in units).view(np.int64)
     return _raw(
@@ -147,8 +153,9 @@ def _special(
     for role, name in (("label", named.label), ("group", named.group), ("client", named.client)):
         if role != "label" and name is None:
             continue
-        found = [n for n in ((name,) if name else LABEL_COLUMNS) if n in header]
-        if not found and role != "label" and not named.units_needed:
+        called = (name,) if name else LABEL_COLUMNS
+        found = [n for n in called if n in header and n not in named.features]
+        if not found and not (named.labelled if role == "label" else named.units_needed):
             continue
         if len(found) != 1:
             wanted = f"a column {name!r}" if name else f"one of {', '.join(LABEL_COLUMNS)}"

@@ -24,13 +24,13 @@ from torch import Tensor, nn
 
 from panas.architecture.blocks import BlockType
 from panas.data.facts import Facts, fit
+from panas.data.unlabelled import unlabelled
 from panas.features.map import FeatureMap, restored_map
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, write_tensors
 from panas.training.checkpoint import SavedNetwork, network_of, network_record
 from panas.training.linear.averaging import Average, average
 from panas.training.linear.ridge import Weights, logits
-from panas.training.unlabelled import unlabelled
 
 NOTE = "predictor"  # of the file's metadata
 BATCH = 512  # samples at a time
@@ -90,7 +90,7 @@ class Predictor:
         return self.facts.class_names
 
     def probabilities(self, data: Any) -> Float[Tensor, "n classes"]:
-        """Probability of each class for images or rows as `panas.training.unlabelled` takes."""
+        """Probability of each class for images or rows as `panas.data.unlabelled` takes."""
         return self.probabilities_of(fit(unlabelled(data, self.facts), self.facts).inputs())
 
     def predict(self, data: Any) -> tuple[str, ...]:

@@ -163,3 +163,12 @@ def test_where_nothing_is_public_a_search_by_default_needs_nothing_public():
         assert build_config({"data": data}).privacy.search == "public-proxy"
     with pytest.raises(BadInput, match="data-free"):
         build_config({"data": {"dataset": "a.npz"}, "privacy": {"search": "public-proxy"}})
+
+
+def test_public_samples_without_labels_are_nothing_to_search_on_by_labels():
+    data = {"dataset": "a.npz", "unlabelled_data": "b.npz"}
+    config = build_config({"data": data})
+    assert (config.has_unlabelled, config.has_public) == (True, False)
+    assert config.privacy.search == "data-free"
+    assert not build_config().has_unlabelled
+    assert not build_config({"data": data | {"unlabelled_limit": 0}}).has_unlabelled

@@ -3,16 +3,23 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pytest
 import torch
 
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Hello
-from dprbft.paths import unlabelled_file
+from dprbft.paths import map_file, unlabelled_file
 from dprbft.run.directory import Ground, prepare
+from dprbft.run.sites import plan_sites
 from dprbft.run.view import RunView
-from dprbft.site.data import write_samples
+from dprbft.site.data import declared, write_samples
+from dprbft.site.directory import SiteSettings, write_site
 from dprbft.site.joining import join
 from dprbft.site.site import Client, open_client
+from panas.data.load import DataSettings, load
+from panas.features.map import fit_map, write_map
+from panas.runtime.errors import BadInput
 
 
 def test_a_run_without_unlabelled_samples_says_so(
@@ -41,3 +48,100 @@ def test_a_site_opens_the_unlabelled_samples_that_the_hello_names(
     assert len(client.public) == len(view.public) > 7
     ground.restore()
     assert not run.exists()
+
+
+def archive(path: Path, n: int = 60, seed: int = 0, size: int = 8, **more: object) -> str:
+    x = np.random.default_rng(seed).integers(0, 250, (n, size, size)).astype(np.uint8)
+    np.savez(path, x=x, **more)
+    return str(path)
+
+
+def of_files(folder: Path, tiny: Callable[..., RunConfig], **data: object) -> RunConfig:
+    """Two files of labelled images, which become sites; nothing else is known of them."""
+    files = [archive(folder / f"{s}.npz", seed=s, y=np.arange(60) % 2) for s in (1, 2)]
+    given = {f"data__{key}": value for key, value in data.items()}
+    return tiny(federation__client_data=files, data__limit=None, privacy__delta=1e-3, **given)
+
+
+WARNED = "serve nothing in method dprbft"
+
+
+def test_a_simulation_keeps_its_unlabelled_samples(tiny: Callable[..., RunConfig], tmp_path: Path):
+    config = tiny(data__unlabelled_data=archive(tmp_path / "u.npz"), data__unlabelled_limit=25)
+    with pytest.warns(UserWarning, match=WARNED):
+        prepare(tmp_path / "r", config, resume=False)
+    view = RunView(tmp_path / "r", config)
+    assert len(view.unlabelled) == 25
+    assert (view.unlabelled.classes, view.unlabelled.y.tolist()) == (10, [0] * 25)
+    assert len(view.public) == len(plan_sites(tmp_path / "other", tiny()).public)
+
+
+def test_beside_sites_of_files_they_change_no_fact(tiny: Callable[..., RunConfig], tmp_path: Path):
+    alone = plan_sites(tmp_path / "r", of_files(tmp_path, tiny))
+    config = of_files(tmp_path, tiny, unlabelled_data=archive(tmp_path / "u.npz"))
+    with pytest.warns(UserWarning, match=WARNED):
+        plan = plan_sites(tmp_path / "r", config)
+    assert (len(plan.public), len(plan.unlabelled), plan.facts) == (0, 60, alone.facts)
+    other = of_files(tmp_path, tiny, unlabelled_data=archive(tmp_path / "u.npz", size=7))
+    with pytest.raises(BadInput, match="of shape"):
+        plan_sites(tmp_path / "r", other)
+
+
+def test_a_sample_of_a_site_among_them_is_refused(tiny: Callable[..., RunConfig], tmp_path: Path):
+    same = archive(tmp_path / "u.npz", seed=2)
+    config = of_files(tmp_path, tiny, unlabelled_data=same)
+    with pytest.raises(BadInput, match="unlabelled data without any"):
+        plan_sites(tmp_path / "r", config)
+    mine = of_files(tmp_path, tiny, unlabelled_data=str(tmp_path / "2.npz"))
+    with pytest.raises(BadInput, match="other than those of the sites"):
+        plan_sites(tmp_path / "r", mine)
+    x = load(DataSettings(), np.random.default_rng(0)).private.x[:, 0].numpy()
+    np.savez(tmp_path / "some.npz", images=x)
+    with pytest.raises(BadInput, match="without any sample of digits"):
+        plan_sites(tmp_path / "r", tiny(data__unlabelled_data=str(tmp_path / "some.npz")))
+
+
+def test_a_site_refuses_its_own_samples_among_them(tiny: Callable[..., RunConfig], tmp_path: Path):
+    run, config = tmp_path / "r", of_files(tmp_path, tiny)
+    prepare(run, config, resume=False)
+    view = RunView(run, config)
+    write_samples(unlabelled_file(run), view.client(0).train.take(range(3)))
+    with pytest.raises(BadInput, match="without any sample of 1"):
+        join(view.places[0], view.hello(0))
+    join(view.places[1], view.hello(1))
+
+
+def test_beside_sites_of_owners_they_fit_what_is_declared(
+    tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    settings = SiteSettings(
+        name="north",
+        data=archive(tmp_path / "1.npz", seed=1, y=np.arange(60) % 2),
+        epsilon=8.0,
+        delta=1e-3,
+    )
+    write_site(tmp_path / "north", settings, facts=declared(tmp_path / "north", settings)[0])
+    given = {"federation__sites": [str(tmp_path / "north")], "federation__clients": 1}
+    given |= {"privacy__delta": 1e-3, "data__unlabelled_data": archive(tmp_path / "u.npz")}
+    with pytest.warns(UserWarning, match=WARNED):
+        prepare(tmp_path / "r", tiny(**given), resume=False)
+    view = RunView(tmp_path / "r", tiny(**given))
+    join(view.places[0], view.hello(0))
+    client = open_client(view.places[0])
+    assert (len(client.public), len(client.unlabelled), client.unlabelled.classes) == (0, 60, 2)
+
+
+def test_they_shape_the_common_map_and_are_something_to_search_on(
+    tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    alone = {"federation__method": "joined", "data__public_fraction": 0.0}
+    more = alone | {"data__unlabelled_data": archive(tmp_path / "u.npz")}
+    configs = {"without": tiny(**alone), "with": tiny(**more)}
+    assert [c.has_inputs for c in configs.values()] == [False, True]
+    for name, config in configs.items():
+        plan_sites(tmp_path / name, config).write(tmp_path / name)
+    first, second = (map_file(tmp_path / name).read_bytes() for name in configs)
+    assert first != second
+    seen = RunView(tmp_path / "with", configs["with"])
+    write_map(tmp_path / "again", fit_map(seen.facts, seen.unlabelled, 64, labelled=False))
+    assert (tmp_path / "again").read_bytes() == second

@@ -1,6 +1,11 @@
-"""Images or rows without labels, as a program holds them, for a network to classify."""
+"""Images or rows without labels: as a program holds them, for a network to classify, or of a file.
 
+All labels of what is returned are 0, and mean nothing.
+"""
+
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +13,56 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from panas.data.facts import Facts
+from panas.data.facts import Facts, fit
 from panas.data.files.cells import Cells
 from panas.data.files.pictures import read_picture
 from panas.data.files.raw import Raw
+from panas.data.load import DataSettings
+from panas.data.samples import Samples, value_hashes
+from panas.data.sources import read, reading_of
 from panas.runtime.errors import BadInput
+
+CALLED = "unlabelled data"
+
+
+def load_unlabelled(
+    settings: DataSettings, facts: Facts, public: Samples, rng: np.random.Generator
+) -> Samples:
+    """The unlabelled public samples that the settings name, at most as many as they say.
+
+    Labels that the data have are not read; folders of classes are folders like any other. A sample
+    of `public` is none of them; `rng` draws those to keep. BadInput if the data do not fit `facts`,
+    or none is left.
+    """
+    if settings.unlabelled_data is None or not settings.unlabelled_limit:
+        return facts.no_samples()
+    samples = fit(_read(settings.unlabelled_data, settings, facts), facts, CALLED)
+    fresh = np.flatnonzero(~np.isin(value_hashes(samples), value_hashes(public)))
+    if not len(fresh):
+        raise BadInput(
+            f"expected {CALLED} beside the public samples, got the same; leave them out, or lower "
+            "data.public_limit"
+        )
+    if len(fresh) > settings.unlabelled_limit:
+        fresh = np.sort(rng.choice(fresh, settings.unlabelled_limit, replace=False))
+    return samples.take(fresh)
+
+
+def _read(dataset: str, settings: DataSettings, facts: Facts) -> Raw:
+    """The data, with labels of 0, read so that they fit the facts if they can."""
+    names = tuple(column.name for column in facts.columns)
+    table = replace(settings.public_reading.table, labelled=False, features=names)
+    how = replace(
+        reading_of(facts, table),
+        data_root=settings.data_root,
+        image_size=facts.shape[1],
+        shape=None if facts.columns else facts.shape,
+    )
+    raw = read(dataset, how)
+    for note in raw.notes:
+        warnings.warn(f"{CALLED}: {note}", stacklevel=3)
+    zeros = np.zeros(len(raw.y), np.int64)
+    return replace(raw, y=zeros, class_names=facts.class_names, groups=None, part=None)
 
 
 def unlabelled(data: Any, facts: Facts) -> Raw:

@@ -1,0 +1,162 @@
+"""Public samples without labels, of each kind of file, as a federation's facts say."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from panas.data.facts import Facts, infer
+from panas.data.load import DataSettings
+from panas.data.samples import Samples
+from panas.data.sources import Reading, read
+from panas.data.unlabelled import load_unlabelled
+from panas.runtime.errors import BadInput
+
+PICTURES = Facts(class_names=("ill", "well"), shape=(1, 8, 8), dtype="uint8")
+
+
+def loaded(
+    path: Path | str, facts: Facts = PICTURES, public: Samples | None = None, **how: object
+) -> Samples:
+    settings = DataSettings(dataset="mine.npz", unlabelled_data=str(path), **how)
+    known = facts.no_samples() if public is None else public
+    return load_unlabelled(settings, facts, known, np.random.default_rng(0))
+
+
+def images(n: int, size: int = 8, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (n, size, size)).astype(np.uint8)
+
+
+def table(path: Path, header: str, *rows: str) -> Path:
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path
+
+
+@pytest.fixture
+def columns(tmp_path: Path) -> Facts:
+    """A federation's facts of a table with a number, a text and a feature called y."""
+    rows = [f"{i % 7}.5,{'ab'[i % 2]},{i % 3},{i % 2}" for i in range(30)]
+    raw = read(str(table(tmp_path / "f.csv", "u,t,y,Class", *rows)), reading("Class"))
+    return infer(raw, public=raw)
+
+
+def reading(label: str) -> Reading:
+    return DataSettings(dataset="f.csv", label=label).reading
+
+
+def pack_plain(folder: Path, x: np.ndarray) -> Path:
+    np.savez(folder / "u.npz", x=x)
+    return folder / "u.npz"
+
+
+def pack_strange_labels(folder: Path, x: np.ndarray) -> Path:
+    np.savez(folder / "u.npz", images=x, labels=np.array(["?", "none"] * (len(x) // 2)))
+    return folder / "u.npz"
+
+
+def pack_parts(folder: Path, x: np.ndarray) -> Path:
+    np.savez(folder / "u.npz", train_images=x[:4], test_images=x[4:])
+    return folder / "u.npz"
+
+
+def pack_flat(folder: Path, x: np.ndarray) -> Path:
+    for i, image in enumerate(x):
+        Image.fromarray(image).save(folder / f"{i:02d}.png")
+    return folder
+
+
+def pack_classes(folder: Path, x: np.ndarray) -> Path:
+    for i, image in enumerate(x):
+        place = folder / ("train" if i % 2 else "a") / "class of no federation"
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(place / f"{i:02d}.png")
+    (folder / ".cache").mkdir()
+    (folder / ".cache" / "0.png").write_bytes(b"no picture")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "pack", [pack_plain, pack_strange_labels, pack_parts, pack_flat, pack_classes]
+)
+def test_images_are_read_whatever_their_labels(pack: Callable, tmp_path: Path):
+    x = images(10)
+    found = loaded(pack(tmp_path, x))
+    assert (found.shape, found.classes, found.x.dtype) == ((1, 8, 8), 2, torch.uint8)
+    assert {i.tobytes() for i in found.x.numpy()} == {i.tobytes() for i in x}
+    assert found.y.tolist() == [0] * 10
+    assert (found.groups, found.part) == (None, None)
+
+
+def test_a_named_set_serves_without_its_labels():
+    facts = Facts(class_names=("odd", "even"), shape=(1, 8, 8), dtype="uint8")
+    found = loaded("digits", facts, unlabelled_limit=50)
+    assert (len(found), found.classes, int(found.y.max())) == (50, 2, 0)
+
+
+def test_the_limit_draws_some_and_none_is_a_public_one(tmp_path: Path):
+    x = images(100)
+    path, known = pack_plain(tmp_path, x), torch.from_numpy(x[:40, None])
+    public = Samples(known, torch.ones(40, dtype=torch.int64), 2)
+    found = loaded(path, public=public, unlabelled_limit=30)
+    places = [next(i for i, a in enumerate(x) if (a == b).all()) for b in found.x[:, 0].numpy()]
+    assert len(places) == 30
+    assert places == sorted(set(places))
+    assert min(places) >= 40
+    assert places != list(range(40, 70))
+    assert len(loaded(path, public=public)) == 60
+    assert len(loaded(path, unlabelled_limit=0)) == 0
+    everything = Samples(torch.from_numpy(x[:, None]), torch.zeros(100, dtype=torch.int64), 2)
+    with pytest.raises(BadInput, match="beside the public samples, got the same"):
+        loaded(path, public=everything)
+
+
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        ("u,t,y", "{u},{t},{y}"),
+        ("y,u,t", "{y},{u},{t}"),
+        ("u,t,y,Class", "{u},{t},{y},"),
+        ("u,t,y,Class", "{u},{t},{y},never seen"),
+        ("patient,u,t,y,Class", ",{u},{t},{y},0.5"),
+    ],
+)
+def test_rows_are_read_whatever_their_labels(header: str, row: str, columns: Facts, tmp_path: Path):
+    cells = [{"u": u, "t": t, "y": y} for u, t, y in ((1, "a", 0), (4.5, "b", 2), ("", "c", 1))]
+    path = table(tmp_path / "u.csv", header, *(row.format(**c) for c in cells))
+    found = loaded(path, columns, label="Class", group="patient")
+    assert (found.shape, found.classes, found.y.tolist()) == (columns.shape, 2, [0, 0, 0])
+    plain = table(tmp_path / "v.csv", "u,t,y", *("{u},{t},{y}".format(**c) for c in cells))
+    assert torch.equal(found.x, loaded(plain, columns).x)
+    assert len(found.x.unique(dim=0)) == 3
+
+
+def test_what_does_not_fit_the_facts_is_refused_in_one_line(columns: Facts, tmp_path: Path):
+    def refused(path: Path, facts: Facts = PICTURES, **how: object) -> str:
+        with pytest.raises(BadInput) as error:
+            loaded(path, facts, **how)
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "colour").mkdir()
+    Image.new("RGB", (8, 8), (9, 0, 0)).save(tmp_path / "colour" / "0.png")
+    small = pack_plain(tmp_path, images(5, 7))
+    rows = table(tmp_path / "u.csv", "u,t", "1,a", "2,b")
+    assert "expected images of shape (1, 8, 8) in unlabelled data" in refused(small)
+    assert "got a table" in refused(rows)
+    assert "got none 'y'" in refused(rows, columns)
+    wide = table(tmp_path / "w.csv", "u,t,y,w", "1,a,0,3", "2,b,1,3")
+    assert "another one, 'w'" in refused(wide, columns)
+    assert "a set of images" in refused(small, columns)
+    assert "expected pictures in" in refused(tmp_path / "empty")
+    assert "expected grey pictures" in refused(tmp_path / "colour")
+    np.savez(tmp_path / "other.npz", pictures=images(5))
+    assert "images or x" in refused(tmp_path / "other.npz")
+
+
+def test_pictures_of_other_sizes_are_brought_to_the_federation_s(tmp_path: Path):
+    with pytest.warns(UserWarning, match="unlabelled data: pictures of other sizes"):
+        assert loaded(pack_flat(tmp_path, images(3, 20))).shape == (1, 8, 8)
