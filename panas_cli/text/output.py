@@ -1,7 +1,8 @@
 """What a run came to, as text: what `run`, `train` and `report` end with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rich.table import Table
@@ -14,27 +15,29 @@ from panas.training.baselines import Baselines, ModelName
 from panas.training.ladder import Ladder
 from panas.training.metrics import Metrics
 from panas_cli.text.audit_output import show_audit
+from panas_cli.text.conclusions import absent_lines, meaning_lines, no_gain_lines
+from panas_cli.text.joining import has_joined, kept_lines
 from panas_cli.text.printing import console, counted, figure, print_json, titled
-from panas_cli.text.sentences import absent_lines, meaning_lines, no_gain_lines
 
-COLUMNS = [
-    "site",
-    "genome",
-    "parameters",
-    "before",
-    "after",
+OF_ROUNDS = ("before", "after", "kept", "epsilon", "release", "search")
+OF_JOINED = (
+    "alone",
+    "shared\nhead",
+    "network",
     "kept",
     "epsilon",
+    "histogram",
     "release",
-    "search",
-]
+    "DP-SGD",
+)
+"""Columns of a site after its network, by the kind of method."""
 
 MODELS: tuple[ModelName, ...] = ("random forest", "logistic regression")
 TO_BEAT = [
     "majority",
     "forest,\npublic",
     "regression,\npublic",
-    "network,\npublic",
+    "{start},\npublic",
     "alone",
     "joined",
     "forest, own:\nnot private",
@@ -53,18 +56,19 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
     if json:
         print_json(summary | {"run": str(run), "audit": audit and audit["summary"]})
         return
-    screen = console()
+    screen, clients = console(), summary["clients"]
     screen.print(_clients(summary))
-    for table in (_to_beat(summary["clients"]), _metrics(summary["clients"])):
+    for table in (_to_beat(clients), _metrics(clients)):
         if table is not None:
             screen.print(table)
     a, bytes_, s = summary["accuracy"], summary["communication"], summary["seconds"]
     screen.print(
         f"accuracy: mean {a['mean']:.3f}, std {a['std']:.3f} over sites (on their own test "
-        f"splits: the simulator's view); last round {figure(a['local_last'])} before and "
-        f"{figure(a['global_last'])} after the head's replacement",
+        f"splits: the simulator's view); {_others(a, clients)}",
         soft_wrap=True,
     )
+    for line in kept_lines(clients):
+        screen.print(line, soft_wrap=True)
     screen.print(
         f"communication: {_bytes(bytes_['up_bytes'])} up, {_bytes(bytes_['down_bytes'])} down in "
         f"{counted(summary['rounds'], 'round')}; the search sent nothing",
@@ -75,30 +79,56 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
         screen.print()
         show_audit(RunAudit.from_json(audit))
     screen.print(f"\nrun directory: {run}", soft_wrap=True)
-    warnings = (*absent_lines(summary["absent"]), *no_gain_lines(summary["clients"]))
+    warnings = (*absent_lines(summary["absent"]), *no_gain_lines(clients))
     for line in (*warnings, *meaning_lines(summary)):
         screen.print(line, soft_wrap=True)
 
 
-def _clients(summary: dict[str, Any]) -> Table:
+def _clients(summary: Mapping[str, Any]) -> Table:
+    joined = has_joined(summary["clients"])
     table = titled(f"{summary['dataset']}, preset {summary['preset']}")
-    for name in COLUMNS:
+    for name in ("site", "genome", "parameters", *(OF_JOINED if joined else OF_ROUNDS)):
         left = name in ("site", "genome")
         table.add_column(name, justify="left" if left else "right", overflow="fold")
     for c in summary["clients"]:
-        a, e = c["accuracy"], c["epsilon"]
+        spent = f"{figure(c['epsilon']['spent'], '.3g')} of {figure(c['epsilon']['budget'], '.3g')}"
         table.add_row(
             c["name"],
-            c["genome"],
-            f"{c['parameters']:,}",
-            figure(a["local_last"]),
-            figure(a["global_last"]),
-            f"{a['selected']:.3f} (round {c['selected_round']})",
-            f"{figure(e['spent'], '.3g')} of {figure(e['budget'], '.3g')}",
-            figure(e["release"], ".3g"),
-            figure(e["search"], ".3g"),
+            figure(c["genome"]),
+            figure(c["parameters"], ","),
+            *((_joined if joined else _rounds)(c, spent)),
         )
     return table
+
+
+def _rounds(c: Mapping[str, Any], spent: str) -> Iterator[str]:
+    """Cells of `OF_ROUNDS`."""
+    a, e = c["accuracy"], c["epsilon"]
+    yield from (figure(a["local_last"]), figure(a["global_last"]))
+    yield f"{a['selected']:.3f} (round {c['selected_round']})"
+    yield from (spent, figure(e["release"], ".3g"), figure(e["search"], ".3g"))
+
+
+def _joined(c: Mapping[str, Any], spent: str) -> Iterator[str]:
+    """Cells of `OF_JOINED`."""
+    a, e = c["accuracy"], c["epsilon"]
+    steps = ("local_last", "global_last", "network", "selected")
+    yield from (figure(a[step]) for step in steps)
+    yield spent
+    # The ledger calls the histogram's phase after what it was first made for.
+    yield from (figure(e[phase], ".3g") for phase in ("search", "release", "training"))
+
+
+def _others(mean: Mapping[str, Any], clients: Sequence[Mapping[str, Any]]) -> str:
+    """Means of what is not kept."""
+    if not has_joined(clients):
+        return (
+            f"last round {figure(mean['local_last'])} before and "
+            f"{figure(mean['global_last'])} after the head's replacement"
+        )
+    own = [x for c in clients if (x := c["accuracy"]["network"]) is not None]
+    networks = f"the sites' own networks {figure(fmean(own))}" if own else "there are no networks"
+    return f"the shared head by itself {figure(mean['global_last'])}, {networks}"
 
 
 def _to_beat(clients: Sequence[Mapping[str, Any]]) -> Table | None:
@@ -107,8 +137,9 @@ def _to_beat(clients: Sequence[Mapping[str, Any]]) -> Table | None:
         return None
     table = titled("test accuracy: what each site must beat, and what each step brought")
     table.add_column("site", overflow="fold")
+    start = "head" if has_joined(clients) else "network"
     for name in TO_BEAT:
-        table.add_column(name, justify="right")
+        table.add_column(name.format(start=start), justify="right")
     for c in clients:
         found = Baselines.from_json(c["baselines"])
         steps = Ladder.from_json(c["ladder"])
@@ -127,7 +158,8 @@ def _metrics(clients: Sequence[Mapping[str, Any]]) -> Table | None:
     """What accuracy hides; None in runs that did not measure it."""
     if not any(c.get("metrics") for c in clients):
         return None
-    table = titled("the networks that are kept, on test samples")
+    what = "what each site predicts with" if has_joined(clients) else "the networks that are kept"
+    table = titled(f"{what}, on test samples")
     table.add_column("site", overflow="fold")
     for name in ("accuracy", "balanced", "AUROC", "macro F1", "lowest recall"):
         table.add_column(name, justify="right")

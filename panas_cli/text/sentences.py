@@ -1,8 +1,6 @@
-"""What the domain reports, in words: what was found, events of a run, and what it came to."""
+"""What the domain reports, in words: what was found, and events of a run."""
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from dprbft.run.events import (
     Event,
@@ -21,8 +19,7 @@ from dprbft.run.view import RunView
 from dprbft.site.joining import SeenSamples
 from panas.data.facts import Facts
 from panas.search_modes.mode import SearchPrice, mode_named
-from panas.training.baselines import Baselines
-from panas.training.ladder import Ladder, NoGain, no_gains
+from panas_cli.text.joining import shares_text
 from panas_cli.text.printing import counted
 
 STAGES = {
@@ -68,24 +65,6 @@ def sentence(event: Event) -> str:
             return f"the shared head of {counted(sites, 'site')} is with all of them"
         case SiteKept(site, shares, accuracy):
             return f"{site}: accuracy {accuracy:.3f}, {shares_text(shares)}"
-
-
-CANDIDATES = {
-    "public": "public head",
-    "shared": "shared head",
-    "own": "own head",
-    "shrunk": "own head shrunk to the shared one",
-    "residual": "shared head with private residual",
-    "network": "network",
-}
-"""What a site that has joined may predict with."""
-
-
-def shares_text(shares: Mapping[str, float]) -> str:
-    """What an average is made of, the largest parts, as validation samples weigh them."""
-    parts = sorted(((share, name) for name, share in shares.items()), reverse=True)
-    told = (f"{CANDIDATES[name]} {share:.0%}" for share, name in parts if share >= 0.05)
-    return "predicts with " + ", ".join(told)
 
 
 HISTOGRAMS = {
@@ -173,91 +152,3 @@ def _shape(facts: Facts) -> str:
     colour = {1: "grey ", 3: "colour "}.get(channels, "")
     of = "" if colour else f" with {channels} channels"
     return f"{colour}pictures of {height} x {width}{of}"
-
-
-def absent_lines(names: Sequence[str]) -> list[str]:
-    """Which sites a summary knows nothing of, in a line if there are any."""
-    if not names:
-        return []
-    return [
-        f"warning: {', '.join(names)} did not take part, or cannot be read now; --resume takes up "
-        "what is back"
-    ]
-
-
-def no_gain_lines(clients: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A warning a site for which a step that costs privacy brought nothing."""
-    lines = []
-    for c in clients:
-        found = Baselines.from_json(b) if (b := c.get("baselines")) else None
-        steps = Ladder.from_json(c["ladder"])
-        spent = float(c["epsilon"]["spent"])  # a word where it is infinite
-        gains = no_gains(steps, spent, found, kept_public=c["selected_round"] == 0)
-        if gains:
-            why = "; ".join(_no_gain(g) for g in gains)
-            lines.append(f"warning: {c['name']} {why}")
-    return lines
-
-
-def _no_gain(gain: NoGain) -> str:
-    spent = f"{gain.epsilon:.1f} of epsilon brought nothing"
-    beaten = f"{gain.reached:.3f} against {gain.to_beat:.3f}"
-    if gain.kept_public:
-        return f"keeps the public network: {spent}"
-    if gain.step == "training":
-        return f"is no better than its public start ({beaten}): {spent}"
-    if gain.step == "joining":
-        return f"is no better than alone ({beaten}): joining brought nothing"
-    return f"does not beat a {gain.rival} on public samples ({beaten})"
-
-
-def meaning_lines(summary: Mapping[str, Any]) -> list[str]:
-    """What a run's figures mean: whether joining helped, and what its epsilon promises."""
-    lines, clients = [], summary["clients"]
-    ladder = Ladder.from_json(summary["accuracy"]["ladder"]) if _has_ladder(summary) else None
-    if ladder and ladder.joined is not None:
-        below = [
-            f"{x:.3f} {what}"
-            for what, x in (
-                ("for the most frequent class", ladder.majority),
-                ("from public samples alone", ladder.public),
-                ("on each site alone", ladder.alone),
-            )
-            if x is not None
-        ]
-        lines.append(f"in short: mean accuracy {ladder.joined:.3f} joined; " + ", ".join(below))
-        if ladder.alone is not None:
-            public = ladder.public if ladder.public is not None else -math.inf
-            gain = ladder.joined - max(ladder.alone, public)
-            against = " against public samples alone" if public > ladder.alone else ""
-            lines.append(
-                f"joining {'helped' if gain > 0 else 'did not help'} ({gain:+.3f}{against})"
-            )
-    worst = max(clients, key=lambda c: float(c["epsilon"]["spent"]))
-    return [*lines, _promise(float(worst["epsilon"]["spent"]), worst["delta"], worst["unit"])]
-
-
-def _has_ladder(summary: Mapping[str, Any]) -> bool:
-    return bool(summary["accuracy"].get("ladder"))
-
-
-def _promise(epsilon: float, delta: float, unit: str) -> str:
-    if math.isinf(epsilon):
-        return f"privacy: epsilon is infinite: nothing bounds what was learnt about {unit}"
-    if not epsilon:
-        return "privacy: nothing that left was computed from private samples"
-    what, colon, group = unit.partition(": ")
-    any_one = f"{what} ({group})" if colon else what
-    factor = math.exp(epsilon)
-    times = f"{float(f'{factor:.2g}'):,g}" if factor < 1e6 else f"{factor:.0e}"
-    return (
-        f"privacy: with or without any {any_one}, whatever left is at most {times} times "
-        f"likelier (epsilon {epsilon:.2f}, but for a chance of {delta:g}): {_strength(epsilon)}"
-    )
-
-
-def _strength(epsilon: float) -> str:
-    """In the three tiers of Ponomareva et al. 2023 (How to DP-fy ML), section 5.2."""
-    if epsilon <= 1:
-        return "a strong promise"
-    return "a reasonable promise" if epsilon <= 10 else "a weak promise"

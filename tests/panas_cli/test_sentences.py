@@ -11,7 +11,8 @@ from panas.data.files.columns import Column
 from panas.training.metrics import Metrics
 from panas_cli.text import output
 from panas_cli.text.audit_output import show_audit
-from panas_cli.text.sentences import found_lines, meaning_lines, no_gain_lines
+from panas_cli.text.conclusions import meaning_lines, no_gain_lines
+from panas_cli.text.sentences import found_lines
 
 
 def facts(shape: tuple[int, int, int] = (1, 8, 8), columns: int = 0) -> Facts:

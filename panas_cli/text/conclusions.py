@@ -1,0 +1,103 @@
+"""The last lines of a run: who was not there, what brought nothing, and what the figures mean."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from panas.training.baselines import Baselines
+from panas.training.ladder import Ladder, NoGain, no_gains
+from panas_cli.text.joining import gain_line, has_joined
+
+
+def absent_lines(names: Sequence[str]) -> list[str]:
+    """Which sites a summary knows nothing of, in a line if there are any."""
+    if not names:
+        return []
+    return [
+        f"warning: {', '.join(names)} did not take part, or cannot be read now; --resume takes up "
+        "what is back"
+    ]
+
+
+def no_gain_lines(clients: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A warning a site for which a step that costs privacy brought nothing."""
+    lines = []
+    for c in clients:
+        found = Baselines.from_json(b) if (b := c.get("baselines")) else None
+        steps = Ladder.from_json(c["ladder"])
+        spent = float(c["epsilon"]["spent"])  # a word where it is infinite
+        gains = no_gains(steps, spent, found, kept_public=c["selected_round"] == 0)
+        if gains:
+            why = "; ".join(_no_gain(g) for g in gains)
+            lines.append(f"warning: {c['name']} {why}")
+    return lines
+
+
+def _no_gain(gain: NoGain) -> str:
+    spent = f"{gain.epsilon:.1f} of epsilon brought nothing"
+    beaten = f"{gain.reached:.3f} against {gain.to_beat:.3f}"
+    if gain.kept_public:
+        return f"keeps the public network: {spent}"
+    if gain.step == "training":
+        return f"is no better than its public start ({beaten}): {spent}"
+    if gain.step == "joining":
+        return f"is no better than alone ({beaten}): joining brought nothing"
+    return f"does not beat a {gain.rival} on public samples ({beaten})"
+
+
+def meaning_lines(summary: Mapping[str, Any]) -> list[str]:
+    """What a run's figures mean: whether joining helped, and what its epsilon promises."""
+    lines, clients = [], summary["clients"]
+    ladder = Ladder.from_json(summary["accuracy"]["ladder"]) if _has_ladder(summary) else None
+    if ladder and ladder.joined is not None:
+        below = [
+            f"{x:.3f} {what}"
+            for what, x in (
+                ("for the most frequent class", ladder.majority),
+                ("from public samples alone", ladder.public),
+                ("on each site alone", ladder.alone),
+            )
+            if x is not None
+        ]
+        rest = "; " + ", ".join(below) if below else ""
+        lines.append(f"in short: mean accuracy {ladder.joined:.3f} joined{rest}")
+        if ladder.alone is not None:
+            lines.append((gain_line if has_joined(clients) else _of_rounds)(ladder, clients))
+    worst = max(clients, key=lambda c: float(c["epsilon"]["spent"]))
+    return [*lines, _promise(float(worst["epsilon"]["spent"]), worst["delta"], worst["unit"])]
+
+
+def _of_rounds(ladder: Ladder, clients: Sequence[Mapping[str, Any]]) -> str:
+    """What rounds brought over the better of training alone and public samples alone."""
+    assert ladder.joined is not None
+    assert ladder.alone is not None
+    public = ladder.public if ladder.public is not None else -math.inf
+    gain = f"{ladder.joined - max(ladder.alone, public):+.3f}"
+    against = " against public samples alone" if public > ladder.alone else ""
+    return f"joining {'helped' if float(gain) > 0 else 'did not help'} ({gain}{against})"
+
+
+def _has_ladder(summary: Mapping[str, Any]) -> bool:
+    return bool(summary["accuracy"].get("ladder"))
+
+
+def _promise(epsilon: float, delta: float, unit: str) -> str:
+    if math.isinf(epsilon):
+        return f"privacy: epsilon is infinite: nothing bounds what was learnt about {unit}"
+    if not epsilon:
+        return "privacy: nothing that left was computed from private samples"
+    what, colon, group = unit.partition(": ")
+    any_one = f"{what} ({group})" if colon else what
+    factor = math.exp(epsilon)
+    times = f"{float(f'{factor:.2g}'):,g}" if factor < 1e6 else f"{factor:.0e}"
+    return (
+        f"privacy: with or without any {any_one}, whatever left is at most {times} times "
+        f"likelier (epsilon {epsilon:.2f}, but for a chance of {delta:g}): {_strength(epsilon)}"
+    )
+
+
+def _strength(epsilon: float) -> str:
+    """In the three tiers of Ponomareva et al. 2023 (How to DP-fy ML), section 5.2."""
+    if epsilon <= 1:
+        return "a strong promise"
+    return "a reasonable promise" if epsilon <= 10 else "a weak promise"

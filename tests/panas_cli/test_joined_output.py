@@ -1,0 +1,154 @@
+"""What a run of method joined ends with, from figures alone."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from panas.training.metrics import Metrics
+from panas_cli.text import output
+from panas_cli.text.conclusions import meaning_lines
+from panas_cli.text.joining import kept_lines
+
+METRICS = Metrics(
+    samples=10,
+    accuracy=0.9,
+    balanced_accuracy=0.7,
+    auroc=0.9,
+    macro_f1=0.7,
+    recall=(0.9, 0.1),
+    f1=(0.9, 0.2),
+)
+
+
+def client(name: str, alone: float | None, joined: float, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "genome": "c16k3",
+        "parameters": 1234,
+        "samples": {"validation": 48},
+        "accuracy": {
+            "selected": joined,
+            "local_last": alone,
+            "global_last": 0.612,
+            "network": 0.543,
+        },
+        "ladder": {"majority": 0.5, "public": 0.55, "alone": alone, "joined": joined},
+        "epsilon": {
+            "spent": 7.99,
+            "budget": 8.0,
+            "release": 5.61,
+            "search": 0.82,
+            "training": 4.73,
+        },
+        "delta": 1e-5,
+        "unit": "one training sample",
+        "selected_round": 1,
+        "shares": {"shared": 0.2, "shrunk": 0.7, "network": 0.08, "own": 0.02},
+        "baselines": {"majority": 0.5, "rivals": []},
+        "metrics": METRICS.to_json(),
+    } | changes
+
+
+def summary(*clients: dict[str, Any], public: float | None = 0.55) -> dict[str, Any]:
+    def mean(step: str) -> float | None:
+        found = [x for c in clients if (x := c["ladder"][step]) is not None]
+        return sum(found) / len(found) if found else None
+
+    return {
+        "dataset": "digits",
+        "preset": "sound",
+        "clients": list(clients),
+        "absent": [],
+        "accuracy": {
+            "mean": 0.9,
+            "std": 0.0,
+            "local_last": mean("alone"),
+            "global_last": 0.612,
+            "ladder": {
+                "majority": 0.5,
+                "public": public,
+                "alone": mean("alone"),
+                "joined": mean("joined"),
+            },
+        },
+        "communication": {"up_bytes": 1, "down_bytes": 1},
+        "rounds": 1,
+        "seconds": {"train": 1.0},
+    }
+
+
+def shown(tmp_path: Path, capsys: pytest.CaptureFixture, found: dict[str, Any]) -> str:
+    output.show(tmp_path, found, json=False)
+    return capsys.readouterr().out
+
+
+def test_tables_have_the_columns_of_the_method(tmp_path: Path, capsys: pytest.CaptureFixture):
+    text = shown(tmp_path, capsys, summary(client("north", 0.7, 0.8)))
+    table = text[: text.index("test accuracy")]
+    for word in ("alone", "shared", "network", "kept", "histogram", "DP-SGD"):
+        assert word in table
+    for number in ("0.700", "0.612", "0.543", "0.800", "0.82", "5.61", "4.73"):
+        assert number in table
+    for word in ("before", "after", "round 1", "replacement", "the networks that are kept"):
+        assert word not in text
+    assert "the shared head by itself 0.612, the sites' own networks 0.543" in text
+    assert "what each site predicts with, on test samples" in text
+
+
+def test_a_site_without_a_network_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture):
+    bare = client("north", None, 0.8, genome=None, parameters=None)
+    bare["accuracy"]["network"] = None
+    text = shown(tmp_path, capsys, summary(bare, public=None))
+    (row,) = [line for line in text.splitlines() if line.lstrip().startswith("north  -")]
+    assert " ".join(row.split()) == "north - - - 0.612 - 0.800 7.99 of 8 0.82 5.61 4.73"
+    assert "there are no networks" in text
+    assert "joining" not in text  # nothing to compare with
+
+
+def test_each_site_says_what_it_predicts_with_and_why():
+    lines = kept_lines([client("north", 0.7, 0.8), client("south", 0.7, 0.8, shares={})])
+    assert lines == [
+        "north predicts with own head shrunk to the shared one 70%, shared head 20%, network 8%, "
+        "others 2%, weighed by its 48 validation samples"
+    ]
+    (line,) = kept_lines([client("north", 0.7, 0.8, samples={"validation": 0})])
+    assert line.endswith("all alike: nothing to weigh by")
+    (line,) = kept_lines([client("north", 0.7, 0.8, samples={"validation": 1}, shares={"own": 1})])
+    assert line == "north predicts with own head 100%, weighed by its 1 validation sample"
+
+
+@pytest.mark.parametrize(
+    ("steps", "public", "says"),
+    [
+        (
+            [(0.7, 0.8), (0.7, 0.71), (0.7, 0.65)],
+            0.55,
+            "joining helped (+0.020 over each site alone): of 3 sites, 1 gained more than a point "
+            "and 1 lost more than one",
+        ),
+        (
+            [(0.7, 0.7)],
+            0.55,
+            "joining did not help (+0.000 over each site alone): of 1 site, 0 gained more than a "
+            "point and 0 lost more than one",
+        ),
+        (
+            [(0.7, 0.7004), (0.8, 0.8)],
+            0.9,
+            "joining did not help (+0.000 over each site alone): of 2 sites, 0 gained more than a "
+            "point and 0 lost more than one; public samples alone do as well (0.900)",
+        ),
+    ],
+)
+def test_joining_is_compared_with_each_site_alone(
+    steps: list[tuple[float, float]], public: float, says: str
+):
+    clients = [client(f"site-{i}", *pair) for i, pair in enumerate(steps)]
+    assert meaning_lines(summary(*clients, public=public))[1] == says
+
+
+def test_without_rivals_the_short_line_ends_with_what_is_known():
+    bare = summary(client("north", None, 0.8), public=None)
+    bare["accuracy"]["ladder"]["majority"] = None
+    assert meaning_lines(bare)[0] == "in short: mean accuracy 0.800 joined"
