@@ -17,8 +17,10 @@ PRESETS: dict[str, dict[str, Any]] = {
             "batch_sizes": [32, 64, 128],
         },
         "training": {"epochs": 3, "learning_rate": 0.5},
+        "federation": {"method": "joined"},
     },
     "demo": {
+        "data": {"public_limit": 100},
         "search": {"population": 4, "generations": 1, "epochs": 4, "max_blocks": 4},
         "tuning": {"trials": 4, "initial": 3},
         "training": {"warm_epochs": 20},
@@ -55,6 +57,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         },
         "training": {"epochs": 30, "learning_rate": 0.01},
         "federation": {
+            "method": "dprbft",
             "clients": 10,
             "partition": "classes",
             "rounds": 300,

@@ -29,7 +29,7 @@ TINY: dict[str, Any] = {
     "tuning": {"trials": 0, "batch_sizes": [1000]},
     # Full batches: one Gaussian a step, which is priced in closed form instead of seconds.
     "training": {"epochs": 1, "warm_epochs": 2, "batch_size": 1000},
-    "federation": {"clients": 2, "rounds": 1, "baselines": False},
+    "federation": {"method": "dprbft", "clients": 2, "rounds": 1, "baselines": False},
     "audit": {"decoder_epochs": 1},
 }
 

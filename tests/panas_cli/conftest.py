@@ -39,6 +39,7 @@ TINY = {
     "training.epochs": "1",
     "training.batch_size": "1000",  # full batches are priced in closed form, at once
     "training.warm_epochs": "2",
+    "federation.method": "dprbft",
     "federation.clients": "2",
     "federation.rounds": "1",
     "federation.baselines": "false",

@@ -60,7 +60,7 @@ def _report(client: Client, state: JoinedState, predictor: Predictor) -> None:
         metrics=measure(probabilities.clamp(min=1e-12).log().float(), test.y),
         baselines=baselines_of(client),
         steps=Steps(
-            public=_right(said["public"] + c.log_prior, test) if "public" in said else None,
+            public=_right(said["public"], test) if "public" in said else None,
             alone=_right(lone.probabilities_of(test.inputs()), test) if lone else None,
             shared=_right(said["shared"] + c.log_prior, test),
             joined=joined,
