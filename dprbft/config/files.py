@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from dprbft.config.flat import Section
 from dprbft.config.presets import PRESETS
 from dprbft.config.schema import RunConfig
-from dprbft.config.sections import Data
+from dprbft.config.sections import Data, FederationSettings
 from panas.runtime.errors import BadInput
 from panas.runtime.store import write_bytes
 
@@ -26,16 +26,19 @@ def build_config(*layers: dict[str, Any]) -> RunConfig:
         raise BadInput(f"expected a preset of {', '.join(PRESETS)}, got {preset!r}")
     settings = merge(PRESETS["sound"], PRESETS[preset], merged)
     try:
-        if not _has_public(settings):
+        if not _may_look(settings):
             settings = merge({"privacy": {"search": "data-free"}}, settings)
         return RunConfig.model_validate(settings)
     except ValidationError as e:
         raise BadInput(_first_error(e)) from e
 
 
-def _has_public(settings: dict[str, Any]) -> bool:
-    """Whether the settings make samples public; where not, no search by default looks at any."""
+def _may_look(settings: dict[str, Any]) -> bool:
+    """Whether a search by default looks at samples: where there are public ones, or no search
+    without any."""
     try:
+        if FederationSettings.model_validate(settings.get("federation", {})).joins_first:
+            return True
         source = Data.model_validate(settings.get("data", {})).source
         federation = settings.get("federation", {})
         come_split = federation.get("sites") or federation.get("client_data")

@@ -73,6 +73,11 @@ class RunConfig(Section):
         return JOINED_SHARE if self.federation.joins_first else ROUNDS_SHARE
 
     @property
+    def stays(self) -> bool:
+        """Whether networks train without noise, and so stay where they are."""
+        return self.privacy.network == "stays"
+
+    @property
     def has_inputs(self) -> bool:
         """Whether there are samples, with labels or without, that networks may learn from."""
         return self.has_public or self.has_unlabelled
@@ -215,9 +220,11 @@ def _unit(config: RunConfig) -> str | None:
 def _joined(config: RunConfig) -> str | None:
     f, p = config.federation, config.privacy
     if not f.joins_first:
-        return None
+        if p.network == "protected":
+            return None
+        return f"federation.method = joined for privacy.network = stays, got {f.method}; change one"
     for name, got, fits in (
-        ("privacy.release = moments", p.release, p.release == "moments"),
+        (f"privacy.release = {' or '.join(f.releases)}", p.release, p.release in f.releases),
         ("privacy.search = public-proxy or data-free", p.search, not p.mode.least_search),
         ("federation.participation = 1", f.participation, f.participation == 1),
     ):

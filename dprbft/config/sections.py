@@ -153,6 +153,11 @@ class FederationSettings(Section):
         return self.method == "joined"
 
     @property
+    def releases(self) -> tuple[str, ...]:
+        """Kinds of release that the method makes something of."""
+        return ("moments",) if self.joins_first else (*kind_names(), "none")
+
+    @property
     def planned_rounds(self) -> int:
         """Rounds that the method makes."""
         return 1 if self.joins_first else self.rounds
@@ -169,6 +174,8 @@ class Privacy(Section):
     # of epsilon, sizes release noise; None: .7 in method joined, which releases once, else .3
     release_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     histogram_share: Annotated[float, Field(gt=0, lt=1)] = 0.1  # of epsilon, for the histogram
+    # protected: networks may be shown; stays: they train without noise, and must not (joined)
+    network: Literal["protected", "stays"] = "protected"
     strict: bool = False  # refuse samples that another ledger was charged for
     allow_unprotected: bool = False  # let epsilon be infinite for search or release
 

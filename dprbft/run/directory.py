@@ -12,6 +12,7 @@ from dprbft.engines.protocol import Engine
 from dprbft.paths import (
     config_file,
     facts_file,
+    map_file,
     public_file,
     sites_file,
     sites_folder,
@@ -74,7 +75,7 @@ def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False)
     return config
 
 
-MADE = (config_file, sites_file, sites_folder, facts_file, public_file, unlabelled_file)
+MADE = (config_file, sites_file, sites_folder, facts_file, public_file, unlabelled_file, map_file)
 """What a run's directory holds before its first stage."""
 
 
@@ -137,7 +138,7 @@ def _check_stages(config: RunConfig, view: RunView | SitesPlan) -> None:
     spec, mode = spec_of(config, view.facts), config.privacy.mode
     spec.head(torch_generator(stream(config.seed, "head")))
     random_genome(search_space(config, spec, None), stream(config.seed, "check"))
-    if mode.needs_public and not len(view.public):
+    if mode.needs_public and not (config.federation.joins_first or len(view.public)):
         raise BadInput(
             "expected public samples to search on, got none; give --public-data, or "
             "privacy.search=data-free"

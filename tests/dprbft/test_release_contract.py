@@ -175,10 +175,10 @@ def dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_a_new_file_is_a_kind_all_the_way(ledger: Ledger, dropped: str) -> None:
     assert isinstance(kind_named(dropped), ReleaseKind)
-    config = build_config({"privacy": {"release": dropped}})
-    assert config.sent == dropped
+    of_rounds = {"federation": {"method": "dprbft"}, "privacy": {"release": dropped}}
+    assert build_config(of_rounds).sent == dropped
     with pytest.raises(BadInput, match=r"network\.unit"):
-        build_config({"privacy": {"release": dropped}, "network": {"unit": False}})
+        build_config(of_rounds, {"network": {"unit": False}})
     test_a_release_becomes_the_next_head(ledger, dropped)
     message = Release.of(released(ledger, dropped, client=2))
     x = torch.rand(30, 1, 4, 4, generator=torch.Generator().manual_seed(0))

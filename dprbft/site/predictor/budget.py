@@ -9,13 +9,15 @@ from dataclasses import replace
 from dprbft.site.site import Client
 from panas.privacy.accounting.events import Event, Gaussian
 from panas.privacy.budget import Budget
-from panas.privacy.calibration import calibrate, release_multiplier, tighten_release_noise
+from panas.privacy.calibration import calibrate, fits, release_multiplier, tighten_release_noise
 from panas.privacy.plan import Plan
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BudgetExhausted
 from panas.training.linear.recipe import Recipe, alone_recipe, joined_recipe
 from panas.tuning.space import DPSGDSettings
 
+SHARES = (0.5, 0.1, 0.01)
+"""Of epsilon, that a release which is to take all that is left is tried at first."""
 NO_NOISE = 1e-9
 """Noise multiplier of a plan that nothing is charged for: training without a budget."""
 
@@ -32,6 +34,8 @@ def release_noise(client: Client) -> float | None:
     """
     if not client.budget.private:
         return None
+    if client.config.stays:
+        return max(_all_of(budget, spent) for budget, spent in _bounds(client))
     recipe, plans = recipe_of(client), []
     for budget, spent in _bounds(client):
         schedule = _schedule(client, spent, releases=1)
@@ -45,6 +49,28 @@ def release_noise(client: Client) -> float | None:
         for plan, budget, spent in plans
     )
     return max(plan.release_noise or 0.0 for plan in sharp)
+
+
+def _all_of(budget: Budget, spent: list[Event]) -> float:
+    """Noise multiplier of one release with all that is left of a budget."""
+    for share in SHARES:
+        m = release_multiplier(budget, 1, share)
+        if not fits([Gaussian(m)], budget, spent):
+            continue
+        alone = Plan(
+            samples=1,
+            batch_size=1,
+            clip=1.0,
+            noise_multiplier=1.0,
+            epochs=1,
+            rounds=0,
+            releases=1,
+            release_noise=m,
+        )
+        return tighten_release_noise(alone, budget, spent).release_noise or m
+    raise BudgetExhausted(
+        f"expected a budget that affords a release, got epsilon {budget.epsilon:g}; raise --epsilon"
+    )
 
 
 def residual_plan(client: Client, settings: DPSGDSettings) -> Plan:

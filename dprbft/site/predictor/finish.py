@@ -39,10 +39,12 @@ def finish(client: Client, state: JoinedState) -> None:
         heads=heads,
         log_prior=state.log_prior,
         residual=state.linear(),
+        over=state.over,
         network=network,
     )
     valid = client.data.validation
-    notes = {"client": client.id, "facts": client.facts.to_json()}
+    promise = client.config.privacy.network
+    notes = {"client": client.id, "network": promise, "facts": client.facts.to_json()}
     predictor = weighed(candidates, valid.inputs(), valid.y, notes)
     write_predictor(predictor_file(client.home), predictor)
     _report(client, state, predictor)

@@ -5,6 +5,7 @@ trained for the owner's report, whose figures are measured on private samples in
 of it is kept, or leaves, and nothing is charged for it.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -22,6 +23,9 @@ from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
 from panas.privacy.release.estimate import Rows
 from panas.runtime.errors import BudgetExhausted
+from panas.runtime.seeds import stream
+from panas.training.linear.averaging import log_prior
+from panas.training.linear.logistic import Chosen, cross_validated
 from panas.training.linear.predictor import Candidates, Predictor, weighed
 from panas.training.linear.residual import fit_residual, zero_residual
 from panas.training.linear.ridge import Weights, exact_moments, logits, public_ridge
@@ -35,6 +39,8 @@ def rows_of(client: Client, samples: Samples) -> Rows:
 
 def with_residual(client: Client, state: JoinedState) -> JoinedState:
     """The state with a residual, or with the reason why there is none."""
+    if client.config.stays:
+        return _staying(client, state)
     found = TuningRecord.read(client.home)
     if found.nothing:
         return replace(state.with_residual(None, None), why="tuned")
@@ -51,11 +57,32 @@ def with_residual(client: Client, state: JoinedState) -> JoinedState:
         )
         with client.ledger.charge(charge):
             rows = rows_of(client, client.data.train)
-            offset = _offset(state.shared, rows.z, state.log_prior)
+            offset = logits(state.check_joined(), rows.z) + state.log_prior
             residual = _trained(rows, offset, plan, found.settings.learning_rate)
     except BudgetExhausted:  # a process that died has spent it
         return replace(state.with_residual(None, None), why="budget")
     return state.with_residual(residual, plan.noise_multiplier if private else None)
+
+
+def _staying(client: Client, state: JoinedState) -> JoinedState:
+    """The residual without noise, over the shared head or none, with the exact prior.
+
+    Privacy: nothing is charged, since nothing of it leaves.
+    """
+    chosen, exact = without_noise(client, {"shared": state.check_joined()})
+    found = state.with_residual(chosen.residual, None)
+    return replace(found, histogram=exact, over=chosen.over or None)
+
+
+def without_noise(client: Client, heads: Mapping[str, Weights]) -> tuple[Chosen, tuple[float, ...]]:
+    """The best residual over one of some heads, or over the prior alone (""), and exact counts."""
+    rows = rows_of(client, client.data.train)
+    exact = client.data.train.histogram().float()
+    prior = log_prior(exact)
+    offsets = {name: logits(head, rows.z) + prior for name, head in heads.items()}
+    offsets[""] = prior.expand(len(rows.y), -1)
+    rng = stream(client.config.seed, "client", client.id, "residual")
+    return cross_validated(rows.z, rows.y, offsets, rng), tuple(exact.tolist())
 
 
 def default_settings(client: Client) -> DPSGDSettings:
@@ -81,29 +108,39 @@ def public_head(client: Client) -> Weights | None:
 
 def alone(client: Client, state: JoinedState) -> Predictor | None:
     """The best that the site does by itself at the same epsilon; None if it cannot pay for it."""
+    public = public_head(client)
+    if client.config.stays:
+        heads = {} if public is None else {"public": public}
+        chosen, exact = without_noise(client, heads)
+        candidates = Candidates(
+            phi=client.phi,
+            heads=heads,
+            log_prior=log_prior(torch.tensor(exact)),
+            residual=chosen.residual,
+            over=chosen.over or None,
+        )
+        return _averaged(client, candidates)
     try:
         plan, recipe = alone_plan(client)
     except BudgetExhausted:
         return None
-    public, rows = public_head(client), rows_of(client, client.data.train)
+    rows = rows_of(client, client.data.train)
     # Over the head of public samples, or over the prior alone.
-    over = torch.zeros(client.spec.classes, client.width).double() if public is None else public
-    offset = _offset(over, rows.z, state.log_prior)
+    prior = state.log_prior.expand(len(rows.y), -1)
+    offset = prior if public is None else logits(public, rows.z) + prior
     candidates = Candidates(
         phi=client.phi,
-        heads={"shared": over} | ({} if public is None else {"public": public}),
+        heads={} if public is None else {"public": public},
         log_prior=state.log_prior,
         residual=_trained(rows, offset, plan, recipe.learning_rate),
+        over=None if public is None else "public",
     )
+    return _averaged(client, candidates)
+
+
+def _averaged(client: Client, candidates: Candidates) -> Predictor:
     valid = client.data.validation
     return weighed(candidates, valid.inputs(), valid.y, {})
-
-
-def _offset(
-    head: Weights | None, z: Float[Tensor, "n d"], log_prior: Float[Tensor, "classes"]
-) -> Float[Tensor, "n classes"]:
-    assert head is not None
-    return logits(head, z) + log_prior
 
 
 def _trained(

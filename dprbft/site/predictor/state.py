@@ -27,18 +27,20 @@ class JoinedState:
     round: int = 0  # `ROUND` once it has released
     answered: bool = True  # whether it has taken the answer
     against: str = ""  # SHA-256 of the broadcast before the round
-    histogram: tuple[float, ...] = ()  # noised; every class alike where none could be paid for
+    # Noised (every class alike where none could be paid for), until a residual that stays is made.
+    histogram: tuple[float, ...] = ()
     release_noise: float | None = None  # m; None where nothing left, or without noise
     shared: Float[Tensor, "classes d"] | None = None  # the server's head
     adapted: bool = False  # whether the residual is made, or left out
     sigma: float | None = None  # noise multiplier of its DP-SGD; None without
     why: str = ""  # why it was left out: "tuned", "budget"; else empty
+    over: str | None = "shared"  # the head that the residual is over; None: the prior alone
     residual: tuple[Float[Tensor, "classes d"], Float[Tensor, "classes"]] | None = None
     finished: bool = False  # whether the predictor is made
 
     @property
     def log_prior(self) -> Float[Tensor, "classes"]:
-        """Log frequencies of the site's labels, from the noised histogram."""
+        """Log frequencies of the site's labels, from the histogram that it has."""
         return log_prior(torch.tensor(self.histogram))
 
     def check_joined(self) -> Float[Tensor, "classes d"]:

@@ -2,7 +2,8 @@
 
 Its teacher is the shared head with the site's log prior and residual, asked about public samples:
 post-processing of what the ledger covers. So the network's weights cost nothing more, and may be
-shown to whomever the epsilon that was spent is shown to.
+shown. Where `privacy.network` is "stays" it learns from the site's own samples besides, without
+noise: then it must not be.
 """
 
 from dataclasses import replace
@@ -19,6 +20,7 @@ from panas.runtime.seeds import stream, torch_generator
 from panas.training.checkpoint import SavedNetwork
 from panas.training.distillation import STUDENT, SoftSamples, distil
 from panas.training.linear.predictor import Candidates
+from panas.training.sgd import fit
 
 
 def student(client: Client, state: JoinedState) -> SavedNetwork | None:
@@ -34,7 +36,11 @@ def student(client: Client, state: JoinedState) -> SavedNetwork | None:
     taught = SoftSamples(inputs, teacher(client, state, inputs))
     augment = not client.facts.columns
     distil(bottom, head, taught, config=STUDENT, rng=rng, augment=augment)
-    notes = {"client": client.id, "round": state.round, "facts": client.facts.to_json()}
+    if client.config.stays:  # and from the site's own samples, without noise
+        config = replace(client.config.training.warm, train_head=spec.head_moves)
+        fit(bottom, head, client.data.train, config=config, rng=rng)
+    about = {"client": client.id, "round": state.round, "network": client.config.privacy.network}
+    notes = about | {"facts": client.facts.to_json()}
     return SavedNetwork(bottom.cpu().eval(), head.cpu().eval(), genome, spec, notes)
 
 
@@ -52,6 +58,7 @@ def teacher(client: Client, state: JoinedState, inputs: Samples) -> Float[Tensor
         heads={"shared": shared},
         log_prior=state.log_prior,
         residual=state.linear(),
+        over=state.over,
     )
     found = candidates.logits(inputs.inputs())
     if "residual" in found:

@@ -126,7 +126,7 @@ def tune_residual(client: Client, workers: int) -> TuningRecord:
 
 def planned_trials(client: Client) -> int:
     """How many settings are tried; 0 where nothing can be told, or nothing is to be decided."""
-    fixed = client.config.training.noise_multiplier is not None
+    fixed = client.config.training.noise_multiplier is not None or client.config.stays
     if fixed or not client.budget.private or len(client.public) < FEWEST:
         return 0
     return client.config.tuning.config.trials

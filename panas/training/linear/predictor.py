@@ -5,11 +5,12 @@
 | public | ridge head of labelled public samples | reads nothing private |
 | shared | the server's head | by the sites' releases |
 | own, shrunk | heads of the site's own release | by that release |
-| residual | a linear residual by DP-SGD over shared head and prior | by its DP-SGD |
+| residual | a linear residual over a head and the prior, by DP-SGD | by its DP-SGD |
 | network | the evolved network, distilled from the residual's answers | as what it learnt from |
 
 Their average (`panas.training.linear.averaging`) weighs by validation samples, which nothing
-covers: a predictor stays with its site. The network alone may leave.
+covers: a predictor stays with its site. The network alone may leave; where `privacy.network` is
+"stays", residual and network are trained without noise, and nothing may.
 """
 
 import json
@@ -43,7 +44,8 @@ class Candidates:
     phi: FeatureMap
     heads: Mapping[str, Weights]  # ridge heads on phi, by name
     log_prior: Float[Tensor, "classes"]  # of the site's noised label histogram
-    residual: nn.Linear | None = None  # over the shared head and the prior
+    residual: nn.Linear | None = None  # over a head and the prior
+    over: str | None = "shared"  # that head; None: the prior alone
     network: SavedNetwork | None = None  # its answers hold the prior already
 
     @property
@@ -57,7 +59,8 @@ class Candidates:
         z = self.phi(x)
         found = {name: logits(w, z) for name, w in self.heads.items()}
         if self.residual:
-            found["residual"] = found["shared"] + self.log_prior + self.residual(z)
+            base = self.log_prior if self.over is None else found[self.over] + self.log_prior
+            found["residual"] = base + self.residual(z)
         if self.network:
             net = self.network.network
             device = next(net.parameters()).device
@@ -122,6 +125,7 @@ def write_predictor(path: Path, predictor: Predictor) -> None:
         "map": c.phi.to_json(),
         "average": predictor.average.to_json(),
         "notes": dict(predictor.notes),
+        "over": c.over,
         "network": None,
     }
     if c.network:
@@ -153,6 +157,7 @@ def read_predictor(path: str | Path, blocks: Sequence[BlockType] = ()) -> Predic
         heads=_part(tensors, "head."),
         log_prior=tensors["log_prior"],
         residual=residual,
+        over=about["over"],
         network=network,
     )
     return Predictor(candidates, Average.from_json(about["average"]), about["notes"])

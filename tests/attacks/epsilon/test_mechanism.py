@@ -516,7 +516,14 @@ def sent(client: Client) -> Mapping[str, Tensor]:
 
 def test_public_rows_are_the_same_bits_whatever_the_private_samples(tmp_path: Path) -> None:
     changes = {"privacy": {"release": "public_rows"}, "federation": {"clients": 2}}
-    config = build_config({"data": {"limit": 200}, "network": {"width": 16}}, changes)
+    config = build_config(
+        {
+            "data": {"limit": 200},
+            "network": {"width": 16},
+            "federation": {"method": "dprbft"},
+        },
+        changes,
+    )
     prepare_sites(tmp_path, config)
     view = RunView(tmp_path, config)
     join(view.places[0], view.hello(0))

@@ -20,7 +20,12 @@ def test_the_seed_says_who_takes_part_when(
     config = build_config(
         {
             "seed": seed,
-            "federation": {"clients": clients, "rounds": rounds, "participation": participation},
+            "federation": {
+                "method": "dprbft",
+                "clients": clients,
+                "rounds": rounds,
+                "participation": participation,
+            },
         }
     )
     drawn = participants(config)

@@ -100,12 +100,16 @@ def test_a_configuration_cannot_be_changed():
         ({"privacy": {"release": "raw_rows"}}, "allow_unprotected"),
         ({"privacy": {"search": "unaccounted"}}, "allow_unprotected"),
         (
-            {"data": {"public_fraction": 0}, "privacy": {"search": "public-proxy"}},
+            {
+                "data": {"public_fraction": 0},
+                "privacy": {"search": "public-proxy"},
+                "federation": {"method": "dprbft"},
+            },
             "public_fraction",
         ),
         ({"data": {"test_fraction": 0}}, "test_fraction"),
         ({"network": {"norm": "batch"}}, "network.norm"),
-        ({"network": {"unit": False}}, "network.unit"),
+        ({"network": {"unit": False}, "federation": {"method": "dprbft"}}, "network.unit"),
     ],
 )
 def test_what_is_wrong_is_named_in_one_line(layer: dict, named: str):
@@ -156,19 +160,23 @@ def test_workers_are_at_most_the_clients_and_the_cores():
 
 
 def test_where_nothing_is_public_a_search_by_default_needs_nothing_public():
-    assert build_config().privacy.search == "public-proxy"
+    rounds = {"federation": {"method": "dprbft"}}
+    assert build_config(rounds).privacy.search == "public-proxy"
     for data in ({"public_fraction": 0}, {"dataset": "scans.npz"}, {"public_limit": 0}):
-        assert build_config({"data": data}).privacy.search == "data-free"
+        assert build_config(rounds, {"data": data}).privacy.search == "data-free"
+        assert not build_config({"data": data}).has_inputs
     for data in ({"dataset": "a.npz", "public_fraction": 0.1}, {"public_data": "b.npz"}):
-        assert build_config({"data": data}).privacy.search == "public-proxy"
+        assert build_config(rounds, {"data": data}).privacy.search == "public-proxy"
+        assert build_config({"data": data}).has_inputs
     with pytest.raises(BadInput, match="data-free"):
-        build_config({"data": {"dataset": "a.npz"}, "privacy": {"search": "public-proxy"}})
+        build_config(rounds, {"data": {"dataset": "a.npz"}, "privacy": {"search": "public-proxy"}})
 
 
 def test_public_samples_without_labels_are_nothing_to_search_on_by_labels():
     data = {"dataset": "a.npz", "unlabelled_data": "b.npz"}
-    config = build_config({"data": data})
+    config = build_config({"data": data, "federation": {"method": "dprbft"}})
     assert (config.has_unlabelled, config.has_public) == (True, False)
     assert config.privacy.search == "data-free"
+    assert build_config({"data": data}).privacy.search == "public-proxy"  # by agreement
     assert not build_config().has_unlabelled
     assert not build_config({"data": data | {"unlabelled_limit": 0}}).has_unlabelled

@@ -297,6 +297,26 @@ def test_without_a_budget_it_says_so(tmp_path: Path):
     assert torch.equal(message.histogram.counts, client.data.train.histogram().float())
 
 
+def test_a_network_that_stays_leaves_all_of_the_budget_to_the_release(whole: Path, tmp_path: Path):
+    run, config = tmp_path / "run", config_of(privacy={"network": "stays"})
+    carry(run, config)
+    for place, other in zip(places_of(run), places_of(whole), strict=True):
+        client, covered = opened(place), opened(other)
+        mechanisms = [e.charge.mechanism for e in client.account.entries]
+        assert mechanisms == ["label-histogram", "moments"]
+        least, more = (
+            next(e.event for e in c.account.entries if e.charge.mechanism == "moments")
+            for c in (client, covered)
+        )
+        assert least.noise_multiplier < more.noise_multiplier
+        assert 0.98 * client.budget.epsilon < client.account.spent() <= client.budget.epsilon
+        # Both say so, wherever they are taken to.
+        assert read_predictor(predictor_file(place.home)).notes["network"] == "stays"
+        assert load_network(model_file(place.home)).notes["network"] == "stays"
+        assert load_network(model_file(other.home)).notes["network"] == "protected"
+        assert JoinedState.read(client).histogram == tuple(client.data.train.histogram().tolist())
+
+
 def test_a_histogram_without_a_receipt_is_refused(whole: Path):
     content = sent_file(places_of(whole)[0].home, 1).read_bytes()
     message = Release.from_bytes(content, width=16, classes=10)
@@ -330,3 +350,8 @@ def test_training_begins_after_joining(tmp_path: Path):
     assert serve(place, Machine(), Verb.SEARCH, b"").code is Code.REFUSED
     assert opened(place).account.entries == ()
     assert not state_file(place.home).exists()
+
+
+def test_networks_stay_in_method_joined_alone():
+    with pytest.raises(BadInput, match=r"federation.method = joined for privacy.network = stays"):
+        config_of(federation={"method": "dprbft"}, privacy={"network": "stays"})

@@ -41,7 +41,7 @@ def passes(**changes: object) -> dict[str, float]:
         },
         "tuning": {"trials": 3},
         "training": {"epochs": 2, "warm_epochs": 5},
-        "federation": {"rounds": 4},
+        "federation": {"method": "dprbft", "rounds": 4},
         "audit": {"decoder_epochs": 10, "samples": 20, "threats": []},
     }
     for key, value in changes.items():

@@ -306,7 +306,7 @@ def test_tuning_that_fits_nothing_leaves_the_settings_and_says_so(
 
 
 def test_the_participants_of_the_first_round_are_not_all_by_accident():
-    config = build_config({"federation": {"clients": 9, "participation": 0.34}})
+    config = build_config({"federation": {"method": "dprbft", "clients": 9, "participation": 0.34}})
     assert {len(c) for c in participants(config)} == {3}
 
 

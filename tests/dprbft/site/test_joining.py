@@ -46,6 +46,7 @@ def config_of(*folders: Path, epsilon: float = 4.0, **privacy: object) -> RunCon
             "federation": {
                 "sites": [str(f) for f in folders],
                 "clients": len(folders),
+                "method": "dprbft",
                 "warm_start": "none",
             },
             "network": {"width": 16},
