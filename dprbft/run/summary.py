@@ -21,6 +21,7 @@ from dprbft.site.site import check_book
 from panas.architecture.cost import Cost
 from panas.privacy.ledger.account import totals
 from panas.runtime.store import write_json
+from panas.training.ladder import Ladder
 
 LIBRARIES = ("panas", "torch", "deap", "botorch", "gpytorch", "opacus", "dp-accounting", "numpy")
 
@@ -86,12 +87,12 @@ def _client(place: SitePlace) -> dict[str, Any]:
             "network": steps.network,
         },
         # What each step brought, on test samples.
-        "ladder": {
-            "majority": report.baselines.majority if report.baselines else None,
-            "public": steps.public,
-            "alone": steps.alone,
-            "joined": steps.joined,
-        },
+        "ladder": Ladder(
+            majority=report.baselines.majority if report.baselines else None,
+            public=steps.public,
+            alone=steps.alone,
+            joined=steps.joined,
+        ).to_json(),
         "metrics": report.metrics.to_json(),
         "baselines": report.baselines.to_json() if report.baselines else None,
         "selected_round": report.selected_round,

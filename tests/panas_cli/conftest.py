@@ -39,7 +39,6 @@ TINY = {
     "training.epochs": "1",
     "training.batch_size": "1000",  # full batches are priced in closed form, at once
     "training.warm_epochs": "2",
-    "federation.method": "dprbft",
     "federation.clients": "2",
     "federation.rounds": "1",
     "federation.baselines": "false",
@@ -56,8 +55,8 @@ class Default(str):
 def tiny_options(**changes: object) -> list[str]:
     """`--set` options of a tiny run; `changes` name a key as section__key."""
     settings = TINY | {k.replace("__", "."): str(v) for k, v in changes.items()}
-    words = ["--workers", "1", *(x for k, v in settings.items() for x in ("--set", f"{k}={v}"))]
-    return [Default(word) for word in words]
+    given = (x for k, v in settings.items() for x in ("--set", f"{k}={v}"))
+    return [Default(word) for word in ("--workers", "1", "--method", "dprbft", *given)]
 
 
 def without_overruled(words: Sequence[object]) -> list[str]:

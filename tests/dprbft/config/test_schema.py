@@ -96,7 +96,6 @@ def test_a_configuration_cannot_be_changed():
             },
             "public samples for privacy.release = public_rows",
         ),
-        ({"privacy": {"release": "moments"}, "network": {"unit": False}}, "network.unit"),
         ({"privacy": {"release": "raw_rows"}}, "allow_unprotected"),
         ({"privacy": {"search": "unaccounted"}}, "allow_unprotected"),
         (
