@@ -16,20 +16,20 @@ from panas.privacy.plan import Plan
 from panas.privacy.release.estimate import Moments, Rows
 from panas.privacy.release.kinds import moments
 from panas.privacy.schedule import TrainingSchedule
-from panas.training.baselines import FittedBaselines, ModelName, fit_baselines
+from panas.training.baselines import fit_baselines
 from panas.training.linear.averaging import average, log_prior
+from panas.training.linear.public_forest import PublicForest, fit_public_forest
+from panas.training.linear.public_head import fit_public_head
 from panas.training.linear.residual import fit_residual, zero_residual
 from panas.training.linear.ridge import (
     exact_moments,
     logits,
     own_head,
-    public_head,
     shared_head,
     shrunk_head,
 )
 from panas.training.linear.split import RELEASE_SHARE, Pooling, release_share
 
-FOREST: tuple[ModelName, ...] = ("random forest",)
 EPOCHS_ALONE, EPOCHS_JOINED, CLIP = 48, 24, 1.0
 
 
@@ -97,19 +97,22 @@ class Known:
     secure: Heads  # where the server sees the noised sum alone
     public: Tensor | None  # the head of labelled public samples
     pooled: Tensor  # the head of all sites' exact moments
-    forest: FittedBaselines  # of labelled public samples
+    forest: PublicForest | None  # of labelled public samples
+    forest_says: Tensor | None  # of the test samples
 
 
 def known_of(world: World) -> Known:
     """The heads of a federation, and a forest of its public samples."""
     exact = summed([exact_moments(s.train.z, s.train.y, world.classes) for s in world.sites], 0.0)
     public = exact_moments(world.public.z, world.public.y, world.classes)
+    forest = fit_public_forest(world.public_samples)
     return Known(
         joined=pooled_head(world, secure=False),
         secure=pooled_head(world, secure=True),
-        public=public_head(public, world.labelled) if world.labelled else None,
+        public=fit_public_head(world.public, world.classes) if world.labelled else None,
         pooled=shared_head(exact, counts_of(world), public, world.labelled),
-        forest=fit_baselines([world.public_samples], "public", world.seed, FOREST),
+        forest=forest,
+        forest_says=None if forest is None else forest.logits(world.test_samples),
     )
 
 
@@ -128,10 +131,11 @@ def pooled_head(world: World, *, secure: bool) -> Heads:
     if m is None:
         return Heads(0.0, None)
     s2 = (moments.SENSITIVITY * m) ** 2
+    sent: tuple[Moments, ...] = ()
     if secure:
         nobody = Rows(torch.zeros(0, d), torch.zeros(0, dtype=torch.int64))
         exact = [exact_moments(s.train.z, s.train.y, world.classes) for s in world.sites]
-        sent, total = (), summed([*exact, released(nobody, world, m)], s2)
+        total = summed([*exact, released(nobody, world, m)], s2)
     else:
         sent = tuple(released(site.train, world, m) for site in world.sites)
         total = summed(sent, s2 * len(sent))
@@ -151,10 +155,13 @@ def predictions(world: World, at: int, known: Known) -> dict[str, Tensor]:
     public = {} if known.public is None else {"public": known.public}
     sent = released(site.train, world, all_released(len(site.train.y), world.epsilon))
     own = own_head(sent, world.labelled)
-    found = {"own release": logits(own, test) + prior, **forests(world, site, known.forest)}
+    found = {"own release": logits(own, test) + prior}
+    found["forest on public and own"] = forest_of_both(world, site)
+    if known.forest_says is not None:
+        found["forest on public"] = known.forest_says
     found |= {name: logits(head, test) + prior for name, head in public.items()}
     for name in ("alone", "alone again"):
-        found[name] = averaged(world, site, public, over=known.public, share=0.0)
+        found[name] = averaged(world, site, known, public, over=known.public, share=0.0)
     found["pooled"] = logits(known.pooled, test) + prior
     if known.joined.shared is not None:
         found["shared"] = logits(known.joined.shared, test) + prior
@@ -167,24 +174,29 @@ def predictions(world: World, at: int, known: Known) -> dict[str, Tensor]:
         if heads.sent:  # in a secure sum a site makes no release of its own
             mine = heads.sent[at]
             more |= {"own": own_head(mine, world.labelled), "shrunk": shrunk_head(mine, shared)}
-        found[name] = averaged(world, site, public | more, over=shared, share=heads.share)
+        found[name] = averaged(world, site, known, public | more, over=shared, share=heads.share)
     return found
 
 
-def forests(world: World, site: Site, public: FittedBaselines) -> dict[str, Tensor]:
-    """What forests of raw values say: of public samples, and of those and the site's own."""
-    both = fit_baselines([world.public_samples, site.samples], "public and own", world.seed, FOREST)
-    return {
-        f"forest on {fitted.reads}": torch.from_numpy(p).clamp(min=1e-6).log()
-        for fitted in (public, both)
-        for p in fitted.probabilities(world.test_samples).values()
-    }
+def forest_of_both(world: World, site: Site) -> Tensor:
+    """What a forest of the raw values of public and the site's own samples says: not private."""
+    parts = [world.public_samples, site.samples]
+    fitted = fit_baselines(parts, "public and own", world.seed, ("random forest",))
+    p = fitted.probabilities(world.test_samples)
+    none = torch.zeros(len(world.test.y), world.classes)
+    return torch.from_numpy(p["random forest"]).clamp(min=1e-6).log() if p else none
 
 
 def averaged(
-    world: World, site: Site, known: Mapping[str, Tensor], *, over: Tensor | None, share: float
+    world: World,
+    site: Site,
+    known: Known,
+    heads: Mapping[str, Tensor],
+    *,
+    over: Tensor | None,
+    share: float,
 ) -> Tensor:
-    """The average of heads that are known and of a residual that DP-SGD trains over one of them."""
+    """The average of heads, the public forest, and a residual that DP-SGD trains over one head."""
     prior, n = log_prior(site.histogram), len(site.train.y)
     residual = zero_residual(site.train.z.shape[1], world.classes)
 
@@ -200,14 +212,18 @@ def averaged(
         noise=world.noise,
     )
 
-    def answers(z: Tensor) -> dict[str, Tensor]:
+    def answers(z: Tensor, forest: Tensor | None) -> dict[str, Tensor]:
         with torch.no_grad():
-            trained = {"residual": residual(z) + offset(z)}
-        return {name: logits(w, z) for name, w in known.items()} | trained
+            said = {"residual": residual(z) + offset(z)}
+        said |= {} if forest is None else {"forest": forest}
+        return said | {name: logits(w, z) for name, w in heads.items()}
 
-    y = site.validation.y
-    chosen = average(answers(site.validation.z), y, prior, with_prior=["residual"])
-    return chosen.probabilities(answers(world.test.z), prior).clamp(min=1e-30).log()
+    trees = world.table and known.forest  # of images it is worse than their heads, and misleads
+    held = answers(site.validation.z, trees.logits(site.held) if trees else None)
+    chosen = average(held, site.validation.y, prior, with_prior=["residual"])
+    of_test = answers(world.test.z, known.forest_says if trees else None)
+    said = chosen.probabilities(of_test, prior)
+    return said.clamp(min=1e-30).log()
 
 
 def learning_rate(signal: float, share: float) -> float:

@@ -43,6 +43,7 @@ class Site:
     mix: Tensor  # the true share of each class, for "own"
     histogram: Tensor  # noised
     samples: Samples  # those of `train`, as a forest reads them
+    held: Samples  # those of `validation`
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class World:
     noise: NoiseSource
     public_samples: Samples  # those of `public` and `test`, as a forest reads them
     test_samples: Samples
+    table: bool  # whether these are rows of a table: then a public forest is a candidate, too
     seed: int
 
     @property
@@ -72,6 +74,7 @@ class Shares:
     public: Samples  # labelled
     test: Samples
     sites: tuple[tuple[Samples, Samples, Tensor], ...]  # training, validation, share of each class
+    table: bool = False
 
 
 def draw(setting: Setting, root: str, seed: int) -> World:
@@ -108,7 +111,7 @@ def world(shares: Shares, phi: FeatureMap, epsilon: float, seed: int) -> World:
     sites = []
     for train, held, mix in shares.sites:
         histogram = (train.histogram() + m * noise.normal(train.classes)).float()
-        sites.append(Site(rows(train), rows(held), mix, histogram, train))
+        sites.append(Site(rows(train), rows(held), mix, histogram, train, held))
     return World(
         sites=tuple(sites),
         public=rows(shares.public),
@@ -118,6 +121,7 @@ def world(shares: Shares, phi: FeatureMap, epsilon: float, seed: int) -> World:
         noise=noise,
         public_samples=shares.public,
         test_samples=shares.test,
+        table=shares.table,
         seed=seed,
     )
 

@@ -53,7 +53,7 @@ def ridge(m: Moments, penalty: float, around: Weights | None = None) -> Weights:
 
 def own_head(own: Moments, labelled_public: int = 0) -> Weights:
     """A site's head from its own noised moments alone."""
-    return ridge(own, max(_noise(own), _floor(labelled_public)))
+    return ridge(own, max(_noise(own), least_penalty(labelled_public)))
 
 
 def public_ridge(public: Moments, labelled_public: int) -> Weights:
@@ -85,7 +85,7 @@ def shared_head(
         return ridge(balanced, max(_noise(pooled), LEAST_RIDGE))
     weight = trust(pooled, float(counts.clamp(min=0).sum()))
     joint = Moments(public.A + weight * balanced.A, public.B + weight * balanced.B, 0.0)
-    return ridge(joint, max(weight * _noise(pooled), _floor(labelled_public)))
+    return ridge(joint, max(weight * _noise(pooled), least_penalty(labelled_public)))
 
 
 def balance(m: Moments, counts: Float[Tensor, "classes"]) -> Moments:
@@ -109,11 +109,6 @@ def trust_at(variance: float, width: int, samples: float) -> float:
     return signal / (signal + variance) if signal + variance else 1.0
 
 
-def public_head(public: Moments, labelled_public: int) -> Weights:
-    """The head of labelled public samples, from their exact moments."""
-    return ridge(public, _floor(labelled_public))
-
-
 def logits(weights: Weights, z: Float[Tensor, "n d"]) -> Float[Tensor, "n classes"]:
     """Logits of a ridge head on representations."""
     return (LOGIT_SCALE * (z.double() @ weights.double().T)).float()
@@ -123,5 +118,6 @@ def _noise(m: Moments) -> float:
     return math.sqrt(m.variance * len(m.A))
 
 
-def _floor(labelled_public: int) -> float:
+def least_penalty(labelled_public: int) -> float:
+    """Lambda where noise asks for less, by the number of labelled public samples."""
     return LEAST_RIDGE if labelled_public < MANY_PUBLIC else LEAST_WITH_PUBLIC
