@@ -27,8 +27,9 @@ from panas.runtime.seeds import stream
 from panas.training.linear.averaging import log_prior
 from panas.training.linear.logistic import Chosen, cross_validated
 from panas.training.linear.predictor import Candidates, Predictor, weighed
+from panas.training.linear.public_head import fit_public_head
 from panas.training.linear.residual import fit_residual, zero_residual
-from panas.training.linear.ridge import Weights, exact_moments, logits, public_ridge
+from panas.training.linear.ridge import Weights, logits
 from panas.tuning.space import DPSGDSettings
 
 
@@ -102,8 +103,7 @@ def public_head(client: Client) -> Weights | None:
     public = client.public
     if not len(public):
         return None
-    z = client.phi(public.inputs())
-    return public_ridge(exact_moments(z, public.y, public.classes), len(public))
+    return fit_public_head(Rows(client.phi(public.inputs()), public.y), public.classes)
 
 
 def alone(client: Client, state: JoinedState) -> Predictor | None:

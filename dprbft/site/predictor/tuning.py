@@ -28,8 +28,9 @@ from panas.runtime.errors import BudgetExhausted
 from panas.runtime.execution import Execution
 from panas.runtime.journal import open_journal
 from panas.runtime.seeds import one_thread, stream
+from panas.training.linear.public_head import fit_public_head
 from panas.training.linear.residual import fit_residual, zero_residual
-from panas.training.linear.ridge import exact_moments, logits, public_ridge
+from panas.training.linear.ridge import logits
 from panas.tuning.bayesian import tune
 from panas.tuning.budgeted import BudgetedSpace, ScheduleConstraint
 from panas.tuning.space import DPSGDSettings, TuningSpace
@@ -147,7 +148,7 @@ def objective_of(client: Client) -> ResidualObjective:
     train, validation = rows("train"), rows("validation")
     # A head that has not seen them stands for the shared one, which may have.
     known = rows("warm")
-    head = public_ridge(exact_moments(known.z, known.y, client.spec.classes), len(known.y))
+    head = fit_public_head(known, client.spec.classes)
     prior = state.log_prior
     return ResidualObjective(
         train,

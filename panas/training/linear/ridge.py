@@ -56,11 +56,6 @@ def own_head(own: Moments, labelled_public: int = 0) -> Weights:
     return ridge(own, max(_noise(own), least_penalty(labelled_public)))
 
 
-def public_ridge(public: Moments, labelled_public: int) -> Weights:
-    """The head of labelled public samples alone, from their exact moments."""
-    return ridge(public, _floor(labelled_public))
-
-
 def shrunk_head(own: Moments, shared: Weights) -> Weights:
     """A site's head from its own noised moments, as near to the shared one as their noise asks."""
     return ridge(own, max(SHRINKAGE * _noise(own), LEAST_WITH_PUBLIC), shared)
