@@ -112,7 +112,7 @@ def known_of(world: World) -> Known:
         public=fit_public_head(world.public, world.classes) if world.labelled else None,
         pooled=shared_head(exact, counts_of(world), public, world.labelled),
         forest=forest,
-        forest_says=None if forest is None else forest.logits(world.test_samples),
+        forest_says=None if forest is None else forest.logits(world.test_samples.inputs()),
     )
 
 
@@ -219,7 +219,7 @@ def averaged(
         return said | {name: logits(w, z) for name, w in heads.items()}
 
     trees = world.table and known.forest  # of images it is worse than their heads, and misleads
-    held = answers(site.validation.z, trees.logits(site.held) if trees else None)
+    held = answers(site.validation.z, trees.logits(site.held.inputs()) if trees else None)
     chosen = average(held, site.validation.y, prior, with_prior=["residual"])
     of_test = answers(world.test.z, known.forest_says if trees else None)
     said = chosen.probabilities(of_test, prior)

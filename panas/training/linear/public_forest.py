@@ -33,15 +33,15 @@ class PublicForest:
     right: Int[Tensor, "t m"]
     votes: Float[Tensor, "t m classes"]  # share of each class at a node
 
-    def logits(self, samples: Samples) -> Float[Tensor, "n classes"]:
-        """Log probabilities of samples, of the mean vote of the trees, smoothed.
+    def logits(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n classes"]:
+        """Log probabilities of network inputs in [-1, 1], of the trees' mean vote, smoothed.
 
         Privacy: a row depends on its own sample and on public ones.
         """
-        x = torch.from_numpy(features(samples)).double()
-        said = [self._votes(part) for part in x.split(CHUNK)]
-        votes = torch.cat(said) if said else torch.empty(0, samples.classes)
-        return torch.log((votes + SMOOTHED / samples.classes) / (len(self.column) + SMOOTHED))
+        (trees, _, classes), unknown = self.votes.shape, torch.zeros(len(x), dtype=torch.int64)
+        seen = torch.from_numpy(features(Samples(x.float().cpu(), unknown, classes))).double()
+        votes = torch.cat([torch.zeros(0, classes), *map(self._votes, seen.split(CHUNK))])
+        return torch.log((votes + SMOOTHED / classes) / (trees + SMOOTHED))
 
     def arrays(self) -> dict[str, Tensor]:
         """The trees, by name."""

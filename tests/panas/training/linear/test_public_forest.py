@@ -35,21 +35,23 @@ def test_it_says_what_the_library_says():
     test = table(300, seed=1)
     oracle = fit_baselines([table(200)], "public", SEED, ("random forest",)).probabilities(test)
     votes = 10 * torch.from_numpy(oracle["random forest"])
-    torch.testing.assert_close(forest().logits(test).exp().double(), (votes + 1 / 4) / 11)
+    torch.testing.assert_close(forest().logits(test.inputs()).exp().double(), (votes + 1 / 4) / 11)
 
 
 def test_all_is_possible_and_sums_to_one():
-    p = forest().logits(table(50, seed=1)).exp()
+    p = forest().logits(table(50, seed=1).inputs()).exp()
     assert p.sum(1).numpy() == pytest.approx(1.0)
     assert p.min() == pytest.approx(1 / 44)  # a class that no tree has seen
-    assert forest().logits(table(0)).shape == (0, 4)
+    assert forest().logits(table(0).inputs()).shape == (0, 4)
 
 
 def test_it_comes_back_from_a_file(tmp_path):
     write_tensors(tmp_path / "forest.safetensors", forest().arrays(), {})
     arrays, _ = read_tensors(tmp_path / "forest.safetensors")
     test = table(50, seed=1)
-    assert torch.equal(PublicForest.restored(arrays).logits(test), forest().logits(test))
+    assert torch.equal(
+        PublicForest.restored(arrays).logits(test.inputs()), forest().logits(test.inputs())
+    )
 
 
 def test_there_is_none_of_one_class_or_of_nothing():
@@ -60,6 +62,6 @@ def test_there_is_none_of_one_class_or_of_nothing():
 
 def test_an_average_follows_it_where_it_is_better():
     y = table(60, seed=1).y
-    logits = {"forest": forest().logits(table(60, seed=1)), "head": torch.zeros(60, 4)}
+    logits = {"forest": forest().logits(table(60, seed=1).inputs()), "head": torch.zeros(60, 4)}
     shares = average(logits, y, log_prior(torch.full((4,), 50.0))).shares()
     assert shares["forest"] > 0.99
