@@ -1,84 +1,67 @@
-"""Does the whole path pay? Searched, tuned and federated clients against plain local training.
+"""Does the whole path pay? Sites that join against sites that train alone, and against the paper's.
 
-    python -m benchmarks.first_run [--seeds 5] [--workers 2] [--json]
+    python -m benchmarks.first_run [--seeds 5] [--preset demo] [--workers 2] [--json]
 
-Every arm sees the same clients, splits, public samples and budget; only what a client does with
-them differs. "first genome" is the first random genome of the search, trained without any search.
+All methods see the same sites, splits, public samples and budget: they are whole runs of
+`panas run`, which differ in `federation.method`. The ladder of a run of `joined` has what its sites
+reach with public samples alone, and the best that each reaches by itself at the same epsilon.
+Gains are paired by seed, with their standard errors.
 
-| arm | architecture | settings | training |
-|---|---|---|---|
-| dprbft | searched | tuned | federated |
-| local searched | searched | tuned | local |
-| local tuned | first genome | tuned | local |
-| local | first genome | the defaults | local |
-| local cold | first genome | the defaults | local, from random weights |
+| row | what it is |
+|---|---|
+| majority, forest on public | need no training: nothing may be below |
+| public, alone, joined | the ladder of method joined |
+| network | each site's own evolved network by itself, in method joined |
+| dprbft | the paper's exchange, made sound |
+| local | each site's searched network, trained by DP-SGD by itself |
 """
 
 import argparse
 import json
 import statistics
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from benchmarks.runs import finished
 from dprbft.config.files import build_config
 
-FIRST = {"population": 1, "generations": 0}
-LOCAL = {"federation": {"method": "local"}}
-ARMS: dict[str, dict[str, Any]] = {
-    "dprbft": {},
-    "local searched": LOCAL,
-    "local tuned": LOCAL | {"search": FIRST},
-    "local": LOCAL | {"search": FIRST, "tuning": {"trials": 0}},
-    "local cold": {
-        "federation": {"method": "local", "warm_start": "none"},
-        "search": FIRST,
-        "tuning": {"trials": 0},
-    },
-}
+METHODS = ("joined", "dprbft", "local")
+FOREST = ("random forest", "public")
 
 
-def one(arm: str, seed: int, base: dict[str, Any], workers: int) -> dict[str, Any]:
-    """Train one arm at one seed; returns mean accuracies over its clients and the seconds."""
+def one(method: str, seed: int, base: dict[str, Any], workers: int) -> dict[str, float]:
+    """A whole run at one seed: means over its sites, by row."""
     began = time.perf_counter()
-    config = build_config(base, ARMS[arm], {"seed": seed})
+    config = build_config(base, {"federation": {"method": method}, "seed": seed})
     with finished(config, workers) as (_, summary):
-        clients = summary["clients"]
-    return {
-        "arm": arm,
-        "seed": seed,
-        "kept": summary["accuracy"]["mean"],
-        "std_over_clients": summary["accuracy"]["std"],
-        "before": summary["accuracy"]["local_last"],
-        "after": summary["accuracy"]["global_last"],
-        "different_genomes": len({c["genome"] for c in clients}),
-        "max_epsilon": max(c["epsilon"]["spent"] for c in clients),
-        "seconds": time.perf_counter() - began,
-    }
+        clients, ladder = summary["clients"], summary["accuracy"]["ladder"]
+    found = {method: ladder["joined"], f"seconds {method}": time.perf_counter() - began}
+    found[f"epsilon {method}"] = max(c["epsilon"]["spent"] for c in clients)
+    if not summary["method"] == METHODS[0]:
+        return found
+    forests = [
+        rival["accuracy"]
+        for c in clients
+        for rival in c["baselines"]["rivals"]
+        if (rival["model"], rival["reads"]) == FOREST
+    ]
+    found |= {step: ladder[step] for step in ("majority", "public", "alone")}
+    found["network"] = statistics.fmean(c["accuracy"]["network"] for c in clients)
+    return found | {"forest on public": statistics.fmean(forests)}
 
 
-def table(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Per arm: mean and standard deviation over seeds, and the paired gain of dprbft."""
-    by = {arm: {r["seed"]: r for r in rows if r["arm"] == arm} for arm in ARMS}
+def table(runs: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """By row: mean and standard deviation over seeds, and what joining gains over it."""
     found = {}
-    for arm, runs in by.items():
-        kept = [r["kept"] for r in runs.values()]
-        gains = np.array([by["dprbft"][s]["kept"] - r["kept"] for s, r in runs.items()])
-        found[arm] = {
-            "kept_mean": statistics.fmean(kept),
-            "kept_std": statistics.stdev(kept) if len(kept) > 1 else 0.0,
-            "kept": kept,
-            "before": statistics.fmean(r["before"] for r in runs.values()),
-            "after": statistics.fmean(r["after"] for r in runs.values()),
-            "gain_of_dprbft": float(gains.mean()),
-            "gain_standard_error": float(gains.std(ddof=1) / len(gains) ** 0.5)
-            if len(gains) > 1
-            else 0.0,
-            "different_genomes": [r["different_genomes"] for r in runs.values()],
-            "max_epsilon": max(r["max_epsilon"] for r in runs.values()),
-            "seconds": statistics.fmean(r["seconds"] for r in runs.values()),
+    for row in runs[0]:
+        values = [run[row] for run in runs]
+        gains = [run["joined"] - run[row] for run in runs]
+        found[row] = {
+            "mean": statistics.fmean(values),
+            "std": statistics.stdev(values) if len(values) > 1 else 0.0,
+            "gain": statistics.fmean(gains),
+            "error": statistics.stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else 0.0,
         }
     return found
 
@@ -87,33 +70,32 @@ def main() -> None:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--start", type=int, default=0, help="the first seed")
+    parser.add_argument("--start", type=int, default=1000, help="the first seed")
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--preset", default="demo")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--epsilon", type=float, default=8.0)
-    parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=JSON")
     parser.add_argument("--json", action="store_true")
     a = parser.parse_args()
-    base: dict[str, Any] = {
-        "privacy": {"epsilon": a.epsilon},
-        "federation": {"clients": a.clients},
-    }
+    base: dict[str, Any] = {"preset": a.preset}
     for item in a.set:
         key, _, value = item.partition("=")
         section, _, name = key.partition(".")
         base.setdefault(section, {})[name] = json.loads(value)
-    seeds = range(a.start, a.start + a.seeds)
-    rows = [one(arm, seed, base, a.workers) for seed in seeds for arm in ARMS]
-    found = table(rows)
+    runs = []
+    for seed in range(a.start, a.start + a.seeds):
+        run: dict[str, float] = {}
+        for method in a.methods.split(","):
+            run |= one(method, seed, base, a.workers)
+        runs.append(run)
+    found = table(runs)
     if a.json:
-        print(json.dumps({"arms": found, "runs": rows}))
+        print(json.dumps({"rows": found, "runs": runs}))
         return
-    for arm, f in found.items():
-        print(
-            f"{arm:15s} kept {f['kept_mean']:.3f} +- {f['kept_std']:.3f}  before {f['before']:.3f}"
-            f"  after {f['after']:.3f}  dprbft gains {f['gain_of_dprbft']:+.3f}"
-            f" +- {f['gain_standard_error']:.3f}  ({f['seconds']:.0f} s)"
-        )
+    for row, f in found.items():
+        text = f"{row:18} {f['mean']:8.3f} +- {f['std']:.3f}"
+        gain = f"  joining gains {100 * f['gain']:+.1f} +- {100 * f['error']:.1f} points"
+        print(text + gain * (not row.startswith(("seconds", "epsilon"))))
 
 
 if __name__ == "__main__":

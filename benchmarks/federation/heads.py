@@ -207,7 +207,8 @@ def main() -> None:
     data |= {"data_root": a.data_root} if a.data_root else {}
     runs = []
     for seed in range(a.seeds):
-        layer = {"seed": seed, "data": data, "federation": {"clients": a.clients}}
+        layer = {"seed": seed, "data": data, "federation": {"method": "dprbft"}}
+        layer["federation"]["clients"] = a.clients
         runs.append(one(build_config(layer)))
     found = table(runs)
     if a.json:

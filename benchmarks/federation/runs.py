@@ -10,7 +10,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import places_of
 from dprbft.run.directory import OpenRun, prepare
-from dprbft.run.stages import search_stage, train_stage, tune_stage
+from dprbft.run.stages import search_stage, stages_of, train_stage, tune_stage
 from dprbft.run.summary import summarise
 
 
@@ -21,6 +21,9 @@ def finished(config: RunConfig, workers: int) -> Iterator[tuple[Path, dict[str, 
         run = Path(folder) / "run"
         prepare(run, config, resume=False)
         with InProcess(places_of(run), workers) as engine:
-            for stage in (search_stage, tune_stage, train_stage):
-                stage(OpenRun(run, config, engine))
+            opened = OpenRun(run, config, engine)
+            if "search" in stages_of(config):
+                search_stage(opened)
+            tune_stage(opened)
+            train_stage(opened)
         yield run, summarise(run, config)

@@ -72,6 +72,7 @@ def config_for(data: Path, sites: int, participation: float, rounds: int) -> Run
             "tuning": {"trials": 0},
             "training": {"epochs": 1, "batch_size": 1000},
             "federation": {
+                "method": "dprbft",
                 "clients": sites,
                 "partition": "iid",
                 "rounds": rounds,

@@ -33,7 +33,7 @@ SMALL: dict[str, Any] = {
     "search": {"population": 4, "generations": 2, "epochs": 4, "max_blocks": 5},
     "tuning": {"trials": 4, "initial": 3},
     "training": {"warm_epochs": 15},
-    "federation": {"clients": 4, "rounds": 2},
+    "federation": {"method": "dprbft", "clients": 4, "rounds": 2},
 }
 SIZES: dict[str, dict[str, Any]] = {
     "digits": {},
