@@ -38,7 +38,7 @@ def one(method: str, seed: int, base: dict[str, Any], workers: int) -> dict[str,
         clients, ladder = summary["clients"], summary["accuracy"]["ladder"]
     found = {method: ladder["joined"], f"seconds {method}": time.perf_counter() - began}
     found[f"epsilon {method}"] = max(c["epsilon"]["spent"] for c in clients)
-    if not summary["method"] == METHODS[0]:
+    if summary["method"] != METHODS[0]:
         return found
     forests = [
         rival["accuracy"]

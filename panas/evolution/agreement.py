@@ -33,6 +33,7 @@ from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, NetworkSpec
 from panas.evolution.fitness import Outcome, TrainingJob
+from panas.evolution.records import EvolutionResult
 from panas.runtime.seeds import stream, torch_generator
 from panas.runtime.store import (
     exclusive,
@@ -146,6 +147,29 @@ class AgreementFitness:
             "optimizer": repr(self.optimizer),
             "training": f"{self.seed}, {self.augment}, {self.device}",
         }
+
+
+def chosen_for(found: EvolutionResult, fitness: AgreementFitness) -> EvolutionResult:
+    """The same search with the winner, and the front, that a site's own class frequencies ask for.
+
+    Only candidates that were trained to the end are asked; with a cache none is trained again.
+    """
+    trained = [e for e in found.history if e.trained]
+    scores = {e.genome: fitness(e.genome) for e in trained}
+    ranked = sorted(trained, key=lambda e: -scores[e.genome])
+    if not ranked:
+        return found
+    best, front = ranked[0], list[tuple[Genome, float, float]]()
+    for e in ranked:  # from the fittest on, what is smaller than all before
+        if not front or (e.size < front[-1][2]):
+            front.append((e.genome, scores[e.genome], e.size))
+    several = len({e.size for e in trained}) > 1
+    return replace(
+        found,
+        best=best.genome,
+        fitness=scores[best.genome],
+        front=front[::-1] if several else front[:1],
+    )
 
 
 @dataclass(frozen=True)

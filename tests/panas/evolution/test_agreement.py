@@ -12,8 +12,10 @@ from torch import Tensor
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
-from panas.evolution.agreement import AgreementFitness
+from panas.evolution.agreement import AgreementFitness, chosen_for
 from panas.evolution.fitness import Outcome, ResumableFitness, TrainingJob
+from panas.evolution.halving import Evaluation
+from panas.evolution.records import EvolutionResult
 from panas.runtime.errors import BadInput
 from panas.training.distillation import SoftSamples
 from panas.training.linear.averaging import log_prior
@@ -200,3 +202,33 @@ def test_a_training_that_diverges_fails_at_every_site(cached: bool, tmp_path: Pa
 def test_none_held_out_leave_no_agreement() -> None:
     none = SoftSamples(soft(20, 2).samples.take([]), torch.zeros(0, 3))
     assert np.isnan(replace(fitness(), held_out=none)(GENOME))
+
+
+def searched(found: AgreementFitness, genomes: list[str], sizes: list[float]) -> EvolutionResult:
+    history = [
+        Evaluation(g, found(g), 0, failed=False, size=size)
+        for g, size in zip(map(Genome.parse, genomes), sizes, strict=True)
+    ]
+    history.append(Evaluation(Genome.parse("c2k3"), 0.99, 0, failed=False, dropped=True))
+    best = max(history[:-1], key=lambda e: e.fitness)
+    return EvolutionResult(best.genome, best.fitness, [], history, 100, [])
+
+
+def test_a_site_takes_what_agrees_best_in_its_own_frequencies(tmp_path: Path) -> None:
+    alike = replace(fitness(0, tmp_path), histogram=torch.ones(3))
+    genomes = ["c4k3-max-c6k3", "c4k3", "c2k5-c4k3", "max-c4k3"]
+    found = searched(alike, genomes, [4.0, 2.0, 3.0, 1.0])
+    files = set(tmp_path.iterdir())
+    for histogram in (torch.tensor([50.0, 0.0, 0.0]), torch.tensor([1.0, 1.0, 70.0])):
+        own = replace(alike, histogram=histogram, client=1)
+        scores = {g: own(Genome.parse(g)) for g in genomes}
+        chosen = chosen_for(found, own)
+        assert scores[str(chosen.best)] == max(scores.values()) == chosen.fitness
+        assert set(tmp_path.iterdir()) == files  # nothing was trained for it
+        sizes = [size for _, _, size in chosen.front]
+        fits = [fit for _, fit, _ in chosen.front]
+        assert sizes == sorted(sizes)
+        assert fits == sorted(fits)
+        assert fits[-1] == chosen.fitness
+    same = searched(alike, genomes, [0.0] * 4)
+    assert len(chosen_for(same, own).front) == 1
