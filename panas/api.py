@@ -33,6 +33,7 @@ from panas.runtime.execution import Execution
 from panas.runtime.journal import open_journal
 from panas.runtime.store import write_bytes
 from panas.training.checkpoint import SavedNetwork, load_network
+from panas.training.linear.predictor import Predictor, is_predictor, read_predictor
 from panas.training.sgd import SHORT, WARM, OptimizerConfig
 from panas.tuning.network_tuning import NetworkTuning, TuneResult
 from panas.tuning.space import TuningSpace
@@ -205,15 +206,20 @@ def tune(
         return task.train(result, folder, own)
 
 
-def load(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork:
-    """Read a network that a search, a tuning or a federation's run has saved.
+def load(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork | Predictor:
+    """Read what a search, a tuning or a federation's run has saved: a network, or a predictor.
+
+    Both have `predict`, `probabilities`, `class_names` and `facts`.
 
     Args:
-        path: folder of a search or a tuning, or any network's file, as in a run's `models/`.
+        path: folder of a search or a tuning, or a file of a network or predictor, as in a run's
+            `models/`.
         blocks: custom blocks that its genome may name.
 
     Raises:
         BadInput: if there is none, or it is damaged.
+
+    Privacy: a predictor's file stays with its site (`panas.training.linear.predictor`).
     """
     file = Path(path)
     if file.is_dir() and not (file := file / "network.safetensors").exists():
@@ -221,7 +227,7 @@ def load(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork:
             f"expected a network in {path}, got a folder without {file.name}; give the folder of a "
             "search or a tuning, or a file of a run's models/"
         )
-    return load_network(file, blocks)
+    return read_predictor(file, blocks) if is_predictor(file) else load_network(file, blocks)
 
 
 def _opened(ledger: Ledger | str | Path | None) -> Ledger | None:

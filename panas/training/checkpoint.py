@@ -113,7 +113,10 @@ def load_network(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNet
     """
     tensors, metadata = read_tensors(Path(path))
     if "network" not in metadata:
-        raise BadInput(f"expected a network saved by panas at {path}, got another safetensors file")
+        raise BadInput(
+            f"expected a network saved by panas at {path}, got another safetensors file; give one "
+            "of a run's models/"
+        )
     return network_of(json.loads(metadata["network"]), tensors, blocks)
 
 

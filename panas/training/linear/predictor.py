@@ -140,6 +140,11 @@ def write_predictor(path: Path, predictor: Predictor) -> None:
     )
 
 
+def is_predictor(path: Path) -> bool:
+    """Whether a file holds a predictor; BadInput if it is missing or damaged."""
+    return NOTE in read_tensors(path)[1]
+
+
 def read_predictor(path: str | Path, blocks: Sequence[BlockType] = ()) -> Predictor:
     """What `write_predictor` wrote; BadInput if the file is missing, damaged or another."""
     tensors, metadata = read_tensors(Path(path))

@@ -9,6 +9,7 @@ import pytest
 import torch
 from accounting_oracles import analytic_gaussian
 
+import panas
 from dprbft.config.files import build_config, merge
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
@@ -133,6 +134,21 @@ def test_a_predictor_is_what_its_site_reports(whole: Path):
         kept = predictor.candidates.network
         assert kept is not None
         assert torch.equal(kept.network(test.inputs()), network.network(test.inputs()))
+
+
+def test_both_files_of_a_site_are_loaded_and_name_classes_of_raw_pictures(whole: Path):
+    place = places_of(whole)[0]
+    test = opened(place).data.test
+    pictures, inputs = test.x[:, 0].numpy(), test.inputs()
+    network, predictor = (panas.load(f(place.home)) for f in (model_file, predictor_file))
+    for saved, said in (
+        (network, network.network(inputs).softmax(1)),
+        (predictor, predictor.probabilities_of(inputs)),
+    ):
+        assert saved.class_names == tuple("0123456789")
+        assert saved.predict(pictures) == tuple(saved.class_names[i] for i in said.argmax(1))
+    with pytest.raises(BadInput, match="got another safetensors file; give one of"):
+        panas.load(map_file(whole))
 
 
 def test_a_summary_tells_of_a_run_that_joined(whole: Path):
