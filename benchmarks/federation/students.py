@@ -37,9 +37,11 @@ from panas.evolution.records import EvolutionConfig
 from panas.evolution.surrogate import prior_of
 from panas.evolution.toolbox import SearchProblem
 from panas.features.map import fit_map
+from panas.privacy.release.estimate import Rows
 from panas.runtime.seeds import stream
 from panas.training.distillation import SoftSamples
-from panas.training.linear.ridge import exact_moments, logits, public_ridge
+from panas.training.linear.public_head import fit_public_head
+from panas.training.linear.ridge import logits
 from panas.training.sgd import SHORT
 
 FIRST_SEED, SAMPLES = 1000, 150
@@ -62,8 +64,7 @@ def one(root: str, seed: int, sites: Sequence[int]) -> dict[str, Any]:
     taught, held_out, unseen, known = (half(pool.take(part)) for part in parts)
     facts = replace(infer(read("fashion-mnist", Reading(data_root=root))), shape=taught.shape)
     phi = fit_map(facts, taught)
-    moments = exact_moments(phi(known.inputs()), known.y, known.classes)
-    head = public_ridge(moments, len(known))
+    head = fit_public_head(Rows(phi(known.inputs()), known.y), known.classes)
 
     def soft(samples: Samples) -> SoftSamples:
         return SoftSamples(samples, logits(head, phi(samples.inputs())).softmax(1))
