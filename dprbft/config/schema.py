@@ -18,7 +18,7 @@ from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
 from panas.runtime.seeds import stream
 
-JOINED_SHARE, ROUNDS_SHARE = 0.7, 0.3
+ROUNDS_SHARE = 0.3
 
 
 class RunConfig(Section):
@@ -67,10 +67,8 @@ class RunConfig(Section):
 
     @property
     def release_share(self) -> float:
-        """Share of epsilon that sizes the noise of releases."""
-        if self.privacy.release_share is not None:
-            return self.privacy.release_share
-        return JOINED_SHARE if self.federation.joins_first else ROUNDS_SHARE
+        """Share of epsilon that sizes the noise of releases in methods of rounds."""
+        return self.privacy.release_share or ROUNDS_SHARE
 
     @property
     def stays(self) -> bool:

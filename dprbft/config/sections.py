@@ -171,7 +171,7 @@ class Privacy(Section):
     epsilons: tuple[Epsilon, ...] = ()  # one a client, instead of `epsilon`
     search: str = "public-proxy"  # what a search looks at: a mode of panas.search_modes
     release: str = "moments"  # what leaves in a round: a kind of panas.privacy.release, or none
-    # of epsilon, sizes release noise; None: .7 in method joined, which releases once, else .3
+    # of epsilon, sizes release noise; None: .3, or what public facts say (joined)
     release_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     histogram_share: Annotated[float, Field(gt=0, lt=1)] = 0.1  # of epsilon, for the histogram
     # protected: networks may be shown; stays: they train without noise, and must not (joined)

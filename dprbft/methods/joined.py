@@ -4,7 +4,8 @@ Every site computes the same fixed map phi of a sample (`panas.features`), which
 has shaped, so that what sites release can be added up. In this order:
 
 1. a site releases, once: its noised label histogram (`privacy.histogram_share` of epsilon) and the
-   noised second moments of phi (`privacy.release_share`)
+   noised second moments of phi (`privacy.release_share`); where public facts say that this would
+   not pay (`panas.training.linear.split`) it sends nothing, and has more for itself
 2. the server adds them up, with exact moments of labelled public samples, balances the classes, and
    broadcasts one ridge head
 3. each site searches the architecture of its own network: the more it agrees with the shared head
@@ -30,13 +31,12 @@ import torch
 from dprbft.messages import Broadcast, NoisedHistogram, Release, Verb
 from dprbft.methods import PublicSide
 from dprbft.paths import histogram_file, sent_file
-from dprbft.site.predictor.budget import release_noise
+from dprbft.site.predictor.budget import planned_release, share_of
 from dprbft.site.predictor.finish import finish
 from dprbft.site.predictor.residual import rows_of, with_residual
-from dprbft.site.predictor.state import ROUND, JoinedState
+from dprbft.site.predictor.state import ROUND, SHARED, JoinedState
 from dprbft.site.search import paid_histogram
 from dprbft.site.site import Client
-from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.ledger.fingerprints import note_spent
 from panas.privacy.noise import SystemNoise
 from panas.privacy.release.estimate import Moments
@@ -78,7 +78,7 @@ def ready(client: Client, content: bytes) -> bytes:
     """Before step 1: whether the budget pays for all of it; nothing is charged."""
     begun = any(e.charge.phase == "release" for e in client.account.entries)
     if not begun and JoinedState.read(client).round < ROUND:
-        release_noise(client)
+        planned_release(client)
     return b""
 
 
@@ -94,7 +94,8 @@ def join(client: Client, content: bytes) -> bytes:
             )
         return read_bytes(path) if path.exists() else b""
     histogram = paid_histogram(client) or [1.0] * client.spec.classes
-    message = _released(client, histogram)
+    pays = share_of(client) > 0
+    message = _release(client, histogram) if pays else None
     if message:
         write_bytes(path, message.to_bytes())
     state = replace(
@@ -103,19 +104,21 @@ def join(client: Client, content: bytes) -> bytes:
         answered=False,
         against=digest,
         histogram=tuple(histogram),
+        over=SHARED if pays else "public" if len(client.public) else None,
         release_noise=message.noise_multiplier if message else None,
     )
     state.write(client)
     return message.to_bytes() if message else b""
 
 
-def _released(client: Client, histogram: list[float]) -> Release | None:
+def _release(client: Client, histogram: list[float]) -> Release | None:
     """The message of step 1; None if a process that died has spent what it costs."""
     try:
-        m = release_noise(client)
+        event = planned_release(client)
+        assert event is not None
         request = ReleaseRequest(
             kind=KIND,
-            event=Unprotected() if m is None else Gaussian(m),
+            event=event,
             client=client.id,
             round=ROUND,
             classes=client.spec.classes,

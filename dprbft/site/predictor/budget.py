@@ -7,13 +7,15 @@ and the noise is larger, or a step is left out.
 from dataclasses import replace
 
 from dprbft.site.site import Client
-from panas.privacy.accounting.events import Event, Gaussian
+from panas.privacy.accounting.events import Event, Gaussian, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate, fits, release_multiplier, tighten_release_noise
 from panas.privacy.plan import Plan
+from panas.privacy.release.estimate import Rows
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BudgetExhausted
 from panas.training.linear.recipe import Recipe, alone_recipe, joined_recipe
+from panas.training.linear.split import RELEASE_SHARE, Pooling, release_share
 from panas.tuning.space import DPSGDSettings
 
 SHARES = (0.5, 0.1, 0.01)
@@ -22,33 +24,56 @@ NO_NOISE = 1e-9
 """Noise multiplier of a plan that nothing is charged for: training without a budget."""
 
 
-def recipe_of(client: Client) -> Recipe:
+def recipe_of(client: Client, *, joins: bool) -> Recipe:
     """The settings of a residual that nobody has tuned."""
-    return joined_recipe(client.data.train.units, client.budget.epsilon)
+    rule = joined_recipe if joins else alone_recipe
+    return rule(client.data.train.units, client.budget.epsilon)
 
 
-def release_noise(client: Client) -> float | None:
-    """Noise multiplier m of the release; None without a budget.
+def share_of(client: Client) -> float:
+    """The share of epsilon for the release, set or by rule from public facts; 0 for no release.
+
+    Where nothing is trained under the budget, a release takes nothing away.
+    """
+    config, budget = client.config, client.budget
+    if config.privacy.release_share is not None:
+        return config.privacy.release_share
+    if config.stays or not budget.private:
+        return RELEASE_SHARE
+    pooling = Pooling(
+        sites=config.federation.clients,
+        samples=client.data.train.units,
+        classes=client.spec.classes,
+        budget=budget,
+    )
+    return release_share(pooling, Rows(client.phi(client.public.inputs()), client.public.y))
+
+
+def planned_release(client: Client) -> Gaussian | Unprotected | None:
+    """What the release is charged as; None where the site makes none.
 
     BudgetExhausted if what is left pays for no release and residual with any noise.
     """
+    share = share_of(client)
     if not client.budget.private:
-        return None
+        return Unprotected()
     if client.config.stays:
-        return max(_all_of(budget, spent) for budget, spent in _bounds(client))
-    recipe, plans = recipe_of(client), []
+        return Gaussian(max(_all_of(budget, spent) for budget, spent in _bounds(client)))
+    recipe, plans = recipe_of(client, joins=share > 0), []
     for budget, spent in _bounds(client):
-        schedule = _schedule(client, spent, releases=1)
+        schedule = _schedule(client, recipe, spent, share=share)
         plan = calibrate(
             budget, schedule, batch_size=recipe.batch_size, clip=recipe.clip, epochs=recipe.epochs
         )
         plans.append((plan, budget, spent))
+    if not share:
+        return None
     sigma = max(plan.noise_multiplier for plan, _, _ in plans)
     sharp = (
         tighten_release_noise(replace(plan, noise_multiplier=sigma), budget, spent)
         for plan, budget, spent in plans
     )
-    return max(plan.release_noise or 0.0 for plan in sharp)
+    return Gaussian(max(plan.release_noise or 0.0 for plan in sharp))
 
 
 def _all_of(budget: Budget, spent: list[Event]) -> float:
@@ -80,9 +105,9 @@ def residual_plan(client: Client, settings: DPSGDSettings) -> Plan:
     """
     if not client.budget.private:
         return _without_noise(client, settings)
-    plans = []
+    plans, recipe = [], recipe_of(client, joins=False)
     for budget, spent in client.bounds():
-        schedule = _schedule(client, spent, releases=0)
+        schedule = _schedule(client, recipe, spent)
         plans.append(
             calibrate(
                 budget,
@@ -100,7 +125,7 @@ def residual_plan(client: Client, settings: DPSGDSettings) -> Plan:
 
 def residual_schedule(client: Client) -> TrainingSchedule:
     """What the residual's tuning may count on: what the run's share has left."""
-    return _schedule(client, client.charged(), releases=0)
+    return _schedule(client, recipe_of(client, joins=False), client.charged())
 
 
 def alone_plan(client: Client) -> tuple[Plan, Recipe]:
@@ -116,7 +141,7 @@ def alone_plan(client: Client) -> tuple[Plan, Recipe]:
     if not client.budget.private:
         return _without_noise(client, settings), recipe
     histogram = _histogram_event(client.budget, client.config.privacy.histogram_share)
-    schedule = replace(_schedule(client, histogram, releases=0), epochs=recipe.epochs)
+    schedule = _schedule(client, recipe, histogram)
     plan = calibrate(client.budget, schedule, batch_size=recipe.batch_size, clip=recipe.clip)
     return plan, recipe
 
@@ -127,7 +152,7 @@ def _without_noise(client: Client, settings: DPSGDSettings) -> Plan:
         batch_size=settings.batch_size,
         clip=settings.clip,
         noise_multiplier=NO_NOISE,
-        epochs=settings.epochs or recipe_of(client).epochs,
+        epochs=settings.epochs or 1,
         rounds=1,
     )
 
@@ -147,12 +172,14 @@ def _histogram_event(budget: Budget, share: float) -> list[Event]:
         return []  # none is made then
 
 
-def _schedule(client: Client, spent: list[Event], *, releases: int) -> TrainingSchedule:
+def _schedule(
+    client: Client, recipe: Recipe, spent: list[Event], *, share: float = 0.0
+) -> TrainingSchedule:
     return TrainingSchedule(
         samples=client.data.train.units,
-        epochs=recipe_of(client).epochs,
+        epochs=recipe.epochs,
         rounds=1,
-        releases=releases,
-        release_share=client.config.release_share,
+        releases=int(share > 0),
+        release_share=share or RELEASE_SHARE,
         spent=spent,
     )

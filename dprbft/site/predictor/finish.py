@@ -11,6 +11,7 @@ from dprbft.site.site import Client
 from panas.data.samples import Samples
 from panas.training.checkpoint import save_network
 from panas.training.linear.predictor import Candidates, Predictor, weighed, write_predictor
+from panas.training.linear.public_forest import fit_public_forest
 from panas.training.linear.ridge import own_head, shrunk_head
 from panas.training.metrics import measure
 
@@ -40,6 +41,8 @@ def finish(client: Client, state: JoinedState) -> None:
         log_prior=state.log_prior,
         residual=state.linear(),
         over=state.over,
+        # Of pictures a forest is worse than the heads, and misleads an average of few samples.
+        forest=fit_public_forest(client.public) if client.facts.columns else None,
         network=network,
     )
     valid = client.data.validation

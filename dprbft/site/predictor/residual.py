@@ -58,11 +58,20 @@ def with_residual(client: Client, state: JoinedState) -> JoinedState:
         )
         with client.ledger.charge(charge):
             rows = rows_of(client, client.data.train)
-            offset = logits(state.check_joined(), rows.z) + state.log_prior
+            head = head_of(client, state)
+            prior = state.log_prior.expand(len(rows.y), -1)
+            offset = prior if head is None else logits(head, rows.z) + prior
             residual = _trained(rows, offset, plan, found.settings.learning_rate)
     except BudgetExhausted:  # a process that died has spent it
         return replace(state.with_residual(None, None), why="budget")
     return state.with_residual(residual, plan.noise_multiplier if private else None)
+
+
+def head_of(client: Client, state: JoinedState) -> Weights | None:
+    """The head that the site's residual is over; None for the prior alone."""
+    if state.joins:
+        return state.check_joined()
+    return public_head(client) if state.over else None
 
 
 def _staying(client: Client, state: JoinedState) -> JoinedState:
@@ -88,7 +97,7 @@ def without_noise(client: Client, heads: Mapping[str, Weights]) -> tuple[Chosen,
 
 def default_settings(client: Client) -> DPSGDSettings:
     """The settings by rule; the noise is left to the plan."""
-    recipe = recipe_of(client)
+    recipe = recipe_of(client, joins=JoinedState.read(client).joins)
     return DPSGDSettings(
         learning_rate=recipe.learning_rate,
         noise_multiplier=client.config.training.noise_multiplier or PLANNED_NOISE,

@@ -16,6 +16,7 @@ from panas.runtime.errors import BadInput
 from panas.runtime.store import pack_tensors, read_bytes, unpack_tensors, write_bytes
 from panas.training.linear.averaging import log_prior
 
+SHARED = "shared"
 ROUND = 1
 """The one round of the method."""
 
@@ -29,12 +30,14 @@ class JoinedState:
     against: str = ""  # SHA-256 of the broadcast before the round
     # Noised (every class alike where none could be paid for), until a residual that stays is made.
     histogram: tuple[float, ...] = ()
-    release_noise: float | None = None  # m; None where nothing left, or without noise
+    release_noise: float | None = None  # m; None where no moments left, or without noise
     shared: Float[Tensor, "classes d"] | None = None  # the server's head
     adapted: bool = False  # whether the residual is made, or left out
     sigma: float | None = None  # noise multiplier of its DP-SGD; None without
     why: str = ""  # why it was left out: "tuned", "budget"; else empty
-    over: str | None = "shared"  # the head that the residual is over; None: the prior alone
+    # The head that the residual is over: another one where joining would bring nothing, and None
+    # for the prior alone.
+    over: str | None = "shared"
     residual: tuple[Float[Tensor, "classes d"], Float[Tensor, "classes"]] | None = None
     finished: bool = False  # whether the predictor is made
 
@@ -42,6 +45,11 @@ class JoinedState:
     def log_prior(self) -> Float[Tensor, "classes"]:
         """Log frequencies of the site's labels, from the histogram that it has."""
         return log_prior(torch.tensor(self.histogram))
+
+    @property
+    def joins(self) -> bool:
+        """Whether the site builds on the shared head."""
+        return self.over == SHARED
 
     def check_joined(self) -> Float[Tensor, "classes d"]:
         """The shared head; BadInput before the site has it."""

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from dprbft.site.predictor.residual import public_head
 from dprbft.site.predictor.state import JoinedState
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.site import Client
@@ -53,9 +54,10 @@ def learnt_from(client: Client) -> Samples:
 def teacher(client: Client, state: JoinedState, inputs: Samples) -> Float[Tensor, "n classes"]:
     """Probabilities that the site's own protected predictor gives public samples."""
     shared = state.check_joined()
+    public = public_head(client)
     candidates = Candidates(
         phi=client.phi,
-        heads={"shared": shared},
+        heads={"shared": shared} | ({} if public is None else {"public": public}),
         log_prior=state.log_prior,
         residual=state.linear(),
         over=state.over,

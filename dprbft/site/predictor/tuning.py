@@ -95,7 +95,8 @@ def tune_residual(client: Client, workers: int) -> TuningRecord:
     by_rule = default_settings(client)
     if not planned_trials(client):
         return TuningRecord(client=client.id, settings=by_rule)
-    objective, recipe, n = objective_of(client), recipe_of(client), client.data.train.units
+    objective, n = objective_of(client), client.data.train.units
+    recipe = recipe_of(client, joins=JoinedState.read(client).joins)
     space = TuningSpace(
         learning_rate=(recipe.learning_rate / AROUND, recipe.learning_rate * AROUND),
         clip=(recipe.clip, recipe.clip),

@@ -3,6 +3,7 @@
 | candidate | what it is | protected |
 |---|---|---|
 | public | ridge head of labelled public samples | reads nothing private |
+| forest | of labelled public rows of a table | reads nothing private |
 | shared | the server's head | by the sites' releases |
 | own, shrunk | heads of the site's own release | by that release |
 | residual | a linear residual over a head and the prior, by DP-SGD | by its DP-SGD |
@@ -31,6 +32,7 @@ from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, write_tensors
 from panas.training.checkpoint import SavedNetwork, network_of, network_record
 from panas.training.linear.averaging import Average, average
+from panas.training.linear.public_forest import PublicForest
 from panas.training.linear.ridge import Weights, logits
 
 NOTE = "predictor"  # of the file's metadata
@@ -46,6 +48,7 @@ class Candidates:
     log_prior: Float[Tensor, "classes"]  # of the site's noised label histogram
     residual: nn.Linear | None = None  # over a head and the prior
     over: str | None = "shared"  # that head; None: the prior alone
+    forest: PublicForest | None = None  # of labelled public samples
     network: SavedNetwork | None = None  # its answers hold the prior already
 
     @property
@@ -61,6 +64,8 @@ class Candidates:
         if self.residual:
             base = self.log_prior if self.over is None else found[self.over] + self.log_prior
             found["residual"] = base + self.residual(z)
+        if self.forest:
+            found["forest"] = self.forest.logits(x)
         if self.network:
             net = self.network.network
             device = next(net.parameters()).device
@@ -121,6 +126,8 @@ def write_predictor(path: Path, predictor: Predictor) -> None:
     tensors["log_prior"] = c.log_prior
     if c.residual:
         tensors |= {"residual.weight": c.residual.weight, "residual.bias": c.residual.bias}
+    if c.forest:
+        tensors |= {f"forest.{name}": t for name, t in c.forest.arrays().items()}
     about: dict[str, Any] = {
         "map": c.phi.to_json(),
         "average": predictor.average.to_json(),
@@ -157,12 +164,14 @@ def read_predictor(path: str | Path, blocks: Sequence[BlockType] = ()) -> Predic
         classes, width = known["weight"].shape
         residual = nn.Linear(width, classes)
         residual.load_state_dict(known)
+    forest = _part(tensors, "forest.")
     candidates = Candidates(
         phi=restored_map(about["map"], _part(tensors, "map.")),
         heads=_part(tensors, "head."),
         log_prior=tensors["log_prior"],
         residual=residual,
         over=about["over"],
+        forest=PublicForest.restored(forest) if forest else None,
         network=network,
     )
     return Predictor(candidates, Average.from_json(about["average"]), about["notes"])

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from accounting_oracles import analytic_gaussian
@@ -371,3 +372,44 @@ def test_training_begins_after_joining(tmp_path: Path):
 def test_networks_stay_in_method_joined_alone():
     with pytest.raises(BadInput, match=r"federation.method = joined for privacy.network = stays"):
         config_of(federation={"method": "dprbft"}, privacy={"network": "stays"})
+
+
+def test_where_joining_would_not_pay_nothing_is_sent_and_all_is_left(tmp_path: Path):
+    # With one site there is nobody to join with.
+    run, config = tmp_path / "run", config_of(federation={"clients": 1})
+    carry(run, config)
+    (place,) = places_of(run)
+    client = opened(place)
+    mechanisms = [e.charge.mechanism for e in client.account.entries]
+    assert mechanisms == ["label-histogram", "dp-sgd"]
+    assert 0.97 * client.budget.epsilon < client.account.spent() <= client.budget.epsilon
+    assert not sent_file(place.home, 1).exists()
+    assert set(SiteReport.read(place.home).shares) == {"public", "shared", "residual", "network"}
+    state = JoinedState.read(client)
+    assert (state.over, state.joins) == ("public", False)
+
+
+def test_a_share_that_is_set_is_kept(tmp_path: Path):
+    noises = []
+    for share in (0.3, 0.8):
+        config = config_of(privacy={"release_share": share})
+        place, before = greeted(tmp_path / str(share), config)
+        assert serve(place, Machine(), Verb.ROUND, before).code is Code.DONE
+        noises.append(opened(place).account.entries[-1].event.noise_multiplier)
+    assert noises[0] > 1.5 * noises[1]
+
+
+def test_a_table_has_a_forest_of_its_public_rows(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=400)
+    rows = [f"{a:.3f},{b:.3f},{c}" for a, b, c in zip(y + rng.normal(size=400), y, y, strict=True)]
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(["a,b,label", *rows]))
+    data = {"dataset": str(path), "limit": None, "public_fraction": 0.2}
+    config = config_of(data=data, privacy={"delta": 1e-3})
+    carry(tmp_path / "run", config)
+    for place in places_of(tmp_path / "run"):
+        report = SiteReport.read(place.home)
+        assert "forest" in report.shares
+        assert report.steps.joined > 0.9
+        assert read_predictor(predictor_file(place.home)).candidates.forest is not None
