@@ -13,21 +13,22 @@ import numpy as np
 import torch
 from torch import nn
 
-from attacks.audit.evidence import ClaimedNoise, Received, load_release, promise
+from attacks.audit.evidence import ClaimedNoise, Received, histogram_scale, load_release, promise
 from attacks.audit.membership import NetworkAudit, PrivacyClaim, audit_network
 from attacks.audit.pictures import draw_curves, draw_images
 from attacks.audit.records import ClientAudit, DrawnAudit
 from attacks.audit.verdict import judge, with_claim
-from attacks.epsilon.release import ReleaseAudit, ReleaseClaim, audit_release
+from attacks.epsilon.release import ReleaseAudit, ReleaseClaim, audit_release, noise_of
 from attacks.inference.labels import audit_labels
 from attacks.inference.lira import GenomeTrainer, ShadowConfig
 from attacks.inference.membership import query_of
 from attacks.reconstruction.suite import OnProgress, SuiteConfig, attack_release
 from attacks.threats.knowledge import SHADOW, LeakedPairs, Shadow, WhiteBox, shadow
-from attacks.threats.observation import MIN_PUBLIC, Observation
+from attacks.threats.observation import MIN_PUBLIC, LabelCounts, Observation
 from attacks.threats.representation import gradient_path, rows_of
 from dprbft.config.files import load_config
 from dprbft.config.schema import RunConfig
+from dprbft.messages import Release
 from dprbft.paths import model_file
 from dprbft.run.view import RunView
 from dprbft.site.data import SiteData
@@ -37,6 +38,7 @@ from panas.architecture.head import Head
 from panas.architecture.network import NetworkSpec
 from panas.data.samples import Samples
 from panas.privacy.release.estimate import Rows
+from panas.privacy.release.histogram import unit_counts
 from panas.privacy.release.kind import is_noised, kind_named
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.checkpoint import load_network
@@ -107,7 +109,11 @@ def _audit_release(job: _Job) -> tuple[ClientAudit, dict[str, bytes]]:
     )
     attacked, draw = (about, None) if len(public) < MIN_PUBLIC else _attack(job, received, about)
     verdict, evidence = with_claim(
-        attacked.verdict, attacked.evidence, about.claim, job.spent, promised.fault
+        attacked.verdict,
+        attacked.evidence,
+        about.claim,
+        job.spent,
+        _fault(job, release, promised),
     )
     if draw is None:
         return replace(attacked, verdict=verdict, evidence=evidence), {}
@@ -116,6 +122,20 @@ def _audit_release(job: _Job) -> tuple[ClientAudit, dict[str, bytes]]:
     spent = "unknown" if job.spent is None else f"{job.spent:.3g}"
     title = f"{job.name}, {release.kind}, epsilon {spent}: {verdict}"
     return replace(attacked, verdict=verdict, evidence=evidence), {"images": draw(title)}
+
+
+def _fault(job: _Job, release: Release, promised: ClaimedNoise) -> str | None:
+    """What contradicts the ledger: of the release, or of the label histogram beside it."""
+    scale, histogram = histogram_scale(job.view.run, release), release.histogram
+    if promised.fault or histogram is None or scale is None:
+        return promised.fault
+    train = job.client.train
+    exact = unit_counts(train.y, train.groups, train.classes)
+    part = noise_of("label histogram", histogram.counts, exact, scale)
+    if not part.wrong:
+        return None
+    low, high = part.interval
+    return f"the noise of its {part.name} is {part.ratio:.3f} [{low:.3f}, {high:.3f}] of its claim"
 
 
 def _attack(
@@ -136,6 +156,7 @@ def _attack(
         WhiteBox(received.made_by),
         job.view.public,
         head=None if received.genome is None else job.first_head,
+        histogram=_counts(job, release),
     )
     if not observation.by_class:
         # Each row is attacked on its own: those not scored can go.
@@ -163,6 +184,14 @@ def _attack(
         evidence=evidence,
     )
     return audit, lambda title: draw_images(private.inputs(), private.y, found.images, title)
+
+
+def _counts(job: _Job, release: Release) -> LabelCounts | None:
+    """The noised label counts beside a release."""
+    if release.histogram is None:
+        return None
+    scale = histogram_scale(job.view.run, release)
+    return LabelCounts(release.histogram.counts, scale or 0.0)
 
 
 def _weaker(

@@ -5,7 +5,8 @@ what was charged there is what the release must keep.
 """
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -27,8 +28,10 @@ from dprbft.site.data import SiteData
 from dprbft.site.site import spec_of
 from panas.architecture.genome import Genome
 from panas.features.map import FeatureMap, read_map
-from panas.privacy.accounting.events import Unprotected
+from panas.privacy.accounting.events import Gaussian, Unprotected
+from panas.privacy.ledger.charge import Entry
 from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.release.histogram import MECHANISM, SENSITIVITY
 from panas.privacy.release.kind import kind_named
 from panas.runtime.errors import BadInput
 from panas.training.checkpoint import load_network
@@ -47,7 +50,12 @@ def promise(run: Path, release: Release) -> ClaimedNoise:
     path = ledger_file(places_of(run)[release.client].folder)
     if not path.is_file():
         return ClaimedNoise(release.noise_multiplier, None)
-    entry = next((e for e in Ledger(path).account().entries if e.id == release.receipt), None)
+    entries = {e.id: e for e in Ledger(path).account().entries}
+    found = _charged(entries.get(release.receipt), release)
+    return replace(found, fault=found.fault or _histogram_fault(entries, release))
+
+
+def _charged(entry: Entry | None, release: Release) -> ClaimedNoise:
     if entry is None:
         fault = "its receipt is not in the ledger, so that nothing covers it"
         return ClaimedNoise(release.noise_multiplier, fault)
@@ -66,6 +74,34 @@ def promise(run: Path, release: Release) -> ClaimedNoise:
     return ClaimedNoise(m, None)
 
 
+def _histogram_fault(entries: Mapping[str, Entry], release: Release) -> str | None:
+    if release.histogram is None:
+        return None
+    entry = entries.get(release.histogram.receipt)
+    if entry is None:
+        return "the receipt of its histogram is not in the ledger, so that nothing covers it"
+    fits = isinstance(entry.event, (Gaussian, Unprotected))
+    if entry.charge.mechanism != MECHANISM or not fits:
+        return (
+            f"the receipt of its histogram is for {entry.charge.mechanism}, which does not cover it"
+        )
+    return None
+
+
+def histogram_scale(run: Path, release: Release) -> float | None:
+    """Standard deviation of the noise that was charged for a release's label histogram; None where
+    there is no histogram, ledger, charge or noise."""
+    path = ledger_file(places_of(run)[release.client].folder)
+    if release.histogram is None or not path.is_file():
+        return None
+    account = Ledger(path).account()
+    of = (e.event for e in account.entries if e.id == release.histogram.receipt)
+    event = next(of, None)
+    if not isinstance(event, Gaussian):
+        return None
+    return SENSITIVITY[account.relation] * event.noise_multiplier
+
+
 def _terms(noise_multiplier: float | None) -> str:
     return "no noise" if noise_multiplier is None else f"noise multiplier {noise_multiplier:g}"
 
@@ -81,9 +117,7 @@ class Received:
 
 def common_map(view: RunView) -> FeatureMap | None:
     """The map that all sites of a run release moments of; None where each has a bottom."""
-    if not getattr(view.config.federation, "joins_first", False):
-        return None
-    return read_map(map_file(view.run))
+    return read_map(map_file(view.run)) if view.config.federation.joins_first else None
 
 
 def load_release(view: RunView, client: SiteData) -> Received | None:

@@ -10,8 +10,10 @@ Two questions to one client's last release, both asked by someone who holds the 
    what left is not what the mechanism makes, and may carry anything. The error is shared by
    Bonferroni, a third for each level, so that one number must be far off to be seen.
 2. *What does the mechanism promise at most?* `attacks.epsilon.mechanism` on this client's own
-   samples: D is all of them, D' lacks one unit, a sample
-   or a whole group. The claim is epsilon of this release alone.
+   samples: D is all of them, D' lacks one unit, a sample or a whole group. What D and D' give
+   without noise is computed once; each draw of the noise is the mechanism run on the unit alone
+   and on nothing, less the same without noise. (Whether there is other noise where all samples
+   are, the first question asks.) The claim is epsilon of this release alone.
    What it cannot show: see `attacks.epsilon.mechanism`.
 """
 
@@ -22,7 +24,7 @@ from functools import cache, cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.special import chdtr, chdtrc
 from scipy.stats import chi2
 from torch import Tensor
@@ -196,6 +198,19 @@ def realised_noise(
     return tuple(found)
 
 
+def noise_of(
+    name: str,
+    sent: Float[Tensor, "..."],
+    exact: Float[Tensor, "..."],
+    scale: float,
+    confidence: float = NOISE_CONFIDENCE,
+) -> PartNoise:
+    """The noise of numbers that each should have noise of this standard deviation, above 0."""
+    values = (sent.double() - exact.double()).abs() / scale
+    rounding = sent.double().abs() * 2.0**-23 / scale
+    return _part(name, torch.stack([values, rounding]).flatten(1), 1 - confidence)
+
+
 Numbers = Float[Tensor, "2 _"]
 """Sizes of noise in claimed standard deviations, and how far rounding may have moved each."""
 
@@ -229,30 +244,40 @@ def _quantiles(k: int, error: float) -> tuple[float, float]:
     return float(chi2.ppf(error / 2, k)), float(chi2.isf(error / 2, k))
 
 
-def neighbours(rows: Rows) -> tuple[Rows, Rows]:
-    """D and D': all samples, and all but those of the unit with the longest rows, summed."""
+def neighbours(rows: Rows) -> tuple[Rows, Rows, Rows]:
+    """D and D', all samples and all but those of one unit, and those of the unit alone; it is the
+    one with the longest rows, summed."""
     lengths = clip_rows(rows.z.double()).norm(dim=1)
     units = torch.arange(len(lengths)) if rows.groups is None else number_units(rows.groups)
     sums = torch.zeros_like(lengths).index_add_(0, units, lengths)
-    rest = units != int(sums.argmax())
-    groups = None if rows.groups is None else rows.groups[rest]
-    return rows, Rows(rows.z[rest], rows.y[rest], groups)
+    one = units == int(sums.argmax())
+    return rows, _taken(rows, ~one), _taken(rows, one)
+
+
+def _taken(rows: Rows, which: Bool[Tensor, "n"]) -> Rows:
+    groups = None if rows.groups is None else rows.groups[which]
+    return Rows(rows.z[which], rows.y[which], groups)
 
 
 def _scores(
     claim: ReleaseClaim, noise: NoiseSource, draws: int
 ) -> tuple[Float[Tensor, "k"], Float[Tensor, "k"]]:
     """Likelihood ratios of `draws` outputs of each of the two worlds."""
-    parts, s, worlds = claim.spread, claim.scale, neighbours(claim.truth)
+    parts, s = claim.spread, claim.scale
+    everyone, rest, unit = neighbours(claim.truth)
+    nobody = Rows(unit.z[:0], unit.y[:0])
 
-    def flat(arrays: Mapping[str, Tensor]) -> Float[Tensor, "k"]:
+    def made(rows: Rows, scale: float) -> Float[Tensor, "numbers"]:
+        arrays = claim.again(rows, scale, noise)
         return torch.cat([arrays[name].double().flatten() for name in parts])
 
-    mean_in, mean_out = (flat(claim.again(rows, 0.0, noise)) for rows in worlds)
-    by_numbers = gaussian_score(mean_in, mean_out, s * flat(parts))
+    mean_in, mean_out = (made(rows, 0.0) for rows in (everyone, rest))
+    spread = torch.cat([of_each.flatten() for of_each in parts.values()])
+    by_numbers = gaussian_score(mean_in, mean_out, s * spread)
 
-    def scores(rows: Rows) -> Float[Tensor, "k"]:
-        outputs = (flat(claim.again(rows, s, noise)) for _ in range(draws))
+    def scores(mean: Float[Tensor, "numbers"], rows: Rows) -> Float[Tensor, "draws"]:
+        exact = mean - made(rows, 0.0)
+        outputs = (exact + made(rows, s) for _ in range(draws))
         return torch.cat([by_numbers(out[None]) for out in outputs])
 
-    return scores(worlds[0]), scores(worlds[1])
+    return scores(mean_in, unit), scores(mean_out, nobody)

@@ -6,6 +6,7 @@
 | class sums | none: no sample stands alone | the noised counts |
 | moments | none | length of B_c along mu_c; the trace of A gives n |
 | public rows | none | no private label is read: the public histogram |
+| a histogram beside | none | its counts and those above, each weighed by its noise |
 
 | symbol | name |
 |---|---|
@@ -136,9 +137,21 @@ def _from_sums(observation: Observation, rng: np.random.Generator) -> Inference:
         if observation.basis is not None:
             A = observation.basis.T @ A @ observation.basis
         size = float(A.trace() / observation.known_z.square().sum(1).mean().clamp(min=1e-9))
+    if (beside := observation.histogram) is not None:
+        counts, noise = _together((counts, noise), (beside.counts, beside.scale))
     again = torch.randn(REDRAWS, len(counts), generator=torch_generator(rng))
     redrawn = (counts + noise * again).clamp(min=0)
     return Inference(None, _normalised(counts), _normalised(redrawn), max(size, 0.0))
+
+
+def _together(
+    *told: tuple[Float[Tensor, "classes"], Float[Tensor, "classes"] | float],
+) -> tuple[Float[Tensor, "classes"], Float[Tensor, "classes"]]:
+    """Counts that were told more than once, weighed by their noise, and the noise that is left."""
+    weights = [torch.as_tensor(s).expand_as(n).clamp(min=1e-4) ** -2 for n, s in told]
+    total = torch.stack(weights).sum(0)
+    counts = torch.stack([w * n for w, (n, _) in zip(weights, told, strict=True)]).sum(0)
+    return (counts / total).clamp(min=0), total**-0.5
 
 
 def _normalised(counts: Float[Tensor, "*draws classes"]) -> Float[Tensor, "*draws classes"]:

@@ -48,6 +48,14 @@ MIN_PUBLIC = 8
 
 
 @dataclass(frozen=True)
+class LabelCounts:
+    """A site's label counts, noised."""
+
+    counts: Float[Tensor, "classes"]
+    scale: float  # standard deviation of the noise; 0 where there is none
+
+
+@dataclass(frozen=True)
 class Observation(Generic[K]):
     """All that the server knows of one site."""
 
@@ -58,6 +66,7 @@ class Observation(Generic[K]):
     knowledge: K  # what the server knows besides
     public: Samples
     head: Head | None = None  # that the client was sent; None where the attack does not need it
+    histogram: LabelCounts | None = None  # beside the release, where the method sends one
     basis: Float[Tensor, "d j"] | None = None
     """Orthonormal directions along which representations are read: see `along_head`."""
 

@@ -20,6 +20,8 @@ from panas.privacy.release.rows import counts_by_class, unit_weights
 from panas.privacy.unit import check_unit
 from panas.runtime.errors import BadInput
 
+MECHANISM = "label-histogram"  # as the ledger calls it
+
 # How far one unit moves the counts, in L2 norm.
 SENSITIVITY: Mapping[Relation, float] = {ADD_OR_REMOVE: 1.0, REPLACE: math.sqrt(2.0)}
 
@@ -45,22 +47,23 @@ def label_histogram(
     charge = Charge(
         event=event,
         phase="search",
-        mechanism="label-histogram",
+        mechanism=MECHANISM,
         recipient=recipient,
         sensitivity=sensitivity,
     )
     with ledger.charge(charge):
         y, groups = labels()
         check_unit(account.unit, groups)
-        counts = _counts(y, groups, classes)
+        counts = unit_counts(y, groups, classes)
         if isinstance(event, Gaussian):
             counts = counts + sensitivity * event.noise_multiplier * noise.normal(classes)
     return counts.float()
 
 
-def _counts(
+def unit_counts(
     y: Int[Tensor, "n"], groups: Int64[Tensor, "n"] | None, classes: int
 ) -> Float[Tensor, "classes"]:
+    """Label counts without noise: a unit more or less moves them by 1 in L2 norm, at most."""
     ones = torch.ones(len(y), 1, dtype=torch.float64)
 
     def length(ones: Float[Tensor, "m 1"], y: Int[Tensor, "m"]) -> float:

@@ -1,19 +1,24 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from attacks.epsilon.mechanism import gaussian_score
 from attacks.epsilon.release import (
     ReleaseAudit,
     ReleaseClaim,
+    _scores,
     audit_release,
     neighbours,
+    noise_of,
     realised_noise,
 )
 from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kind import kind_named, noise_scale
+from panas.privacy.release.kinds import moments
 from panas.runtime.errors import BadInput
 
 KINDS = ("moments", "class_sums")
@@ -139,12 +144,54 @@ def test_arrays_that_the_kind_does_not_have_are_refused() -> None:
 
 
 def test_neighbours_differ_in_one_sample() -> None:
-    a, b = neighbours(_rows())
+    a, b, one = neighbours(_rows())
     assert len(b.z) == len(b.y) == len(a.z) - 1
+    assert len(one.z) == 1
     groups = torch.tensor([5] * 7 + [9] * 30 + [2] * 3)
-    a, b = neighbours(_rows()._replace(groups=groups))
+    a, b, one = neighbours(_rows()._replace(groups=groups))
     assert b.groups is not None
     assert b.groups.tolist() == [5] * 7 + [2] * 3
+    assert torch.equal(one.z, a.z[7:37])
+    assert one.groups is not None
+    assert one.groups.tolist() == [9] * 30
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_are_those_of_the_mechanism_run_on_all_samples(kind: str, grouped: bool) -> None:
+    groups = torch.arange(40) // 4 if grouped else None
+    claim = replace(_claim(kind, _made(kind, 1.0)), truth=_rows()._replace(groups=groups))
+    found = _scores(claim, ReproducibleNoise(np.random.default_rng(3)), 6)
+    # The oracle draws in the same order, and runs the mechanism on all samples every time.
+    noise = ReproducibleNoise(np.random.default_rng(3))
+    everyone, rest, _ = neighbours(claim.truth)
+
+    def flat(rows: Rows, scale: float) -> torch.Tensor:
+        made = claim.again(rows, scale, noise)
+        return torch.cat([made[name].double().flatten() for name in claim.spread])
+
+    means = [flat(rows, 0.0) for rows in (everyone, rest)]
+    spread = torch.cat([s.flatten() for s in claim.spread.values()])
+    score = gaussian_score(*means, claim.scale * spread)
+    for rows, scores in zip((everyone, rest), found, strict=True):
+        flat(rows, 0.0)
+        expected = [float(score(flat(rows, claim.scale)[None])) for _ in range(6)]
+        assert scores.tolist() == pytest.approx(expected, abs=1e-3)
+
+
+def test_each_draw_runs_the_mechanism_and_none_reads_more_than_a_unit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So that what an audit of many groups costs does not grow with them draw by draw."""
+    groups, read = torch.arange(40) // 4, list[int]()
+    claim = replace(_claim("moments", _made("moments", 1.0)), truth=_rows()._replace(groups=groups))
+    mechanism = moments.run
+    monkeypatch.setattr(
+        moments, "run", lambda rows, *a: read.append(len(rows.z)) or mechanism(rows, *a)
+    )
+    _scores(claim, ReproducibleNoise(np.random.default_rng(3)), 50)
+    assert sorted(read, reverse=True)[:3] == [40, 36, 4]
+    assert len(read) == 2 + 2 * (1 + 50)
 
 
 def test_what_has_no_claim_is_refused() -> None:
@@ -158,3 +205,16 @@ def test_the_record_is_plain() -> None:
     record = _audit("moments", _made("moments", 1.0), 1.0).to_json()
     assert record["refuted"] is False
     assert math.isclose(record["delta"], 0.01)
+
+
+def test_noise_of_counts_beside_a_release_is_tested_alike() -> None:
+    exact, noise = torch.arange(10.0) * 30, ReproducibleNoise(np.random.default_rng(0))
+    wrong = {
+        share: sum(
+            noise_of("counts", exact + share * 4 * noise.normal(10), exact, 4.0).wrong
+            for _ in range(50)
+        )
+        for share in (0.0, 1.0, 8.0)
+    }
+    assert wrong[0.0] == wrong[8.0] == 50
+    assert wrong[1.0] <= 1

@@ -13,6 +13,7 @@ from torch import nn
 from attacks.inference.labels import (
     Inference,
     LabelAudit,
+    _together,
     audit_labels,
     infer_labels,
     score_histogram,
@@ -20,7 +21,7 @@ from attacks.inference.labels import (
 )
 from attacks.statistics import clopper_pearson
 from attacks.threats.knowledge import WhiteBox
-from attacks.threats.observation import Observation
+from attacks.threats.observation import LabelCounts, Observation
 from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 from panas.privacy.noise import ReproducibleNoise
@@ -167,3 +168,26 @@ def test_few_leaked_pairs_and_missing_classes_do_not_stop_it() -> None:
 def test_a_guess_of_other_rows_is_refused() -> None:
     with pytest.raises(BadInput, match="each of one or more rows"):
         score_labels(SKEWED.y[:3], SKEWED.y, PUBLIC)
+
+
+def test_counts_that_are_told_twice_are_weighed_by_their_noise() -> None:
+    first, second = torch.tensor([10.0, 2.0, 0.0]), torch.tensor([16.0, 8.0, -9.0])
+    counts, noise = _together((first, torch.tensor([1.0, 2.0, 1.0])), (second, 2.0))
+    assert counts.tolist() == pytest.approx([(10 + 16 / 4) / 1.25, 5.0, 0.0])
+    assert noise.tolist() == pytest.approx([0.8**0.5, 2**0.5, 0.8**0.5])
+
+
+def test_a_histogram_beside_the_release_makes_the_guess_better() -> None:
+    def distance(seed: int, scale: float | None) -> float:
+        seen = sums(SKEWED, "moments", 20.0, seed)
+        if scale is not None:
+            noise = ReproducibleNoise(np.random.default_rng(100 + seed))
+            counts = SKEWED.histogram() + scale * noise.normal(3)
+            seen = replace(seen, histogram=LabelCounts(counts.float(), scale))
+        return score_histogram(infer(seen), SKEWED.y, PUBLIC).distance
+
+    alone, some, exact = (
+        np.mean([distance(s, scale) for s in range(20)]) for scale in (None, 10.0, 0.0)
+    )
+    assert exact < 1e-3
+    assert some < 0.7 * alone
