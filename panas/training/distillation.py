@@ -10,7 +10,8 @@ or DP-SGD has protected, and public samples, it is post-processing and costs not
 Source: Hinton, Vinyals and Dean 2015 (distillation).
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -28,7 +29,9 @@ from panas.training.sgd import OptimizerConfig, Trainer
 STUDENT = OptimizerConfig(
     optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=25
 )
-"""The training that makes a genome's network a student."""
+"""The training that makes a genome's network a student; see `long_enough`."""
+
+STEPS, SHORT_STEPS = 500, 300  # at least, of a student's training, and of one that ranks genomes
 
 PIXELS = 14  # of a side, for one pixel that an image may be shifted; smaller ones are not
 
@@ -50,6 +53,15 @@ class SoftSamples:
 
     def __len__(self) -> int:
         return len(self.samples)
+
+
+def long_enough(config: OptimizerConfig, samples: int, steps: int) -> OptimizerConfig:
+    """The training with as many more epochs as so many samples need for so many steps.
+
+    A few epochs of a hundred samples teach nothing, whatever the architecture.
+    """
+    in_epoch = math.ceil(max(1, samples) / config.batch_size)
+    return replace(config, epochs=max(config.epochs, math.ceil(steps / in_epoch)))
 
 
 def distil(

@@ -19,7 +19,7 @@ from dprbft.site.site import Client
 from panas.data.samples import Samples, concat
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.checkpoint import SavedNetwork
-from panas.training.distillation import STUDENT, SoftSamples, distil
+from panas.training.distillation import STEPS, STUDENT, SoftSamples, distil, long_enough
 from panas.training.linear.predictor import Candidates
 from panas.training.sgd import fit
 
@@ -36,7 +36,8 @@ def student(client: Client, state: JoinedState) -> SavedNetwork | None:
     head = spec.head(generator).to(client.device)
     taught = SoftSamples(inputs, teacher(client, state, inputs))
     augment = not client.facts.columns
-    distil(bottom, head, taught, config=STUDENT, rng=rng, augment=augment)
+    config = long_enough(STUDENT, len(inputs), STEPS)
+    distil(bottom, head, taught, config=config, rng=rng, augment=augment)
     if client.config.stays:  # and from the site's own samples, without noise
         config = replace(client.config.training.warm, train_head=spec.head_moves)
         fit(bottom, head, client.data.train, config=config, rng=rng)

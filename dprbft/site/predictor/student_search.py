@@ -25,7 +25,7 @@ from panas.evolution.toolbox import SearchProblem
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 from panas.search_modes.mode import SearchPlan
-from panas.training.distillation import SoftSamples
+from panas.training.distillation import SHORT_STEPS, SoftSamples, long_enough
 
 HELD_OUT = 0.3  # share of the public samples that a student is not taught
 
@@ -52,7 +52,7 @@ def search_student(client: Client, plan: SearchPlan) -> EvolutionResult:
         held_out=SoftSamples(inputs.take(rest), answers[rest]),
         histogram=torch.ones(plan.spec.classes),
         spec=plan.spec,
-        optimizer=plan.optimizer,
+        optimizer=long_enough(plan.optimizer, len(taught), SHORT_STEPS),
         seed=seed,
         client=client.id,
         augment=not client.facts.columns,

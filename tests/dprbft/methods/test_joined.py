@@ -1,6 +1,7 @@
 """Method joined: what leaves and what it costs, what a site predicts with, and deaths."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,15 @@ def greeted(run: Path, config: RunConfig, site: int = 0) -> tuple[SitePlace, byt
 
 def opened(place: SitePlace) -> Client:
     return open_client(place)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short() -> Iterator[None]:
+    """Networks that need not be good take as few steps as their epochs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dprbft.site.predictor.student.STEPS", 1)
+        patch.setattr("dprbft.site.predictor.student_search.SHORT_STEPS", 1)
+        yield
 
 
 @pytest.fixture(scope="module")

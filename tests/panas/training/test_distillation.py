@@ -18,7 +18,15 @@ from panas.features.map import fit_map
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream, torch_generator
 from panas.runtime.store import pack_tensors, unpack_tensors
-from panas.training.distillation import STUDENT, SoftSamples, distil, moved, student_trainer
+from panas.training.distillation import (
+    STEPS,
+    STUDENT,
+    SoftSamples,
+    distil,
+    long_enough,
+    moved,
+    student_trainer,
+)
 from panas.training.evaluate import represent
 from panas.training.linear.ridge import exact_moments, logits, ridge
 from panas.training.sgd import OptimizerConfig, Trainer
@@ -122,6 +130,16 @@ def test_moved_images_are_reflected_crops(
 
 def flipped(image: np.ndarray, flip: bool) -> np.ndarray:
     return image[..., ::-1] if flip else image
+
+
+@pytest.mark.parametrize(("samples", "epochs"), [(2, 500), (100, 125), (450, 34), (2000, 25)])
+def test_few_samples_are_passed_more_often(samples: int, epochs: int) -> None:
+    assert long_enough(STUDENT, samples, STEPS) == replace(STUDENT, epochs=epochs)
+
+
+def test_a_training_of_no_samples_has_a_length() -> None:
+    assert long_enough(replace(STUDENT, epochs=0), 0, 3).epochs == 3
+    assert long_enough(STUDENT, 64, 49) == STUDENT
 
 
 def test_answers_of_another_shape_are_refused() -> None:
