@@ -1,6 +1,5 @@
 """What each row of `benchmarks.joining` does with a federation."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +19,7 @@ from panas.training.baselines import fit_baselines
 from panas.training.linear.averaging import average, log_prior
 from panas.training.linear.public_forest import PublicForest, fit_public_forest
 from panas.training.linear.public_head import fit_public_head
+from panas.training.linear.recipe import Recipe, alone_recipe, joined_recipe
 from panas.training.linear.residual import fit_residual, zero_residual
 from panas.training.linear.ridge import (
     exact_moments,
@@ -30,23 +30,26 @@ from panas.training.linear.ridge import (
 )
 from panas.training.linear.split import RELEASE_SHARE, Pooling, release_share
 
-EPOCHS_ALONE, EPOCHS_JOINED, CLIP = 48, 24, 1.0
-
 
 @lru_cache(maxsize=64)
 def plan_of(n: int, epsilon: float, share: float) -> Plan:
     """What a site spends besides its histogram: `share` of epsilon on a release, if it joins, and
     the rest on DP-SGD."""
     budget = Budget(epsilon, DELTA)
+    recipe = recipe_of(n, epsilon, share)
     schedule = TrainingSchedule(
         samples=n,
-        epochs=EPOCHS_JOINED if share else EPOCHS_ALONE,
+        epochs=recipe.epochs,
         releases=int(share > 0),
         release_share=share or RELEASE_SHARE,
         spent=(Gaussian(release_multiplier(budget, 1, HISTOGRAM)),),
     )
-    batch = n if share and n < 500 else max(1, n // 2)
-    return calibrate(budget, schedule, batch_size=batch, clip=CLIP)
+    return calibrate(budget, schedule, batch_size=recipe.batch_size, clip=recipe.clip)
+
+
+def recipe_of(n: int, epsilon: float, share: float) -> Recipe:
+    """Settings of DP-SGD, for whoever joins and whoever does not."""
+    return joined_recipe(n, epsilon) if share else alone_recipe(n, epsilon)
 
 
 @lru_cache(maxsize=16)
@@ -58,7 +61,7 @@ def all_released(n: int, epsilon: float) -> float:
     plan = Plan(
         samples=n,
         batch_size=n,
-        clip=CLIP,
+        clip=1.0,
         noise_multiplier=1.0,
         epochs=1,
         rounds=0,
@@ -208,7 +211,7 @@ def averaged(
         site.train,
         offset(site.train.z),
         plan=plan_of(n, world.epsilon, share),
-        learning_rate=learning_rate(n * world.epsilon, share),
+        learning_rate=recipe_of(n, world.epsilon, share).learning_rate,
         noise=world.noise,
     )
 
@@ -224,9 +227,3 @@ def averaged(
     of_test = answers(world.test.z, known.forest_says if trees else None)
     said = chosen.probabilities(of_test, prior)
     return said.clamp(min=1e-30).log()
-
-
-def learning_rate(signal: float, share: float) -> float:
-    """By n times epsilon and the share of the release; chosen on seeds 100 to 102."""
-    rate = 2 * math.sqrt(signal * (1 - share) / 360) if share else signal / 600
-    return min(8.0, max(0.25, rate))

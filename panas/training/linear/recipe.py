@@ -1,7 +1,7 @@
 """How long and how fast DP-SGD trains a linear residual, by rule from public numbers.
 
-Chosen on seeds 100 to 102 of Fashion-MNIST at half size (`benchmarks.joining`); n is the number of
-a site's privacy units. Over a head that all sites have made there is little left to learn: half the
+Chosen on seeds 100 to 102 of Fashion-MNIST (`benchmarks.joining`); n is the number of a site's
+privacy units. Over a head that all sites have made there is little left to learn: half the
 passes, in larger batches, and slower.
 """
 
@@ -24,7 +24,7 @@ class Recipe:
 
 def joined_recipe(n: int, epsilon: float) -> Recipe:
     """Over the shared head, with what a release has left of epsilon."""
-    rate = _bounded(2 * math.sqrt(n * epsilon / 1200))
+    rate = _bounded(2 * math.sqrt(n * epsilon / 2400))
     return Recipe(epochs=24, batch_size=n if n < FEW else n // 2, learning_rate=rate)
 
 
