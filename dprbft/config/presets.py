@@ -1,7 +1,8 @@
 """What `sound` changes of the defaults in `dprbft.config.schema`, and other presets of `sound`.
 
-`demo` is smaller. `paper` follows section IV-A of the DPFNAS publication, with the decisions that
-it leaves open taken as its authors would most likely have.
+`sound` joins once, on a common representation; `demo` is smaller. `paper` exchanges in rounds: it
+follows section IV-A of the DPFNAS publication, with the decisions that it leaves open taken as its
+authors would most likely have.
 """
 
 from typing import Any
