@@ -73,9 +73,12 @@ class RoundEnded:
 
 @dataclass(frozen=True)
 class SiteReleased:
-    """A site that joins before it searches has made its one release, or could not pay for it."""
+    """A site that joins before it searches has answered; it sends nothing where its budget does
+    not pay for a release, or where it comes late."""
 
     site: str
+    sent: bool
+    noise_multiplier: float | None = None  # of what it sent; None without noise
 
 
 @dataclass(frozen=True)

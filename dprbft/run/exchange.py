@@ -8,13 +8,14 @@ import torch
 from dprbft import paths
 from dprbft.engines.protocol import SiteRefusal
 from dprbft.heads import to_broadcast
-from dprbft.messages import Broadcast, Code
+from dprbft.messages import Broadcast, Code, Release
 from dprbft.methods import PublicSide, method_named
 from dprbft.run import events
 from dprbft.run.directory import OpenRun
 from dprbft.server import events as server_events
 from dprbft.server.checkpoint import ServerFiles
 from dprbft.server.rounds import Server
+from dprbft.site.predictor.state import ROUND
 from dprbft.site.results.scores import read_scores
 from dprbft.site.site import spec_of
 from panas.runtime.errors import BadInput, BudgetExhausted, PanasError
@@ -88,12 +89,23 @@ def _joined(run: OpenRun, event: server_events.Event) -> events.Event | None:
     places = run.view.places
     match event:
         case server_events.SiteTrained(i, _):
-            return events.SiteReleased(places[i].name)
+            return _released(run, i)
         case server_events.SiteAbsent(i, _):
             return events.SiteLeftOut(places[i].name, "join")
         case server_events.RoundEnded(_, _, sites):
             return events.HeadShared(len(sites))
     return None
+
+
+def _released(run: OpenRun, site: int) -> events.SiteReleased:
+    """What a site has sent in the one round."""
+    place = run.view.places[site]
+    path = paths.sent_file(place.home, ROUND)
+    if not path.exists():
+        return events.SiteReleased(place.name, sent=False)
+    width, content = server_files(run).width, path.read_bytes()
+    release = Release.from_bytes(content, width=width, classes=_classes(run))
+    return events.SiteReleased(place.name, True, release.noise_multiplier)
 
 
 def _seen(run: OpenRun, event: server_events.Event) -> events.Event:

@@ -5,6 +5,7 @@ that is not there is left out of the stage, which is done for it when the run is
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,7 @@ from dprbft.run.directory import Ground, OpenRun, chosen
 from dprbft.run.exchange import exchange, reason, server_files
 from dprbft.run.progress import Progress, watch_logs
 from dprbft.run.view import has_results
+from dprbft.site.predictor.price import JoiningPrice, joining_price
 from dprbft.site.results.records import SearchRecord, TuningRecord
 from dprbft.site.results.report import SiteReport
 from dprbft.site.search import search_price
@@ -75,7 +77,11 @@ def exchange_stage(run: OpenRun) -> None:
         places = run.view.places
         late = [i for i in there if not paths.state_file(places[i].home).exists()]
         answer = files.broadcast(files.latest() or 0).to_bytes()
-        _ask(run, Verb.FINISH, dict.fromkeys(late, answer))
+
+        def tell(site: int) -> None:
+            run.listener(events.SiteReleased(places[site].name, sent=False))
+
+        _ask(run, Verb.FINISH, dict.fromkeys(late, answer), tell)
 
 
 def search_stage(
@@ -145,6 +151,16 @@ def search_prices(run: OpenRun, clients: Sequence[int] | None = None) -> dict[in
     places = run.view.places
     todo = [i for i in chosen(run.config, clients) if not _done("search", places[i].home)]
     return {i: search_price(open_client(places[i])) for i in todo if places[i].there}
+
+
+def joining_prices(run: OpenRun, clients: Sequence[int] | None = None) -> dict[int, JoiningPrice]:
+    """What joining and a residual will have cost, by client; without those that cannot pay."""
+    places, found = run.view.places, dict[int, JoiningPrice]()
+    for i in chosen(run.config, clients):
+        with suppress(BudgetExhausted):
+            if places[i].there:
+                found[i] = joining_price(open_client(places[i]))
+    return found
 
 
 def event_counts(config: RunConfig, clients: int) -> dict[str, int]:

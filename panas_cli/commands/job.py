@@ -18,15 +18,18 @@ from dprbft.paths import places_of, settings_file, sites_file
 from dprbft.run.directory import Ground, OpenRun, prepare
 from dprbft.run.forecast import forecast
 from dprbft.run.sites import site_names
-from dprbft.run.stages import join_stage
+from dprbft.run.stages import join_stage, joining_prices, search_prices
 from panas.data.torchvision_sets import NAMES
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
 from panas_cli.options import Request, is_path
 from panas_cli.progress import Display
+from panas_cli.text.joining import joining_price_line
+from panas_cli.text.sentences import price_lines
 
 LARGE_EPSILON = 50.0
 """Above it a budget is warned of; the paper's own is 50."""
+MOST_PRICED = 20  # sites, at most, whose price is told before they join
 SHOWN = 5  # names of sites, at most, in a message
 
 
@@ -148,6 +151,15 @@ def _with_paths(settings: dict[str, Any]) -> dict[str, Any]:
     if isinstance(data.get("data_root"), str):
         data = data | {"data_root": str(Path(data["data_root"]).expanduser().resolve())}
     return settings | {"data": data}
+
+
+def prices(run: OpenRun, clients: Sequence[int]) -> list[str]:
+    """What searching, or joining and all that follows, will have cost, in lines."""
+    if not run.config.federation.joins_first:
+        return price_lines(search_prices(run, clients), run.view)
+    found = joining_prices(run, clients[:MOST_PRICED])
+    budgets = [run.config.budget(i).epsilon for i in found]
+    return joining_price_line(list(found.values()), budgets)
 
 
 def tell_time(job: Job, run: OpenRun, display: Display, stages: Sequence[str]) -> None:

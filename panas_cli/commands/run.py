@@ -12,7 +12,6 @@ from dprbft.run.stages import (
     event_counts,
     exchange_stage,
     last_generation,
-    search_prices,
     search_stage,
     stages_of,
     train_stage,
@@ -22,11 +21,11 @@ from dprbft.run.summary import summarise
 from dprbft.run.view import has_results
 from panas.runtime.errors import BudgetExhausted
 from panas_cli.commands.audit import steps
-from panas_cli.commands.job import Job, start, tell_time
+from panas_cli.commands.job import Job, prices, start, tell_time
 from panas_cli.options import Request
 from panas_cli.progress import Display
 from panas_cli.text.output import show
-from panas_cli.text.sentences import found_lines, price_lines, seen_lines
+from panas_cli.text.sentences import found_lines, seen_lines
 
 NO_NETWORKS = (
     "no public samples, so that networks have nothing to learn from: sites predict with heads "
@@ -62,7 +61,7 @@ def _stages(job: Job) -> None:
                 display.say(line)
             for line in _found(run):
                 display.say(line)
-            for line in price_lines(search_prices(run, there), run.view):
+            for line in prices(run, there):
                 display.say(line)
             stages = stages_of(config)
             tell_time(job, run, display, [s for s in stages if not is_done(job.run, s)])

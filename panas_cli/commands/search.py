@@ -3,22 +3,38 @@
 from dataclasses import asdict
 
 from dprbft.paths import search_file
-from dprbft.run.stages import last_generation, search_prices, search_stage
+from dprbft.run.bookkeeping import is_done
+from dprbft.run.stages import (
+    event_counts,
+    exchange_stage,
+    last_generation,
+    search_stage,
+    stages_of,
+)
 from dprbft.site.results.records import SearchRecord
 from panas.architecture.cost import LayerCost
-from panas_cli.commands.job import of_clients, tell_time
+from panas.runtime.errors import BadInput
+from panas_cli.commands.job import of_clients, prices, tell_time
 from panas_cli.options import Request
 from panas_cli.text.printing import print_files, print_json, print_table, print_text
-from panas_cli.text.sentences import price_lines
 
 
 def search(request: Request, client: list[str] | None) -> None:
     """Search a site's architecture; writes search/best.json in its folder for the run."""
     with of_clients(request, client) as stage:
         job, ids, display = stage.job, stage.clients, stage.display
-        for line in price_lines(search_prices(stage.run, ids), stage.run.view):
+        if "search" not in stages_of(job.config):
+            raise BadInput(
+                "expected public samples for networks to learn from, got none, so that there is "
+                "nothing to search; give --public-data or --unlabelled-data, or go on with "
+                f"`panas tune --out {job.run}`"
+            )
+        for line in prices(stage.run, ids):
             display.say(line)
         tell_time(job, stage.run, display, ["search"])
+        if job.config.federation.joins_first and not is_done(job.run, "join"):
+            display.stage("join", event_counts(job.config, 0)["join"])
+            exchange_stage(stage.run)
         display.stage("search", len(ids))
         progress = display.generations(last_generation(job.config))
         done = search_stage(stage.run, ids, progress)

@@ -1,10 +1,14 @@
 """`panas train`: the federation, from what search and tune left in the run directory."""
 
+from pathlib import Path
+
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import places_of, server_folder
+from dprbft.run.bookkeeping import is_done
 from dprbft.run.directory import OpenRun, hold
 from dprbft.run.stages import event_counts, train_stage
 from dprbft.run.summary import summarise
+from dprbft.run.view import has_results
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas_cli.commands.job import start, tell_time
 from panas_cli.options import Request
@@ -14,7 +18,7 @@ from panas_cli.text.output import show
 
 def train(request: Request) -> None:
     """Train the federation with the architectures and settings found before."""
-    if request.out and not request.resume and server_folder(request.out).exists():
+    if request.out and not request.resume and _trained(request.out):
         raise BadInput(f"expected a run to train, got {request.out}, trained before; give --resume")
     job = start(request, shared=True, after="tune")
     try:
@@ -31,3 +35,10 @@ def train(request: Request) -> None:
         show(job.run, summarise(job.run, job.config), job.json)
         raise
     show(job.run, summarise(job.run, job.config), job.json)
+
+
+def _trained(run: Path) -> bool:
+    """Whether a run has begun to train; sites that join before they search have a server then."""
+    if not server_folder(run).exists():
+        return False
+    return not is_done(run, "join") or any(has_results(place) for place in places_of(run))

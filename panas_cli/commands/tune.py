@@ -5,6 +5,7 @@ from dprbft.run.stages import tune_stage
 from dprbft.site.results.records import TuningRecord
 from panas_cli.commands.job import of_clients, tell_time
 from panas_cli.options import Request
+from panas_cli.text.joining import NOTHING
 from panas_cli.text.printing import print_files, print_json, print_text
 
 
@@ -23,6 +24,9 @@ def tune(request: Request, client: list[str] | None) -> None:
     for place, f in zip(places, found, strict=True):
         s = f.settings
         epochs = f", epochs {s.epochs}" if s.epochs else ""
+        if f.nothing:
+            print_text(f"{place.name}: {NOTHING}")
+            continue
         print_text(
             f"{place.name}: learning rate {s.learning_rate:.4g}, noise multiplier "
             f"{_noise(f.noise_multiplier)}, clip {s.clip:.4g}, batch {s.batch_size}"

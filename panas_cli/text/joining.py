@@ -7,6 +7,9 @@ before they searched; clients of methods of rounds have none.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dprbft.site.predictor.price import JoiningPrice
+from dprbft.site.predictor.tuning import FEWEST
+from dprbft.site.results.records import ByRule, TuningRecord
 from panas.training.ladder import Ladder
 from panas_cli.text.printing import counted
 
@@ -37,6 +40,76 @@ def shares_text(shares: Mapping[str, float]) -> str:
     rest = 1 - sum(share for _, share in told)
     told += [("others", rest)] if rest >= LEAST / 10 else []
     return "predicts with " + ", ".join(f"{name} {share:.0%}" for name, share in told)
+
+
+def released_text(sent: bool, noise_multiplier: float | None) -> str:
+    """What a site has sent."""
+    if not sent:
+        return (
+            "sends no release (late, broke, or it would not pay), and takes the shared head alone"
+        )
+    noise = f"noise multiplier {noise_multiplier:.3g}" if noise_multiplier else "without noise"
+    return f"has sent its one release ({noise})"
+
+
+BY_RULE: dict[ByRule, str] = {
+    "no noise": "nothing is spent on training",
+    "given noise": "the noise is given",
+    "few public samples": f"fewer than {FEWEST} labelled public samples to rehearse on",
+    "no trials": "no trials are asked for",
+}
+"""Why the settings of a residual are not tuned."""
+NOTHING = (
+    "rehearsals on public samples: private training brings nothing here, and nothing is spent on it"
+)
+
+
+def tuned_text(record: TuningRecord) -> str:
+    """DP-SGD settings, and where they are from."""
+    if record.nothing:
+        return NOTHING
+    s, noise = record.settings, record.noise_multiplier
+    least = "the least noise that the budget allows"
+    found = [
+        f"learning rate {s.learning_rate:.3g}",
+        f"noise multiplier {noise:.3g}" if noise else least,
+        f"clip {s.clip:.3g}",
+        f"batch {s.batch_size}",
+    ]
+    if record.by_rule == "no noise":
+        found = [f"learning rate {s.learning_rate:.3g}", f"batch {s.batch_size}"]
+    why = (
+        ""
+        if record.trials
+        else f"settings by rule ({BY_RULE[record.by_rule]}): "
+        if (record.by_rule)
+        else "not tuned: "
+    )
+    return why + ", ".join(found)
+
+
+def joining_price_line(prices: Sequence[JoiningPrice], budget: Sequence[float]) -> list[str]:
+    """What histogram, release and DP-SGD will have cost, in a line; () where no site can pay."""
+    if not prices:
+        return []
+    parts = [
+        f"{_span([p.histogram for p in prices])} for a noised label histogram",
+        f"{_span([p.release for p in prices])} for one release"
+        if any(p.release for p in prices)
+        else "nothing for a release, which by rule would not pay",
+    ]
+    if any(p.residual for p in prices):
+        parts.append(f"up to {_span([p.residual for p in prices])} for DP-SGD of a residual")
+    together = _span([p.together for p in prices])
+    return [
+        f"price: epsilon {together} of {_span(budget, 'g')} a site: {', '.join(parts)} "
+        "(each by itself); the search costs nothing"
+    ]
+
+
+def _span(values: Sequence[float], digits: str = ".2f") -> str:
+    low, high = format(min(values), digits), format(max(values), digits)
+    return low if low == high else f"{low} to {high}"
 
 
 def kept_lines(clients: Sequence[Mapping[str, Any]]) -> list[str]:

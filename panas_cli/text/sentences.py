@@ -19,7 +19,7 @@ from dprbft.run.view import RunView
 from dprbft.site.joining import SeenSamples
 from panas.data.facts import Facts
 from panas.search_modes.mode import SearchPrice, mode_named
-from panas_cli.text.joining import shares_text
+from panas_cli.text.joining import released_text, shares_text, tuned_text
 from panas_cli.text.printing import counted
 
 STAGES = {
@@ -45,12 +45,7 @@ def sentence(event: Event) -> str:
             of = "" if mode_named(r.mode).reads_samples else " (on noise)"
             return f"{site}: {r.genome}, fitness {r.fitness:.3f}{of}"
         case SiteTuned(site, r):
-            s, noise = r.settings, r.noise_multiplier
-            sigma = f"sigma {noise:.3g}" if noise else "least sigma"
-            kept = "" if r.trials else "not tuned: "
-            return (
-                f"{site}: {kept}lr {s.learning_rate:.3g}, {sigma}, C {s.clip:.3g}, B {s.batch_size}"
-            )
+            return f"{site}: {tuned_text(r)}"
         case SiteStarted(site, validation):
             return f"{site}: starts at validation accuracy {validation:.3f}"
         case SiteTrained(site, round):
@@ -59,8 +54,8 @@ def sentence(event: Event) -> str:
             return f"round {round}: {site} is not there; the round goes on without it"
         case RoundEnded(round, rounds, accuracy):
             return f"round {round} of {rounds}: mean accuracy {accuracy:.3f}"
-        case SiteReleased(site):
-            return f"{site}: has answered, its release covered by the ledger"
+        case SiteReleased(site, sent, m):
+            return f"{site}: {released_text(sent, m)}"
         case HeadShared(sites):
             return f"the shared head of {counted(sites, 'site')} is with all of them"
         case SiteKept(site, shares, accuracy):

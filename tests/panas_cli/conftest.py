@@ -21,7 +21,15 @@ class Outcome(NamedTuple):
     @property
     def errors(self) -> list[str]:
         """Lines on stderr that are no progress."""
-        progress = ("[", "run directory: ", "search price", "digits: ", "public: ", "time: ")
+        progress = (
+            "[",
+            "run directory: ",
+            "search price",
+            "price: ",
+            "digits: ",
+            "public: ",
+            "time: ",
+        )
         return [x for x in self.err.splitlines() if x.strip() and not x.startswith(progress)]
 
 

@@ -4,6 +4,7 @@ Everything that the ledger holds counts as spent, of processes that died too: wh
 and the noise is larger, or a step is left out.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dprbft.site.site import Client
@@ -98,8 +99,9 @@ def _all_of(budget: Budget, spent: list[Event]) -> float:
     )
 
 
-def residual_plan(client: Client, settings: DPSGDSettings) -> Plan:
-    """The plan of the residual's DP-SGD, with the tuned noise or the least that is left for.
+def residual_plan(client: Client, settings: DPSGDSettings, coming: Sequence[Event] = ()) -> Plan:
+    """The plan of the residual's DP-SGD, with the tuned noise or the least that is left for, once
+    events that are still to come have been charged.
 
     BudgetExhausted if no noise is enough.
     """
@@ -107,7 +109,7 @@ def residual_plan(client: Client, settings: DPSGDSettings) -> Plan:
         return _without_noise(client, settings)
     plans, recipe = [], recipe_of(client, joins=False)
     for budget, spent in client.bounds():
-        schedule = _schedule(client, recipe, spent)
+        schedule = _schedule(client, recipe, [*spent, *coming])
         plans.append(
             calibrate(
                 budget,
@@ -140,7 +142,7 @@ def alone_plan(client: Client) -> tuple[Plan, Recipe]:
     )
     if not client.budget.private:
         return _without_noise(client, settings), recipe
-    histogram = _histogram_event(client.budget, client.config.privacy.histogram_share)
+    histogram = histogram_event(client.budget, client.config.privacy.histogram_share)
     schedule = _schedule(client, recipe, histogram)
     plan = calibrate(client.budget, schedule, batch_size=recipe.batch_size, clip=recipe.clip)
     return plan, recipe
@@ -161,11 +163,12 @@ def _bounds(client: Client) -> list[tuple[Budget, list[Event]]]:
     """As `Client.bounds`, with the histogram that is still to come."""
     coming: list[Event] = []
     if not any(e.charge.phase == "search" for e in client.account.entries):
-        coming = _histogram_event(client.budget, client.config.privacy.histogram_share)
+        coming = histogram_event(client.budget, client.config.privacy.histogram_share)
     return [(budget, [*spent, *coming]) for budget, spent in client.bounds()]
 
 
-def _histogram_event(budget: Budget, share: float) -> list[Event]:
+def histogram_event(budget: Budget, share: float) -> list[Event]:
+    """What a noised label histogram is charged as; [] where the budget affords none."""
     try:
         return [Gaussian(release_multiplier(budget, 1, share))]
     except BudgetExhausted:

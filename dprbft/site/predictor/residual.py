@@ -28,6 +28,7 @@ from panas.training.linear.averaging import log_prior
 from panas.training.linear.logistic import Chosen, cross_validated
 from panas.training.linear.predictor import Candidates, Predictor, weighed
 from panas.training.linear.public_head import fit_public_head
+from panas.training.linear.recipe import Recipe
 from panas.training.linear.residual import fit_residual, zero_residual
 from panas.training.linear.ridge import Weights, logits
 from panas.tuning.space import DPSGDSettings
@@ -97,7 +98,11 @@ def without_noise(client: Client, heads: Mapping[str, Weights]) -> tuple[Chosen,
 
 def default_settings(client: Client) -> DPSGDSettings:
     """The settings by rule; the noise is left to the plan."""
-    recipe = recipe_of(client, joins=JoinedState.read(client).joins)
+    return settings_by(client, recipe_of(client, joins=JoinedState.read(client).joins))
+
+
+def settings_by(client: Client, recipe: Recipe) -> DPSGDSettings:
+    """A recipe's settings; the noise is left to the plan."""
     return DPSGDSettings(
         learning_rate=recipe.learning_rate,
         noise_multiplier=client.config.training.noise_multiplier or PLANNED_NOISE,

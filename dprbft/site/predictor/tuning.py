@@ -18,7 +18,7 @@ from dprbft.paths import tune_log
 from dprbft.site.predictor.budget import recipe_of, residual_schedule
 from dprbft.site.predictor.residual import default_settings
 from dprbft.site.predictor.state import JoinedState
-from dprbft.site.results.records import TuningRecord
+from dprbft.site.results.records import ByRule, TuningRecord
 from dprbft.site.site import Client
 from panas.data.search_split import proxy_data
 from panas.privacy.noise import ReproducibleNoise
@@ -93,8 +93,8 @@ class ResidualObjective:
 def tune_residual(client: Client, workers: int) -> TuningRecord:
     """Tune the residual's settings, or take the rule's."""
     by_rule = default_settings(client)
-    if not planned_trials(client):
-        return TuningRecord(client=client.id, settings=by_rule)
+    if reason := why_by_rule(client):
+        return TuningRecord(client=client.id, settings=by_rule, by_rule=reason)
     objective, n = objective_of(client), client.data.train.units
     recipe = recipe_of(client, joins=JoinedState.read(client).joins)
     space = TuningSpace(
@@ -126,12 +126,15 @@ def tune_residual(client: Client, workers: int) -> TuningRecord:
     )
 
 
-def planned_trials(client: Client) -> int:
-    """How many settings are tried; 0 where nothing can be told, or nothing is to be decided."""
-    fixed = client.config.training.noise_multiplier is not None or client.config.stays
-    if fixed or not client.budget.private or len(client.public) < FEWEST:
-        return 0
-    return client.config.tuning.config.trials
+def why_by_rule(client: Client) -> ByRule | None:
+    """Why nothing is rehearsed: nothing can be told, or nothing is to be decided."""
+    if not client.budget.private or client.config.stays:
+        return "no noise"
+    if client.config.training.noise_multiplier is not None:
+        return "given noise"
+    if len(client.public) < FEWEST:
+        return "few public samples"
+    return None if client.config.tuning.config.trials else "no trials"
 
 
 def objective_of(client: Client) -> ResidualObjective:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dprbft.paths import search_file, tune_file
 from panas.architecture.cost import Cost, LayerCost
@@ -14,6 +14,7 @@ from panas.runtime.store import read_json, write_json
 from panas.tuning.space import DPSGDSettings
 from panas.tuning.trial import TrialRecord
 
+ByRule = Literal["no noise", "given noise", "few public samples", "no trials"]
 PLANNED_NOISE = 1e-6
 """Stands for a noise multiplier that is left to the plan; it is never used as one."""
 
@@ -100,6 +101,7 @@ class TuningRecord:
     trials: tuple[TrialRecord, ...] = ()
     refused: str | None = None  # why the budget affords no settings
     nothing: bool = False  # whether rehearsals say that DP-SGD brings nothing here
+    by_rule: ByRule | None = None  # why a residual's settings are those of the rule
 
     @property
     def noise_multiplier(self) -> float | None:
@@ -116,6 +118,7 @@ class TuningRecord:
             "trials": [trial.to_json() for trial in self.trials],
         }
         record |= {"nothing": True} if self.nothing else {}
+        record |= {"by_rule": self.by_rule} if self.by_rule else {}
         return record if self.refused is None else record | {"refused": self.refused}
 
     @staticmethod
@@ -131,6 +134,7 @@ class TuningRecord:
             trials=tuple(TrialRecord.from_json(trial) for trial in record["trials"]),
             refused=record.get("refused"),
             nothing=record.get("nothing", False),
+            by_rule=record.get("by_rule"),
         )
 
     def write(self, home: Path) -> None:

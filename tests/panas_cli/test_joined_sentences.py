@@ -1,0 +1,124 @@
+"""What a person reads while a run of method joined goes on."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dprbft.run.events import HeadShared, SiteReleased, SiteTuned
+from dprbft.site.predictor.price import JoiningPrice
+from dprbft.site.predictor.tuning import FEWEST
+from dprbft.site.results.records import PLANNED_NOISE, TuningRecord
+from panas.tuning.space import DPSGDSettings
+from panas_cli.text.joining import joining_price_line
+from panas_cli.text.sentences import sentence
+
+METHOD = ("--method", "joined")
+JOINED = {
+    "network__features": "16",
+    "data__public_limit": "60",
+}
+
+
+def tuned(**changes: Any) -> TuningRecord:
+    settings = DPSGDSettings(
+        learning_rate=2.88, noise_multiplier=PLANNED_NOISE, clip=1.0, batch_size=312, epochs=24
+    )
+    return TuningRecord(client=0, settings=settings, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"by_rule": "few public samples"},
+            f"settings by rule (fewer than {FEWEST} labelled public samples to rehearse on): "
+            "learning rate 2.88, the least noise that the budget allows, clip 1, batch 312",
+        ),
+        (
+            {"by_rule": "no noise"},
+            "settings by rule (nothing is spent on training): learning rate 2.88, batch 312",
+        ),
+        (
+            {"nothing": True},
+            "rehearsals on public samples: private training brings nothing here, and nothing is "
+            "spent on it",
+        ),
+    ],
+)
+def test_tuning_says_where_settings_are_from(changes: dict[str, Any], says: str):
+    record = tuned(**changes)
+    assert sentence(SiteTuned("north", record)) == f"north: {says}"
+    assert TuningRecord.from_json(record.to_json()) == record
+
+
+@pytest.mark.parametrize(
+    ("event", "says"),
+    [
+        (SiteReleased("north", True, 0.8092), "has sent its one release (noise multiplier 0.809)"),
+        (SiteReleased("north", True), "has sent its one release (without noise)"),
+        (
+            SiteReleased("north", False),
+            "sends no release (late, broke, or it would not pay), and takes the shared head alone",
+        ),
+    ],
+)
+def test_a_release_says_its_noise_or_that_none_was_sent(event: SiteReleased, says: str):
+    assert sentence(event) == f"north: {says}"
+    assert "of 1 site " in sentence(HeadShared(1))
+
+
+def test_one_line_prices_all_that_joining_spends():
+    one, other = JoiningPrice(0.8, 5.604, 4.85, 7.987), JoiningPrice(0.8, 5.71, 4.85, 7.99)
+    assert joining_price_line([one, other], [8.0, 8.0]) == [
+        "price: epsilon 7.99 of 8 a site: 0.80 for a noised label histogram, 5.60 to 5.71 for one "
+        "release, up to 4.85 for DP-SGD of a residual (each by itself); the search costs nothing"
+    ]
+    (line,) = joining_price_line([JoiningPrice(0.8, 7.9, 0.0, 7.99)], [8.0])
+    assert "DP-SGD" not in line
+    assert joining_price_line([], []) == []
+
+
+@pytest.mark.slow
+def test_a_site_searches_once_all_have_joined(cli: Callable, tiny: Callable, tmp_path: Path):
+    run = tmp_path / "r"
+    outcome = cli("search", "--out", run, *METHOD, "--client", 0, *tiny(**JOINED))
+    assert outcome.code == 0
+    lines = outcome.err.splitlines()
+    (price,) = [line for line in lines if line.startswith("price: epsilon 7.99 of 8 a site: ")]
+    told = [line.split("] ")[1] for line in lines if line.startswith("[")]
+    assert told[0].startswith("join: joining")
+    assert [x.split(" (noise multiplier")[0] for x in told[1:3]] == [
+        "join: client-000: has sent its one release",
+        "join: client-001: has sent its one release",
+    ]
+    assert told[3] == "join: the shared head of 2 sites is with all of them"
+    assert told[4] == "search: architecture search"
+    other = cli("search", "--out", run, "--client", 1)
+    assert other.code == 0
+    assert "release" not in "".join(x for x in other.err.splitlines() if x.startswith("["))
+    assert cli("tune", "--out", run, "--client", 0, "--client", 1).code == 0
+    trained = cli("train", "--out", run)
+    assert trained.code == 0
+    assert "predicts with" in trained.out
+    # What was foreseen is what is in the ledger.
+    card = cli("ledger", run).out
+    for figure in ("epsilon = 0.799", "epsilon = 7.98"):
+        assert figure in card
+    assert "0.80 for a noised label histogram" in price
+
+
+@pytest.mark.slow
+def test_a_search_without_samples_to_learn_from_is_one_line(
+    cli: Callable, tiny: Callable, tmp_path: Path
+):
+    options = tiny(**(JOINED | {"data__public_fraction": "0"}))
+    outcome = cli("search", "--out", tmp_path / "r", *METHOD, *options)
+    assert outcome.code == 2
+    (line,) = outcome.errors
+    assert line.startswith("error: expected public samples for networks to learn from, got none")
+    assert line.endswith(f"go on with `panas tune --out {tmp_path / 'r'}`")
+    tuned = cli("tune", "--out", tmp_path / "r", "--client", 0, "--client", 1)
+    assert tuned.code == 0
+    assert "fewer than" in tuned.err
