@@ -6,7 +6,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from dprbft.paths import SitePlace, ledger_file, places_of, settings_file, sites_file
+from dprbft.paths import (
+    SitePlace,
+    ledger_file,
+    places_of,
+    predictor_file,
+    settings_file,
+    sites_file,
+)
 from dprbft.site.directory import read_site
 from dprbft.site.site import check_book
 from panas.privacy.accounting.epsilon import epsilon
@@ -32,6 +39,14 @@ UNPROTECTED = {
     "label-histogram": "the exact label counts decided the public sample that was searched on",
 }
 
+PURPOSES = {
+    ("label-histogram", "server"): "class frequencies, by which the server balances the shared "
+    "head; they are the site's prior, and its search follows them at no further cost",
+    ("moments", "server"): "noised sums of representations, of which the server makes one head",
+    ("dp-sgd", "whoever sees the network, which learns from it"): "a linear residual over the "
+    "shared head",
+}
+"""What is paid for, by mechanism and who sees it."""
 WIDTH = 80
 LEDGER = "ledger.jsonl"
 
@@ -78,7 +93,7 @@ def _of_run(run: Path, group: int) -> tuple[dict[str, Any], list[str]]:
         account = book.account().of_run(place.run)
         row = _card(account, group) | _file(book)
         rows.append({"client": place.index, "name": place.name} | row)
-        lines += [*_text(place.name, account, row), *_told(row), ""]
+        lines += [*_text(place.name, account, row), *_stays(place), *_told(row), ""]
     return {"run": str(run), "clients": rows}, lines
 
 
@@ -102,6 +117,16 @@ def _of_site(site: Path, group: int) -> tuple[dict[str, Any], list[str]]:
     record = {"site": str(site)} | row | {"left": json_number(left)}
     record["runs"] = [{"run": name} | _card(own, group) for name, own in runs.items()]
     return record, [*lines, *_told(row), ""]
+
+
+def _stays(place: SitePlace) -> Iterator[str]:
+    """What of a site that has joined is covered by nothing."""
+    if (file := predictor_file(place.home)).exists():
+        yield _wrapped(
+            f"  {file.parent.name}/{file.name} stays with the site: validation samples, which "
+            "nothing covers, weigh what is in it",
+            4,
+        )
 
 
 def _file(book: Ledger) -> dict[str, Any]:
@@ -199,6 +224,8 @@ def _text(whose: str, account: Account, row: dict[str, Any]) -> Iterator[str]:
         dearest = max(found, key=lambda f: float(f[1]["epsilon"]))
         each = "each at most " if len(found) > 1 else ""
         yield _wrapped(f"    {each}{_price(*dearest)}", 6)
+        if purpose := PURPOSES.get((mechanism, recipient)):
+            yield _wrapped(f"    for {purpose}", 6)
     if row["reserved"]:
         yield _wrapped(f"  {row['reserved']} reserved, not finished: counted as spent", 4)
     times = [e.time for e in account.entries]

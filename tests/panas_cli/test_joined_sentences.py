@@ -104,6 +104,10 @@ def test_a_site_searches_once_all_have_joined(cli: Callable, tiny: Callable, tmp
     assert "predicts with" in trained.out
     # What was foreseen is what is in the ledger.
     card = cli("ledger", run).out
+    words = " ".join(card.split())
+    assert "which the server balances the shared head" in words
+    assert "to whoever sees the network, which learns from it" in words
+    assert words.count("models/predictor.safetensors stays with the site") == 2
     for figure in ("epsilon = 0.799", "epsilon = 7.98"):
         assert figure in card
     assert "0.80 for a noised label histogram" in price

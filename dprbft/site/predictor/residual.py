@@ -53,7 +53,7 @@ def with_residual(client: Client, state: JoinedState) -> JoinedState:
             event=plan.training_event if private else Unprotected(),
             phase="training",
             mechanism="dp-sgd" if private else "sgd",
-            recipient="whoever sees the network",
+            recipient="whoever sees the network, which learns from it",
             sensitivity=plan.clip if private else None,
             round=ROUND,
         )

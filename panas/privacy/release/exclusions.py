@@ -9,7 +9,7 @@ EXCLUSIONS = (
     "(panas ledger RUN --group k)",
     "samples that were declared public: nothing protects them",
     "class names, columns, shape and scale of the data, which are the federation's public facts",
-    "what its validation split chooses (round, head, blend): it stays with the client",
+    "what its validation split chooses (round, head, blend, weights): it stays with the client",
     "accuracies in the run's own files and reports: a simulator's view of validation and test "
     "samples",
     "settings that somebody chooses for a run by what an earlier run on the same data gave away: "
