@@ -24,6 +24,7 @@ from dprbft.paths import (
     server_folder,
 )
 from dprbft.server.checkpoint import received
+from dprbft.server.records import read_rounds
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import Pool
 from panas.runtime.store import exclusive, write_bytes, write_json
@@ -73,13 +74,15 @@ class _Work:
 
 
 def _sites(run: Path) -> tuple[SitePlace, ...]:
-    """The run's sites that are there; BadInput if none is, or none of them released anything."""
+    """The run's sites that are there; BadInput if none is, or none could have sent anything."""
     config, places = load_config(run), places_of(run)
     sites = tuple(place for place in places if place.there)
     if not sites:
         raise BadInput(f"expected site {places[0].name} at {places[0].folder}, found none")
     server = server_folder(run)
-    if config.sent and not any(received(server, site.index) for site in sites):
+    # Sites may join and send nothing, where it would not pay: then there is a round all the same.
+    began = read_rounds(server) or any(received(server, site.index) for site in sites)
+    if config.sent and not began:
         raise BadInput(f"expected releases in {server}, found none; train the run first")
     return sites
 

@@ -5,14 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from audited_run import audited_config, fabricate, put_release, received_file
+from audited_run import audited_config, fabricate, put_release, received_file, round_record
 
 from attacks.audit.client import audit_client
 from attacks.audit.records import ClientAudit
+from attacks.audit.run import audit_run
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.messages import NoisedHistogram, Release
-from dprbft.paths import ledger_file, map_file, places_of
+from dprbft.paths import ledger_file, map_file, places_of, server_folder
+from dprbft.server.records import write_rounds
 from dprbft.simulation.federation import load_federation
 from panas.features.map import FeatureMap, fit_map
 from panas.privacy.accounting.events import Gaussian
@@ -66,6 +68,15 @@ def test_half_the_noise_on_moments_of_a_map_is_found(tmp_path: Path) -> None:
     assert found.verdict == "leaks"
     assert found.claim is not None
     assert found.claim.refuted
+
+
+def test_a_run_in_which_nothing_left_is_no_mistake(tmp_path: Path) -> None:
+    fabricate(tmp_path, config(), clients=(), common=digits_map())
+    with pytest.raises(BadInput, match="train the run first"):
+        audit_run(tmp_path, workers=1)
+    write_rounds(server_folder(tmp_path), [round_record(1, {})])  # nobody's release paid
+    found = audit_run(tmp_path, workers=1)
+    assert [c.verdict for c in found.clients] == ["nothing left"] * 2
 
 
 def test_a_run_without_its_map_is_refused(tmp_path: Path) -> None:
