@@ -15,8 +15,8 @@
 # # A first run
 #
 # Four clients share the handwritten digits that come with scikit-learn, unevenly: each has its own mix of classes.
-# Each evolves a small network for its own mix, tunes DP-SGD under its own budget, and trains with the others
-# through a shared head. Then we attack what left them.
+# Each sends one noised message and gets one shared head back, which it adapts to its own samples under its own
+# budget; and each evolves a small network for its own mix that learns all of that. Then we attack what left them.
 #
 # `panas run --preset demo` does all of this from the shell. Here we take it stage by stage.
 
@@ -33,10 +33,9 @@ from dprbft.engines.inprocess import InProcess
 from dprbft.paths import ledger_file, places_of
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.events import Event
-from dprbft.run.stages import search_stage, train_stage, tune_stage
+from dprbft.run.stages import exchange_stage, search_stage, train_stage, tune_stage
 from dprbft.run.summary import summarise
 from dprbft.site.results.records import SearchRecord
-from dprbft.site.results.scores import read_scores
 from panas.privacy.ledger.account import totals
 from panas.privacy.ledger.ledger import Ledger
 from panas_cli.text.sentences import sentence
@@ -79,50 +78,50 @@ axis.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 figure.tight_layout()
 
 # %% [markdown]
+# ## Join
+#
+# Each client charges its ledger, then sends a noised label histogram and noised sums of coordinates that all compute
+# alike. The server adds them up, with 100 public samples, and answers with one head. That is all that ever leaves a
+# client. `03_joining` looks into these messages.
+
+# %%
+exchange_stage(opened)
+
+# %% [markdown]
 # ## Search
 #
-# The search looks at public samples only, resampled to the class frequencies of each client. These frequencies are
-# read with Gaussian noise on the counts, and that is all the search costs.
+# The search looks at public samples only. A network is the fitter, the more it agrees with the shared head there; of all
+# that were tried, each client takes the one that does so best in its own class frequencies, as the noised histogram
+# has them. That costs nothing more.
 
 # %%
-search_stage(opened)
+_ = search_stage(opened)
 
 # %%
+tried = SearchRecord.read(view.places[0].home).result.history
 figure, axis = plt.subplots(figsize=(7, 2.5))
-for site in view.places:
-    book = SearchRecord.read(site.home).result.records
-    axis.plot(
-        [g.generation for g in book],
-        [g.best for g in book],
-        "o-",
-        label=site.name,
-    )
-axis.set(xlabel="generation", ylabel="best fitness", xticks=range(len(book)))
-axis.legend()
+axis.plot([1 + k for k in range(len(tried))], [c.fitness for c in tried], "o")
+axis.set(xlabel="network tried", ylabel="agreement with the head", xticks=range(1, 1 + len(tried)))
 figure.tight_layout()
 
 # %% [markdown]
 # ## Tune
 #
-# A Gaussian process and expected improvement choose learning rate, noise, clipping norm and batch size. A setting
-# that the budget cannot pay for is never trained.
+# Where at least 400 labelled samples are public, a Gaussian process and expected improvement choose the settings of
+# DP-SGD, by rehearsals on them. Here are 100, so that settings follow from sample number and epsilon.
 
 # %%
-tune_stage(opened)
+_ = tune_stage(opened)
 
 # %% [markdown]
-# ## Train together
+# ## Train
 #
-# Each round: train against the shared head by DP-SGD, release noised moments of the representations, fit a new
-# shared head, send it back. Only the release crosses; a site keeps its accuracies to itself.
+# Each client trains a linear correction of the shared head on its own samples by DP-SGD, with the rest of its budget.
+# Its network learns from that on public samples. It predicts with an average of all that it has, weighed by its
+# validation samples; those weights never leave it.
 
 # %%
 train_stage(opened)
-
-# %%
-for site in view.places:
-    shown = ", ".join(f"{r.local:.2f} -> {r.shared:.2f}" for r in read_scores(site.home)[1:])
-    print(f"{site.name}: before -> after the head's replacement, by round: {shown}")
 
 # %% [markdown]
 # ## What did it cost?
@@ -134,15 +133,15 @@ for site in view.places:
 for site in view.places:
     row = totals(Ledger(ledger_file(site.folder)).account())
     print(
-        f"{site.name}: epsilon {row['spent']:.2f} of {row['budget']:.0f}; alone, the search "
-        f"{row['search']:.2f}, the training {row['training']:.2f}, the releases {row['release']:.2f}"
+        f"{site.name}: epsilon {row['spent']:.2f} of {row['budget']:.0f}; by itself, the histogram "
+        f"{row['search']:.2f}, the release {row['release']:.2f}, DP-SGD {row['training']:.2f}"
     )
 
 # %% [markdown]
 # ## Attack it
 #
-# A ridge inverter and a convolutional decoder try to rebuild each client's training images from what it released,
-# with the weights of its network in hand. R² is 1 for a perfect copy and 0 for the mean public image; the mean image
+# A ridge inverter and a convolutional decoder try to rebuild each client's training images from what it released;
+# the coordinates are public. R² is 1 for a perfect copy and 0 for the mean public image; the mean image
 # of the right class is what anyone can guess who knows the class.
 
 # %%

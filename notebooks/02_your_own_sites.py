@@ -52,7 +52,7 @@ def shell(command: str) -> None:
 digits = load_digits()
 images = (digits.images * 15.9).astype(np.uint8)
 order = np.random.default_rng(0).permutation(len(images))
-public, rest = order[:400], order[400:]
+public, rest = order[:60], order[60:1260]
 np.savez(work / "public.npz", images=images[public], labels=digits.target[public])
 for name, part in zip(("north", "east", "south"), np.array_split(rest, 3), strict=True):
     np.savez(work / f"{name}.npz", images=images[part], labels=digits.target[part])
@@ -70,13 +70,13 @@ for name in ("north", "east", "south"):
 # %% [markdown]
 # ## The first run
 #
-# A run asks each site for a share of that budget, `--epsilon 4`. Nothing but noised releases crosses to the server;
-# it keeps them under `runs/first/server/`. The settings at the end make it small enough for a notebook.
+# A run asks each site for a share of that budget, `--epsilon 4`. Nothing but one noised message a site crosses to the
+# server; it keeps them under `runs/first/server/`. The settings at the end make it small enough for a notebook.
 
 # %%
 small = (
-    "--preset demo --set search.generations=0 --set tuning.trials=0 --set training.warm_epochs=10 "
-    "--set federation.rounds=1 --set audit.decoder_epochs=1 --workers 1"
+    "--preset demo --set search.generations=0 --set tuning.trials=0 "
+    "--set audit.decoder_epochs=1 --workers 1"
 )
 shell(f"panas run --sites sites --public-data public.npz --epsilon 4 --out runs/first {small}")
 
