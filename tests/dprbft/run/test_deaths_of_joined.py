@@ -1,0 +1,114 @@
+"""Method joined: whatever dies, a run goes on, and what was whole stays as it was."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deaths import SERVER, Death, carry_out, plant
+from ledgers import accounts, assert_kept, contents
+
+from dprbft.config.files import build_config
+from dprbft.config.schema import RunConfig
+from dprbft.engines.inprocess import InProcess
+from dprbft.paths import model_file, places_of, predictor_file, sent_file
+from dprbft.run.directory import prepare
+from dprbft.run.summary import summarise
+from panas.training.checkpoint import load_network
+from panas.training.linear.predictor import read_predictor
+
+JOINED = "dprbft.methods.joined:"
+STATE = "dprbft.site.predictor.state:JoinedState.write"
+FINISH = "dprbft.site.predictor.finish:"
+CLEAN = 3
+"""Charges of a site: a histogram, a release, and DP-SGD of a residual."""
+QUICK = [
+    Death(JOINED + "release", after=True, lost=1),  # charged, and not kept
+    Death(STATE, call=2),  # another site's release
+    Death(SERVER + "put_answer", after=True),
+    Death("dprbft.site.predictor.residual:fit_residual", lost=1),
+    Death(FINISH + "write_predictor"),
+]
+THOROUGH = [
+    Death("dprbft.site.search:write_json", lost=1),
+    Death(JOINED + "write_bytes"),
+    Death(JOINED + "write_bytes", after=True),
+    Death(STATE, after=True),
+    Death(SERVER + "put_release"),
+    Death(SERVER + "put_release", call=2, after=True),
+    Death(SERVER + "end"),
+    Death(STATE, call=3, after=True),
+    Death("dprbft.site.predictor.student_search:evolve"),
+    Death("dprbft.site.results.records:SearchRecord.write", after=True),
+    Death("dprbft.site.results.records:TuningRecord.write", call=2),
+    Death("dprbft.site.predictor.residual:fit_residual", after=True, lost=1),
+    Death("dprbft.site.predictor.student:distil", after=True),
+    Death(FINISH + "save_network", after=True),
+    Death("dprbft.site.results.report:SiteReport.write"),
+    Death("dprbft.site.results.report:SiteReport.write", call=2, after=True),
+]
+
+
+class Stop(BaseException):
+    """A death that no handler of the package knows."""
+
+
+@pytest.fixture
+def config() -> RunConfig:
+    return build_config(
+        {
+            "data": {"limit": 200, "public_limit": 60},
+            "network": {"width": 16, "features": 16},
+            "search": {"population": 2, "generations": 0, "epochs": 1, "max_blocks": 3},
+            "federation": {"clients": 2, "partition": "iid", "baselines": False},
+        }
+    )
+
+
+def died(run: Path, config: RunConfig, death: Death, m: pytest.MonkeyPatch) -> None:
+    prepare(run, config, resume=False)
+
+    def die() -> None:
+        # What is exported in a `finally` a real death would not reach.
+        m.setattr(InProcess, "call", lambda *_: iter(()))
+        raise Stop
+
+    with m.context() as planted:
+        plant(death, die, planted.setattr)
+        with pytest.raises(Stop):
+            carry_out(run, config, InProcess(places_of(run)))
+    m.undo()
+
+
+def whole(run: Path) -> dict[Path, bytes]:
+    """Releases that were kept, and records of stages: none of them is made twice."""
+    kept = [*run.glob("sites/*/runs/*/releases/*"), *run.glob("sites/*/runs/*/*/best.json")]
+    kept += run.glob("server/round-001/site-*")
+    return {path: path.read_bytes() for path in kept}
+
+
+@pytest.mark.parametrize(
+    "death", [*QUICK, *(pytest.param(d, marks=pytest.mark.thorough) for d in THOROUGH)], ids=str
+)
+def test_a_run_that_joins_goes_on_after_a_death(
+    death: Death, config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run = tmp_path / "r"
+    died(run, config, death, monkeypatch)
+    before, spent, kept = contents(run), [a.spent() for a in accounts(run)], whole(run)
+    prepare(run, config, resume=True)
+    with InProcess(places_of(run)) as engine:
+        carry_out(run, config, engine)
+    assert_kept(before)
+    assert {path: path.read_bytes() for path in kept} == kept
+    for account, least in zip(accounts(run), spent or [0.0, 0.0], strict=True):
+        assert least <= account.spent() <= account.budget.epsilon
+    lost = [len(a.entries) - CLEAN for a in accounts(run)]
+    # What died is paid for again only where the budget still holds it.
+    assert all(0 <= more <= death.lost or more == -1 for more in lost)
+    assert min(lost) >= -(death.lost > 0)
+    found: Any = summarise(run, config)
+    assert found["finished"]
+    for place in places_of(run):
+        assert read_predictor(predictor_file(place.home)).candidates.network is not None
+        assert load_network(model_file(place.home)).classes == 10
+        assert sent_file(place.home, 1).exists() or death.lost
