@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from attacks.audit.evidence import ClaimedNoise, Received, histogram_scale, load_release, promise
-from attacks.audit.membership import NetworkAudit, PrivacyClaim, audit_network
+from attacks.audit.membership import NO_CLAIM, NetworkAudit, PrivacyClaim, audit_network
 from attacks.audit.pictures import draw_curves, draw_images
 from attacks.audit.records import ClientAudit, DrawnAudit
 from attacks.audit.verdict import judge, with_claim
@@ -255,7 +255,9 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dic
         client.train,
         client.test,
         rng=stream(job.config.seed, "audit", "network", client.id),
-        claim=PrivacyClaim(epsilon=job.spent, delta=job.config.privacy.delta),
+        claim=NO_CLAIM
+        if job.config.stays  # it has trained without noise, and is not to leave
+        else PrivacyClaim(epsilon=job.spent, delta=job.config.privacy.delta),
         shadows=config,
     )
     title = f"{job.name}, its network: {found.verdict}"

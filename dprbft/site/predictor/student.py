@@ -23,6 +23,9 @@ from panas.training.distillation import STEPS, STUDENT, SoftSamples, distil, lon
 from panas.training.linear.predictor import Candidates
 from panas.training.sgd import fit
 
+MANY = 1000
+"""Images from which on shifting them teaches a student nothing."""
+
 
 def student(client: Client, state: JoinedState) -> SavedNetwork | None:
     """The network of the site's genome, distilled; None without samples to learn from."""
@@ -35,8 +38,8 @@ def student(client: Client, state: JoinedState) -> SavedNetwork | None:
     bottom = spec.bottom(genome, generator).to(client.device)
     head = spec.head(generator).to(client.device)
     taught = SoftSamples(inputs, teacher(client, state, inputs))
-    augment = not client.facts.columns
-    config = long_enough(STUDENT, len(inputs), STEPS)
+    augment = not client.facts.columns and len(inputs) < MANY
+    config = replace(long_enough(STUDENT, len(inputs), STEPS), train_head=spec.head_moves)
     distil(bottom, head, taught, config=config, rng=rng, augment=augment)
     if client.config.stays:  # and from the site's own samples, without noise
         config = replace(client.config.training.warm, train_head=spec.head_moves)

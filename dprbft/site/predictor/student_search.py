@@ -15,7 +15,7 @@ import torch
 from dprbft.messages import Hello
 from dprbft.paths import CANDIDATES, hello_file
 from dprbft.site.predictor.state import JoinedState
-from dprbft.site.predictor.student import learnt_from, shared_teacher
+from dprbft.site.predictor.student import MANY, learnt_from, shared_teacher
 from dprbft.site.site import Client
 from panas.evolution.agreement import AgreementFitness, chosen_for
 from panas.evolution.genetic import evolve
@@ -55,7 +55,7 @@ def search_student(client: Client, plan: SearchPlan) -> EvolutionResult:
         optimizer=long_enough(plan.optimizer, len(taught), SHORT_STEPS),
         seed=seed,
         client=client.id,
-        augment=not client.facts.columns,
+        augment=not client.facts.columns and len(inputs) < MANY,
         cache=_common_folder(client),
         device=plan.device,
     )
