@@ -9,6 +9,7 @@ from typing import Any
 from dprbft.paths import (
     SitePlace,
     ledger_file,
+    model_file,
     places_of,
     predictor_file,
     settings_file,
@@ -30,6 +31,7 @@ from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.exclusions import EXCLUSIONS
 from panas.privacy.release.kind import kind_named, kind_names
 from panas.runtime.errors import BadInput
+from panas.training.linear.predictor import read_predictor
 from panas_cli.text.printing import figure, json_number, print_json, print_text
 
 UNPROTECTED = {
@@ -47,6 +49,7 @@ PURPOSES = {
     "shared head",
 }
 """What is paid for, by mechanism and who sees it."""
+STAYS = "stays"
 WIDTH = 80
 LEDGER = "ledger.jsonl"
 
@@ -127,6 +130,12 @@ def _stays(place: SitePlace) -> Iterator[str]:
             "nothing covers, weigh what is in it",
             4,
         )
+        if read_predictor(file).notes["network"] == STAYS:
+            yield _wrapped(
+                f"  {file.parent.name}/{model_file(place.home).name} stays, too: residual and "
+                "network trained without noise (privacy.network = stays)",
+                4,
+            )
 
 
 def _file(book: Ledger) -> dict[str, Any]:

@@ -19,6 +19,7 @@ CANDIDATES = {
     "own": "own head",
     "shrunk": "own head shrunk to the shared one",
     "residual": "shared head with private residual",
+    "forest": "forest of public samples",
     "network": "network",
 }
 """What a site that has joined may predict with."""

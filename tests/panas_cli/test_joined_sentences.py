@@ -11,7 +11,7 @@ from dprbft.site.predictor.price import JoiningPrice
 from dprbft.site.predictor.tuning import FEWEST
 from dprbft.site.results.records import PLANNED_NOISE, TuningRecord
 from panas.tuning.space import DPSGDSettings
-from panas_cli.text.joining import joining_price_line
+from panas_cli.text.joining import CANDIDATES, joining_price_line, shares_text
 from panas_cli.text.sentences import sentence
 
 METHOD = ("--method", "joined")
@@ -126,3 +126,11 @@ def test_a_search_without_samples_to_learn_from_is_one_line(
     tuned = cli("tune", "--out", tmp_path / "r", "--client", 0, "--client", 1)
     assert tuned.code == 0
     assert "fewer than" in tuned.err
+
+
+def test_every_candidate_has_a_name():
+    names = ("public", "forest", "shared", "own", "shrunk", "residual", "network")
+    assert set(CANDIDATES) == set(names)
+    told = shares_text(dict.fromkeys(names, 1 / 7))
+    assert told.startswith("predicts with ")
+    assert told.count("14%") == 7
