@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import typer
 
 from dprbft.config.files import build_config
+from dprbft.messages import Broadcast, NoisedHistogram, Release
+from dprbft.site.predictor.tuning import FEWEST
 from panas.evolution.records import EvolutionConfig
+from panas.privacy.release.kinds import moments
 from panas.runtime.store import read_json
+from panas.training.linear import split
 from panas_cli.main import app, main
 from panas_cli.site_options import spread_lists
 
@@ -127,6 +132,28 @@ def test_searching_names_the_defaults_of_python_and_of_the_command_line():
     for name in savings:
         assert getattr(python, name) == getattr(shell, name), name
         assert name in ("crossover", "mutation") or f"`{name}`" in text, name
+
+
+def test_joining_names_the_sizes_of_messages_and_the_rules_of_the_method():
+    text = " ".join((ROOT / "docs/joining.md").read_text().split())
+    classes, d = 10, 128
+    parts = moments.arrays(classes, d)
+    arrays = {name: torch.zeros(spec.shape) for name, spec in parts.items()}  # type: ignore[arg-type]
+    counts = NoisedHistogram(torch.zeros(classes), "b" * 32)
+    message = Release(0, 1, "moments", 0.6, "a" * 32, arrays, counts).to_bytes()
+    head = Broadcast(1, torch.zeros(classes, d), torch.zeros(classes)).to_bytes()
+    assert f"{len(message) / 1e3:.1f} kB" in text
+    assert f"| {len(head) / 1e3:.1f} kB |" in text
+    assert abs(len(message) - 4 * (d * (d + 1) // 2 + classes * d + classes) - 460) < 20
+    assert f"yes, {split.RELEASE_SHARE:.0%} of epsilon".replace("%", " %") in text
+    assert f"public samples ({split.FEWEST} or more)" in text
+    assert f"below {100 * split.LEAST_GAIN:g} points nobody releases" in text
+    assert f"(from {FEWEST} on;" in text
+    shown = build_config()
+    assert f"| `network.features` | {shown.network.features} |" in text
+    assert f"| `federation.method` | `{shown.federation.method}` " in text
+    limits = build_config({"preset": "demo"}).data.source.public_limit
+    assert f"{shown.data.source.public_limit} (`demo`: {limits})" in text
 
 
 TINY = """--set data.limit=200 --set search.population=2 --set search.generations=1
