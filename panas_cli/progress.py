@@ -29,7 +29,7 @@ TITLES = {
     "join": "joining: one release a site, one shared head",
     "search": "architecture search",
     "tune": "DP-SGD settings",
-    "train": "federated training",
+    "train": "training",
     "audit": "attacks",
 }
 

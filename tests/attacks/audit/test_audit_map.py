@@ -59,6 +59,7 @@ def test_moments_of_a_map_are_attacked_through_the_map(tmp_path: Path) -> None:
     assert not found.claim.refuted
 
 
+@pytest.mark.slow
 def test_half_the_noise_on_moments_of_a_map_is_found(tmp_path: Path) -> None:
     fabricate(tmp_path, config(), clients=(0,), common=digits_map())
     sent = Release.from_bytes(received_file(tmp_path, 0).read_bytes(), width=D, classes=10)
@@ -116,6 +117,7 @@ def with_histogram(
     return audited(run)
 
 
+@pytest.mark.slow
 def test_a_histogram_beside_the_release_tells_of_labels_what_it_costs(tmp_path: Path) -> None:
     found = with_histogram(tmp_path, config())
     assert found.verdict == "no better than blind", found.evidence
@@ -123,6 +125,7 @@ def test_a_histogram_beside_the_release_tells_of_labels_what_it_costs(tmp_path: 
     assert found.labels.histogram.distance < 0.15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("receipt", "noise", "fault"),
     [

@@ -324,6 +324,7 @@ def test_without_a_budget_it_says_so(tmp_path: Path):
     assert torch.equal(message.histogram.counts, client.data.train.histogram().float())
 
 
+@pytest.mark.slow
 def test_a_network_that_stays_leaves_all_of_the_budget_to_the_release(whole: Path, tmp_path: Path):
     run, config = tmp_path / "run", config_of(privacy={"network": "stays"})
     carry(run, config)

@@ -23,12 +23,12 @@ CLEAN = 3
 """Charges of a site: a histogram, a release, and DP-SGD of a residual."""
 QUICK = [
     Death(JOINED + "release", after=True, lost=1),  # charged, and not kept
-    Death(STATE, call=2),  # another site's release
-    Death(SERVER + "put_answer", after=True),
     Death("dprbft.site.predictor.residual:fit_residual", lost=1),
     Death(FINISH + "write_predictor"),
 ]
 THOROUGH = [
+    Death(STATE, call=2),  # another site's release
+    Death(SERVER + "put_answer", after=True),
     Death("dprbft.site.search:write_json", lost=1),
     Death(JOINED + "write_bytes"),
     Death(JOINED + "write_bytes", after=True),
@@ -52,31 +52,43 @@ class Stop(BaseException):
     """A death that no handler of the package knows."""
 
 
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks that need not be good take as few steps as their epochs."""
+    monkeypatch.setattr("dprbft.site.predictor.student.STEPS", 1)
+    monkeypatch.setattr("dprbft.site.predictor.student_search.SHORT_STEPS", 1)
+
+
 @pytest.fixture
 def config() -> RunConfig:
     return build_config(
         {
             "data": {"limit": 200, "public_limit": 60},
             "network": {"width": 16, "features": 16},
-            "search": {"population": 2, "generations": 0, "epochs": 1, "max_blocks": 3},
+            "search": {
+                "population": 2,
+                "generations": 0,
+                "epochs": 1,
+                "max_blocks": 3,
+                "widths": [16],
+            },
             "federation": {"clients": 2, "partition": "iid", "baselines": False},
         }
     )
 
 
-def died(run: Path, config: RunConfig, death: Death, m: pytest.MonkeyPatch) -> None:
+def died(run: Path, config: RunConfig, death: Death) -> None:
     prepare(run, config, resume=False)
+    with pytest.MonkeyPatch.context() as planted:
 
-    def die() -> None:
-        # What is exported in a `finally` a real death would not reach.
-        m.setattr(InProcess, "call", lambda *_: iter(()))
-        raise Stop
+        def die() -> None:
+            # What is exported in a `finally` a real death would not reach.
+            planted.setattr(InProcess, "call", lambda *_: iter(()))
+            raise Stop
 
-    with m.context() as planted:
         plant(death, die, planted.setattr)
         with pytest.raises(Stop):
             carry_out(run, config, InProcess(places_of(run)))
-    m.undo()
 
 
 def whole(run: Path) -> dict[Path, bytes]:
@@ -89,11 +101,9 @@ def whole(run: Path) -> dict[Path, bytes]:
 @pytest.mark.parametrize(
     "death", [*QUICK, *(pytest.param(d, marks=pytest.mark.thorough) for d in THOROUGH)], ids=str
 )
-def test_a_run_that_joins_goes_on_after_a_death(
-    death: Death, config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_run_that_joins_goes_on_after_a_death(death: Death, config: RunConfig, tmp_path: Path):
     run = tmp_path / "r"
-    died(run, config, death, monkeypatch)
+    died(run, config, death)
     before, spent, kept = contents(run), [a.spent() for a in accounts(run)], whole(run)
     prepare(run, config, resume=True)
     with InProcess(places_of(run)) as engine:
