@@ -95,7 +95,7 @@ def join(client: Client, content: bytes) -> bytes:
         return read_bytes(path) if path.exists() else b""
     histogram = paid_histogram(client) or [1.0] * client.spec.classes
     pays = share_of(client) > 0
-    message = _release(client, histogram) if pays else None
+    message = _kept(client) or (_release(client, histogram) if pays else None)
     if message:
         write_bytes(path, message.to_bytes())
     state = replace(
@@ -109,6 +109,17 @@ def join(client: Client, content: bytes) -> bytes:
     )
     state.write(client)
     return message.to_bytes() if message else b""
+
+
+def _kept(client: Client) -> Release | None:
+    """The message that a process has written before it died; what it cost is paid."""
+    path = sent_file(client.home, ROUND)
+    if not path.exists():
+        return None
+    size = {"width": client.width, "classes": client.spec.classes}
+    message = Release.from_bytes(read_bytes(path), **size)
+    paid = {e.id for e in client.account.entries if e.charge.mechanism == KIND}
+    return message if message.receipt in paid else None
 
 
 def _release(client: Client, histogram: list[float]) -> Release | None:

@@ -138,6 +138,12 @@ def _check_stages(config: RunConfig, view: RunView | SitesPlan) -> None:
     spec, mode = spec_of(config, view.facts), config.privacy.mode
     spec.head(torch_generator(stream(config.seed, "head")))
     random_genome(search_space(config, spec, None), stream(config.seed, "check"))
+    inputs = len(view.public) + len(view.unlabelled)
+    if config.federation.joins_first and mode.reads_samples and config.has_inputs and inputs < 2:
+        raise BadInput(
+            f"expected public samples for networks to learn from, got {inputs}; give more, or "
+            "data.public_limit=0 for none"
+        )
     if mode.needs_public and not (config.federation.joins_first or len(view.public)):
         raise BadInput(
             "expected public samples to search on, got none; give --public-data, or "

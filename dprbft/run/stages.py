@@ -20,6 +20,7 @@ from dprbft.run.exchange import exchange, reason, server_files
 from dprbft.run.progress import Progress, watch_logs
 from dprbft.run.view import has_results
 from dprbft.site.predictor.price import JoiningPrice, joining_price
+from dprbft.site.predictor.state import has_head
 from dprbft.site.results.records import SearchRecord, TuningRecord
 from dprbft.site.results.report import SiteReport
 from dprbft.site.search import search_price
@@ -75,7 +76,7 @@ def exchange_stage(run: OpenRun) -> None:
             with timed(run.folder, "join"):
                 exchange(run, frozenset(there))
         places = run.view.places
-        late = [i for i in there if not paths.state_file(places[i].home).exists()]
+        late = [i for i in there if not has_head(places[i].home)]
         answer = files.broadcast(files.latest() or 0).to_bytes()
 
         def tell(site: int) -> None:

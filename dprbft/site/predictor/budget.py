@@ -37,6 +37,8 @@ def share_of(client: Client) -> float:
     Where nothing is trained under the budget, a release takes nothing away.
     """
     config, budget = client.config, client.budget
+    if config.federation.clients < 2:
+        return 0.0  # nobody to join with
     if config.privacy.release_share is not None:
         return config.privacy.release_share
     if config.stays or not budget.private:
@@ -57,8 +59,10 @@ def planned_release(client: Client) -> Gaussian | Unprotected | None:
     """
     share = share_of(client)
     if not client.budget.private:
-        return Unprotected()
+        return Unprotected() if share else None
     if client.config.stays:
+        if not share:
+            return None
         return Gaussian(max(_all_of(budget, spent) for budget, spent in _bounds(client)))
     recipe, plans = recipe_of(client, joins=share > 0), []
     for budget, spent in _bounds(client):
@@ -67,14 +71,17 @@ def planned_release(client: Client) -> Gaussian | Unprotected | None:
             budget, schedule, batch_size=recipe.batch_size, clip=recipe.clip, epochs=recipe.epochs
         )
         plans.append((plan, budget, spent))
-    if not share:
-        return None
-    sigma = max(plan.noise_multiplier for plan, _, _ in plans)
-    sharp = (
-        tighten_release_noise(replace(plan, noise_multiplier=sigma), budget, spent)
-        for plan, budget, spent in plans
-    )
-    return Gaussian(max(plan.release_noise or 0.0 for plan in sharp))
+    fixed = client.config.training.noise_multiplier
+    sigma, m = fixed or max(plan.noise_multiplier for plan, _, _ in plans), 0.0
+    for plan, budget, spent in plans:
+        sharp = tighten_release_noise(replace(plan, noise_multiplier=sigma), budget, spent)
+        if fixed and not fits(sharp.events(), budget, spent):
+            raise BudgetExhausted(
+                f"expected training.noise_multiplier = {fixed:g} to fit epsilon "
+                f"{budget.epsilon:g} beside the release, got too little noise; raise it"
+            )
+        m = max(m, sharp.release_noise or 0.0)
+    return Gaussian(m) if share else None
 
 
 def _all_of(budget: Budget, spent: list[Event]) -> float:

@@ -46,7 +46,7 @@ def finish(client: Client, state: JoinedState) -> None:
         network=network,
     )
     valid = client.data.validation
-    promise = client.config.privacy.network
+    promise = client.config.privacy.network if client.budget.private else "unprotected"
     notes = {"client": client.id, "network": promise, "facts": client.facts.to_json()}
     predictor = weighed(candidates, valid.inputs(), valid.y, notes)
     write_predictor(predictor_file(client.home), predictor)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from panas.runtime.errors import BadInput
 from panas.runtime.store import pack_tensors, read_bytes, unpack_tensors, write_bytes
 from panas.training.linear.averaging import log_prior
 
-SHARED = "shared"
+SHARED = HEAD = "shared"
 ROUND = 1
 """The one round of the method."""
 
@@ -99,6 +100,12 @@ class JoinedState:
         record["histogram"] = tuple(record["histogram"])
         residual = (tensors["weight"], tensors["bias"]) if "weight" in tensors else None
         return JoinedState(**record, shared=tensors.get("shared"), residual=residual)
+
+
+def has_head(home: Path) -> bool:
+    """Whether a site has the shared head, by its folder for the run."""
+    path = state_file(home)
+    return path.exists() and HEAD in unpack_tensors(read_bytes(path), path)[0]
 
 
 def sent_moments(client: Client) -> Moments | None:

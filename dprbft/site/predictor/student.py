@@ -28,7 +28,7 @@ MANY = 1000
 
 
 def student(client: Client, state: JoinedState) -> SavedNetwork | None:
-    """The network of the site's genome, distilled; None without samples to learn from."""
+    """The network of the site's genome, distilled; None without samples, or if it diverged."""
     inputs = learnt_from(client)
     if not len(inputs):
         return None
@@ -44,7 +44,10 @@ def student(client: Client, state: JoinedState) -> SavedNetwork | None:
     if client.config.stays:  # and from the site's own samples, without noise
         config = replace(client.config.training.warm, train_head=spec.head_moves)
         fit(bottom, head, client.data.train, config=config, rng=rng)
-    about = {"client": client.id, "round": state.round, "network": client.config.privacy.network}
+    if not all(p.isfinite().all() for m in (bottom, head) for p in m.parameters()):
+        return None  # its training diverged: the site predicts without it
+    promise = client.config.privacy.network if client.budget.private else "unprotected"
+    about = {"client": client.id, "round": state.round, "network": promise}
     notes = about | {"facts": client.facts.to_json()}
     return SavedNetwork(bottom.cpu().eval(), head.cpu().eval(), genome, spec, notes)
 

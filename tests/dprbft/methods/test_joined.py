@@ -35,7 +35,7 @@ from dprbft.run.summary import summarise
 from dprbft.run.view import RunView
 from dprbft.site.joining import join
 from dprbft.site.predictor import residual
-from dprbft.site.predictor.state import JoinedState
+from dprbft.site.predictor.state import JoinedState, has_head
 from dprbft.site.results.report import SiteReport
 from dprbft.site.site import Client, open_client
 from panas.privacy.accounting.events import Gaussian, SampledGaussian
@@ -424,3 +424,58 @@ def test_a_table_has_a_forest_of_its_public_rows(tmp_path: Path):
         assert "forest" in report.shares
         assert report.steps.joined > 0.9
         assert read_predictor(predictor_file(place.home)).candidates.forest is not None
+
+
+def test_a_site_that_was_away_for_the_answer_gets_it_later(tmp_path: Path):
+    config, run = config_of(), tmp_path / "run"
+    prepare(run, config, resume=False)
+    place = places_of(run)[1]
+    away = place.folder.with_name("away")
+
+    class Leaves(InProcess):
+        """A site goes away before it has the answer."""
+
+        def call(self, verb: Verb, messages: Any) -> Any:
+            if verb is Verb.FINISH and place.folder.exists():
+                place.folder.rename(away)
+            return super().call(verb, messages)
+
+    with Leaves(places_of(run), 1) as engine:
+        exchange_stage(OpenRun(run, config, engine))
+    away.rename(place.folder)
+    assert not has_head(place.home)
+    carry(run, config)
+    mechanisms = [e.charge.mechanism for e in opened(place).account.entries]
+    assert mechanisms == ["label-histogram", "moments", "dp-sgd"]
+    assert SiteReport.read(place.home).steps.joined > 0.3
+
+
+def test_a_message_that_was_written_before_a_death_is_the_one_that_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    place, before = greeted(tmp_path / "run", config_of())
+
+    def die(state: JoinedState, client: Client) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr(JoinedState, "write", die)
+        with pytest.raises(KeyboardInterrupt):
+            serve(place, Machine(), Verb.ROUND, before)
+    written = sent_file(place.home, 1).read_bytes()
+    assert serve(place, Machine(), Verb.ROUND, before).release == written
+    assert len(opened(place).account.entries) == 2
+
+
+def test_noise_that_is_given_must_fit_beside_the_release(tmp_path: Path):
+    for noise, code in ((0.1, Code.NO_BUDGET), (60.0, Code.DONE)):
+        config = config_of(training={"noise_multiplier": noise})
+        place, before = greeted(tmp_path / str(noise), config)
+        assert serve(place, Machine(), Verb.READY, before).code is code
+        assert opened(place).account.entries == ()
+
+
+def test_a_single_public_sample_is_refused_before_anything_is_charged(tmp_path: Path):
+    with pytest.raises(BadInput, match="public samples for networks to learn from, got 1"):
+        prepare(tmp_path / "run", config_of(data={"public_limit": 1}), resume=False)
+    assert not (tmp_path / "run").exists()
