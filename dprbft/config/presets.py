@@ -21,7 +21,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "federation": {"method": "joined"},
     },
     "demo": {
-        "data": {"public_limit": 100},
+        "data": {"public_limit": 40},
         "search": {"population": 4, "generations": 1, "epochs": 4, "max_blocks": 4},
         "tuning": {"trials": 4, "initial": 3},
         "training": {"warm_epochs": 20},
