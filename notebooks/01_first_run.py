@@ -81,7 +81,7 @@ figure.tight_layout()
 # ## Join
 #
 # Each client charges its ledger, then sends a noised label histogram and noised sums of coordinates that all compute
-# alike. The server adds them up, with 100 public samples, and answers with one head. That is all that ever leaves a
+# alike. The server adds them up, with 40 public samples, and answers with one head. That is all that ever leaves a
 # client. `03_joining` looks into these messages.
 
 # %%
@@ -108,7 +108,7 @@ figure.tight_layout()
 # ## Tune
 #
 # Where at least 400 labelled samples are public, a Gaussian process and expected improvement choose the settings of
-# DP-SGD, by rehearsals on them. Here are 100, so that settings follow from sample number and epsilon.
+# DP-SGD, by rehearsals on them. Here are 40, so that settings follow from sample number and epsilon.
 
 # %%
 _ = tune_stage(opened)
