@@ -30,7 +30,7 @@ THOROUGH = [
     Death(STATE, call=2),  # another site's release
     Death(SERVER + "put_answer", after=True),
     Death("dprbft.site.search:write_json", lost=1),
-    Death(JOINED + "write_bytes"),
+    Death(JOINED + "write_bytes", lost=1),  # charged, and not written
     Death(JOINED + "write_bytes", after=True),
     Death(STATE, after=True),
     Death(SERVER + "put_release"),
