@@ -107,7 +107,7 @@ def one(root: str, seed: int, sites: Sequence[int]) -> dict[str, Any]:
             lone = search(replace(of(client), cache=Path(folder) / "apart"))
             mine = replace(judge, histogram=of(client).histogram)
             chance = random_genome(space, stream(seed, "chance", client))
-            scores = [_score(mine, g) for g in (picked[client], lone.best, chance)]
+            scores = [mine(g) for g in (picked[client], lone.best, chance)]
             gains.append(scores[0] - scores[1])
             random_gains.append(scores[0] - scores[2])
     return {
@@ -116,14 +116,6 @@ def one(root: str, seed: int, sites: Sequence[int]) -> dict[str, Any]:
         "over_random": statistics.fmean(random_gains),
         "genomes": len(set(picked.values())),
     }
-
-
-def _score(judge: AgreementFitness, genome: Genome) -> float:
-    """Agreement on samples that nothing was chosen by."""
-    bottom, network = judge.trained(genome)
-    with torch.no_grad():
-        z = bottom(judge.held_out.samples.inputs())
-        return judge.agreement(network(z))
 
 
 def main() -> None:

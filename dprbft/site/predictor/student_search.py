@@ -3,8 +3,8 @@
 The search looks at public samples and the shared head, which are the same for all sites, with all
 classes alike: it is one search for all of them, and where sites share a disk each reads what
 another has trained. Of all that was trained to the end a site takes the genome that agrees best in
-its own class frequencies. To search once more for every site costs as much each time, and was no
-better (`benchmarks.students`).
+its own class frequencies. `benchmarks.students` compares this with a search for every
+site.
 """
 
 from dataclasses import replace
