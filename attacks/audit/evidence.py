@@ -31,7 +31,7 @@ from panas.features.map import FeatureMap, read_map
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.ledger.charge import Entry
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.release.histogram import MECHANISM, SENSITIVITY
+from panas.privacy.release.histogram import LABEL_HISTOGRAM, SENSITIVITY
 from panas.privacy.release.kind import kind_named
 from panas.runtime.errors import BadInput
 from panas.training.checkpoint import load_network
@@ -81,7 +81,7 @@ def _histogram_fault(entries: Mapping[str, Entry], release: Release) -> str | No
     if entry is None:
         return "the receipt of its histogram is not in the ledger, so that nothing covers it"
     fits = isinstance(entry.event, (Gaussian, Unprotected))
-    if entry.charge.mechanism != MECHANISM or not fits:
+    if entry.charge.mechanism != LABEL_HISTOGRAM or not fits:
         return (
             f"the receipt of its histogram is for {entry.charge.mechanism}, which does not cover it"
         )

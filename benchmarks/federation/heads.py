@@ -25,10 +25,10 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.nn import functional as F
@@ -52,6 +52,8 @@ from panas.runtime.seeds import stream
 from panas.training.evaluate import represent
 from panas.training.sgd import OptimizerConfig, fit
 from panas.training.warm_start import WarmStart, warm_started
+
+T = TypeVar("T")
 
 DELTA = 1e-5
 EPSILONS = (1.0, 3.0, 8.0)
@@ -116,6 +118,11 @@ def rows_of(bottom: Bottom, samples: Samples) -> torch.Tensor:
     return represent(bottom, samples)
 
 
+def always(rows: T) -> Callable[[], T]:
+    """A reader of rows that are in memory."""
+    return lambda: rows
+
+
 def price_of(kind: str, epsilon: float | None) -> ReleaseEvent:
     """One release for the whole epsilon; None: without noise."""
     what = kind_named(kind)
@@ -137,7 +144,7 @@ def send(kind: str, clients: Sequence[Trained], event: ReleaseEvent, start: Broa
             ledger.open_account(budget, allow_unprotected=True)
             rows = client.public if kind_named(kind).READS == "public" else client.train
             request = ReleaseRequest(kind=kind, event=event, client=id, round=1, classes=classes)
-            released = release(request, lambda rows=rows: rows, ledger=ledger, noise=SystemNoise())
+            released = release(request, always(rows), ledger=ledger, noise=SystemNoise())
             content = Release.of(released).to_bytes()
             sent.append(Release.from_bytes(content, width=width, classes=classes))
     return sent
@@ -207,8 +214,8 @@ def main() -> None:
     data |= {"data_root": a.data_root} if a.data_root else {}
     runs = []
     for seed in range(a.seeds):
-        layer = {"seed": seed, "data": data, "federation": {"method": "dprbft"}}
-        layer["federation"]["clients"] = a.clients
+        federation = {"method": "dprbft", "clients": a.clients}
+        layer = {"seed": seed, "data": data, "federation": federation}
         runs.append(one(build_config(layer)))
     found = table(runs)
     if a.json:

@@ -40,7 +40,7 @@ import numpy as np
 import torch
 
 from benchmarks.joining_methods import known_of, predictions
-from benchmarks.joining_world import DELTA, Setting, draw
+from benchmarks.joining_world import DELTA, Setting, World, draw
 from benchmarks.kept import kept
 
 FIRST_SEED = 1000
@@ -104,7 +104,11 @@ def one(roots: Mapping[str, str], task: tuple[Any, ...]) -> dict[str, Any]:
     """Each method's accuracies, own and uniform, of every site of one seed."""
     *fields, seed = task
     setting = Setting(*fields)
-    world = draw(setting, roots[setting.dataset], seed)
+    return measured(draw(setting, roots[setting.dataset], seed))
+
+
+def measured(world: World) -> dict[str, Any]:
+    """Each method's accuracies, own and uniform, of every site of a federation."""
     known = known_of(world)
     found: dict[str, Any] = {"share": known.joined.share}
     for at, site in enumerate(world.sites):

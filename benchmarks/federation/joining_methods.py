@@ -14,12 +14,16 @@ from panas.privacy.calibration import calibrate, release_multiplier, tighten_rel
 from panas.privacy.plan import Plan
 from panas.privacy.release.estimate import Moments, Rows
 from panas.privacy.release.kinds import moments
-from panas.privacy.schedule import TrainingSchedule
 from panas.training.baselines import fit_baselines
 from panas.training.linear.averaging import average, log_prior
 from panas.training.linear.public_forest import PublicForest, fit_public_forest
 from panas.training.linear.public_head import fit_public_head
-from panas.training.linear.recipe import Recipe, alone_recipe, joined_recipe
+from panas.training.linear.recipe import (
+    Recipe,
+    alone_recipe,
+    joined_recipe,
+    residual_schedule,
+)
 from panas.training.linear.residual import fit_residual, zero_residual
 from panas.training.linear.ridge import (
     exact_moments,
@@ -28,7 +32,7 @@ from panas.training.linear.ridge import (
     shared_head,
     shrunk_head,
 )
-from panas.training.linear.split import RELEASE_SHARE, Pooling, release_share
+from panas.training.linear.split import Pooling, release_share
 
 
 @lru_cache(maxsize=64)
@@ -37,13 +41,8 @@ def plan_of(n: int, epsilon: float, share: float) -> Plan:
     the rest on DP-SGD."""
     budget = Budget(epsilon, DELTA)
     recipe = recipe_of(n, epsilon, share)
-    schedule = TrainingSchedule(
-        samples=n,
-        epochs=recipe.epochs,
-        releases=int(share > 0),
-        release_share=share or RELEASE_SHARE,
-        spent=(Gaussian(release_multiplier(budget, 1, HISTOGRAM)),),
-    )
+    spent = (Gaussian(release_multiplier(budget, 1, HISTOGRAM)),)
+    schedule = residual_schedule(n, recipe, spent, share=share)
     return calibrate(budget, schedule, batch_size=recipe.batch_size, clip=recipe.clip)
 
 
@@ -160,8 +159,8 @@ def predictions(world: World, at: int, known: Known) -> dict[str, Tensor]:
     own = own_head(sent, world.labelled)
     found = {"own release": logits(own, test) + prior}
     found["forest on public and own"] = forest_of_both(world, site)
-    if known.forest_says is not None:
-        found["forest on public"] = known.forest_says
+    if known.forest is not None and known.forest_says is not None:  # its votes as they are
+        found["forest on public"] = known.forest_says * known.forest.temperature
     found |= {name: logits(head, test) + prior for name, head in public.items()}
     for name in ("alone", "alone again"):
         found[name] = averaged(world, site, known, public, over=known.public, share=0.0)

@@ -10,7 +10,7 @@ from torch import Tensor
 from panas.data.facts import fit, infer
 from panas.data.samples import Samples
 from panas.data.sources import Reading, read
-from panas.features.map import FeatureMap, fit_map
+from panas.features.map import WIDTH, FeatureMap, fit_map
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import release_multiplier
 from panas.privacy.noise import NoiseSource, ReproducibleNoise
@@ -77,12 +77,12 @@ class Shares:
     table: bool = False
 
 
-def draw(setting: Setting, root: str, seed: int) -> World:
+def draw(setting: Setting, root: str, seed: int, features: int = WIDTH) -> World:
     """Public, test and each site's samples, as rows of one map; histograms are noised."""
     pool, rng = samples_of(setting.dataset, root), stream(seed, "joining")
     order = rng.permutation(len(pool))
     public, test = pool.take(order[:PUBLIC]), pool.take(order[PUBLIC : PUBLIC + TEST])
-    phi = fit_map(infer(read(setting.dataset, Reading(data_root=root))), public)
+    phi = fit_map(infer(read(setting.dataset, Reading(data_root=root))), public, features)
     by_class = [
         list(order[PUBLIC + TEST :][pool.y[order[PUBLIC + TEST :]] == c])
         for c in range(pool.classes)

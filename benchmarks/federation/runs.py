@@ -1,4 +1,4 @@
-"""What benchmarks of whole runs share: one run from nothing, in a folder that does not stay."""
+"""What benchmarks of whole runs share: one run to its end."""
 
 import tempfile
 from collections.abc import Iterator
@@ -19,11 +19,16 @@ def finished(config: RunConfig, workers: int) -> Iterator[tuple[Path, dict[str, 
     """A run's directory, which is there while the block lasts, and its summary."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        prepare(run, config, resume=False)
-        with InProcess(places_of(run), workers) as engine:
-            opened = OpenRun(run, config, engine)
-            if "search" in stages_of(config):
-                search_stage(opened)
-            tune_stage(opened)
-            train_stage(opened)
-        yield run, summarise(run, config)
+        yield run, finished_in(run, config, workers)
+
+
+def finished_in(run: Path, config: RunConfig, workers: int) -> dict[str, Any]:
+    """The summary of a run in this directory, which goes on if it was begun there."""
+    prepare(run, config, resume=True)
+    with InProcess(places_of(run), workers) as engine:
+        opened = OpenRun(run, config, engine)
+        if "search" in stages_of(config):
+            search_stage(opened)
+        tune_stage(opened)
+        train_stage(opened)
+    return summarise(run, config)

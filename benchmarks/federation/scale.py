@@ -124,7 +124,7 @@ def _noted(context: None, job: Job) -> Reply:
 
 def train(run: Path, config: RunConfig) -> None:
     """Train in this process, which notes its own cost too."""
-    inprocess._serve = _noted  # type: ignore[assignment]  # the workers note theirs
+    inprocess._serve = _noted  # the workers note theirs
     idle = _peak()
     began = time.process_time()
     with InProcess(paths.places_of(run), 2) as engine:

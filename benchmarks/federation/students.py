@@ -1,144 +1,252 @@
-"""What searching students costs for one site and for many, and what it brings.
+"""What students cost to search, for one site and for many, and what they bring.
 
-    python -m benchmarks.students --data-root DIR [--seeds 5] [--sites 1,10,100] [--json]
+    python -m benchmarks.students --data-root DIR [--seeds 5] [--workers 2] [--plot FILE] [--json]
 
-Sites of 150 Fashion-MNIST samples at half size, classes by a Dirichlet draw (.3); the teacher is a
-ridge head of exact moments, which stands for the shared head. One search, with all classes alike,
-serves all sites: each takes what agrees best in its own frequencies ("together"). "Apart" searches
-for every site by itself, in its own frequencies. Cost is in sample-passes, over those of one site.
-Fitness is agreement on held-out public samples; "agreement" is the same on samples that nothing
-was chosen by, weighed by the site's true mix. Gains are paired by seed.
+A federation joins as in `benchmarks.joining` (`benchmarks.students_world`). One search, with all
+classes alike, serves all sites: each takes what agrees best with the shared head in its own
+frequencies. A student may take a tenth (`--macs`) of the multiply-accumulates of phi and its heads.
+
+| line | what is compared |
+|---|---|
+| cost of K sites | sample-passes, and seconds, of all sites' searches, over those of one |
+| over apart | the pick, against that of a search for the site by itself, in its own frequencies |
+| over random | the pick, against a random genome of within 15 % of its multiply-accumulates |
+| below predictor | the site's predictor, against the student that is taught in full |
+
+Accuracies are of test samples in the site's true mix. The first three lines train a genome as the
+search does; "taught in full" is the product's distillation of the shared head with residual.
+Predictors average heads and residual, without the student. For the cost, sites beyond the
+federation's four have a mix, and the same shared head. Gains are in points, paired, means of a
+seed's sites, with their standard error over seeds. Settings are the product's.
 """
 
 import argparse
 import json
 import statistics
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.nn import functional as F
 
-from benchmarks.joining_world import samples_of
+from benchmarks.kept import kept
+from benchmarks.students_world import SETTING, Federation, joined
+from dprbft.site.predictor.common_search import search_in_common
+from panas.architecture.cost import cost
 from panas.architecture.genome import Genome
-from panas.architecture.network import NetworkSpec
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
-from panas.data.facts import infer
-from panas.data.samples import Samples
-from panas.data.sources import Reading, read
 from panas.evolution.agreement import AgreementFitness, chosen_for
-from panas.evolution.genetic import evolve
-from panas.evolution.records import EvolutionConfig
+from panas.evolution.records import EvolutionConfig, EvolutionResult
 from panas.evolution.surrogate import prior_of
 from panas.evolution.toolbox import SearchProblem
-from panas.features.map import fit_map
-from panas.privacy.release.estimate import Rows
-from panas.runtime.seeds import stream
-from panas.training.distillation import SoftSamples
-from panas.training.linear.public_head import fit_public_head
-from panas.training.linear.ridge import logits
-from panas.training.sgd import SHORT
+from panas.runtime.seeds import one_thread, stream
 
-FIRST_SEED, SAMPLES = 1000, 150
-TAUGHT, HELD_OUT, UNSEEN, HEAD = 1000, 400, 2000, 1500
-EVOLUTION = EvolutionConfig(population=6, generations=3)
-APART = 5  # sites that are searched for apart, too
+FIRST_SEED = 1000
+EVOLUTION = EvolutionConfig(population=6, generations=3)  # of the preset `sound`
+SITES = (1, 10, 100)
+APART = 1  # sites of a seed that are searched for apart, too
+SIMILAR = 0.15  # how far a random genome may be from the pick's multiply-accumulates
+DRAWS = 10_000  # of a genome, at most
+FRONT = 4  # genomes of a search whose accuracy is shown
 
 
-def half(samples: Samples) -> Samples:
-    """At half the size, as bytes."""
-    x = F.avg_pool2d(samples.x.float(), 2).round().to(torch.uint8)
-    return Samples(x, samples.y, samples.classes)
+def one(root: str, task: tuple[int, float]) -> dict[str, Any]:
+    """One seed: what its searches cost, and what they found."""
+    seed, share = task
+    with one_thread(), tempfile.TemporaryDirectory() as folder:
+        f = joined(root, seed)
+        space, alike = f.space(round(share * f.macs)), f.fitness(Path(folder))
+        rng = stream(seed, "students", "mixes")
+        mixes = [site.mix for site in f.world.sites]
+        more = [rng.dirichlet(np.full(f.world.classes, SETTING.alpha)) for _ in range(max(SITES))]
+        mixes = (mixes + [torch.from_numpy(mix) for mix in more])[: max(SITES)]
+        found, costs = together(space, alike, mixes)
+        sites = [site_of(f, at, space, alike, found) for at in range(len(f.world.sites))]
+        return {
+            "cost": costs,
+            "macs": f.macs,
+            "genomes": len({site["genome"] for site in sites}),
+            "sites": sites,
+            "front": front(f, alike, found),
+        }
 
 
-def one(root: str, seed: int, sites: Sequence[int]) -> dict[str, Any]:
-    """One seed: cost by number of sites, and what both ways come to."""
-    pool, rng = samples_of("fashion-mnist", root), stream(seed, "students")
-    order = rng.permutation(len(pool))[: TAUGHT + HELD_OUT + UNSEEN + HEAD]
-    parts = np.split(order, np.cumsum([TAUGHT, HELD_OUT, UNSEEN]))
-    taught, held_out, unseen, known = (half(pool.take(part)) for part in parts)
-    facts = replace(infer(read("fashion-mnist", Reading(data_root=root))), shape=taught.shape)
-    phi = fit_map(facts, taught)
-    head = fit_public_head(Rows(phi(known.inputs()), known.y), known.classes)
+def search(space: SearchSpace, fitness: AgreementFitness) -> EvolutionResult:
+    """As a site searches."""
+    problem = SearchProblem(space, fitness, None, prior_of(space.shape))
+    rng = stream(fitness.seed, "students")
+    return search_in_common(problem, fitness, config=EVOLUTION, rng=rng)
 
-    def soft(samples: Samples) -> SoftSamples:
-        return SoftSamples(samples, logits(head, phi(samples.inputs())).softmax(1))
 
-    spec = NetworkSpec(shape=taught.shape, classes=taught.classes, width=64)
-    space = SearchSpace(shape=taught.shape, max_blocks=6, widths=(16, 32, 64))
-    mixes = [rng.dirichlet(np.full(taught.classes, 0.3)) for _ in range(max(sites))]
-    with tempfile.TemporaryDirectory() as folder:
-        alike = AgreementFitness(
-            taught=soft(taught),
-            held_out=soft(held_out),
-            histogram=torch.ones(taught.classes),
-            spec=spec,
-            optimizer=SHORT,
-            seed=seed,
-            client=0,
-            augment=True,
-            cache=Path(folder),
-        )
-        judge = replace(alike, held_out=soft(unseen), cache=None)
+def together(
+    space: SearchSpace, alike: AgreementFitness, mixes: Sequence[torch.Tensor]
+) -> tuple[EvolutionResult, list[dict[str, float]]]:
+    """The search of all sites, one after the other; its cost so far at each of `SITES`."""
+    passes, begin, costs = 0, time.perf_counter(), list[dict[str, float]]()
+    for client, mix in enumerate(mixes):
+        found = search(space, replace(alike, client=client))
+        passes += found.passes
+        chosen_for(found, in_mix(alike, mix, client))
+        if client + 1 in SITES:
+            seconds = time.perf_counter() - begin
+            costs.append({"sites": client + 1, "passes": passes, "seconds": seconds})
+    return found, costs
 
-        def search(fitness: AgreementFitness) -> Any:
-            problem = SearchProblem(space, fitness, None, prior_of(spec.shape))
-            return evolve(problem, config=EVOLUTION, rng=stream(seed, "search"))
 
-        def of(client: int) -> AgreementFitness:
-            counts = torch.from_numpy(SAMPLES * mixes[client]).float()
-            return replace(alike, histogram=counts, client=client)
+def in_mix(fitness: AgreementFitness, mix: torch.Tensor, client: int) -> AgreementFitness:
+    """The fitness of a site by itself."""
+    return replace(fitness, histogram=(SETTING.n * mix).float(), client=client)
 
-        passes, picked = 0, dict[int, Genome]()
-        cost = {}
-        for client in range(max(sites)):
-            found = search(replace(alike, client=client))
-            passes += found.passes
-            picked[client] = chosen_for(found, of(client)).best
-            if client + 1 in sites:
-                cost[client + 1] = passes
-        gains, random_gains = [], []
-        for client in range(min(APART, max(sites))):
-            lone = search(replace(of(client), cache=Path(folder) / "apart"))
-            mine = replace(judge, histogram=of(client).histogram)
-            chance = random_genome(space, stream(seed, "chance", client))
-            scores = [mine(g) for g in (picked[client], lone.best, chance)]
-            gains.append(scores[0] - scores[1])
-            random_gains.append(scores[0] - scores[2])
+
+def site_of(
+    f: Federation,
+    at: int,
+    space: SearchSpace,
+    alike: AgreementFitness,
+    found: EvolutionResult,
+) -> dict[str, Any]:
+    """What a site's student is, and what it is compared with."""
+    own = replace(alike, histogram=f.world.sites[at].histogram, client=at)
+    judge = f.judge(alike, f.world.sites[at].mix)
+    pick = chosen_for(found, own).best
+    chance = of_size(space, cost(pick, f.spec).macs, stream(f.seed, "chance", at), f)
+    lone = search(space, own).best if at < APART else None
+    teacher, student = f.student(at, pick)
     return {
-        "cost": {str(k): passes / cost[min(sites)] for k, passes in cost.items()},
-        "over_apart": statistics.fmean(gains),
-        "over_random": statistics.fmean(random_gains),
-        "genomes": len(set(picked.values())),
+        "genome": str(pick),
+        "parameters": cost(pick, f.spec).parameters,
+        "macs": cost(pick, f.spec).macs,
+        "pick": judge(pick),
+        "apart": None if lone is None else judge(lone),
+        "random": judge(chance),
+        "predictor": f.predictor(at),
+        "teacher": teacher,
+        "student": student,
     }
+
+
+def of_size(space: SearchSpace, macs: int, rng: np.random.Generator, f: Federation) -> Genome:
+    """A random genome of about so many multiply-accumulates."""
+    for _ in range(DRAWS):
+        genome = random_genome(space, rng)
+        if abs(cost(genome, f.spec).macs - macs) <= SIMILAR * macs:
+            return genome
+    raise AssertionError(f"none of {DRAWS} random genomes has about {macs} multiply-accumulates")
+
+
+def front(f: Federation, alike: AgreementFitness, found: EvolutionResult) -> list[dict[str, Any]]:
+    """What no other candidate beats in agreement and multiply-accumulates, smallest first."""
+    chosen, best = list[Genome](), -1.0
+    trained = [e for e in found.history if e.trained]
+    for e in sorted(trained, key=lambda e: (cost(e.genome, f.spec).macs, -e.fitness)):
+        if e.fitness > best:
+            chosen, best = [*chosen, e.genome], e.fitness
+    return [
+        {
+            "genome": str(genome),
+            "parameters": cost(genome, f.spec).parameters,
+            "macs": cost(genome, f.spec).macs,
+            "accuracy": [f.judge(alike, site.mix)(genome) for site in f.world.sites],
+        }
+        for genome in chosen[-FRONT:]
+    ]
 
 
 def main() -> None:
-    """Parse, run, print."""
+    """Run what the folder lacks, and print a table or JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data-root", required=True, help="folder of FashionMNIST")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--sites", default="1,10,100")
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
+    parser.add_argument("--macs", type=float, default=0.1, help="share of the predictor's")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "panas-students")
+    parser.add_argument("--plot", type=Path, help="where to draw the front")
     parser.add_argument("--json", action="store_true")
     a = parser.parse_args()
-    sites = [int(k) for k in a.sites.split(",")]
-    runs = [one(a.data_root, FIRST_SEED + k, sites) for k in range(a.seeds)]
-    found: dict[str, Any] = {
-        f"cost of {k} sites": _mean([r["cost"][str(k)] for r in runs]) for k in sites
-    }
-    found |= {
-        name: _mean([r[name] for r in runs]) for name in ("over_apart", "over_random", "genomes")
-    }
+    tasks = [(seed, a.macs) for seed in range(a.first_seed, a.first_seed + a.seeds)]
+    runs = kept(a.work, "students", {}, one, a.data_root, tasks, workers=a.workers)
+    if a.plot:
+        draw(runs, a.plot)
     if a.json:
-        print(json.dumps({"found": found, "runs": runs}))
+        print(json.dumps({"found": summary(runs), "runs": runs}))
         return
-    for name, (mean, error) in found.items():
-        print(f"{name:20} {mean:7.3f} +- {error:.3f}")
+    print(table(summary(runs)))
+    print(front_table(runs[0]))
+
+
+def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
+    """Each line's mean over seeds, with its standard error."""
+    found: dict[str, list[float]] = {}
+
+    def of_sites(name: str, value: Any, run: Mapping[str, Any]) -> None:
+        values = [v for site in run["sites"] if (v := value(site)) is not None]
+        found.setdefault(name, []).append(statistics.fmean(values))
+
+    for run in runs:
+        first, *rest = run["cost"]
+        for c in rest:
+            for what in ("passes", "seconds"):
+                ratio = c[what] / first[what]
+                found.setdefault(f"cost of {c['sites']} sites, {what}", []).append(ratio)
+        found.setdefault("passes of one site", []).append(first["passes"])
+        found.setdefault("seconds of one site", []).append(first["seconds"])
+        for name, rival in (("over apart", "apart"), ("over random", "random")):
+            of_sites(name, lambda s, r=rival: s[r] and 100 * (s["pick"] - s[r]), run)
+        for name in ("predictor", "teacher", "student"):
+            of_sites(name, lambda s, n=name: 100 * s[n], run)
+        of_sites("below predictor", lambda s: 100 * (s["predictor"] - s["student"]), run)
+        of_sites("below teacher", lambda s: 100 * (s["teacher"] - s["student"]), run)
+        of_sites("share of its MACs", lambda s, m=run["macs"]: s["macs"] / m, run)
+        of_sites("parameters", lambda s: s["parameters"], run)
+        found.setdefault("genomes of four sites", []).append(run["genomes"])
+    return {name: _mean(values) for name, values in found.items()}
+
+
+def table(found: Mapping[str, tuple[float, float]]) -> str:
+    """The lines of a summary."""
+    lines = [f"{name:28}{mean:12,.3f} +- {error:.3f}" for name, (mean, error) in found.items()]
+    return "\n".join(lines)
+
+
+def front_table(run: Mapping[str, Any]) -> str:
+    """The front of one seed, beside what the sites predict with."""
+    lines = [f"\n{'the first seed':44}{'parameters':>11}{'MACs':>9}  accuracy at each site"]
+    rows = [(r["genome"], r["parameters"], r["macs"], r["accuracy"]) for r in run["front"]]
+    for s in run["sites"]:
+        rows.append((f"{s['genome']}, in full", s["parameters"], s["macs"], [s["student"]]))
+    rows += [("phi with its heads", "", run["macs"], [s["predictor"] for s in run["sites"]])]
+    for name, parameters, macs, accuracy in rows:
+        shown = " ".join(f"{x:.3f}" for x in accuracy)
+        lines.append(f"{name:44}{parameters:>11}{macs:>9,}  {shown}")
+    return "\n".join(lines)
+
+
+def draw(runs: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Accuracy against multiply-accumulates: students and predictors."""
+    from matplotlib.figure import Figure  # here: importing it takes a second
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    ax = figure.subplots()
+    names = "searched", "taught in full", "phi with its heads"
+    points: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for run in runs:
+        points["searched"] += [(r["macs"], statistics.fmean(r["accuracy"])) for r in run["front"]]
+        for site in run["sites"]:
+            points["taught in full"].append((site["macs"], site["student"]))
+            points["phi with its heads"].append((run["macs"], site["predictor"]))
+    for (name, found), marker in zip(points.items(), "o^s", strict=True):
+        ax.scatter(*zip(*found, strict=True), label=name, marker=marker, alpha=0.7)
+    ax.set_xscale("log")
+    ax.set_xlabel("multiply-accumulates a sample")
+    ax.set_ylabel("accuracy in the site's mix")
+    ax.legend()
+    figure.savefig(path, dpi=120)
 
 
 def _mean(values: Sequence[float]) -> tuple[float, float]:

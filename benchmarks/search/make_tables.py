@@ -28,7 +28,7 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks.data_free import PROXIES
-from panas.architecture.blocks import PoolBlock
+from panas.architecture.blocks import Block, PoolBlock
 from panas.architecture.cost import cost
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
@@ -83,7 +83,7 @@ def table_space(shape: tuple[int, int, int]) -> SearchSpace:
 
 def all_genomes(space: SearchSpace) -> list[Genome]:
     """Every genome of a space, the short ones first."""
-    menu = (*space.convs, *(PoolBlock(kind) for kind in space.pools))
+    menu: tuple[Block, ...] = (*space.convs, *(PoolBlock(kind) for kind in space.pools))
     genomes = []
     for length in range(space.min_blocks, space.max_blocks + 1):
         for blocks in product(menu, repeat=length):

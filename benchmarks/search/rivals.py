@@ -84,7 +84,8 @@ def _genome(space: SearchSpace, trial: optuna.Trial) -> Genome:
     It becomes the menu's first convolution, at no cost: told as a failure it would cost the
     samplers trials that a user's own code would spare them.
     """
-    menu = {str(b): b for b in (*space.convs, *(PoolBlock(kind) for kind in space.pools))}
+    every: tuple[Block, ...] = (*space.convs, *(PoolBlock(kind) for kind in space.pools))
+    menu = {str(b): b for b in every}
     length = trial.suggest_int("length", space.min_blocks, space.max_blocks)
     blocks: tuple[Block, ...] = ()
     for i in range(length):

@@ -69,7 +69,9 @@ class Table:
     @property
     def space(self) -> SearchSpace:
         """The space that the table holds all of."""
-        lists = {k: tuple(v) if isinstance(v, list) else v for k, v in self.facts["space"].items()}
+        lists: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in self.facts["space"].items()
+        }
         return SearchSpace(**lists)
 
     @cached_property

@@ -138,7 +138,8 @@ class Table:
         """Write all, so that a death leaves the old table or the new one."""
         part = self.path.with_suffix(".part.npz")
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(part, about=np.array(json.dumps(about)), **self.arrays)
+        arrays: dict[str, Any] = {"about": np.array(json.dumps(about)), **self.arrays}
+        np.savez_compressed(part, **arrays)
         part.replace(self.path)
 
 
@@ -186,7 +187,7 @@ def main() -> None:
         settings = [*itertools.product(*(range(len(levels)) for levels in AXES.values()))]
         if not seed:
             return settings
-        right = sum(table.arrays[part][..., 0].astype(int) for part in parts)
+        right = np.sum([table.arrays[part][..., 0].astype(int) for part in parts], axis=0)
         least = right[..., 0]
         enough = np.quantile(least, 1 - a.again, axis=(1, 2, 3, 4), keepdims=True)
         chosen = least >= enough

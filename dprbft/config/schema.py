@@ -16,6 +16,7 @@ from dprbft.config import sections
 from dprbft.config.flat import Section
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
+from panas.privacy.release.histogram import LABEL_HISTOGRAM
 from panas.runtime.seeds import stream
 
 ROUNDS_SHARE = 0.3
@@ -90,6 +91,12 @@ class RunConfig(Section):
         """What a client sends to the server in a round; None where nothing leaves it."""
         has_kind = self.privacy.kind is not None
         return self.privacy.release if has_kind and self.federation.has_server else None
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """All that a client may send to the server, as `releases` of a site.toml names it."""
+        kinds = () if self.sent is None else (self.sent,)
+        return (*kinds, LABEL_HISTOGRAM) if self.federation.joins_first else kinds
 
     @property
     def norm(self) -> Literal["group", "batch"]:

@@ -6,8 +6,8 @@ has shaped, so that what sites release can be added up. In this order:
 1. a site releases, once: its noised label histogram (`privacy.histogram_share` of epsilon) and the
    noised second moments of phi (`privacy.release_share`); where public facts say that this would
    not pay (`panas.training.linear.split`) it sends nothing, and has more for itself
-2. the server adds them up, with exact moments of labelled public samples, balances the classes, and
-   broadcasts one ridge head
+2. the server adds them up, the noisier ones with less weight, and exact moments of labelled public
+   samples; it balances the classes, and broadcasts one ridge head
 3. each site searches the architecture of its own network: the more it agrees with the shared head
    on public samples, the fitter; no label is needed
 4. each site adapts: a linear residual on phi by DP-SGD, with what is left of epsilon, over the
@@ -43,7 +43,7 @@ from panas.privacy.release.estimate import Moments
 from panas.privacy.release.gate import ReleaseRequest, release
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.store import read_bytes, read_json, write_bytes
-from panas.training.linear.ridge import exact_moments, shared_head
+from panas.training.linear.ridge import exact_moments, pooled, shared_head
 
 KIND = "moments"
 
@@ -57,21 +57,22 @@ def server_round(
 ) -> Broadcast:
     """Step 2: the ridge head of all releases and the labelled public samples."""
     classes, width = previous.weight.shape
-    total = Moments(torch.zeros(width, width).double(), torch.zeros(classes, width).double(), 0.0)
-    counts = torch.zeros(classes)
-    for message in releases:
-        found = message.estimate(classes)
-        if not isinstance(found, Moments):
-            raise BadInput(f"expected releases of {KIND}, got {message.kind}; start a new run")
-        total = Moments(total.A + found.A, total.B + found.B, total.variance + found.variance)
-        if message.histogram:
-            counts += message.histogram.counts
+    total = pooled((_moments(message, classes) for message in releases), classes, width)
+    assert total.counts is not None
     known = None
     if len(side.public) and side.feature_map is not None:
         z = side.feature_map(side.public.inputs())
         known = exact_moments(z, side.public.y, classes)
-    head = shared_head(total, counts, known, len(side.public))
+    head = shared_head(total, total.counts, known, len(side.public))
     return Broadcast(round, head.float(), torch.zeros(classes))
+
+
+def _moments(message: Release, classes: int) -> Moments:
+    """What a message says: noised moments, with the noised counts that came along."""
+    found = message.estimate(classes)
+    if not isinstance(found, Moments):
+        raise BadInput(f"expected releases of {KIND}, got {message.kind}; start a new run")
+    return replace(found, counts=message.histogram.counts if message.histogram else None)
 
 
 def ready(client: Client, content: bytes) -> bytes:

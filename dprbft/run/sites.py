@@ -31,7 +31,7 @@ from dprbft.site.data import (
 )
 from dprbft.site.directory import (
     SiteSettings,
-    protected_kinds,
+    allowed_releases,
     read_site,
     write_site,
 )
@@ -42,7 +42,6 @@ from panas.data.samples import Samples, concat
 from panas.data.sources import identity, read, reading_of
 from panas.data.unlabelled import CALLED, load_unlabelled
 from panas.features.map import FeatureMap, fit_map, write_map
-from panas.privacy.release.kind import kind_names
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 from panas.runtime.store import read_json, write_json
@@ -184,7 +183,7 @@ def _sites_of_files(run: Path, config: RunConfig, paths: Sequence[str]) -> tuple
             texts=config.data.source.texts,
             epsilon=budget.epsilon,
             delta=budget.delta,
-            releases=kind_names() if unprotected else protected_kinds(),
+            releases=allowed_releases(unprotected=unprotected),
             allow_unprotected=unprotected,
         )
         if not settings_file(sites_folder(run) / name).exists():

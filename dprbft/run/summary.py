@@ -98,6 +98,7 @@ def _client(place: SitePlace) -> dict[str, Any]:
         "selected_round": report.selected_round,
         "blend": report.blend,
         "shares": report.shares,
+        "candidates": report.candidates,
         "epsilon": {k: spent[k] for k in ("budget", "spent", "release", "search", "training")},
         "delta": spent["delta"],
         "relation": spent["relation"],

@@ -12,11 +12,10 @@ from dprbft.config.schema import RunConfig
 from dprbft.paths import SitePlace, settings_file, sites_folder
 from dprbft.simulation.partition import Partition, partition
 from dprbft.site.data import SiteData, divided, warn_of_one_class, write_samples
-from dprbft.site.directory import SiteSettings, protected_kinds, write_site
+from dprbft.site.directory import SiteSettings, allowed_releases, write_site
 from panas.data.facts import Facts
 from panas.data.load import load
 from panas.data.samples import Samples
-from panas.privacy.release.kind import kind_names
 from panas.runtime.seeds import stream
 
 SAMPLES = "samples.safetensors"
@@ -91,7 +90,7 @@ def make_sites(run: Path, config: RunConfig, federation: Federation) -> tuple[Si
             data=SAMPLES,
             epsilon=budget.epsilon,
             delta=budget.delta,
-            releases=kind_names() if unprotected else protected_kinds(),
+            releases=allowed_releases(unprotected=unprotected),
             allow_unprotected=unprotected,
         )
         if not settings_file(folder).exists():

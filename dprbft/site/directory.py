@@ -18,14 +18,18 @@ from panas.data.facts import Facts
 from panas.data.files.tables import TableColumns
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
+from panas.privacy.release.histogram import LABEL_HISTOGRAM
 from panas.privacy.release.kind import kind_named, kind_names
 from panas.runtime.errors import BadInput
 from panas.runtime.store import write_bytes, write_json
 
 
-def protected_kinds() -> tuple[str, ...]:
-    """The kinds of release that a ledger can bound."""
-    return tuple(n for n in kind_names() if kind_named(n).CHARGED_AS is not Unprotected)
+def allowed_releases(*, unprotected: bool) -> tuple[str, ...]:
+    """What may leave where the owner names nothing: the kinds of release that a ledger can bound,
+    or all of them, and the label histogram that goes along with some.
+    """
+    bounded = tuple(n for n in kind_names() if kind_named(n).CHARGED_AS is not Unprotected)
+    return (*(kind_names() if unprotected else bounded), LABEL_HISTOGRAM)
 
 
 class SiteSettings(Section):
@@ -42,7 +46,7 @@ class SiteSettings(Section):
     texts: tuple[str, ...] = ()  # a table's columns to read as texts, though they hold numbers
     epsilon: Annotated[float, Field(gt=0)]  # of all runs together
     delta: Annotated[float, Field(gt=0, lt=1)]
-    releases: tuple[str, ...] = protected_kinds()  # kinds that may leave
+    releases: tuple[str, ...] = allowed_releases(unprotected=False)  # what may leave, by name
     allow_unprotected: bool = False  # let a run train or release without a bound
 
     @property

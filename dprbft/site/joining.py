@@ -138,10 +138,11 @@ def _look_back(
 
 def _check_consent(settings: SiteSettings, config: RunConfig) -> None:
     """Refuse a run that lets leave what the owner has not allowed."""
-    if config.sent is not None and config.sent not in settings.releases:
+    if any(name not in settings.releases for name in config.leaves):
         raise BadInput(
-            f"expected a release of {', '.join(settings.releases)}, which site.toml allows, got "
-            f"{config.sent}; choose one of them, or allow it there"
+            f"expected releases of {', '.join(settings.releases) or 'nothing'} alone, which "
+            f"site.toml allows, got a run that sends {' and '.join(config.leaves)}; choose others, "
+            "or name them there"
         )
     if config.privacy.allow_unprotected and not settings.allow_unprotected:
         raise BadInput(

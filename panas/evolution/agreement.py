@@ -134,11 +134,11 @@ class AgreementFitness:
     def _key(self, job: TrainingJob, epochs: int) -> str:
         """Stands for all that decides a training and what is kept of it."""
         decided = {"genome": str(job.genome), "epochs": epochs, "goes on": job.share < 1}
-        decided |= self._common
+        decided |= self.common
         return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()[:32]
 
     @cached_property
-    def _common(self) -> dict[str, str]:
+    def common(self) -> dict[str, str]:
         """What decides the training of any genome; nothing of it is the site's."""
         return {
             "taught": _digest(self.taught.samples.x, self.taught.targets),

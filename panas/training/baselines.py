@@ -119,7 +119,7 @@ def fit_baselines(
     The models hold what they have read: those of public samples may go anywhere, others stay.
     """
     rng = stream(seed, "baselines", reads)
-    few = [_at_most(MOST_SAMPLES, part, rng) for part in parts if len(part)]
+    few = [at_most(MOST_SAMPLES, part, rng) for part in parts if len(part)]
     if len({int(c) for part in few for c in part.y}) < 2:
         return FittedBaselines(reads, ())
     samples = concat([replace(part, groups=None) for part in few])  # nothing here is private
@@ -164,7 +164,8 @@ def features(samples: Samples) -> Float32[np.ndarray, "n f"]:
     return np.concatenate(rows)
 
 
-def _at_most(n: int, samples: Samples, rng: np.random.Generator) -> Samples:
+def at_most(n: int, samples: Samples, rng: np.random.Generator) -> Samples:
+    """At most n samples, drawn at random in their order; all of them where they are as few."""
     if len(samples) <= n:
         return samples
     return samples.take(np.sort(rng.choice(len(samples), n, replace=False)))

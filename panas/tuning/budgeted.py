@@ -52,6 +52,8 @@ class ScheduleConstraint:
         plan = self._plan(settings.batch_size, settings.epochs)
         if plan is None:
             return False
+        if settings.noise_multiplier >= plan.noise_multiplier:
+            return True  # the plan was calibrated to fit, and more noise costs no more
         plan = replace(plan, noise_multiplier=settings.noise_multiplier, clip=settings.clip)
         return fits(plan.events(), self.budget, self.schedule.spent)
 

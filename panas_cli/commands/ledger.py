@@ -38,7 +38,8 @@ UNPROTECTED = {
     "search on private samples": "architecture and settings were chosen by looking at private "
     "samples; whoever sees them learns from those samples, without bound",
     "sgd": "the network was trained without noise; its weights can remember single samples",
-    "label-histogram": "the exact label counts decided the public sample that was searched on",
+    "label-histogram": "the exact label counts decided the public sample that was searched on; in "
+    "method joined the server has them",
 }
 
 PURPOSES = {

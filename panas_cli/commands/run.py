@@ -25,7 +25,7 @@ from panas_cli.commands.job import Job, prices, start, tell_time
 from panas_cli.options import Request
 from panas_cli.progress import Display
 from panas_cli.text.output import show
-from panas_cli.text.sentences import found_lines, seen_lines
+from panas_cli.text.sentences import PublicSamples, found_lines, seen_lines
 
 NO_NETWORKS = (
     "no public samples, so that networks have nothing to learn from: sites predict with heads "
@@ -94,7 +94,7 @@ def _has_results(run: Path) -> bool:
 def _found(run: OpenRun) -> list[str]:
     """The first lines: what data there are, and what of them has no protection."""
     view, source, f = run.view, run.config.data.source, run.config.federation
-    sites, public = len(view.places), len(view.public)
+    sites = len(view.places)
     split = bool(f.sites or f.client_data)  # by their owners, not by this run
     own = not (split or source.built_in or source.public_data)
     few = range(sites if sites <= MOST_COUNTED else 0)
@@ -103,7 +103,5 @@ def _found(run: OpenRun) -> list[str]:
         view.facts,
         sites,
         [len(view.client(i)) for i in few if view.places[i].there],
-        public,
-        public if own else 0,
-        len(view.unlabelled),
+        PublicSamples(labelled=len(view.public), unprotected=own, unlabelled=len(view.unlabelled)),
     )

@@ -1,6 +1,7 @@
 """What the domain reports, in words: what was found, and events of a run."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from dprbft.run.events import (
     Event,
@@ -104,19 +105,21 @@ def _price(price: SearchPrice, mode: str, budget: float) -> str:
     return f"{text} ({mode} search: {price.reason})"
 
 
+@dataclass(frozen=True, kw_only=True)
+class PublicSamples:
+    """Numbers of a run's public samples."""
+
+    labelled: int
+    unprotected: bool = False  # whether they are of the data set that the sites share out
+    unlabelled: int = 0
+
+
 def found_lines(
-    name: str,
-    facts: Facts,
-    sites: int,
-    sizes: Sequence[int],
-    public: int,
-    unprotected: int = 0,
-    unlabelled: int = 0,
+    name: str, facts: Facts, sites: int, sizes: Sequence[int], public: PublicSamples
 ) -> list[str]:
     """What a run has found: `sizes` are the samples of each site, () where nobody counted.
 
-    Of `public` samples, `unprotected` ones are of the data set that the sites share out. Privacy:
-    numbers of samples and what is public of the data, and no label or cell.
+    Privacy: numbers of samples and what is public of the data, and no label or cell.
     """
     found = [counted(sum(sizes), "sample")] if sizes else []
     found += [counted(facts.classes, "class", "classes"), _shape(facts)]
@@ -125,18 +128,17 @@ def found_lines(
         same = min(sizes) == max(sizes)
         each = f" of {min(sizes):,}{'' if same else f' to {max(sizes):,}'} samples"
     lines = [f"{name}: {', '.join(found)}; {counted(sites, 'site')}{each}"]
-    if unprotected:
-        lines.append(
-            f"public: {counted(unprotected, 'sample')} of this data set, which have NO protection"
-        )
-    elif public:
-        lines.append(f"public: {counted(public, 'sample')}, apart from those of the sites")
-    elif unlabelled:
+    labelled = counted(public.labelled, "sample")
+    if public.labelled and public.unprotected:
+        lines.append(f"public: {labelled} of this data set, which have NO protection")
+    elif public.labelled:
+        lines.append(f"public: {labelled}, apart from those of the sites")
+    elif public.unlabelled:
         lines.append("public: no labels; all labels are learnt under the budget")
     else:
         lines.append("public: no samples; everything is learnt under the budget")
-    if unlabelled:
-        lines.append(f"public, without labels: {counted(unlabelled, 'sample')}")
+    if public.unlabelled:
+        lines.append(f"public, without labels: {counted(public.unlabelled, 'sample')}")
     return lines
 
 

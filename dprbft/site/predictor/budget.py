@@ -15,7 +15,7 @@ from panas.privacy.plan import Plan
 from panas.privacy.release.estimate import Rows
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BudgetExhausted
-from panas.training.linear.recipe import Recipe, alone_recipe, joined_recipe
+from panas.training.linear.recipe import Recipe, alone_recipe, joined_recipe, residual_schedule
 from panas.training.linear.split import RELEASE_SHARE, Pooling, release_share
 from panas.tuning.space import DPSGDSettings
 
@@ -66,7 +66,7 @@ def planned_release(client: Client) -> Gaussian | Unprotected | None:
         return Gaussian(max(_all_of(budget, spent) for budget, spent in _bounds(client)))
     recipe, plans = recipe_of(client, joins=share > 0), []
     for budget, spent in _bounds(client):
-        schedule = _schedule(client, recipe, spent, share=share)
+        schedule = residual_schedule(client.data.train.units, recipe, spent, share=share)
         plan = calibrate(
             budget, schedule, batch_size=recipe.batch_size, clip=recipe.clip, epochs=recipe.epochs
         )
@@ -116,7 +116,7 @@ def residual_plan(client: Client, settings: DPSGDSettings, coming: Sequence[Even
         return _without_noise(client, settings)
     plans, recipe = [], recipe_of(client, joins=False)
     for budget, spent in client.bounds():
-        schedule = _schedule(client, recipe, [*spent, *coming])
+        schedule = residual_schedule(client.data.train.units, recipe, [*spent, *coming])
         plans.append(
             calibrate(
                 budget,
@@ -132,9 +132,10 @@ def residual_plan(client: Client, settings: DPSGDSettings, coming: Sequence[Even
     return replace(least, noise_multiplier=noise)
 
 
-def residual_schedule(client: Client) -> TrainingSchedule:
+def tuned_schedule(client: Client) -> TrainingSchedule:
     """What the residual's tuning may count on: what the run's share has left."""
-    return _schedule(client, recipe_of(client, joins=False), client.charged())
+    recipe = recipe_of(client, joins=False)
+    return residual_schedule(client.data.train.units, recipe, client.charged())
 
 
 def alone_plan(client: Client) -> tuple[Plan, Recipe]:
@@ -150,7 +151,7 @@ def alone_plan(client: Client) -> tuple[Plan, Recipe]:
     if not client.budget.private:
         return _without_noise(client, settings), recipe
     histogram = histogram_event(client.budget, client.config.privacy.histogram_share)
-    schedule = _schedule(client, recipe, histogram)
+    schedule = residual_schedule(client.data.train.units, recipe, histogram)
     plan = calibrate(client.budget, schedule, batch_size=recipe.batch_size, clip=recipe.clip)
     return plan, recipe
 
@@ -180,16 +181,3 @@ def histogram_event(budget: Budget, share: float) -> list[Event]:
         return [Gaussian(release_multiplier(budget, 1, share))]
     except BudgetExhausted:
         return []  # none is made then
-
-
-def _schedule(
-    client: Client, recipe: Recipe, spent: list[Event], *, share: float = 0.0
-) -> TrainingSchedule:
-    return TrainingSchedule(
-        samples=client.data.train.units,
-        epochs=recipe.epochs,
-        rounds=1,
-        releases=int(share > 0),
-        release_share=share or RELEASE_SHARE,
-        spent=spent,
-    )

@@ -3,7 +3,8 @@
 import torch
 
 from dprbft.paths import model_file, predictor_file
-from dprbft.site.predictor.residual import alone, public_head
+from dprbft.site.predictor.alone import alone
+from dprbft.site.predictor.residual import public_head
 from dprbft.site.predictor.state import JoinedState, sent_moments
 from dprbft.site.predictor.student import student
 from dprbft.site.results.report import SiteReport, Steps, baselines_of, sizes
@@ -58,7 +59,7 @@ def _report(client: Client, state: JoinedState, predictor: Predictor) -> None:
     test, c = client.data.test, predictor.candidates
     probabilities = predictor.probabilities_of(test.inputs())
     said = c.logits(test.inputs())
-    lone = alone(client, state) if client.config.federation.baselines else None
+    lone = alone(client, state, c.forest) if client.config.federation.baselines else None
     joined, network = _right(probabilities, test), said.get("network")
     SiteReport(
         samples=sizes(client),
@@ -74,6 +75,10 @@ def _report(client: Client, state: JoinedState, predictor: Predictor) -> None:
         ),
         setting={"noise_multiplier": state.sigma, "release_noise": state.release_noise},
         shares=predictor.average.shares(),
+        candidates={
+            name: _right(scores if name in c.with_prior else scores + c.log_prior, test)
+            for name, scores in said.items()
+        },
     ).write(client.home)
 
 

@@ -1,18 +1,12 @@
-"""A site's residual over the shared head, by DP-SGD; charged before it touches data.
-
-The lone rival, which spends the site's whole budget on itself, is what joining must beat. It is
-trained for the owner's report, whose figures are measured on private samples in any case: nothing
-of it is kept, or leaves, and nothing is charged for it.
-"""
+"""A site's residual over the shared head, by DP-SGD; charged before it touches data."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dprbft.site.predictor.budget import alone_plan, recipe_of, residual_plan
+from dprbft.site.predictor.budget import recipe_of, residual_plan
 from dprbft.site.predictor.state import ROUND, JoinedState
 from dprbft.site.results.records import PLANNED_NOISE, TuningRecord
 from dprbft.site.site import Client
@@ -26,7 +20,6 @@ from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import stream
 from panas.training.linear.averaging import log_prior
 from panas.training.linear.logistic import Chosen, cross_validated
-from panas.training.linear.predictor import Candidates, Predictor, weighed
 from panas.training.linear.public_head import fit_public_head
 from panas.training.linear.recipe import Recipe
 from panas.training.linear.residual import fit_residual, zero_residual
@@ -62,7 +55,7 @@ def with_residual(client: Client, state: JoinedState) -> JoinedState:
             head = head_of(client, state)
             prior = state.log_prior.expand(len(rows.y), -1)
             offset = prior if head is None else logits(head, rows.z) + prior
-            residual = _trained(rows, offset, plan, found.settings.learning_rate)
+            residual = trained(rows, offset, plan, found.settings.learning_rate)
     except BudgetExhausted:  # a process that died has spent it
         return replace(state.with_residual(None, None), why="budget")
     return state.with_residual(residual, plan.noise_multiplier if private else None)
@@ -120,46 +113,10 @@ def public_head(client: Client) -> Weights | None:
     return fit_public_head(Rows(client.phi(public.inputs()), public.y), public.classes)
 
 
-def alone(client: Client, state: JoinedState) -> Predictor | None:
-    """The best that the site does by itself at the same epsilon; None if it cannot pay for it."""
-    public = public_head(client)
-    if client.config.stays:
-        heads = {} if public is None else {"public": public}
-        chosen, exact = without_noise(client, heads)
-        candidates = Candidates(
-            phi=client.phi,
-            heads=heads,
-            log_prior=log_prior(torch.tensor(exact)),
-            residual=chosen.residual,
-            over=chosen.over or None,
-        )
-        return _averaged(client, candidates)
-    try:
-        plan, recipe = alone_plan(client)
-    except BudgetExhausted:
-        return None
-    rows = rows_of(client, client.data.train)
-    # Over the head of public samples, or over the prior alone.
-    prior = state.log_prior.expand(len(rows.y), -1)
-    offset = prior if public is None else logits(public, rows.z) + prior
-    candidates = Candidates(
-        phi=client.phi,
-        heads={} if public is None else {"public": public},
-        log_prior=state.log_prior,
-        residual=_trained(rows, offset, plan, recipe.learning_rate),
-        over=None if public is None else "public",
-    )
-    return _averaged(client, candidates)
-
-
-def _averaged(client: Client, candidates: Candidates) -> Predictor:
-    valid = client.data.validation
-    return weighed(candidates, valid.inputs(), valid.y, {})
-
-
-def _trained(
+def trained(
     rows: Rows, offset: Float[Tensor, "n classes"], plan: Plan, learning_rate: float
 ) -> nn.Linear:
+    """A residual over some offset by DP-SGD; the caller has charged it, or discards it."""
     residual = zero_residual(rows.z.shape[1], offset.shape[1])
     noise = SystemNoise()
     fit_residual(residual, rows, offset, plan=plan, learning_rate=learning_rate, noise=noise)

@@ -8,12 +8,13 @@ noise: then it must not be.
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from dprbft.site.predictor.residual import public_head
-from dprbft.site.predictor.state import JoinedState
+from dprbft.site.predictor.state import ROUND, JoinedState
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.site import Client
 from panas.data.samples import Samples, concat
@@ -32,24 +33,54 @@ def student(client: Client, state: JoinedState) -> SavedNetwork | None:
     inputs = learnt_from(client)
     if not len(inputs):
         return None
-    genome = SearchRecord.read(client.home).genome
     rng = stream(client.config.seed, "client", client.id, "student")
-    generator, spec = torch_generator(rng), client.spec
-    bottom = spec.bottom(genome, generator).to(client.device)
-    head = spec.head(generator).to(client.device)
+    started = _untrained(client, torch_generator(rng))
     taught = SoftSamples(inputs, teacher(client, state, inputs))
     augment = not client.facts.columns and len(inputs) < MANY
-    config = replace(long_enough(STUDENT, len(inputs), STEPS), train_head=spec.head_moves)
-    distil(bottom, head, taught, config=config, rng=rng, augment=augment)
-    if client.config.stays:  # and from the site's own samples, without noise
-        config = replace(client.config.training.warm, train_head=spec.head_moves)
-        fit(bottom, head, client.data.train, config=config, rng=rng)
-    if not all(p.isfinite().all() for m in (bottom, head) for p in m.parameters()):
-        return None  # its training diverged: the site predicts without it
+    config = long_enough(STUDENT, len(inputs), STEPS)
+    config = replace(config, train_head=client.spec.head_moves)
+    distil(started.bottom, started.head, taught, config=config, rng=rng, augment=augment)
+    if client.config.stays:
+        _from_own_samples(client, started, rng)
+    return _if_finite(started)
+
+
+def lone_network(client: Client) -> SavedNetwork | None:
+    """A network of the site's genome that has learnt from labelled public samples and, without
+    noise, from the site's own: it must stay. None without a genome, or if it diverged."""
+    if not len(learnt_from(client)):
+        return None  # none was searched
+    rng = stream(client.config.seed, "client", client.id, "lone network")
+    started = _untrained(client, torch_generator(rng))
+    if len(client.public):
+        config = long_enough(STUDENT, len(client.public), STEPS)
+        config = replace(config, train_head=client.spec.head_moves)
+        fit(started.bottom, started.head, client.public, config=config, rng=rng)
+    _from_own_samples(client, started, rng)
+    return _if_finite(started)
+
+
+def _untrained(client: Client, generator: torch.Generator) -> SavedNetwork:
+    genome, spec = SearchRecord.read(client.home).genome, client.spec
+    bottom = spec.bottom(genome, generator).to(client.device)
+    head = spec.head(generator).to(client.device)
     promise = client.config.privacy.network if client.budget.private else "unprotected"
-    about = {"client": client.id, "round": state.round, "network": promise}
-    notes = about | {"facts": client.facts.to_json()}
-    return SavedNetwork(bottom.cpu().eval(), head.cpu().eval(), genome, spec, notes)
+    about = {"client": client.id, "round": ROUND, "network": promise}
+    return SavedNetwork(bottom, head, genome, spec, about | {"facts": client.facts.to_json()})
+
+
+def _from_own_samples(client: Client, started: SavedNetwork, rng: np.random.Generator) -> None:
+    """Train in place without noise."""
+    config = replace(client.config.training.warm, train_head=client.spec.head_moves)
+    fit(started.bottom, started.head, client.data.train, config=config, rng=rng)
+
+
+def _if_finite(trained: SavedNetwork) -> SavedNetwork | None:
+    """The network, to predict with; None if its training diverged: the site does without it."""
+    modules = (trained.bottom, trained.head)
+    if not all(p.isfinite().all() for m in modules for p in m.parameters()):
+        return None
+    return replace(trained, bottom=trained.bottom.cpu().eval(), head=trained.head.cpu().eval())
 
 
 def learnt_from(client: Client) -> Samples:

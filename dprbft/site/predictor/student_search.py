@@ -1,10 +1,10 @@
 """The search for a student's architecture: the more it agrees with the shared head, the fitter.
 
 The search looks at public samples and the shared head, which are the same for all sites, with all
-classes alike: it is one search for all of them, and where sites share a disk each reads what
-another has trained. Of all that was trained to the end a site takes the genome that agrees best in
-its own class frequencies. `benchmarks.students` compares this with a search for every
-site.
+classes alike. It is one search for all of them, and where sites share a disk each reads the first
+one's (`dprbft.site.predictor.common_search`). Of all that was trained to the end a site takes the
+genome that agrees best in its own class frequencies. `benchmarks.students` compares this with a
+search for every site.
 """
 
 from dataclasses import replace
@@ -14,11 +14,11 @@ import torch
 
 from dprbft.messages import Hello
 from dprbft.paths import CANDIDATES, hello_file
+from dprbft.site.predictor.common_search import search_in_common
 from dprbft.site.predictor.state import JoinedState
 from dprbft.site.predictor.student import MANY, learnt_from, shared_teacher
 from dprbft.site.site import Client
 from panas.evolution.agreement import AgreementFitness, chosen_for
-from panas.evolution.genetic import evolve
 from panas.evolution.records import EvolutionResult
 from panas.evolution.surrogate import prior_of
 from panas.evolution.toolbox import SearchProblem
@@ -61,7 +61,7 @@ def search_student(client: Client, plan: SearchPlan) -> EvolutionResult:
     )
     problem = SearchProblem(plan.space, alike, plan.size, prior_of(plan.spec.shape))
     rng = stream(seed, "students")
-    found = evolve(problem, config=plan.config, rng=rng, execution=plan.execution)
+    found = search_in_common(problem, alike, config=plan.config, rng=rng, execution=plan.execution)
     return chosen_for(found, replace(alike, histogram=torch.tensor(state.histogram)))
 
 

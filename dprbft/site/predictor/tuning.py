@@ -1,9 +1,10 @@
 """DP-SGD settings of a residual, tuned by rehearsals on labelled public samples; "nothing" is one.
 
 A rehearsal draws as many public samples as the site has, in its noised class frequencies, trains a
-residual over the shared head with the deployment's noise, clip, rate and steps, and scores it on
-other public samples. Where the best is no better than the shared head alone, nothing is trained,
-and nothing spent. Too few public samples to tell, and the settings are those of the rule.
+residual over the shared head with the deployment's noise, clip, batches and steps, and scores it on
+other public samples; learning rate and epochs are what is looked for. Where the best is no better
+than the shared head alone, nothing is trained, and nothing spent. Too few public samples to tell,
+and the settings are those of the rule.
 
 Privacy: reads public samples, the noised histogram and the shared head; epsilon 0.
 """
@@ -15,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dprbft.paths import tune_log
-from dprbft.site.predictor.budget import recipe_of, residual_schedule
+from dprbft.site.predictor.budget import recipe_of, tuned_schedule
 from dprbft.site.predictor.residual import default_settings
 from dprbft.site.predictor.state import JoinedState
 from dprbft.site.results.records import ByRule, TuningRecord
@@ -95,16 +96,16 @@ def tune_residual(client: Client, workers: int) -> TuningRecord:
     by_rule = default_settings(client)
     if reason := why_by_rule(client):
         return TuningRecord(client=client.id, settings=by_rule, by_rule=reason)
-    objective, n = objective_of(client), client.data.train.units
+    objective = objective_of(client)
     recipe = recipe_of(client, joins=JoinedState.read(client).joins)
     space = TuningSpace(
         learning_rate=(recipe.learning_rate / AROUND, recipe.learning_rate * AROUND),
         clip=(recipe.clip, recipe.clip),
         noise_factor=(1.0, 1.0),
-        batch_sizes=tuple(sorted({n, max(1, n // 2)})),
+        batch_sizes=(recipe.batch_size,),
         epochs=(recipe.epochs // 2, recipe.epochs),
     )
-    constraint = ScheduleConstraint(client.budget, residual_schedule(client))
+    constraint = ScheduleConstraint(client.budget, tuned_schedule(client))
     header = {"tune": "residual", "client": client.id}
     with open_journal(tune_log(client.home), header) as journal:
         try:

@@ -3,7 +3,7 @@
 All of it is measured on the site's own test samples, and stays in the site's folder.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,8 @@ class SiteReport:
     shares: dict[str, float]  # of each candidate in what is kept, where several are averaged
     selected_round: int = 1
     blend: float = 0.0  # the own head's share, where two heads are blended
+    # Test accuracy of each candidate by itself, with the site's prior.
+    candidates: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain JSON."""
@@ -54,6 +56,7 @@ class SiteReport:
             "steps": asdict(self.steps),
             "setting": self.setting,
             "shares": self.shares,
+            "candidates": self.candidates,
             "selected_round": self.selected_round,
             "blend": self.blend,
         }

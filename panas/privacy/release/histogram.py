@@ -20,7 +20,7 @@ from panas.privacy.release.rows import counts_by_class, unit_weights
 from panas.privacy.unit import check_unit
 from panas.runtime.errors import BadInput
 
-MECHANISM = "label-histogram"  # as the ledger calls it
+LABEL_HISTOGRAM = "label-histogram"  # as the ledger and site.toml call it
 
 # How far one unit moves the counts, in L2 norm.
 SENSITIVITY: Mapping[Relation, float] = {ADD_OR_REMOVE: 1.0, REPLACE: math.sqrt(2.0)}
@@ -47,7 +47,7 @@ def label_histogram(
     charge = Charge(
         event=event,
         phase="search",
-        mechanism=MECHANISM,
+        mechanism=LABEL_HISTOGRAM,
         recipient=recipient,
         sensitivity=sensitivity,
     )

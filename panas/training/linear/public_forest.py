@@ -2,25 +2,37 @@
 
 On tables it can be better than any head on the common map. It has read public samples alone, at
 epsilon 0, so that every site may have it beside its heads and weigh it by its validation samples
-(`panas.training.linear.averaging`): then a site is not below it but for noise. It is kept as plain
-arrays, which walk like the library that grew them, and is never pickled.
+(`panas.training.linear.averaging`). It is kept as plain arrays, which walk like the library that
+grew them, and is never pickled.
+
+Trees disagree more than the forest errs: as probabilities their shares of votes are too even, and
+an average by likelihood would give them too little weight. One temperature sharpens them,
+
+    T = argmin  sum_i -log softmax(log p_i / T)[y_i] + (log T)^2 / 2,
+
+where p_i are the smoothed votes for public row i of the trees that were grown without it. The last
+term, a standard normal prior of log T, keeps T near 1 where rows are few.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
+from sklearn.ensemble import RandomForestClassifier
 from torch import Tensor
+from torch.nn import functional as F
 
 from panas.data.samples import Samples
-from panas.training.baselines import features, fit_baselines
+from panas.runtime.seeds import stream
+from panas.training.baselines import MOST_SAMPLES, at_most, features, fit_baselines
 
 SMOOTHED = 1.0  # votes that all classes share, beside one vote of each tree: no class is impossible
 SEED = 0
 CHUNK = 2000  # samples at a time
 NAMES = ("column", "threshold", "left", "right", "votes")
+TEMPERATURES = torch.logspace(-1, 0.5, 61, base=10.0, dtype=torch.float64)  # that are tried
 
 
 @dataclass(frozen=True)
@@ -32,34 +44,40 @@ class PublicForest:
     left: Int[Tensor, "t m"]
     right: Int[Tensor, "t m"]
     votes: Float[Tensor, "t m classes"]  # share of each class at a node
+    temperature: float = 1.0  # above 0; that log votes are divided by
 
     def logits(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n classes"]:
-        """Log probabilities of network inputs in [-1, 1], of the trees' mean vote, smoothed.
+        """Logits of network inputs in [-1, 1]: logs of the trees' mean vote, smoothed, sharpened.
 
         Privacy: a row depends on its own sample and on public ones.
         """
         (trees, _, classes), unknown = self.votes.shape, torch.zeros(len(x), dtype=torch.int64)
         seen = torch.from_numpy(features(Samples(x.float().cpu(), unknown, classes))).double()
-        votes = torch.cat([torch.zeros(0, classes), *map(self._votes, seen.split(CHUNK))])
-        return torch.log((votes + SMOOTHED / classes) / (trees + SMOOTHED))
+        votes = [self.of_each_tree(part).sum(1) for part in seen.split(CHUNK)]
+        p = smoothed(torch.cat([torch.zeros(0, classes), *votes]), torch.full((len(x),), trees))
+        return p.log() / self.temperature
 
     def arrays(self) -> dict[str, Tensor]:
-        """The trees, by name."""
-        return {name: getattr(self, name) for name in NAMES}
+        """The trees and their temperature, by name."""
+        trees = {name: getattr(self, name) for name in NAMES}
+        return trees | {"temperature": torch.tensor(self.temperature, dtype=torch.float64)}
 
     @staticmethod
     def restored(arrays: Mapping[str, Tensor]) -> "PublicForest":
-        """What `arrays` holds."""
-        return PublicForest(*(arrays[name] for name in NAMES))
+        """What `arrays` holds; files of before have no temperature."""
+        temperature = float(arrays.get("temperature", torch.ones(())))
+        column, threshold, left, right, votes = (arrays[name] for name in NAMES)
+        return PublicForest(column, threshold, left, right, votes, temperature)
 
-    def _votes(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n classes"]:
+    def of_each_tree(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n t classes"]:
+        """The vote of each tree for each row."""
         tree, node = torch.arange(len(self.column))[None], torch.zeros(len(x), len(self.column))
         node, before = node.long(), None
         while before is None or not torch.equal(node, before):
             before = node
             below = x.gather(1, self.column[tree, node]) <= self.threshold[tree, node]
             node = torch.where(below, self.left[tree, node], self.right[tree, node])
-        return self.votes[tree, node].sum(1)
+        return self.votes[tree, node]
 
 
 def fit_public_forest(public: Samples) -> PublicForest | None:
@@ -67,14 +85,49 @@ def fit_public_forest(public: Samples) -> PublicForest | None:
 
     Privacy: it reads public samples alone, and draws from a fixed seed: it is the same everywhere.
     """
-    fitted = fit_baselines([public], "public", SEED, ("random forest",))
+    few = at_most(MOST_SAMPLES, public, stream(SEED, "public forest"))
+    fitted = fit_baselines([few], "public", SEED, ("random forest",))
     if not fitted.models:
         return None
     model = fitted.models[0][1]
+    forest = _as_arrays(model, public.classes)
+    x, samples = torch.from_numpy(features(few)).double(), model.estimators_samples_
+    unseen = torch.ones(len(few), len(samples), dtype=torch.bool)
+    for tree, rows in enumerate(samples):
+        unseen[torch.from_numpy(rows), tree] = False
+    temperature = fitted_temperature(forest.of_each_tree(x), few.y, unseen)
+    return replace(forest, temperature=temperature)
+
+
+def fitted_temperature(
+    votes: Float[Tensor, "n t classes"], y: Int[Tensor, "n"], unseen: Bool[Tensor, "n t"]
+) -> float:
+    """T of the formula above; `unseen` says which rows a tree was grown without.
+
+    Rows that all trees have seen tell nothing, nor does the one row of a class, which no tree
+    without it can know; without any other row T is 1.
+    """
+    trees = unseen.sum(1)
+    some = (trees > 0) & (torch.bincount(y)[y] > 1)
+    log_p = smoothed((votes * unseen[..., None]).sum(1), trees)[some].double().log()
+    loss = 0.5 * TEMPERATURES.log() ** 2
+    for i, temperature in enumerate(TEMPERATURES):
+        loss[i] += F.cross_entropy(log_p / temperature, y[some], reduction="sum")
+    return float(TEMPERATURES[loss.argmin()])
+
+
+def smoothed(
+    votes: Float[Tensor, "n classes"], trees: Int[Tensor, "n"]
+) -> Float[Tensor, "n classes"]:
+    """Shares of the votes of so many trees a row, none of them 0."""
+    return (votes + SMOOTHED / votes.shape[1]) / (trees[:, None] + SMOOTHED)
+
+
+def _as_arrays(model: RandomForestClassifier, classes: int) -> PublicForest:
     trees = [estimator.tree_ for estimator in model.estimators_]
     shape = len(trees), max(tree.node_count for tree in trees)
     column, left, right = (np.zeros(shape, np.int64) for _ in range(3))
-    threshold, votes = np.zeros(shape), np.zeros((*shape, public.classes), np.float32)
+    threshold, votes = np.zeros(shape), np.zeros((*shape, classes), np.float32)
     for i, tree in enumerate(trees):
         nodes, leaf = np.arange(tree.node_count), tree.children_left < 0
         column[i, nodes] = np.where(leaf, 0, tree.feature)
@@ -83,4 +136,5 @@ def fit_public_forest(public: Samples) -> PublicForest | None:
         right[i, nodes] = np.where(leaf, nodes, tree.children_right)
         shares = tree.value[:, 0] / tree.value[:, 0].sum(1, keepdims=True)
         votes[i][np.ix_(nodes, model.classes_)] = shares
-    return PublicForest(*(torch.from_numpy(a) for a in (column, threshold, left, right, votes)))
+    t = torch.from_numpy
+    return PublicForest(t(column), t(threshold), t(left), t(right), t(votes))

@@ -6,7 +6,12 @@ passes, in larger batches, and slower.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from panas.privacy.accounting.events import Event
+from panas.privacy.schedule import TrainingSchedule
+from panas.training.linear.split import RELEASE_SHARE
 
 SLOWEST, FASTEST = 0.25, 8.0
 FEW = 500  # units below which a batch holds all of them
@@ -31,6 +36,22 @@ def joined_recipe(n: int, epsilon: float) -> Recipe:
 def alone_recipe(n: int, epsilon: float) -> Recipe:
     """Over the public head or nothing, with all of epsilon: the best that a site does by itself."""
     return Recipe(epochs=48, batch_size=max(1, n // 2), learning_rate=_bounded(n * epsilon / 600))
+
+
+def residual_schedule(
+    n: int, recipe: Recipe, spent: Sequence[Event], *, share: float = 0.0
+) -> TrainingSchedule:
+    """What a site of n units still makes: a release of this share of epsilon, or none where it is
+    0, and one residual; `spent` is what it was charged before.
+    """
+    return TrainingSchedule(
+        samples=n,
+        epochs=recipe.epochs,
+        rounds=1,
+        releases=int(share > 0),
+        release_share=share or RELEASE_SHARE,
+        spent=spent,
+    )
 
 
 def _bounded(rate: float) -> float:

@@ -24,6 +24,7 @@ from dprbft.paths import (
     model_file,
     places_of,
     predictor_file,
+    report_file,
     search_file,
     sent_file,
     state_file,
@@ -34,13 +35,15 @@ from dprbft.run.stages import exchange_stage, search_stage, stages_of, train_sta
 from dprbft.run.summary import summarise
 from dprbft.run.view import RunView
 from dprbft.site.joining import join
-from dprbft.site.predictor import residual
+from dprbft.site.predictor import finish, residual
+from dprbft.site.predictor.alone import alone
 from dprbft.site.predictor.state import JoinedState, has_head
 from dprbft.site.results.report import SiteReport
 from dprbft.site.site import Client, open_client
 from panas.privacy.accounting.events import Gaussian, SampledGaussian
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
+from panas.runtime.store import write_json
 from panas.training.checkpoint import load_network
 from panas.training.linear.predictor import read_predictor
 
@@ -342,7 +345,14 @@ def test_a_network_that_stays_leaves_all_of_the_budget_to_the_release(whole: Pat
         assert read_predictor(predictor_file(place.home)).notes["network"] == "stays"
         assert load_network(model_file(place.home)).notes["network"] == "stays"
         assert load_network(model_file(other.home)).notes["network"] == "protected"
-        assert JoinedState.read(client).histogram == tuple(client.data.train.histogram().tolist())
+        state = JoinedState.read(client)
+        assert state.histogram == tuple(client.data.train.histogram().tolist())
+        # What joining must beat has a network that learnt from the site's own samples, too.
+        rivals = [alone(c, JoinedState.read(c), None) for c in (client, covered)]
+        assert [bool(r and r.candidates.network) for r in rivals] == [True, False]
+        report = SiteReport.read(place.home)
+        assert report.candidates["network"] == report.steps.network
+        assert set(report.candidates) == set(report.shares)
 
 
 def test_a_histogram_without_a_receipt_is_refused(whole: Path):
@@ -385,6 +395,7 @@ def test_networks_stay_in_method_joined_alone():
         config_of(federation={"method": "dprbft"}, privacy={"network": "stays"})
 
 
+@pytest.mark.slow
 def test_where_joining_would_not_pay_nothing_is_sent_and_all_is_left(tmp_path: Path):
     # With one site there is nobody to join with.
     run, config = tmp_path / "run", config_of(federation={"clients": 1})
@@ -410,20 +421,29 @@ def test_a_share_that_is_set_is_kept(tmp_path: Path):
     assert noises[0] > 1.5 * noises[1]
 
 
-def test_a_table_has_a_forest_of_its_public_rows(tmp_path: Path):
+@pytest.mark.slow
+def test_a_table_has_a_forest_of_its_public_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    lone = []
+    monkeypatch.setattr(finish, "alone", lambda *given: lone.append(alone(*given)) or lone[-1])
     rng = np.random.default_rng(0)
     y = rng.integers(2, size=400)
     rows = [f"{a:.3f},{b:.3f},{c}" for a, b, c in zip(y + rng.normal(size=400), y, y, strict=True)]
     path = tmp_path / "table.csv"
     path.write_text("\n".join(["a,b,label", *rows]))
     data = {"dataset": str(path), "limit": None, "public_fraction": 0.2}
-    config = config_of(data=data, privacy={"delta": 1e-3})
+    config = config_of(data=data, privacy={"delta": 1e-3}, federation={"baselines": True})
     carry(tmp_path / "run", config)
+    # What joining must beat has it, too.
+    assert all("forest" in rival.average.shares() for rival in lone)
+    assert len(lone) == len(places_of(tmp_path / "run"))
     for place in places_of(tmp_path / "run"):
         report = SiteReport.read(place.home)
         assert "forest" in report.shares
         assert report.steps.joined > 0.9
         assert read_predictor(predictor_file(place.home)).candidates.forest is not None
+        older = {k: v for k, v in report.to_json().items() if k != "candidates"}
+        write_json(report_file(place.home), older)
+        assert SiteReport.read(place.home).candidates == {}
 
 
 def test_a_site_that_was_away_for_the_answer_gets_it_later(tmp_path: Path):

@@ -1,14 +1,16 @@
 """Joining a run: consent, the lifetime budget, and samples that another ledger was charged for."""
 
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli_w
 
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.paths import hello_file, ledger_file, places_of
+from dprbft.paths import hello_file, ledger_file, places_of, settings_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import join_stage
 from dprbft.run.view import RunView
@@ -125,9 +127,23 @@ def test_what_the_owner_has_not_allowed_does_not_leave(tmp_path: Path):
     run = tmp_path / "run"
     config = config_of(site, allow_unprotected=True, release="raw_rows")
     prepare(run, config, resume=False)
-    with pytest.raises(BadInput, match=r"which site.toml allows, got\s+raw_rows"):
+    with pytest.raises(BadInput, match=r"which site.toml allows, got\s+.*sends raw_rows"):
         join(places_of(run)[0], RunView(run, config).hello(0))
     assert not ledger_file(site).exists()
+
+
+def test_a_histogram_that_goes_along_is_allowed_by_its_name(tmp_path: Path):
+    site, run = make_site(tmp_path / "north", *images(120)), tmp_path / "run"
+    given = tomllib.loads(settings_file(site).read_text())
+    assert "label-histogram" in given["releases"]
+    settings_file(site).write_text(tomli_w.dumps(given | {"releases": ["moments"]}))
+    federation = {"sites": [str(site)], "clients": 1, "method": "joined"}
+    config = build_config({"federation": federation, "privacy": {"epsilon": 4.0, "delta": 1e-4}})
+    prepare(run, config, resume=False)
+    with pytest.raises(BadInput, match=r"of moments alone.*sends moments and label-histogram"):
+        join(places_of(run)[0], RunView(run, config).hello(0))
+    assert not ledger_file(site).exists()
+    assert config_of(site).leaves == ("moments",)  # of method dprbft
 
 
 def test_other_classes_or_another_shape_are_refused_by_name(tmp_path: Path):

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from panas.training.linear.averaging import (
+    FOREST,
     STRENGTHS,
     TEMPERATURES,
+    VOTES,
     Average,
     Variant,
     average,
@@ -23,7 +25,7 @@ def test_weights_are_posteriors_under_a_uniform_prior():
     found = average(logits, y, PRIOR)
     likelihoods = {}
     for variant, _ in found.weights:
-        p = variant.probabilities(logits[variant.candidate], PRIOR)
+        p = variant.probabilities(logits, PRIOR)
         likelihoods[variant] = math.prod(p[i, c].item() for i, c in enumerate(y))
     total = sum(likelihoods.values())
     for variant, weight in found.weights:
@@ -58,11 +60,31 @@ def test_the_prior_is_that_of_counts_of_at_least_one():
     found = log_prior(torch.tensor([-5.0, 3.0])).exp()
     torch.testing.assert_close(found, torch.tensor([0.2, 0.8]))
     said = Variant("a", 1.0, 1.0).probabilities(
-        torch.zeros(1, 2), log_prior(torch.tensor([0, 3.0]))
+        {"a": torch.zeros(1, 2)}, log_prior(torch.tensor([0, 3.0]))
     )
     torch.testing.assert_close(said, torch.tensor([[0.2, 0.8]]), check_dtype=False)
 
 
+def test_a_forest_is_mixed_with_all_others_and_each_has_its_share():
+    y = torch.tensor([0, 1, 2] * 10)
+    # The head cannot tell class 1 from 2, nor the forest 0 from 1: their product knows all.
+    head = torch.tensor([[4.0, 0, 0], [0, 4, 4], [0, 4, 4]])[y]
+    both = {"head": head, FOREST: torch.tensor([[4.0, 4, 0], [4, 4, 0], [0, 0, 4]])[y]}
+    prior = log_prior(torch.full((3,), 30.0))
+    found = average(both, y, prior, with_prior=["head"])
+    parts = {(v.candidate, v.votes) for v, _ in found.weights}
+    assert parts == {("head", part) for part in VOTES} | {(FOREST, 0.0)}
+    best, weight = max(found.weights, key=lambda pair: pair[1])
+    assert best.votes > 0
+    assert weight > 0.3
+    mixed = (1 - best.votes) * head + best.votes * both[FOREST]
+    wanted = (mixed / best.temperature).double().softmax(1)
+    torch.testing.assert_close(best.probabilities(both, prior), wanted)
+    of_forest = sum(a * (v.votes or v.candidate == FOREST) for v, a in found.weights)
+    assert found.shares() == pytest.approx({"head": 1 - of_forest, FOREST: of_forest})
+
+
 def test_an_average_survives_json():
-    found = average({"a": torch.randn(4, 2)}, torch.zeros(4).long(), PRIOR)
+    logits = {"a": torch.randn(4, 2), FOREST: torch.randn(4, 2)}
+    found = average(logits, torch.zeros(4).long(), PRIOR)
     assert Average.from_json(found.to_json()) == found

@@ -3,13 +3,22 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.ensemble import RandomForestClassifier
+from torch import Tensor
+from torch.nn import functional as F
 
 from panas.data.samples import Samples
 from panas.runtime.store import read_tensors, write_tensors
 from panas.training import baselines
 from panas.training.baselines import fit_baselines
 from panas.training.linear.averaging import average, log_prior
-from panas.training.linear.public_forest import SEED, PublicForest, fit_public_forest
+from panas.training.linear.public_forest import (
+    SEED,
+    TEMPERATURES,
+    PublicForest,
+    fit_public_forest,
+    fitted_temperature,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -31,15 +40,20 @@ def forest(n: int = 200) -> PublicForest:
     return found
 
 
+def bare(samples: Samples) -> Tensor:
+    """Log votes that no temperature has sharpened."""
+    return forest().logits(samples.inputs()) * forest().temperature
+
+
 def test_it_says_what_the_library_says():
     test = table(300, seed=1)
     oracle = fit_baselines([table(200)], "public", SEED, ("random forest",)).probabilities(test)
     votes = 10 * torch.from_numpy(oracle["random forest"])
-    torch.testing.assert_close(forest().logits(test.inputs()).exp().double(), (votes + 1 / 4) / 11)
+    torch.testing.assert_close(bare(test).exp().double(), (votes + 1 / 4) / 11)
 
 
 def test_all_is_possible_and_sums_to_one():
-    p = forest().logits(table(50, seed=1).inputs()).exp()
+    p = bare(table(50, seed=1)).exp()
     assert p.sum(1).numpy() == pytest.approx(1.0)
     assert p.min() == pytest.approx(1 / 44)  # a class that no tree has seen
     assert forest().logits(table(0).inputs()).shape == (0, 4)
@@ -64,4 +78,43 @@ def test_an_average_follows_it_where_it_is_better():
     y = table(60, seed=1).y
     logits = {"forest": forest().logits(table(60, seed=1).inputs()), "head": torch.zeros(60, 4)}
     shares = average(logits, y, log_prior(torch.full((4,), 50.0))).shares()
-    assert shares["forest"] > 0.99
+    assert shares["forest"] > 0.9  # a head that says nothing sharpens or flattens its votes at most
+
+
+def test_even_votes_are_sharpened_and_then_likelier():
+    public, test = table(600), table(2000, seed=1)
+    found = fit_public_forest(public)
+    assert found is not None
+    said = found.logits(test.inputs())
+    assert found.temperature < 0.8
+    assert F.cross_entropy(said, test.y) < 0.95 * F.cross_entropy(said * found.temperature, test.y)
+
+
+def test_the_temperature_is_of_votes_by_trees_that_have_not_seen_a_row():
+    public = table(200)
+    model = fit_baselines([public], "public", SEED, ("random forest",)).models[0][1]
+    again = RandomForestClassifier(10, random_state=model.random_state, oob_score=True)
+    x = public.inputs().flatten(1).numpy()
+    with pytest.warns(UserWarning, match="too few trees"):
+        again.fit(x, public.y.numpy())
+    unseen = sum(
+        np.isin(np.arange(200), s, invert=True).astype(int) for s in again.estimators_samples_
+    )
+    some = torch.from_numpy(unseen > 0)
+    votes = np.zeros((200, 4))
+    votes[:, again.classes_] = np.nan_to_num(again.oob_decision_function_) * unseen[:, None]
+    p = torch.from_numpy((votes + 1 / 4) / (unseen[:, None] + 1))[some]
+    losses = [
+        F.cross_entropy(p.log() / t, public.y[some], reduction="sum") + 0.5 * t.log() ** 2
+        for t in TEMPERATURES
+    ]
+    assert forest().temperature == float(TEMPERATURES[int(torch.stack(losses).argmin())])
+
+
+def test_few_rows_hardly_move_the_temperature():
+    votes = torch.eye(3)[[0, 0, 1]].expand(2, 3, 3)  # two of three trees say class 0
+    all_trees, y = torch.ones(2, 3, dtype=torch.bool), torch.zeros(2, dtype=torch.int64)
+    assert fitted_temperature(votes, y, ~all_trees) == pytest.approx(1.0)
+    assert 0.5 < fitted_temperature(votes, y, all_trees) < 1
+    # No tree that has not seen the one row of a class can vote for it.
+    assert fitted_temperature(votes, torch.tensor([1, 2]), all_trees) == pytest.approx(1.0)

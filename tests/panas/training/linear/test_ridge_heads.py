@@ -13,7 +13,9 @@ from panas.training.linear.ridge import (
     balance,
     exact_moments,
     logits,
+    noise_weight,
     own_head,
+    pooled,
     ridge,
     shared_head,
     shrunk_head,
@@ -100,6 +102,73 @@ def test_pooling_noised_moments_beats_each_site_alone():
 
     alone = sum(right(own_head(m)) for m in sites) / 10
     assert right(shared_head(pooled, counts)) > alone + 0.05
+
+
+def sites(noises: list[float]) -> list[Moments]:
+    """Sites of 100 rows each, with noised moments and their counts."""
+    z, y = rows(100 * len(noises), seed=3)
+    parts = [slice(100 * k, 100 * (k + 1)) for k in range(len(noises))]
+    return [
+        replace(
+            noised(exact_moments(z[part], y[part], CLASSES), s, seed=k),
+            counts=torch.bincount(y[part], minlength=CLASSES).float(),
+        )
+        for k, (part, s) in enumerate(zip(parts, noises, strict=True))
+    ]
+
+
+def test_of_equal_noise_moments_are_added_up_to_the_bit():
+    sent = sites([1.7] * 10)
+    A, B = torch.zeros(D, D).double(), torch.zeros(CLASSES, D).double()
+    counts, variance = torch.zeros(CLASSES), 0.0
+    for m in sent:
+        A, B, variance, counts = A + m.A, B + m.B, variance + m.variance, counts + m.counts
+    found = pooled(iter(sent), CLASSES, D)
+    assert torch.equal(found.A, A)
+    assert torch.equal(found.B, B)
+    assert torch.equal(found.counts, counts)
+    assert found.variance == variance
+
+
+def test_the_noisiest_site_does_not_drown_the_others():
+    noises = [4.0] * 9 + [80.0]
+    sent, (test, labels) = sites(noises), rows(3000, seed=77)
+    counts = torch.stack([m.counts for m in sent]).sum(0)
+
+    def right(m: Moments, counts: Tensor) -> float:
+        said = logits(shared_head(m, counts), test)
+        return float((said.argmax(1) == labels).double().mean())
+
+    weighed, without = (pooled(some, CLASSES, D) for some in (sent, sent[:9]))
+    even = Moments(sum(m.A for m in sent), sum(m.B for m in sent), 6544.0)  # type: ignore[arg-type]
+    best = right(without, without.counts)
+    assert right(weighed, weighed.counts) > best - 0.01
+    assert right(even, counts) < best - 0.1
+    # The weight of counts and noise is that of the moments.
+    w = (weighed.A - without.A)[0, 0] / sent[-1].A[0, 0]
+    torch.testing.assert_close(weighed.counts, without.counts + w.float() * sent[-1].counts)
+    assert weighed.variance == pytest.approx(144 + 6400 * float(w) ** 2)
+
+
+def test_weights_are_those_of_the_estimate_with_the_least_variance():
+    variances, spread = [1.0, 4.0, 9.0, 9.0], 2.0
+    w = np.array([noise_weight(s2, 1.0, spread) for s2 in variances])
+
+    def error(w: np.ndarray) -> float:
+        return float((w**2 * (spread + np.array(variances))).sum() / w.sum() ** 2)
+
+    for k in range(4):
+        for step in (-0.01, 0.01):
+            assert error(w + step * np.eye(4)[k]) > error(w)
+    assert w[0] == 1.0
+    assert noise_weight(0.0, 0.0, 0.0) == 1.0
+
+
+def test_of_no_release_there_are_zeros():
+    found = pooled([], CLASSES, D)
+    assert not found.A.any()
+    assert found.counts is not None
+    assert found.B.shape == (CLASSES, D)
 
 
 def test_balance_raises_rare_classes_and_leaves_even_ones():
