@@ -43,8 +43,9 @@ from panas.runtime.errors import BadInput
 DELTA = 0.01
 """Of the claim that is tested: events rarer than this cannot be counted in so many draws."""
 
-NOISE_CONFIDENCE = 0.999
-"""Of the intervals of the noise, all parts together: a false alarm is costly."""
+NOISE_CONFIDENCE = 0.9999
+"""Of the intervals of the noise, all parts together: a false alarm is costly, and must be rare with
+a hundred sites."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,7 @@ def test_fail_on_leak_is_for_continuous_integration(run: Path, cli: Callable, tm
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     sound = cli("audit", copy, "--fail-on", "leak", "--workers", 1)
-    assert sound.code == 0, sound.err
+    assert sound.code == 0, sound.out
     assert (copy / "audit" / "client-000-images.png").is_file()
     _half_the_noise(copy)
     outcome = cli("audit", copy, "--fail-on", "leak", "--workers", 1, "--json")
