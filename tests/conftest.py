@@ -44,20 +44,18 @@ def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @pytest.fixture(autouse=True)
 def quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Quick tests do not wait for the disk, and those of runs draw no picture.
+    """Tests do not wait for the disk, and those of runs draw no picture.
 
     A killed process loses nothing that it has written: what `fsync` guards against is a machine
-    that stops. Slow tests do all of it.
+    that stops. Processes that tests start, as runs that die, do all of it.
     """
-    if request.node.get_closest_marker("slow") or request.node.get_closest_marker("thorough"):
-        return
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     if {"dprbft", "attacks", "panas_cli"} & set(request.path.parts):
         monkeypatch.setattr(FigureCanvasAgg, "print_png", _small_picture)
 
 
 def _small_picture(canvas: FigureCanvasAgg, file: IO[bytes], **options: Any) -> None:
-    file.write(bytes.fromhex("89504e470d0a1a0a") + b"not drawn: a quick test" * 50)
+    file.write(bytes.fromhex("89504e470d0a1a0a") + b"not drawn: only a test" * 50)
 
 
 @pytest.fixture(scope="session")

@@ -51,6 +51,7 @@ TINY = {
     "federation.rounds": "1",
     "federation.baselines": "false",
     "audit.decoder_epochs": "1",
+    "audit.threats": "[]",
 }
 
 

@@ -9,6 +9,7 @@ Source: Dwork and Roth 2014 (Gaussian mechanism).
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -29,13 +30,7 @@ BARE = "sums of representations leave without noise"
 def run(rows: Rows, classes: int, scale: float, noise: NoiseSource) -> dict[str, Tensor]:
     """S and counts; `scale` is s."""
     u = clip_rows(rows.z.double())
-
-    def length(u: Float[Tensor, "m d"], y: Int[Tensor, "m"]) -> float:
-        ones = torch.ones(len(y), dtype=torch.float64)
-        counts = counts_by_class(ones, y, classes)
-        return math.hypot(sums_by_class(u, y, classes).norm(), counts.norm())
-
-    weights = unit_weights(rows._replace(z=u), SENSITIVITY, length)
+    weights = unit_weights(rows._replace(z=u), SENSITIVITY, partial(_length, classes))
     sums, counts = (
         sums_by_class(u * weights[:, None], rows.y, classes),
         counts_by_class(weights, rows.y, classes),
@@ -43,6 +38,13 @@ def run(rows: Rows, classes: int, scale: float, noise: NoiseSource) -> dict[str,
     S = sums + scale * noise.normal(classes, u.shape[1])
     counts = counts + scale * noise.normal(classes)
     return {"S": S.float(), "counts": counts.float()}
+
+
+def _length(classes: int, u: Float[Tensor, "m d"], y: Int[Tensor, "m"]) -> float:
+    """How far rows move (S, counts) together."""
+    ones = torch.ones(len(y), dtype=torch.float64)
+    counts = counts_by_class(ones, y, classes)
+    return math.hypot(sums_by_class(u, y, classes).norm(), counts.norm())
 
 
 def arrays(classes: int, d: int) -> dict[str, ArraySpec]:

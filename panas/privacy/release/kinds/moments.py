@@ -9,6 +9,7 @@ Source: Dwork and Roth 2014 (Gaussian mechanism); Sheffet 2017 (moments).
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -31,14 +32,17 @@ def run(rows: Rows, classes: int, scale: float, noise: NoiseSource) -> dict[str,
     u = clip_rows(rows.z.double())
     d = u.shape[1]
 
-    def length(u: Float[Tensor, "m d"], y: Int[Tensor, "m"]) -> float:
-        return math.hypot((u.T @ u).norm(), sums_by_class(u, y, classes).norm())
-
+    length = partial(_length, classes)
     weighted = u * unit_weights(rows._replace(z=u), SENSITIVITY, length)[:, None]
     B = sums_by_class(weighted, rows.y, classes) + scale * noise.normal(classes, d)
     upper = (weighted.T @ u)[tuple(torch.triu_indices(d, d))]
     A = upper + scale * _spread(d) * noise.normal(len(upper))
     return {"A": A.float(), "B": B.float()}
+
+
+def _length(classes: int, u: Float[Tensor, "m d"], y: Int[Tensor, "m"]) -> float:
+    """How far rows move (A, B) together."""
+    return math.hypot((u.T @ u).norm(), sums_by_class(u, y, classes).norm())
 
 
 def arrays(classes: int, d: int) -> dict[str, ArraySpec]:
