@@ -1,5 +1,6 @@
 """The command line in this process, and settings that make a run take a second or two."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -89,7 +90,8 @@ def without_overruled(words: Sequence[object]) -> list[str]:
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Cli:
-    """Run `panas ARGS` in this process."""
+    """Run `panas ARGS` in this process, which has one core: workers are those asked for."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
 
     def call(*args: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["panas", *without_overruled(args)])

@@ -1,5 +1,6 @@
 """Bad input: one line on stderr, exit 2, nothing half-written."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -155,13 +156,30 @@ def test_no_command_or_a_wrong_one(cli: Callable):
         assert (outcome.code, outcome.out, len(outcome.err.splitlines())) == (2, "", 1)
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("bad_input")
+
+
+@pytest.fixture
+def stopped(
+    folder: Path, cli: Callable, tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A run that stopped in round 2; made once, and moved here as a user may move it."""
+    if not (folder / "run").exists():
+        with monkeypatch.context() as m:
+            stop_in_round_two(m)
+            assert cli("run", "--out", folder / "run", *tiny(federation__rounds=2)).code == 130
+    out = shutil.copytree(folder / "run", tmp_path / "r")
+    for site in (out / "sites").iterdir():
+        assert cli("ledger", site, "--moved").code == 0
+    return out
+
+
 def test_what_holds_a_run_is_not_touched_by_another(
-    cli: Callable, tiny: Callable, files: Callable, tmp_path: Path
+    stopped: Path, cli: Callable, tiny: Callable, files: Callable
 ):
-    out = tmp_path / "r"
-    assert cli("run", "--out", out, *tiny()).code == 0
-    before = files(out)
+    out, before = stopped, files(stopped)
     for arguments, says in (
         (["run", "--out", out, *tiny()], "--resume"),
         (["run", "--out", out, "--resume", "--epsilon", "4"], "settings"),
@@ -180,27 +198,21 @@ def test_what_holds_a_run_is_not_touched_by_another(
     "victim",
     [
         "sites/client-001/runs/simulated/search/best.json",
-        pytest.param("sites/client-000/runs/simulated/tune/best.json", marks=pytest.mark.slow),
-        pytest.param("sites/client-000/runs/simulated/state.safetensors", marks=pytest.mark.slow),
-        pytest.param("server/latest.json", marks=pytest.mark.slow),
+        "sites/client-000/runs/simulated/tune/best.json",
+        "sites/client-000/runs/simulated/state.safetensors",
+        "server/latest.json",
         "server/round-001/broadcast.safetensors",
-        pytest.param("config.toml", marks=pytest.mark.slow),
-        pytest.param("sites/client-000/site.toml", marks=pytest.mark.slow),
+        "config.toml",
+        "sites/client-000/site.toml",
         "sites/client-000/samples.safetensors",
-        pytest.param("sites/client-000/ledger.jsonl", marks=pytest.mark.slow),
-        pytest.param("sites.json", marks=pytest.mark.slow),
+        "sites/client-000/ledger.jsonl",
+        "sites.json",
         "facts.json",
-        pytest.param("public.safetensors", marks=pytest.mark.slow),
+        "public.safetensors",
     ],
 )
-def test_a_damaged_file_is_named_and_stops_the_run(
-    victim: str, cli: Callable, tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    out = tmp_path / "r"
-    stop_in_round_two(monkeypatch)
-    assert cli("run", "--out", out, *tiny(federation__rounds=2)).code == 130
-    monkeypatch.undo()
-    path = out / victim
+def test_a_damaged_file_is_named_and_stops_the_run(victim: str, stopped: Path, cli: Callable):
+    out, path = stopped, stopped / victim
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(bytes(content))
@@ -248,11 +260,3 @@ def test_one_class_only_works_with_a_warning(cli: Callable, tiny: Callable, tmp_
     assert all("one class" in x for x in warned)
     (found,) = (x for x in outcome.errors if x not in warned)
     assert found.startswith("one.npz: 200 samples, 1 class, ")
-
-
-@pytest.mark.slow
-def test_a_client_of_one_class_works_with_a_warning(cli: Callable, tiny: Callable, tmp_path: Path):
-    options = tiny(federation__partition="classes", federation__classes_per_client=1, seed=23)
-    outcome = cli("run", "--out", tmp_path / "r", *options)
-    assert outcome.code == 0
-    assert any("client-000 has samples of one class only" in x for x in outcome.errors)

@@ -281,16 +281,6 @@ def test_a_ledger_that_was_moved_is_told_so_once(cli: Callable, tmp_path: Path):
     assert "said to be moved to" in cli("ledger", tmp_path / "b").out
 
 
-@pytest.mark.slow
-def test_a_written_configuration_can_be_given_back(
-    run: Path, cli: Callable, folder: Path, tiny: Callable
-):
-    out = folder / "again"
-    outcome = cli("run", run / "config.toml", "--out", out, "--workers", 1, "--json")
-    assert outcome.code == 0
-    assert (out / "config.toml").read_text() == (run / "config.toml").read_text()
-
-
 def test_options_go_over_the_file_and_set_over_options(
     cli: Callable, tiny: Callable, tmp_path: Path
 ):
@@ -306,8 +296,8 @@ def test_options_go_over_the_file_and_set_over_options(
 
 
 @pytest.mark.slow
-def test_stages_one_by_one_find_what_a_run_finds(
-    run: Path, cli: Callable, tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_stages_one_by_one_find_what_a_run_of_their_configuration_finds(
+    cli: Callable, tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     from panas.privacy.noise import ReproducibleNoise
     from panas.runtime.seeds import stream
@@ -318,12 +308,17 @@ def test_stages_one_by_one_find_what_a_run_finds(
     )
     both = ["--client", "0", "--client", "1"]
     one, whole = tmp_path / "one", tmp_path / "whole"
-    found = one_object(cli("search", "--out", one, *both, *tiny(), "--json").out)
+    alone = cli("search", "--out", one, "--client", 1, *tiny())
+    assert alone.code == 0
+    assert alone.out.startswith("client-001: ")
+    first = search_file(home(one, 1)).read_bytes()
+    found = one_object(cli("search", "--out", one, *both, "--workers", 1, "--json").out)
     assert [c["client"] for c in found["clients"]] == [0, 1]
     tuned = one_object(cli("tune", "--out", one, *both, "--workers", 1, "--json").out)
     assert [c["client"] for c in tuned["clients"]] == [0, 1]
     summary = one_object(cli("train", "--out", one, "--workers", 1, "--json").out)
-    assert cli("run", "--out", whole, *tiny()).code == 0
+    assert cli("run", one / "config.toml", "--out", whole, "--workers", 1, "--json").code == 0
+    assert (whole / "config.toml").read_text() == (one / "config.toml").read_text()
     other = read_json(whole / "summary.json")
     for mine, theirs in zip(summary["clients"], other["clients"], strict=True):
         for key in ("genome", "parameters", "setting", "samples"):
@@ -333,18 +328,7 @@ def test_stages_one_by_one_find_what_a_run_finds(
     outcome = cli("run", "--out", one, "--resume", "--workers", 1)
     assert outcome.code == 0
     assert (one / "audit.json").is_file()
-
-
-@pytest.mark.slow
-def test_one_clients_stages_then_a_run(cli: Callable, tiny: Callable, tmp_path: Path):
-    out = tmp_path / "r"
-    outcome = cli("search", "--out", out, "--client", 1, *tiny())
-    assert outcome.code == 0
-    assert outcome.out.startswith("client-001: ")
-    best = search_file(home(out, 1))
-    first = best.read_bytes()
-    assert cli("run", "--out", out, "--resume", "--workers", 1).code == 0
-    assert best.read_bytes() == first
+    assert search_file(home(one, 1)).read_bytes() == first
 
 
 @pytest.mark.slow
@@ -403,10 +387,12 @@ def test_help_names_every_command(cli: Callable):
 
 
 @pytest.mark.slow
-def test_workers_warn_once_and_change_nothing(cli: Callable, tiny: Callable, tmp_path: Path):
+def test_a_client_of_one_class_works_and_workers_warn_of_it_once(
+    cli: Callable, tiny: Callable, tmp_path: Path
+):
     options = tiny(federation__partition="classes", federation__classes_per_client=1)
-    options += ["--workers", "2", "--seed", "77"]
-    outcome = cli("run", "--out", tmp_path / "r", *options)
+    outcome = cli("run", "--out", tmp_path / "r", *options, "--workers", 2, "--seed", 23)
     assert outcome.code == 0
+    assert any("client-000 has samples of one class only" in x for x in outcome.errors)
     assert len(outcome.errors) == len(set(outcome.errors))
     assert all(x.startswith("warning: ") for x in outcome.errors)
