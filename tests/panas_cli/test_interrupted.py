@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forked import Death, begin, carry_out
 from ledgers import accounts, assert_kept, contents
 
 from dprbft.paths import home, last_model_file, model_file, rounds_file, server_folder
@@ -25,54 +26,14 @@ from panas.training.checkpoint import load_network
 
 ROOT = Path(__file__).parents[2]
 
-PLANT = """
-import importlib, os, signal, sys
-
-def plant(module, name, call, when, once):
-    owner = importlib.import_module(module)
-    real, count = getattr(owner, name), 0
-
-    def die():
-        if once:  # of several processes one dies
-            try:
-                os.close(os.open(once, os.O_CREAT | os.O_EXCL))
-            except FileExistsError:
-                return
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def deadly(*args, **named):
-        nonlocal count
-        count += 1
-        if count == int(call) and when == "before":
-            die()
-        result = real(*args, **named)
-        if count == int(call) and when == "after":
-            die()
-        return result
-
-    setattr(owner, name, deadly)
-"""
-
-DRIVER = (
-    PLANT
-    + """
-death, sys.argv = sys.argv[1:5], ["panas", *sys.argv[5:]]
-from panas_cli.main import main
-plant(*death, None)
-main()
-"""
-)
-
-SITE = (
-    PLANT
-    + """
+SITE = """
+import os, sys
 if "forkserver" in " ".join(sys.orig_argv):
-    plant(*os.environ["PANAS_TEST_DEATH"].split())
+    from forked import plant
+    module, name, call, when, once = os.environ["PANAS_TEST_DEATH"].split()
+    plant(module, name, int(call), when, once)
 """
-)
 """Of each Python process; the server of worker processes hands on what was planted in it."""
-
-Death = tuple[str, str, int, str]
 
 DEATHS: dict[str, Death] = {
     # The histogram of client 1 is charged, its architecture is not found.
@@ -112,16 +73,10 @@ def marked(deaths: dict[str, Death], *slow: str) -> list[Any]:
     return [pytest.param(where, marks=getattr(pytest.mark, marks[where])) for where in deaths]
 
 
-def killed(death: Death, *arguments: object) -> None:
+def killed(death: Death, run: Path, *arguments: object) -> None:
     """Run `panas ARGS` in a process that dies as told."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, *(str(a) for a in (*death, *arguments))],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    said = run.with_suffix(".stderr")
+    assert carry_out(said, *arguments, death=death) == -signal.SIGKILL, said.read_text()
 
 
 def site_killed(death: Death, folder: Path, *arguments: object) -> None:
@@ -130,7 +85,7 @@ def site_killed(death: Death, folder: Path, *arguments: object) -> None:
     told = " ".join(str(x) for x in (*death, folder / "dead"))
     environment = {
         **os.environ,
-        "PYTHONPATH": f"{folder}:{ROOT}",
+        "PYTHONPATH": f"{folder}:{ROOT}:{ROOT}/tests/helpers",
         "OMP_NUM_THREADS": "1",
         "PANAS_TEST_DEATH": told,
     }
@@ -160,7 +115,7 @@ def test_a_killed_run_resumes_and_keeps_what_it_spent(
 ):
     run = tmp_path / "r"
     options = tiny(federation__rounds=2, tuning__trials=1, tuning__initial=1)
-    killed(DEATHS[where], "run", "--out", run, *options)
+    killed(DEATHS[where], run, "run", "--out", run, *options)
     resume(run)
     # Beyond a histogram, and training and release of two rounds, of two clients. A search that
     # died goes on with the histogram that it has paid for; a round that a client is through with
@@ -174,14 +129,8 @@ def resume(run: Path) -> None:
     """Go on in another process, and check that nothing that was spent is lost."""
     before, spent = contents(run), [a.spent() for a in accounts(run)]
     assert any(b'"charge"' in content for content in before.values())
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "panas_cli", "run", "--out", str(run), "--resume", "--workers=1"],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    said = run.with_suffix(".stderr")
+    assert carry_out(said, "run", "--out", run, "--resume", "--workers=1") == 0, said.read_text()
     assert_kept(before)
     for account, least in zip(accounts(run), spent, strict=True):
         assert account.spent() >= least
@@ -201,7 +150,7 @@ def test_a_run_whose_site_was_killed_resumes(where: str, tiny: Callable, tmp_pat
 def test_a_run_whose_server_was_killed_resumes(where: str, tiny: Callable, tmp_path: Path):
     run = tmp_path / "r"
     options = tiny(federation__rounds=2, tuning__trials=1, tuning__initial=1)[2:]
-    killed(DEATHS_OF_THE_SERVER[where], "run", "--out", run, "--workers", 2, *options)
+    killed(DEATHS_OF_THE_SERVER[where], run, "run", "--out", run, "--workers", 2, *options)
     resume(run)
     # The sites had kept what they were through with, and trained no round again.
     for account in accounts(run):
@@ -219,7 +168,7 @@ def test_one_run_killed_in_every_stage_still_keeps_its_budget(
         death = DEATHS[where]
         if where == "train, before the end":
             death = (*death[:2], 1, death[3])  # the process before has begun
-        killed(death, *arguments)
+        killed(death, run, *arguments)
         arguments = ["run", "--out", run, "--resume", "--workers", 1]
         assert_kept(before)
         before = contents(run)
@@ -241,37 +190,32 @@ def test_a_run_killed_at_any_moment_has_charged_whatever_left(
     cli: Callable, tiny: Callable, tmp_path: Path
 ):
     run = tmp_path / "r"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     arguments = ["run", "--out", run, *tiny(federation__rounds=4)]
+    said = tmp_path / "stderr"
+    os.mkfifo(said)
     rng = np.random.default_rng(5)
     before: dict[Path, bytes] = {}
     for _ in range(6):
-        child = subprocess.Popen(
-            [sys.executable, "-m", "panas_cli", *(str(a) for a in arguments)],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        assert child.stderr is not None
-        # After the first lines of training, and then a little, which is counted and not timed.
-        seen = 0
-        while seen < int(rng.integers(1, 5)):
-            line = child.stderr.readline()
-            assert line, "the run has ended before it was killed"
-            seen += b" train: " in line
-        spin = int(rng.integers(8_000_000))
-        while spin:
-            spin -= 1
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-        child.stderr.close()
+        child = begin(said, *arguments)
+        with said.open("rb") as lines:
+            # After the first lines of training, and then a little, which is counted, not timed.
+            seen = 0
+            while seen < int(rng.integers(1, 5)):
+                line = lines.readline()
+                assert line, "the run has ended before it was killed"
+                seen += b" train: " in line
+            spin = int(rng.integers(8_000_000))
+            while spin:
+                spin -= 1
+            child.kill()
+            child.join()
         arguments = ["run", "--out", run, "--resume", "--workers", 1]
         assert_kept(before)
         before = contents(run)
         ids = {e.id for a in accounts(run) for e in a.entries}
         assert receipts(run) <= ids
         assert all(a.spent() <= a.budget.epsilon for a in accounts(run))
-        if child.returncode == 0:  # it was quicker
+        if child.exitcode == 0:  # it was quicker
             break
     assert cli(*arguments).code == 0
     assert set() < receipts(run) <= {e.id for a in accounts(run) for e in a.entries}
@@ -285,7 +229,7 @@ def test_noise_grows_after_a_death_between_release_and_state(
 ):
     run = tmp_path / "r"
     options = tiny(federation__rounds=3)
-    killed(DEATHS["train, after the release"], "run", "--out", run, *options)
+    killed(DEATHS["train, after the release"], run, "run", "--out", run, *options)
     assert cli("run", "--out", run, "--resume", "--workers", 1).code == 0
     mine, other = accounts(run)
     for phase in ("training", "release"):
@@ -301,7 +245,7 @@ def test_noise_grows_after_a_death_between_release_and_state(
     ("module", "name"),
     [
         pytest.param(
-            "panas.search_modes.public_proxy", "search_by_training", marks=pytest.mark.slow
+            "panas.search_modes.public_proxy", "search_by_training", marks=pytest.mark.thorough
         ),
         pytest.param("dprbft.site.tuning", "_tune", marks=pytest.mark.thorough),
         pytest.param("dprbft.site.round", "fit_private", marks=pytest.mark.slow),
