@@ -18,7 +18,7 @@ def _file(name: str) -> Callable[[Path], Path]:
 
 
 CANDIDATES = "candidates"
-"""Folder beside the common map: what networks of searches have learnt of public samples."""
+"""Folder beside the common map: what searches and rehearsals have learnt of public samples."""
 
 # In a run's directory.
 config_file = _file("config.toml")

@@ -15,7 +15,7 @@ import torch
 
 from dprbft.config.schema import RunConfig, rounds_of
 from dprbft.messages import Hello
-from dprbft.paths import SitePlace, book_file, hello_file, ledger_file
+from dprbft.paths import CANDIDATES, SitePlace, book_file, hello_file, ledger_file
 from dprbft.site.data import SiteData, changed, load_data, read_public
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
@@ -69,6 +69,12 @@ class Client:
         if self.feature_map is None:
             raise BadInput("expected a run with a feature map, got one without; start it again")
         return self.feature_map
+
+    @property
+    def common(self) -> Path:
+        """Where sites on one machine share what public samples have taught; beside the map."""
+        hello = Hello.from_bytes(read_bytes(hello_file(self.home)))
+        return Path(hello.map).parent / CANDIDATES
 
     @property
     def width(self) -> int:

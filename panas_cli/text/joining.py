@@ -58,6 +58,8 @@ BY_RULE: dict[ByRule, str] = {
     "given noise": "the noise is given",
     "few public samples": f"fewer than {FEWEST} labelled public samples to rehearse on",
     "no trials": "no trials are asked for",
+    "other size": "public samples cannot play a site of its size",
+    "none better": "rehearsals on public samples found none clearly better",
 }
 """Why the settings of a residual are not tuned."""
 NOTHING = (
@@ -79,13 +81,9 @@ def tuned_text(record: TuningRecord) -> str:
     ]
     if record.by_rule == "no noise":
         found = [f"learning rate {s.learning_rate:.3g}", f"batch {s.batch_size}"]
-    why = (
-        ""
-        if record.trials
-        else f"settings by rule ({BY_RULE[record.by_rule]}): "
-        if (record.by_rule)
-        else "not tuned: "
-    )
+    why = "" if record.trials else "not tuned: "
+    if record.by_rule:
+        why = f"settings by rule ({BY_RULE[record.by_rule]}): "
     return why + ", ".join(found)
 
 

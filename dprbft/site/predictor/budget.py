@@ -13,7 +13,6 @@ from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate, fits, release_multiplier, tighten_release_noise
 from panas.privacy.plan import Plan
 from panas.privacy.release.estimate import Rows
-from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BudgetExhausted
 from panas.training.linear.recipe import Recipe, alone_recipe, joined_recipe, residual_schedule
 from panas.training.linear.split import RELEASE_SHARE, Pooling, release_share
@@ -130,12 +129,6 @@ def residual_plan(client: Client, settings: DPSGDSettings, coming: Sequence[Even
     fixed = client.config.training.noise_multiplier
     noise = fixed or max(least.noise_multiplier, settings.noise_multiplier)
     return replace(least, noise_multiplier=noise)
-
-
-def tuned_schedule(client: Client) -> TrainingSchedule:
-    """What the residual's tuning may count on: what the run's share has left."""
-    recipe = recipe_of(client, joins=False)
-    return residual_schedule(client.data.train.units, recipe, client.charged())
 
 
 def alone_plan(client: Client) -> tuple[Plan, Recipe]:

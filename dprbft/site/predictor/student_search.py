@@ -8,12 +8,9 @@ search for every site.
 """
 
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
-from dprbft.messages import Hello
-from dprbft.paths import CANDIDATES, hello_file
 from dprbft.site.predictor.common_search import search_in_common
 from dprbft.site.predictor.state import JoinedState
 from dprbft.site.predictor.student import MANY, learnt_from, shared_teacher
@@ -56,16 +53,10 @@ def search_student(client: Client, plan: SearchPlan) -> EvolutionResult:
         seed=seed,
         client=client.id,
         augment=not client.facts.columns and len(inputs) < MANY,
-        cache=_common_folder(client),
+        cache=client.common,
         device=plan.device,
     )
     problem = SearchProblem(plan.space, alike, plan.size, prior_of(plan.spec.shape))
     rng = stream(seed, "students")
     found = search_in_common(problem, alike, config=plan.config, rng=rng, execution=plan.execution)
     return chosen_for(found, replace(alike, histogram=torch.tensor(state.histogram)))
-
-
-def _common_folder(client: Client) -> Path:
-    """Where sites on one machine share what they have trained on public samples."""
-    hello = Hello.from_bytes(hello_file(client.home).read_bytes())
-    return Path(hello.map).parent / CANDIDATES

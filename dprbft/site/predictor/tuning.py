@@ -1,129 +1,217 @@
-"""DP-SGD settings of a residual, tuned by rehearsals on labelled public samples; "nothing" is one.
+"""DP-SGD settings of a residual: the rule's, unless rehearsals on public samples beat them clearly.
 
-A rehearsal draws as many public samples as the site has, in its noised class frequencies, trains a
-residual over the shared head with the deployment's noise, clip, batches and steps, and scores it on
-other public samples; learning rate and epochs are what is looked for. Where the best is no better
-than the shared head alone, nothing is trained, and nothing spent. Too few public samples to tell,
-and the settings are those of the rule.
+A rehearsal plays sites: each draws labelled public samples in class frequencies of its own, from
+one class nearly alone to all alike (`SKEWS`), knows these frequencies with the noise of a label
+histogram, trains a residual over a public head with the deployment's noise, clip, batches and
+steps, and is scored on other public samples. Learning rate and epochs are looked for by the mean of
+some played sites; others then compare what was found, and "nothing", with the rule. Either is
+taken only where it beats the rule by `ERRORS` standard errors over these sites. With "nothing"
+nothing is trained, and nothing spent. Too few public samples to tell, or a site far from the size
+that they can play (`NEAR`), and the rule stands.
 
-Privacy: reads public samples, the noised histogram and the shared head; epsilon 0.
+What was found counts relative to the rule, which knows a site's size: a factor of its learning
+rate, and its epochs. Nothing of that is a site's, so that one rehearsal serves all sites of a
+budget: the first keeps it in the common folder, whoever comes later reads it.
+
+Privacy: reads public samples, the run's settings and whether the site joins, which shows in what
+it sends; no private sample, and no histogram. Epsilon 0.
 """
 
+import hashlib
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from dprbft.paths import tune_log
-from dprbft.site.predictor.budget import recipe_of, tuned_schedule
+from dprbft.site.predictor.budget import histogram_event
 from dprbft.site.predictor.residual import default_settings
 from dprbft.site.predictor.state import JoinedState
 from dprbft.site.results.records import ByRule, TuningRecord
 from dprbft.site.site import Client
+from panas.data.samples import Samples, digest
 from panas.data.search_split import proxy_data
+from panas.features.map import FeatureMap
+from panas.privacy.accounting.events import Gaussian
+from panas.privacy.budget import Budget
 from panas.privacy.noise import ReproducibleNoise
-from panas.privacy.plan import Plan
 from panas.privacy.release.estimate import Rows
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.execution import Execution
 from panas.runtime.journal import open_journal
-from panas.runtime.seeds import one_thread, stream
+from panas.runtime.seeds import stream
+from panas.runtime.store import exclusive, read_json, write_json
+from panas.training.linear.averaging import log_prior
 from panas.training.linear.public_head import fit_public_head
-from panas.training.linear.residual import fit_residual, zero_residual
+from panas.training.linear.recipe import Recipe, alone_recipe, joined_recipe, residual_schedule
 from panas.training.linear.ridge import logits
+from panas.training.linear.split import RELEASE_SHARE
 from panas.tuning.bayesian import tune
 from panas.tuning.budgeted import BudgetedSpace, ScheduleConstraint
+from panas.tuning.played_sites import PlayedSite, ResidualObjective
 from panas.tuning.space import DPSGDSettings, TuningSpace
+from panas.tuning.trial import TrialRecord, TuningConfig
 
 FEWEST = 400
 """Labelled public samples from which on a rehearsal can tell settings apart."""
 AROUND = 4.0  # times more or less than the rule's learning rate
+SKEWS = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""Concentrations of the Dirichlet draws of played sites' class frequencies."""
+JUDGES = 10  # played sites that compare what was found with the rule
+ERRORS = 2.0  # standard errors by which it must be better
+PLAYED = 0.3  # of the public samples: training samples of a played site
+NEAR = 3.0  # times larger or smaller a site may be for a rehearsal to tell of it
+Choice = Literal["rule", "tuned", "nothing"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearsal:
+    """All that decides a rehearsal; nothing of it is a site's own."""
+
+    public: Samples  # labelled
+    phi: FeatureMap  # the run's
+    budget: Budget  # of one site
+    histogram_share: float  # of epsilon
+    release_share: float  # of epsilon; 0 where the site does not join
+    config: TuningConfig
+    seed: int  # of the run
+
+    @property
+    def units(self) -> int:
+        """Training samples of a played site: as many as are there to be drawn from."""
+        return round(PLAYED * len(self.public))
+
+    @property
+    def recipe(self) -> Recipe:
+        """The rule's, for a played site."""
+        rule = joined_recipe if self.release_share else alone_recipe
+        return rule(self.units, self.budget.epsilon)
+
+    @cached_property
+    def key(self) -> str:
+        """Stands for all of it; the common folder has one map."""
+        decided = {
+            "public": digest(self.public),
+            "budget": repr(self.budget),
+            "shares": [self.histogram_share, self.release_share],
+            "config": repr(self.config),
+            "seed": self.seed,
+        }
+        return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()[:32]
+
+    @cached_property
+    def space(self) -> BudgetedSpace:
+        """Around the rule, with the noise that is left beside histogram and release."""
+        recipe = self.recipe
+        spent = histogram_event(self.budget, self.histogram_share)
+        schedule = residual_schedule(self.units, recipe, spent, share=self.release_share)
+        space = TuningSpace(
+            learning_rate=(recipe.learning_rate / AROUND, recipe.learning_rate * AROUND),
+            clip=(recipe.clip, recipe.clip),
+            noise_factor=(1.0, 1.0),
+            batch_sizes=(recipe.batch_size,),
+            epochs=(recipe.epochs // 2, recipe.epochs),
+        )
+        return BudgetedSpace(space, ScheduleConstraint(self.budget, schedule))
+
+    def by_rule(self) -> DPSGDSettings | None:
+        """The rule's settings for a played site; None where the budget affords none."""
+        r = self.recipe
+        noise = self.space.constraint.least_noise(r.batch_size, r.epochs)
+        if noise is None:
+            return None
+        return DPSGDSettings(
+            learning_rate=r.learning_rate,
+            noise_multiplier=noise,
+            clip=r.clip,
+            batch_size=r.batch_size,
+            epochs=r.epochs,
+        )
+
+    def site(self, number: int) -> PlayedSite:
+        """A played site."""
+        rng, classes = stream(self.seed, "played site", number), self.public.classes
+        alpha = SKEWS[number % len(SKEWS)]
+        mix = torch.from_numpy(rng.dirichlet(np.full(classes, alpha)))
+        data = proxy_data(self.public, mix, samples=self.units, rng=rng)
+
+        def rows(samples: Samples) -> Rows:
+            return Rows(self.phi(samples.inputs()), samples.y)
+
+        train, validation = rows(data.train), rows(data.validation)
+        # A head that has not seen them stands for the shared one, which may have.
+        head = fit_public_head(rows(data.warm), classes)
+        prior = log_prior(self._noised(self.units * mix, rng))
+        return PlayedSite(
+            train,
+            validation,
+            logits(head, train.z) + prior,
+            logits(head, validation.z) + prior,
+            self.seed,
+            number,
+        )
+
+    def _noised(
+        self, counts: Float[Tensor, "classes"], rng: np.random.Generator
+    ) -> Float[Tensor, "classes"]:
+        """What a site with these class counts knows of them."""
+        event = histogram_event(self.budget, self.histogram_share)
+        if not event or not isinstance(event[0], Gaussian):
+            return torch.ones(len(counts))
+        noise = ReproducibleNoise(rng).normal(len(counts))
+        return (counts + event[0].noise_multiplier * noise).float()
 
 
 @dataclass(frozen=True)
-class ResidualObjective:
-    """Validation accuracy of a residual's settings, on public samples; noise repeats by name."""
+class Rehearsed:
+    """What a rehearsal came to."""
 
-    train: Rows
-    validation: Rows
-    offset: Float[Tensor, "n classes"]  # of `train`
-    start: Float[Tensor, "v classes"]  # of `validation`
-    units: int  # of the site
-    seed: int
-    client: int
+    choice: Choice
+    best: DPSGDSettings  # of all trials, for a played site
+    predicted: float  # its mean accuracy at the played sites, that the surrogate expects
+    trials: tuple[TrialRecord, ...]
 
-    @property
-    def validation_samples(self) -> int:
-        """How many samples an accuracy is the share of."""
-        return len(self.validation.y)
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {**asdict(self), "trials": [trial.to_json() for trial in self.trials]}
 
-    @property
-    def nothing(self) -> float:
-        """Accuracy without a residual."""
-        return float((self.start.argmax(1) == self.validation.y).double().mean())
-
-    def __call__(self, settings: DPSGDSettings) -> float:
-        """Train with some settings, and score."""
-        named = ", ".join(f"{k}={v!r}" for k, v in asdict(settings).items())
-        rng = stream(self.seed, "client", self.client, "residual", named)
-        n, rate = len(self.train.y), min(1.0, settings.batch_size / self.units)
-        plan = Plan(
-            samples=n,
-            batch_size=max(1, round(rate * n)),
-            clip=settings.clip,
-            noise_multiplier=settings.noise_multiplier,
-            epochs=settings.epochs or 1,
-            rounds=1,
-        )
-        residual = zero_residual(self.train.z.shape[1], self.offset.shape[1])
-        with one_thread():
-            fit_residual(
-                residual,
-                self.train,
-                self.offset,
-                plan=plan,
-                learning_rate=settings.learning_rate,
-                noise=ReproducibleNoise(rng),
-            )
-            with torch.no_grad():
-                found = self.start + residual(self.validation.z)
-        return float((found.argmax(1) == self.validation.y).double().mean())
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> "Rehearsed":
+        """Read back what `to_json` made."""
+        trials = tuple(TrialRecord.from_json(trial) for trial in record["trials"])
+        best = DPSGDSettings.from_json(record["best"])
+        return Rehearsed(record["choice"], best, record["predicted"], trials)
 
 
 def tune_residual(client: Client, workers: int) -> TuningRecord:
-    """Tune the residual's settings, or take the rule's."""
+    """The settings of a site's residual."""
     by_rule = default_settings(client)
     if reason := why_by_rule(client):
         return TuningRecord(client=client.id, settings=by_rule, by_rule=reason)
-    objective = objective_of(client)
-    recipe = recipe_of(client, joins=JoinedState.read(client).joins)
-    space = TuningSpace(
-        learning_rate=(recipe.learning_rate / AROUND, recipe.learning_rate * AROUND),
-        clip=(recipe.clip, recipe.clip),
-        noise_factor=(1.0, 1.0),
-        batch_sizes=(recipe.batch_size,),
-        epochs=(recipe.epochs // 2, recipe.epochs),
-    )
-    constraint = ScheduleConstraint(client.budget, tuned_schedule(client))
-    header = {"tune": "residual", "client": client.id}
-    with open_journal(tune_log(client.home), header) as journal:
-        try:
-            result = tune(
-                objective,
-                BudgetedSpace(space, constraint),
-                client.config.tuning.config,
-                rng=stream(client.config.seed, "client", client.id, "tune"),
-                execution=Execution(workers=workers, journal=journal),
-            )
-        except BudgetExhausted as e:
-            return TuningRecord(client=client.id, settings=by_rule, refused=str(e))
+    rehearsal = rehearsal_of(client)
+    try:
+        found = rehearsed(rehearsal, client.common, tune_log(client.home), workers)
+    except BudgetExhausted as e:
+        return TuningRecord(client=client.id, settings=by_rule, refused=str(e))
+    factor = found.best.learning_rate / rehearsal.recipe.learning_rate
+    tuned = replace(by_rule, learning_rate=factor * by_rule.learning_rate, epochs=found.best.epochs)
     return TuningRecord(
         client=client.id,
-        settings=result.best,
-        predicted=result.predicted,
-        trials=result.trials,
-        nothing=result.predicted <= objective.nothing,
+        settings=tuned if found.choice == "tuned" else by_rule,
+        predicted=found.predicted,
+        trials=found.trials,
+        best=found.best,
+        nothing=found.choice == "nothing",
+        by_rule="none better" if found.choice == "rule" else None,
     )
 
 
@@ -135,32 +223,66 @@ def why_by_rule(client: Client) -> ByRule | None:
         return "given noise"
     if len(client.public) < FEWEST:
         return "few public samples"
-    return None if client.config.tuning.config.trials else "no trials"
+    if not client.config.tuning.config.trials:
+        return "no trials"
+    played, units = PLAYED * len(client.public), client.data.train.units
+    return None if played / NEAR <= units <= played * NEAR else "other size"
 
 
-def objective_of(client: Client) -> ResidualObjective:
-    """The site's objective."""
-    state = JoinedState.read(client)
+def rehearsal_of(client: Client) -> Rehearsal:
+    """What is to be rehearsed for a site, and for all others of its budget."""
+    state, privacy = JoinedState.read(client), client.config.privacy
     state.check_joined()
-    units, rng = client.data.train.units, stream(client.config.seed, "client", client.id, "proxy")
-    counts = torch.tensor(state.histogram)
-    data = proxy_data(replace(client.public, groups=None), counts, samples=units, rng=rng)
-
-    def rows(part: str) -> Rows:
-        samples = getattr(data, part)
-        return Rows(client.phi(samples.inputs()), samples.y)
-
-    train, validation = rows("train"), rows("validation")
-    # A head that has not seen them stands for the shared one, which may have.
-    known = rows("warm")
-    head = fit_public_head(known, client.spec.classes)
-    prior = state.log_prior
-    return ResidualObjective(
-        train,
-        validation,
-        logits(head, train.z) + prior,
-        logits(head, validation.z) + prior,
-        units,
-        client.config.seed,
-        client.id,
+    return Rehearsal(
+        public=replace(client.public, groups=None, part=None),
+        phi=client.phi,
+        budget=client.budget,
+        histogram_share=privacy.histogram_share,
+        release_share=(privacy.release_share or RELEASE_SHARE) if state.joins else 0.0,
+        config=client.config.tuning.config,
+        seed=client.config.seed,
     )
+
+
+def rehearsed(rehearsal: Rehearsal, common: Path, log: Path, workers: int) -> Rehearsed:
+    """The outcome in the common folder, which is made if it is not there.
+
+    Each trial is on disk in `log` before the next begins. BudgetExhausted if the budget affords
+    no settings.
+    """
+    path = common / f"rehearsal-{rehearsal.key}.json"
+    with exclusive(path):  # whoever comes meanwhile waits, and reads
+        if not path.is_file():
+            write_json(path, _rehearse(rehearsal, log, workers).to_json())
+        return Rehearsed.from_json(read_json(path))
+
+
+def _rehearse(rehearsal: Rehearsal, log: Path, workers: int) -> Rehearsed:
+    sites = tuple(rehearsal.site(number) for number in range(len(SKEWS)))
+    with open_journal(log, {"tune": "residual", "rehearsal": rehearsal.key}) as journal:
+        found = tune(
+            ResidualObjective(sites),
+            rehearsal.space,
+            rehearsal.config,
+            rng=stream(rehearsal.seed, "rehearsal"),
+            execution=Execution(workers=workers, journal=journal),
+        )
+    rule = rehearsal.by_rule()
+    if rule is None:
+        return Rehearsed("tuned", found.best, found.predicted, found.trials)
+    judges = [rehearsal.site(len(SKEWS) + k) for k in range(JUDGES)]
+    choice = chosen(
+        [site(rule) for site in judges],
+        [site(found.best) for site in judges],
+        [site.nothing for site in judges],
+    )
+    return Rehearsed(choice, found.best, found.predicted, found.trials)
+
+
+def chosen(rule: Sequence[float], tuned: Sequence[float], nothing: Sequence[float]) -> Choice:
+    """The better of two rivals at the same sites where it clearly beats the rule, else the rule."""
+    rivals: list[tuple[Choice, Sequence[float]]] = [("nothing", nothing), ("tuned", tuned)]
+    name, scores = max(rivals, key=lambda rival: statistics.fmean(rival[1]))
+    gains = [score - known for score, known in zip(scores, rule, strict=True)]
+    error = statistics.stdev(gains) / math.sqrt(len(gains))
+    return name if statistics.fmean(gains) > ERRORS * error else "rule"

@@ -21,4 +21,6 @@ def draw_search(client: Client, record: SearchRecord) -> None:
 def draw_tuning(client: Client, record: TuningRecord) -> None:
     """The trials, where there were some."""
     if record.trials:
-        write_bytes(trials_picture(client.home), trials(record.trials, record.settings))
+        write_bytes(
+            trials_picture(client.home), trials(record.trials, record.best or record.settings)
+        )

@@ -14,7 +14,9 @@ from panas.runtime.store import read_json, write_json
 from panas.tuning.space import DPSGDSettings
 from panas.tuning.trial import TrialRecord
 
-ByRule = Literal["no noise", "given noise", "few public samples", "no trials"]
+ByRule = Literal[
+    "no noise", "given noise", "few public samples", "no trials", "other size", "none better"
+]
 PLANNED_NOISE = 1e-6
 """Stands for a noise multiplier that is left to the plan; it is never used as one."""
 
@@ -99,6 +101,7 @@ class TuningRecord:
     settings: DPSGDSettings  # a noise multiplier of `PLANNED_NOISE` is left to the plan
     predicted: float | None = None  # accuracy that the surrogate expects; None if nothing was tuned
     trials: tuple[TrialRecord, ...] = ()
+    best: DPSGDSettings | None = None  # the winner of trials that were made at played sites
     refused: str | None = None  # why the budget affords no settings
     nothing: bool = False  # whether rehearsals say that DP-SGD brings nothing here
     by_rule: ByRule | None = None  # why a residual's settings are those of the rule
@@ -117,6 +120,7 @@ class TuningRecord:
             "predicted": self.predicted,
             "trials": [trial.to_json() for trial in self.trials],
         }
+        record |= {"best": self.best.to_json()} if self.best else {}
         record |= {"nothing": True} if self.nothing else {}
         record |= {"by_rule": self.by_rule} if self.by_rule else {}
         return record if self.refused is None else record | {"refused": self.refused}
@@ -132,6 +136,7 @@ class TuningRecord:
             settings=DPSGDSettings(**setting),
             predicted=record["predicted"],
             trials=tuple(TrialRecord.from_json(trial) for trial in record["trials"]),
+            best=DPSGDSettings(**record["best"]) if "best" in record else None,
             refused=record.get("refused"),
             nothing=record.get("nothing", False),
             by_rule=record.get("by_rule"),
