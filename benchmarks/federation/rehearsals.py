@@ -8,7 +8,7 @@ rehearsal for all, with the settings of the preset `sound`.
 
 | line | what is compared |
 |---|---|
-| cost of K sites | trainings at played sites, and CPU seconds, of K sites over those of one |
+| cost of K sites | trainings at simulated sites, and CPU seconds, of K sites over those of one |
 | shared | what the rehearsal chose, against the rule |
 | nothing | no residual, against the rule |
 
@@ -49,7 +49,7 @@ from panas.training.linear.public_head import fit_public_head
 from panas.training.linear.recipe import residual_schedule
 from panas.training.linear.residual import fit_residual, zero_residual
 from panas.training.linear.ridge import logits
-from panas.tuning.played_sites import PlayedSite
+from panas.tuning.simulated_sites import SimulatedSite
 from panas.tuning.trial import TuningConfig
 
 DATASET, LABELLED, ALPHA, CLIENTS = "fashion-mnist", 1000, 0.3, 10
@@ -95,13 +95,13 @@ def rehearsal(root: str, seed: int, epsilon: float) -> Rehearsal:
 
 def together(wanted: Rehearsal) -> tuple[Rehearsed, list[dict[str, float]]]:
     """The rehearsal of all sites, one after the other; its cost so far at each of `SITES`."""
-    train, trainings, costs = PlayedSite.__call__, [0], list[dict[str, float]]()
+    train, trainings, costs = SimulatedSite.__call__, [0], list[dict[str, float]]()
 
-    def counted(site: PlayedSite, settings: Any) -> float:
+    def counted(site: SimulatedSite, settings: Any) -> float:
         trainings[0] += 1
         return train(site, settings)
 
-    with tempfile.TemporaryDirectory() as folder, patch.object(PlayedSite, "__call__", counted):
+    with tempfile.TemporaryDirectory() as folder, patch.object(SimulatedSite, "__call__", counted):
         begin = time.process_time()
         for client in range(max(SITES)):
             log = Path(folder) / f"{client}.jsonl"

@@ -58,7 +58,7 @@ BY_RULE: dict[ByRule, str] = {
     "given noise": "the noise is given",
     "few public samples": f"fewer than {FEWEST} labelled public samples to rehearse on",
     "no trials": "no trials are asked for",
-    "other size": "public samples cannot play a site of its size",
+    "other size": "public samples cannot stand for a site of its size",
     "none better": "rehearsals on public samples found none clearly better",
 }
 """Why the settings of a residual are not tuned."""

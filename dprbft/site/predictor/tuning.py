@@ -1,13 +1,13 @@
 """DP-SGD settings of a residual: the rule's, unless rehearsals on public samples beat them clearly.
 
-A rehearsal plays sites: each draws labelled public samples in class frequencies of its own, from
-one class nearly alone to all alike (`SKEWS`), knows these frequencies with the noise of a label
-histogram, trains a residual over a public head with the deployment's noise, clip, batches and
+A rehearsal simulates sites: each draws labelled public samples in class frequencies of its own,
+from one class nearly alone to all alike (`SKEWS`), knows these frequencies with the noise of a
+label histogram, trains a residual over a public head with the deployment's noise, clip, batches and
 steps, and is scored on other public samples. Learning rate and epochs are looked for by the mean of
-some played sites; others then compare what was found, and "nothing", with the rule. Either is
+some simulated sites; others then compare what was found, and "nothing", with the rule. Either is
 taken only where it beats the rule by `ERRORS` standard errors over these sites. With "nothing"
 nothing is trained, and nothing spent. Too few public samples to tell, or a site far from the size
-that they can play (`NEAR`), and the rule stands.
+that they can stand for (`NEAR`), and the rule stands.
 
 What was found counts relative to the rule, which knows a site's size: a factor of its learning
 rate, and its epochs. Nothing of that is a site's, so that one rehearsal serves all sites of a
@@ -57,7 +57,7 @@ from panas.training.linear.ridge import logits
 from panas.training.linear.split import RELEASE_SHARE
 from panas.tuning.bayesian import tune
 from panas.tuning.budgeted import BudgetedSpace, ScheduleConstraint
-from panas.tuning.played_sites import PlayedSite, ResidualObjective
+from panas.tuning.simulated_sites import ResidualObjective, SimulatedSite
 from panas.tuning.space import DPSGDSettings, TuningSpace
 from panas.tuning.trial import TrialRecord, TuningConfig
 
@@ -65,10 +65,10 @@ FEWEST = 400
 """Labelled public samples from which on a rehearsal can tell settings apart."""
 AROUND = 4.0  # times more or less than the rule's learning rate
 SKEWS = (0.1, 0.3, 1.0, 3.0, 10.0)
-"""Concentrations of the Dirichlet draws of played sites' class frequencies."""
-JUDGES = 10  # played sites that compare what was found with the rule
+"""Concentrations of the Dirichlet draws of simulated sites' class frequencies."""
+JUDGES = 10  # simulated sites that compare what was found with the rule
 ERRORS = 2.0  # standard errors by which it must be better
-PLAYED = 0.3  # of the public samples: training samples of a played site
+SIZE = 0.3  # of the public samples: training samples of a simulated site
 NEAR = 3.0  # times larger or smaller a site may be for a rehearsal to tell of it
 Choice = Literal["rule", "tuned", "nothing"]
 
@@ -87,12 +87,12 @@ class Rehearsal:
 
     @property
     def units(self) -> int:
-        """Training samples of a played site: as many as are there to be drawn from."""
-        return round(PLAYED * len(self.public))
+        """Training samples of a simulated site: as many as are there to be drawn from."""
+        return round(SIZE * len(self.public))
 
     @property
     def recipe(self) -> Recipe:
-        """The rule's, for a played site."""
+        """The rule's, for a simulated site."""
         rule = joined_recipe if self.release_share else alone_recipe
         return rule(self.units, self.budget.epsilon)
 
@@ -124,7 +124,7 @@ class Rehearsal:
         return BudgetedSpace(space, ScheduleConstraint(self.budget, schedule))
 
     def by_rule(self) -> DPSGDSettings | None:
-        """The rule's settings for a played site; None where the budget affords none."""
+        """The rule's settings for a simulated site; None where the budget affords none."""
         r = self.recipe
         noise = self.space.constraint.least_noise(r.batch_size, r.epochs)
         if noise is None:
@@ -137,8 +137,8 @@ class Rehearsal:
             epochs=r.epochs,
         )
 
-    def site(self, number: int) -> PlayedSite:
-        """A played site."""
+    def site(self, number: int) -> SimulatedSite:
+        """A simulated site."""
         rng, classes = stream(self.seed, "played site", number), self.public.classes
         alpha = SKEWS[number % len(SKEWS)]
         mix = torch.from_numpy(rng.dirichlet(np.full(classes, alpha)))
@@ -151,7 +151,7 @@ class Rehearsal:
         # A head that has not seen them stands for the shared one, which may have.
         head = fit_public_head(rows(data.warm), classes)
         prior = log_prior(self._noised(self.units * mix, rng))
-        return PlayedSite(
+        return SimulatedSite(
             train,
             validation,
             logits(head, train.z) + prior,
@@ -176,8 +176,8 @@ class Rehearsed:
     """What a rehearsal came to."""
 
     choice: Choice
-    best: DPSGDSettings  # of all trials, for a played site
-    predicted: float  # its mean accuracy at the played sites, that the surrogate expects
+    best: DPSGDSettings  # of all trials, for a simulated site
+    predicted: float  # its mean accuracy at the simulated sites, that the surrogate expects
     trials: tuple[TrialRecord, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -225,8 +225,8 @@ def why_by_rule(client: Client) -> ByRule | None:
         return "few public samples"
     if not client.config.tuning.config.trials:
         return "no trials"
-    played, units = PLAYED * len(client.public), client.data.train.units
-    return None if played / NEAR <= units <= played * NEAR else "other size"
+    simulated, units = SIZE * len(client.public), client.data.train.units
+    return None if simulated / NEAR <= units <= simulated * NEAR else "other size"
 
 
 def rehearsal_of(client: Client) -> Rehearsal:

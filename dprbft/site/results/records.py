@@ -101,7 +101,7 @@ class TuningRecord:
     settings: DPSGDSettings  # a noise multiplier of `PLANNED_NOISE` is left to the plan
     predicted: float | None = None  # accuracy that the surrogate expects; None if nothing was tuned
     trials: tuple[TrialRecord, ...] = ()
-    best: DPSGDSettings | None = None  # the winner of trials that were made at played sites
+    best: DPSGDSettings | None = None  # the winner of trials that were made at simulated sites
     refused: str | None = None  # why the budget affords no settings
     nothing: bool = False  # whether rehearsals say that DP-SGD brings nothing here
     by_rule: ByRule | None = None  # why a residual's settings are those of the rule

@@ -357,7 +357,7 @@ def makers(name: str) -> set[str]:
 
 
 def test_noise_that_repeats_is_made_only_for_the_search_on_public_data() -> None:
-    rehearsals = {f"panas/tuning/{name}.py" for name in ("objective", "played_sites")}
+    rehearsals = {f"panas/tuning/{name}.py" for name in ("objective", "simulated_sites")}
     rehearsals.add("dprbft/site/predictor/tuning.py")
     assert makers("ReproducibleNoise") == rehearsals
     assert makers("SystemNoise")

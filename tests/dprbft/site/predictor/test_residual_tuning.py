@@ -19,7 +19,7 @@ from dprbft.site.predictor.tuning import chosen, tune_residual
 from dprbft.site.results.records import TuningRecord
 from dprbft.site.site import Client, open_client
 from panas.training.linear import public_head
-from panas.tuning.played_sites import PlayedSite
+from panas.tuning.simulated_sites import SimulatedSite
 from panas.tuning.space import DPSGDSettings
 
 CONFIG = build_config(
@@ -31,12 +31,12 @@ CONFIG = build_config(
     }
 )
 TRAININGS = 3 * 2 + 2 * 2
-"""Of trials at played sites, then of two settings at two judges."""
+"""Of trials at simulated sites, then of two settings at two judges."""
 
 
 @pytest.fixture(autouse=True)
 def trainings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The played sites that train, by their numbers; few public samples are enough.
+    """The simulated sites that train, by their numbers; few public samples are enough.
 
     Their scores are made up, but for the test that has them train."""
     monkeypatch.setattr(tuning, "FEWEST", 50)
@@ -46,11 +46,11 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(public_head, "FEWEST", 100)  # no cross-validation
     trained = list[int]()
 
-    def scored(site: PlayedSite, settings: DPSGDSettings) -> float:
+    def scored(site: SimulatedSite, settings: DPSGDSettings) -> float:
         trained.append(site.number)
         return 0.5 + 0.1 * math.sin(site.number + settings.learning_rate)
 
-    monkeypatch.setattr(PlayedSite, "__call__", scored)
+    monkeypatch.setattr(SimulatedSite, "__call__", scored)
     return trained
 
 
@@ -85,12 +85,12 @@ def test_a_second_site_takes_the_first_ones_rehearsal_over(tmp_path: Path, train
     assert keys[0] == keys[1] != keys[2]
 
 
-TRAIN = PlayedSite.__call__
+TRAIN = SimulatedSite.__call__
 
 
 @pytest.mark.slow
 def test_what_is_kept_has_no_bit_of_a_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(PlayedSite, "__call__", TRAIN)
+    monkeypatch.setattr(SimulatedSite, "__call__", TRAIN)
     runs = [tmp_path / "one", tmp_path / "other"]
     for run, at in zip(runs, (0, 1), strict=True):
         tune_residual(joined_sites(run)[at], 1)
@@ -106,16 +106,16 @@ def test_a_rehearsal_goes_on_after_a_death(
     tmp_path: Path, trainings: list[int], monkeypatch: pytest.MonkeyPatch, at: int
 ):
     whole = tune_residual(joined_sites(tmp_path / "whole")[0], 1)
-    site, counting = joined_sites(tmp_path / "died")[0], PlayedSite.__call__
+    site, counting = joined_sites(tmp_path / "died")[0], SimulatedSite.__call__
     trainings.clear()
 
-    def dying(played: PlayedSite, settings: DPSGDSettings) -> float:
+    def dying(simulated: SimulatedSite, settings: DPSGDSettings) -> float:
         if len(trainings) == at:
             raise KeyboardInterrupt
-        return counting(played, settings)
+        return counting(simulated, settings)
 
     with monkeypatch.context() as planted:
-        planted.setattr(PlayedSite, "__call__", dying)
+        planted.setattr(SimulatedSite, "__call__", dying)
         with pytest.raises(KeyboardInterrupt):
             tune_residual(site, 1)
     assert not kept(tmp_path / "died")

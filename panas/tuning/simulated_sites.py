@@ -1,4 +1,4 @@
-"""Public samples that play a site, on which settings of a residual's DP-SGD are rehearsed.
+"""Public samples that stand for a site, on which settings of a residual's DP-SGD are rehearsed.
 
 Privacy: reads public samples alone. The noise repeats itself: it protects nobody.
 """
@@ -19,7 +19,7 @@ from panas.tuning.space import DPSGDSettings
 
 
 @dataclass(frozen=True)
-class PlayedSite:
+class SimulatedSite:
     """Public samples that stand for a site; noise repeats by name."""
 
     train: Rows
@@ -63,9 +63,9 @@ class PlayedSite:
 
 @dataclass(frozen=True)
 class ResidualObjective:
-    """Mean accuracy of a residual's settings at played sites."""
+    """Mean accuracy of a residual's settings at simulated sites."""
 
-    sites: tuple[PlayedSite, ...]
+    sites: tuple[SimulatedSite, ...]
 
     @property
     def validation_samples(self) -> int:
