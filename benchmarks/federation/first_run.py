@@ -46,9 +46,13 @@ def one(method: str, seed: int, base: dict[str, Any], workers: int) -> dict[str,
         for rival in c["baselines"]["rivals"]
         if (rival["model"], rival["reads"]) == FOREST
     ]
-    found |= {step: ladder[step] for step in ("majority", "public", "alone")}
-    found["network"] = statistics.fmean(c["accuracy"]["network"] for c in clients)
-    return found | {"forest on public": statistics.fmean(forests)}
+    steps = ("majority", "public", "alone")
+    found |= {step: ladder[step] for step in steps if ladder[step] is not None}
+    networks = [c["accuracy"]["network"] for c in clients]
+    if None not in networks and forests:  # without public samples there is neither
+        found["network"] = statistics.fmean(networks)
+        found["forest on public"] = statistics.fmean(forests)
+    return found
 
 
 def table(runs: Sequence[Mapping[str, float]]) -> dict[str, Any]:
