@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import typer
+from forked import run_script
 
 from dprbft.config.files import build_config
 from dprbft.messages import Broadcast, NoisedHistogram, Release
@@ -48,7 +49,7 @@ panas.api.EvolutionConfig = lambda: EvolutionConfig(population=3, generations=1,
 panas.api.TuningConfig = lambda: TuningConfig(initial=1, trials=2)
 Trainer.run = lambda trainer, epochs: train(trainer, min(epochs, 2))
 """
-"""Imported by Python before a snippet: fewer samples, epochs, genomes, trials, nothing else."""
+"""Run before a snippet, and by its worker processes: fewer samples, epochs, genomes, trials."""
 
 
 def snippets(language: str) -> list[Any]:
@@ -67,19 +68,15 @@ def snippets(language: str) -> list[Any]:
 @pytest.mark.parametrize("code", snippets("python"))
 def test_every_snippet_runs_when_pasted_alone(code: str, tmp_path: Path):
     """In a process and a folder of its own, with nothing that another snippet has left."""
-    (tmp_path / "patches").mkdir()
-    (tmp_path / "patches/sitecustomize.py").write_text(SMALL)
-    (tmp_path / "snippet.py").write_text(code)
-    where = os.pathsep.join([str(tmp_path / "patches"), str(ROOT)])
-    done = subprocess.run(
-        [sys.executable, "snippet.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": where, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "Error" not in done.stderr
+    patches = tmp_path / "patches" / "sitecustomize.py"  # where worker processes find it
+    patches.parent.mkdir()
+    patches.write_text(SMALL)
+    snippet, said = tmp_path / "snippet.py", tmp_path / "stderr"
+    snippet.write_text(code)
+    where = os.pathsep.join([str(patches.parent), str(ROOT)])
+    exit_code = run_script(snippet, said, patches, {**os.environ, "PYTHONPATH": where})
+    assert exit_code == 0, said.read_text()[-3000:]
+    assert "Error" not in said.read_text()
 
 
 def test_the_snippets_of_all_pages_are_found():
@@ -109,6 +106,7 @@ def test_the_commands_that_the_readme_begins_with_run_one_after_the_other(
 ):
     """Those of its second shell block, at a small size; the last needs a network of one's own."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})  # in this process
     (first, block, *_) = (str(s.values[0]) for s in snippets(""))
     assert "make run" in first
     lines = [x.partition("#")[0].rstrip() for x in block.splitlines()]
@@ -159,7 +157,7 @@ def test_joining_names_the_sizes_of_messages_and_the_rules_of_the_method():
 TINY = """--set data.limit=200 --set search.population=2 --set search.generations=1
 --set search.epochs=1 --set search.max_blocks=3 --set search.widths=[16] --set tuning.trials=1
 --set training.epochs=1 --set training.warm_epochs=1 --set federation.rounds=1
---set audit.decoder_epochs=1"""
+--set audit.decoder_epochs=1 --set federation.baselines=false"""
 
 
 @pytest.mark.slow

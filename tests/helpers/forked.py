@@ -5,6 +5,7 @@ Nothing of a test's own process is in them: no shape check, no patch, and its en
 
 import importlib
 import os
+import runpy
 import signal
 import sys
 from multiprocessing import get_context
@@ -61,13 +62,36 @@ def carry_out(stderr: Path, *arguments: object, death: Death | None = None) -> i
     return process.exitcode
 
 
-def _carry_out(
-    stderr: Path, words: list[str], death: Death | None, environment: dict[str, str]
-) -> None:
+def run_script(script: Path, stderr: Path, patches: Path, environment: dict[str, str]) -> int:
+    """The exit code of a script that runs in its folder, after the code of a file."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(LOADED)
+    process = context.Process(target=_run_script, args=(script, stderr, patches, environment))
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def _run_script(script: Path, stderr: Path, patches: Path, environment: dict[str, str]) -> None:
+    _settle(stderr, environment)
+    os.chdir(script.parent)
+    sys.argv = [str(script)]
+    runpy.run_path(str(patches))
+    runpy.run_path(str(script), run_name="__main__")
+
+
+def _settle(stderr: Path, environment: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT), 2)
+
+
+def _carry_out(
+    stderr: Path, words: list[str], death: Death | None, environment: dict[str, str]
+) -> None:
+    _settle(stderr, environment)
     sys.argv = ["panas", *words]
     from panas_cli.main import main
 
