@@ -70,8 +70,8 @@ def test_passes_that_were_tuned_are_those_that_train_and_are_charged(
     # The configuration's own single pass is not on the menu.
     config = tiny(
         federation__rounds=2,
-        tuning__trials=3,
-        tuning__initial=2,
+        tuning__trials=2,
+        tuning__initial=1,
         tuning__epochs=(2, 4),
         tuning__batch_sizes=(20,),
         tuning__noise_factor=(1.0, 1.0),
@@ -135,7 +135,7 @@ def test_more_than_twenty_clients(
     config = tiny(
         federation__clients=22,
         federation__participation=0.3,
-        data__limit=None,
+        data__limit=900,
         federation__min_samples=20,
     )
     carry(tmp_path / "r", config)

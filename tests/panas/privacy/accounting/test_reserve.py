@@ -83,7 +83,7 @@ def planned_apart(schedule: TrainingSchedule, batch: int, epochs: int) -> Plan:
 def test_whatever_the_histogram_chooses_costs_no_more_than_the_budget(share: float) -> None:
     histogram = Gaussian(release_multiplier(BUDGET, 1, share))
     schedule = TrainingSchedule(samples=1000, epochs=5, spent=(histogram,))
-    settings = [(4, 1), (16, 5), (64, 40), (1000, 10)]
+    settings = [(4, 1), (64, 40), (1000, 10)]
     held = [calibrate(BUDGET, schedule, batch_size=b, clip=1.0, epochs=e) for b, e in settings]
     assert 0.99 * BUDGET.epsilon < chosen_epsilon(histogram, [p.events() for p in held]) <= 8.0
     apart = [planned_apart(schedule, b, e) for b, e in settings]
