@@ -18,6 +18,7 @@ Gains are paired by seed, with their standard errors.
 
 import argparse
 import json
+import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -60,7 +61,7 @@ def table(runs: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     found = {}
     for row in runs[0]:
         values = [run[row] for run in runs]
-        gains = [run["joined"] - run[row] for run in runs]
+        gains = [run.get(METHODS[0], math.nan) - run[row] for run in runs]
         found[row] = {
             "mean": statistics.fmean(values),
             "std": statistics.stdev(values) if len(values) > 1 else 0.0,
@@ -99,7 +100,8 @@ def main() -> None:
     for row, f in found.items():
         text = f"{row:18} {f['mean']:8.3f} +- {f['std']:.3f}"
         gain = f"  joining gains {100 * f['gain']:+.1f} +- {100 * f['error']:.1f} points"
-        print(text + gain * (not row.startswith(("seconds", "epsilon"))))
+        compared = METHODS[0] in runs[0] and not row.startswith(("seconds", "epsilon"))
+        print(text + gain * compared)
 
 
 if __name__ == "__main__":
