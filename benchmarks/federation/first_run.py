@@ -18,7 +18,6 @@ Gains are paired by seed, with their standard errors.
 
 import argparse
 import json
-import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -57,18 +56,20 @@ def one(method: str, seed: int, base: dict[str, Any], workers: int) -> dict[str,
 
 
 def table(runs: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """By row: mean and standard deviation over seeds, and what joining gains over it."""
+    """By row: mean and standard deviation over seeds; what joining gains over it, if it was run."""
     found = {}
     for row in runs[0]:
         values = [run[row] for run in runs]
-        gains = [run.get(METHODS[0], math.nan) - run[row] for run in runs]
-        found[row] = {
-            "mean": statistics.fmean(values),
-            "std": statistics.stdev(values) if len(values) > 1 else 0.0,
-            "gain": statistics.fmean(gains),
-            "error": statistics.stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else 0.0,
-        }
+        found[row] = {"mean": statistics.fmean(values), "std": _deviation(values)}
+        if METHODS[0] in runs[0]:
+            gains = [run[METHODS[0]] - run[row] for run in runs]
+            error = _deviation(gains) / len(gains) ** 0.5
+            found[row] |= {"gain": statistics.fmean(gains), "error": error}
     return found
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def main() -> None:
@@ -99,9 +100,9 @@ def main() -> None:
         return
     for row, f in found.items():
         text = f"{row:18} {f['mean']:8.3f} +- {f['std']:.3f}"
-        gain = f"  joining gains {100 * f['gain']:+.1f} +- {100 * f['error']:.1f} points"
-        compared = METHODS[0] in runs[0] and not row.startswith(("seconds", "epsilon"))
-        print(text + gain * compared)
+        if "gain" in f and not row.startswith(("seconds", "epsilon")):
+            text += f"  joining gains {100 * f['gain']:+.1f} +- {100 * f['error']:.1f} points"
+        print(text)
 
 
 if __name__ == "__main__":
