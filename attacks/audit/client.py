@@ -170,7 +170,14 @@ def _attack(
         epochs=config.audit.decoder_epochs,
         weaker=_weaker(job, observation, received.genome, samples.take(leaked), rng),
     )
-    found = attack_release(observation, private, suite, rng=rng, on_progress=job.on_progress)
+    found = attack_release(
+        observation,
+        private,
+        suite,
+        held_out=job.client.test,
+        rng=rng,
+        on_progress=job.on_progress,
+    )
     labels = audit_labels(observation, samples.y if observation.by_class else private.y, rng)
     verdict, evidence = judge(found.attacks, found.controls, rng=rng)
     if rows := labels.rows:

@@ -4,16 +4,19 @@
 |---|---|
 | mean image | the mean public image for everyone: R^2 = 0 by definition |
 | same-class mean | the mean public image of the sample's class: what a label alone gives away |
+| held-out class mean | the same, with samples of the client that no release was made of |
 | unrelated image | a public image drawn at random: what a sharp but wrong picture scores |
 | shuffled | the attack's own reconstructions, each given to a sample of another class |
 | random extractor | the attacks on raw rows of an untrained bottom: what architecture alone leaks |
 | ceiling | the attacks on noiseless raw rows of what made the release: as the paper's release |
 
-The first two are *blind*: they use no release; an attack that does not beat them shows no leak. A
+The first three are *blind*: they use no release; an attack that does not beat them shows no leak.
+The third is what the client's population looks like, which a sound release is meant to tell: with
+few public samples an attack beats their mean, and knows nothing of any one training sample. A
 shuffled score above 0 says that reconstructions carry what the client's samples have in
 common, or that the audit matches rows wrongly, and not that samples leak. The random extractor
 bounds what protecting the weights can do; a common map has no weights to protect, and goes without.
-Only the auditor can compute it and the ceiling.
+Only the auditor can compute it, the held-out class mean and the ceiling.
 """
 
 import copy
@@ -28,11 +31,11 @@ from attacks.threats.knowledge import WhiteBox
 from attacks.threats.observation import Observation, class_means
 from attacks.threats.representation import Representation, rows_of
 from panas.architecture.network import Bottom, initialise
-from panas.data.samples import Samples
+from panas.data.samples import Samples, concat
 from panas.runtime.seeds import torch_generator
 
-BLIND = ("mean image", "same-class mean")
-"""Controls that know nothing of the release; the verdict compares with the better of them."""
+BLIND = ("mean image", "same-class mean", "held-out class mean")
+"""Controls that know nothing of the release; the verdict compares with the best of them."""
 
 
 def mean_image(public: Samples) -> Float[Tensor, "c h w"]:
@@ -43,6 +46,13 @@ def mean_image(public: Samples) -> Float[Tensor, "c h w"]:
 def same_class_mean(public: Samples, y: Int[Tensor, "n"]) -> Float[Tensor, "n c h w"]:
     """For each label the mean public image of its class, or of all where the public has none."""
     return class_means(public.inputs(), public)[y]
+
+
+def held_out_class_mean(
+    public: Samples, held_out: Samples, y: Int[Tensor, "n"]
+) -> Float[Tensor, "n c h w"]:
+    """For each label the mean image of its class, of public and held-out samples together."""
+    return same_class_mean(concat([replace(s, groups=None) for s in (public, held_out)]), y)
 
 
 def unrelated_image(

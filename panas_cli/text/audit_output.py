@@ -11,6 +11,7 @@ from panas_cli.text.printing import console, figure, print_text, titled
 
 HEADERS = {
     "same-class mean": "class\nmean",
+    "held-out class mean": "held-out\nmean",
     "shuffled": "shuffled",
     "random extractor": "untrained",
     "ceiling": "ceiling",

@@ -3,10 +3,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 from attacks.audit.verdict import judge, with_claim
 from attacks.epsilon.release import ReleaseAudit
 from attacks.reconstruction.metrics import ReconstructionScore, score
+from attacks.threats import controls
+from panas.data.samples import Samples
 
 
 @pytest.mark.parametrize(
@@ -91,3 +94,30 @@ def test_without_a_claim_the_verdict_stays() -> None:
     assert with_claim("leaks", "seen", None, None) == ("leaks", "seen")
     _, evidence = with_claim("leaks", "seen", None, math.inf)
     assert evidence.endswith("claimed epsilon infinity in all")
+
+
+def test_what_the_population_looks_like_is_no_leak_and_a_sample_is() -> None:
+    digits = load_digits()
+    images = torch.from_numpy(digits.images.astype(np.float32) / 8 - 1)[:, None]
+    pool = Samples(images, torch.from_numpy(digits.target), 10)
+    order = np.random.default_rng(0).permutation(len(pool))
+    public, private, held_out = (pool.take(order[a:b]) for a, b in ((0, 30), (30, 330), (330, 730)))
+    mean = public.inputs().mean(0)
+
+    def scored(name: str, guess: torch.Tensor) -> ReconstructionScore:
+        return score(name, private.x, guess, mean, rng=np.random.default_rng(1))
+
+    y = private.y
+    beside = [
+        scored("mean image", mean.expand_as(private.x)),
+        scored("same-class mean", controls.same_class_mean(public, y)),
+    ]
+    known = scored("held-out class mean", controls.held_out_class_mean(public, held_out, y))
+    of_members = controls.same_class_mean(private, y)
+
+    def verdict(guess: torch.Tensor, beside: list[ReconstructionScore]) -> str:
+        return judge([scored("any", guess)], beside, rng=np.random.default_rng(2))[0]
+
+    assert verdict(of_members, beside) == "leaks"
+    assert verdict(of_members, [*beside, known]) == "no better than blind"
+    assert verdict((of_members + private.x) / 2, [*beside, known]) == "leaks"
