@@ -6,7 +6,7 @@ Symbols are those of `panas.privacy.plan`.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import ADD_OR_REMOVE, Event, Gaussian, Relation
@@ -152,12 +152,16 @@ def calibrate(
         releases=releases,
         release_noise=release_noise if releases else None,
     )
-    sigma = _solve(
-        lambda s: replace(draft, noise_multiplier=s).events(), budget, seen=schedule.spent
-    )
+    sigma = _least_sigma(draft, budget, tuple(schedule.spent))
     if sigma is None:
         raise _too_small(budget, f"{rounds} rounds of {draft.steps} steps at q = {draft.rate:.3g}")
     return replace(draft, noise_multiplier=sigma)
+
+
+@lru_cache(maxsize=1024)
+def _least_sigma(draft: Plan, budget: Budget, spent: tuple[Event, ...]) -> float | None:
+    """Remembered: a run prices the same plan before it joins, as it joins, and as it trains."""
+    return _solve(lambda s: replace(draft, noise_multiplier=s).events(), budget, seen=spent)
 
 
 def tighten_release_noise(plan: Plan, budget: Budget, spent: Sequence[Event] = ()) -> Plan:
