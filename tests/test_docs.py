@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import typer
-from forked import run_script
+from forked import commands_of_scripts, run_script
 
 from dprbft.config.files import build_config
 from dprbft.messages import Broadcast, NoisedHistogram, Release
@@ -107,6 +107,8 @@ def test_the_commands_that_the_readme_begins_with_run_one_after_the_other(
     """Those of its second shell block, at a small size; the last needs a network of one's own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})  # in this process
+    monkeypatch.setattr("dprbft.site.predictor.student.STEPS", 20)
+    monkeypatch.setattr("dprbft.site.predictor.student_search.SHORT_STEPS", 20)
     (first, block, *_) = (str(s.values[0]) for s in snippets(""))
     assert "make run" in first
     lines = [x.partition("#")[0].rstrip() for x in block.splitlines()]
@@ -192,14 +194,15 @@ def test_the_job_array_that_searching_shows_runs_and_goes_on(tmp_path: Path):
         logs = {p.name: p.read_text()[-2000:] for p in tmp_path.glob("*.log")}
         assert done.returncode == 0, (done.stderr, logs)
 
-    call()
-    run = tmp_path / "me" / "federation"
-    found = {p: p.read_bytes() for p in run.glob("sites/*/runs/*/*/best.json")}
-    assert len(found) == 4
-    assert read_json(run / "summary.json")["rounds"] == 1
-    # One task is enough to see that those that are through end well and change nothing.
-    (tmp_path / "client.sbatch").write_text(tasks.replace("--array=0-1", "--array=0-0"))
-    call()
+    with commands_of_scripts(sbatch.with_name("panas")):
+        call()
+        run = tmp_path / "me" / "federation"
+        found = {p: p.read_bytes() for p in run.glob("sites/*/runs/*/*/best.json")}
+        assert len(found) == 4
+        assert read_json(run / "summary.json")["rounds"] == 1
+        # One task is enough to see that those that are through end well and change nothing.
+        (tmp_path / "client.sbatch").write_text(tasks.replace("--array=0-1", "--array=0-0"))
+        call()
     assert {p: p.read_bytes() for p in found} == found
     codes = [p.read_text() for p in sorted((tmp_path / "jobs").iterdir())]
     assert codes == ["0 0", "0", "0", "0"]

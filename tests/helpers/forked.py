@@ -8,9 +8,14 @@ import os
 import runpy
 import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from multiprocessing import get_context
+from multiprocessing.connection import Connection, Listener
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from threading import Thread
 
 LOADED = ["panas_cli.main", "panas_cli.commands.run", "dprbft.engines.verbs", "torch._dynamo"]
 
@@ -21,7 +26,7 @@ Death = tuple[str, str, int, str]
 def plant(module: str, name: str, call: int, when: str, once: str | None = None) -> None:
     """Let this process die at a call; of several processes with the same file `once`, one dies."""
     owner = importlib.import_module(module)
-    real, count = getattr(owner, name), 0
+    real, calls = getattr(owner, name), 0
 
     def die() -> None:
         if once is not None:
@@ -32,12 +37,12 @@ def plant(module: str, name: str, call: int, when: str, once: str | None = None)
         os.kill(os.getpid(), signal.SIGKILL)
 
     def deadly(*args: object, **named: object) -> object:
-        nonlocal count
-        count += 1
-        if count == call and when == "before":
+        nonlocal calls
+        calls += 1
+        if calls == call and when == "before":
             die()
         result = real(*args, **named)
-        if count == call and when == "after":
+        if calls == call and when == "after":
             die()
         return result
 
@@ -46,12 +51,8 @@ def plant(module: str, name: str, call: int, when: str, once: str | None = None)
 
 def begin(stderr: Path, *arguments: object, death: Death | None = None) -> ForkServerProcess:
     """Begin `panas ARGS`, which writes what it says to a file or a named pipe."""
-    context = get_context("forkserver")
-    context.set_forkserver_preload(LOADED)
     words = [str(a) for a in arguments]
-    process = context.Process(target=_carry_out, args=(stderr, words, death, dict(os.environ)))
-    process.start()
-    return process
+    return _begin(_carry_out, stderr, words, death, dict(os.environ))
 
 
 def carry_out(stderr: Path, *arguments: object, death: Death | None = None) -> int:
@@ -64,13 +65,54 @@ def carry_out(stderr: Path, *arguments: object, death: Death | None = None) -> i
 
 def run_script(script: Path, stderr: Path, patches: Path, environment: dict[str, str]) -> int:
     """The exit code of a script that runs in its folder, after the code of a file."""
-    context = get_context("forkserver")
-    context.set_forkserver_preload(LOADED)
-    process = context.Process(target=_run_script, args=(script, stderr, patches, environment))
-    process.start()
+    process = _begin(_run_script, script, stderr, patches, environment)
     process.join()
     assert process.exitcode is not None
     return process.exitcode
+
+
+@contextmanager
+def commands_of_scripts(command: Path) -> Iterator[None]:
+    """Write a command that scripts may call as `panas`: each call of it is a forked process.
+
+    What the process says is in `panas-N.log` in the folder of the call.
+    """
+    listener, numbers = Listener(family="AF_UNIX"), count()
+    command.write_text(ASK.format(python=sys.executable, address=listener.address))
+    command.chmod(0o755)
+
+    def answer(call: Connection) -> None:
+        words, folder, environment = call.recv()
+        said = Path(folder) / f"panas-{next(numbers)}.log"
+        process = _begin(_carry_out, said, words, None, environment, folder)
+        process.join()
+        call.send(process.exitcode)
+
+    def serve() -> None:
+        while True:
+            call = listener.accept()
+            Thread(target=answer, args=(call,), daemon=True).start()
+
+    Thread(target=serve, daemon=True).start()
+    yield
+    command.unlink()
+
+
+ASK = """#!{python} -S
+import os, sys
+from multiprocessing.connection import Client
+server = Client({address!r})
+server.send((sys.argv[1:], os.getcwd(), dict(os.environ)))
+sys.exit(server.recv())
+"""
+
+
+def _begin(target: Callable[..., None], *arguments: object) -> ForkServerProcess:
+    context = get_context("forkserver")
+    context.set_forkserver_preload(LOADED)
+    process = context.Process(target=target, args=arguments)
+    process.start()
+    return process
 
 
 def _run_script(script: Path, stderr: Path, patches: Path, environment: dict[str, str]) -> None:
@@ -89,9 +131,15 @@ def _settle(stderr: Path, environment: dict[str, str]) -> None:
 
 
 def _carry_out(
-    stderr: Path, words: list[str], death: Death | None, environment: dict[str, str]
+    stderr: Path,
+    words: list[str],
+    death: Death | None,
+    environment: dict[str, str],
+    folder: str | None = None,
 ) -> None:
     _settle(stderr, environment)
+    if folder is not None:
+        os.chdir(folder)
     sys.argv = ["panas", *words]
     from panas_cli.main import main
 
