@@ -296,7 +296,7 @@ check_kills(Path({folder!r}), {workers}, {moments})
 @pytest.mark.parametrize(
     ("workers", "moments"),
     [
-        pytest.param(1, 8, marks=pytest.mark.slow),
+        pytest.param(1, 5, marks=pytest.mark.slow),
         pytest.param(2, 5, marks=pytest.mark.thorough),
     ],
 )

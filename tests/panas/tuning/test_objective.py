@@ -33,8 +33,9 @@ BLUEPRINT = NetworkSpec(shape=(1, 6, 6), classes=2, width=8)
 GENOME = Genome.parse("c4k3-max-c4k3-c4k3")
 SCHEDULE = TrainingSchedule(samples=80, epochs=2, rounds=2, releases=0, release_share=0.3)
 SPACE = TuningSpace(
-    learning_rate=(0.1, 1.0), clip=(0.5, 2.0), batch_sizes=range(10, 41), epochs=(1, 3, 5)
+    learning_rate=(0.1, 1.0), clip=(0.5, 2.0), batch_sizes=(20, 80), epochs=(1, 3, 5)
 )
+"""Full batches are priced in closed form; of the others there are few, as each takes a second."""
 CONFIG = TuningConfig(initial=3, trials=6)
 SETTING = DPSGDSettings(learning_rate=0.3, noise_multiplier=2.0, clip=1.0, batch_size=20)
 
@@ -148,10 +149,9 @@ def test_no_setting_that_is_tried_is_over_budget_and_longer_ones_need_more_noise
     assert spend(replace(s, noise_multiplier=noise), schedule, spent) > BUDGET.epsilon
 
 
-@pytest.mark.slow
 def test_a_budget_that_fits_nothing_says_what_to_do() -> None:
     with pytest.raises(BudgetExhausted, match="raise --epsilon"):
-        tuned(space=replace(SPACE, batch_sizes=(20,), epochs=()), budget=Budget(1e-4, 1e-6))
+        tuned(space=replace(SPACE, batch_sizes=(80,), epochs=()), budget=Budget(1e-4, 1e-6))
 
 
 @pytest.mark.slow

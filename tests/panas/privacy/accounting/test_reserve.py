@@ -49,7 +49,7 @@ def profile(events: Sequence[Event]) -> Profile:
 
 def chosen_epsilon(histogram: Gaussian, plans: Sequence[Sequence[Event]]) -> float:
     """Epsilon of the histogram and of the plan that is worst after each outcome of it."""
-    mu, z = 1 / histogram.noise_multiplier, np.linspace(-8, 8, 1601)
+    mu, z = 1 / histogram.noise_multiplier, np.linspace(-8, 8, 801)
     losses, weights = mu**2 / 2 + mu * z, norm.pdf(z) * (z[1] - z[0])
     profiles = [profile(plan) for plan in plans]
 
@@ -68,7 +68,9 @@ def planned_apart(schedule: TrainingSchedule, batch: int, epochs: int) -> Plan:
         events = [*schedule.spent, *replace(plan, noise_multiplier=sigma).events()]
         return epsilon_of(events, BUDGET) <= BUDGET.epsilon
 
-    sigma = least_noise(affordable)
+    # Not far below what holds a reserve back: `least_noise` looks at both ends itself.
+    high = plan.noise_multiplier
+    sigma = least_noise(affordable, low=high / 1.08, high=high)
     assert sigma is not None
     return replace(plan, noise_multiplier=sigma)
 

@@ -27,7 +27,7 @@ from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BudgetExhausted
 
 FORK = multiprocessing.get_context("fork")
-BUDGET = Budget(6.0, 1e-5)
+BUDGET = Budget(4.0, 1e-5)
 KILLS = 50
 SPIN = 200_000
 """Turns of an empty loop that last about as long as a charge."""
