@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -83,21 +84,13 @@ def site_killed(death: Death, folder: Path, *arguments: object) -> None:
     """Run `panas ARGS` with two workers, of which one dies as told."""
     (folder / "sitecustomize.py").write_text(SITE)
     told = " ".join(str(x) for x in (*death, folder / "dead"))
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{folder}:{ROOT}:{ROOT}/tests/helpers",
-        "OMP_NUM_THREADS": "1",
-        "PANAS_TEST_DEATH": told,
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "panas_cli", *(str(a) for a in arguments)],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    where = {"PYTHONPATH": f"{folder}:{ROOT}:{ROOT}/tests/helpers", "OMP_NUM_THREADS": "1"}
+    said = folder / "stderr"
+    with patch.dict(os.environ, where | {"PANAS_TEST_DEATH": told}):
+        code = carry_out(said, *arguments)
     assert (folder / "dead").exists()
-    assert done.returncode == 1, done.stderr
-    assert "a worker process died" in done.stderr.splitlines()[-1]
+    assert code == 1, said.read_text()
+    assert "a worker process died" in said.read_text().splitlines()[-1]
 
 
 def check_finished(run: Path) -> None:
