@@ -63,8 +63,10 @@ def carry_out(stderr: Path, *arguments: object, death: Death | None = None) -> i
     return process.exitcode
 
 
-def run_script(script: Path, stderr: Path, patches: Path, environment: dict[str, str]) -> int:
-    """The exit code of a script that runs in its folder, after the code of a file."""
+def run_script(
+    script: Path, stderr: Path, patches: Path | None, environment: dict[str, str]
+) -> int:
+    """The exit code of a script that runs in its folder, perhaps after the code of a file."""
     process = _begin(_run_script, script, stderr, patches, environment)
     process.join()
     assert process.exitcode is not None
@@ -115,11 +117,14 @@ def _begin(target: Callable[..., None], *arguments: object) -> ForkServerProcess
     return process
 
 
-def _run_script(script: Path, stderr: Path, patches: Path, environment: dict[str, str]) -> None:
+def _run_script(
+    script: Path, stderr: Path, patches: Path | None, environment: dict[str, str]
+) -> None:
     _settle(stderr, environment)
     os.chdir(script.parent)
     sys.argv = [str(script)]
-    runpy.run_path(str(patches))
+    if patches is not None:
+        runpy.run_path(str(patches))
     runpy.run_path(str(script), run_name="__main__")
 
 

@@ -88,6 +88,13 @@ def without_overruled(words: Sequence[object]) -> list[str]:
     return kept
 
 
+@pytest.fixture(autouse=True)
+def short_students(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks that need not be good take as few steps as their epochs."""
+    monkeypatch.setattr("dprbft.site.predictor.student.STEPS", 1)
+    monkeypatch.setattr("dprbft.site.predictor.student_search.SHORT_STEPS", 1)
+
+
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Cli:
     """Run `panas ARGS` in this process, which has one core: workers are those asked for."""

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from forked import run_script
 from toy_fitness import RUNGS, Curves, plain, unit
 
 from panas.architecture.blocks import ConvBlock
@@ -302,19 +301,14 @@ check_kills(Path({folder!r}), {workers}, {moments})
 )
 @pytest.mark.timeout(1500)
 def test_a_search_killed_anywhere_goes_on(tmp_path: Path, workers: int, moments: int) -> None:
-    # In an interpreter of its own: it forks, which only a process without threads should.
+    # In a process of its own: it forks, which only a process without threads should.
     here = Path(__file__).resolve()
     folders = [str(here.parent), str(here.parents[2] / "helpers")]
     code = DRIVER.format(folders=folders, folder=str(tmp_path), workers=workers, moments=moments)
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=here.parents[3],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    driver, said = tmp_path / "driver.py", tmp_path / "stderr"
+    driver.write_text(code)
+    exit_code = run_script(driver, said, None, {**os.environ, "OMP_NUM_THREADS": "1"})
+    assert exit_code == 0, said.read_text()[-3000:]
 
 
 @pytest.mark.slow
