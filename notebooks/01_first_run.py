@@ -44,13 +44,14 @@ from panas_cli.text.sentences import sentence
 # ## The federation
 #
 # A configuration is a preset with changes. `demo` is the sound preset at a size for a first look: everything that
-# leaves a client is covered by its budget.
+# leaves a client is covered by its budget. Its networks are kept smaller still.
 #
 # Each client is a site: a directory with its samples, its budget, its ledger, and what it finds. A simulation makes
 # its sites under the run's directory; `view` looks into all of them at once, as nobody in a real federation could.
 
 # %%
-config = build_config({"preset": "demo"}, {"privacy": {"epsilon": 8.0}, "seed": 1})
+small = {"max_blocks": 3, "widths": [16, 32]}
+config = build_config({"preset": "demo"}, {"search": small, "privacy": {"epsilon": 8.0}, "seed": 1})
 run = Path(tempfile.mkdtemp()) / "run"
 prepare(run, config, resume=False)
 print(
