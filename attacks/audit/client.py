@@ -161,23 +161,16 @@ def _attack(
         head=None if received.genome is None else job.first_head,
         histogram=_counts(job, release),
     )
-    if not observation.by_class:
-        # Each row is attacked on its own: those not scored can go.
+    if not observation.by_class:  # each row is attacked on its own: those not scored can go
         at = torch.from_numpy(chosen)
         arrays = {name: values[at] for name, values in observation.arrays.items()}
         observation = replace(observation, arrays=arrays)
     suite = SuiteConfig(
         epochs=config.audit.decoder_epochs,
         weaker=_weaker(job, observation, received.genome, samples.take(leaked), rng),
-    )
-    found = attack_release(
-        observation,
-        private,
-        suite,
         held_out=job.client.test,
-        rng=rng,
-        on_progress=job.on_progress,
     )
+    found = attack_release(observation, private, suite, rng=rng, on_progress=job.on_progress)
     labels = audit_labels(observation, samples.y if observation.by_class else private.y, rng)
     verdict, evidence = judge(found.attacks, found.controls, rng=rng)
     if rows := labels.rows:

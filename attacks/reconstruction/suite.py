@@ -45,6 +45,8 @@ class SuiteConfig:
     """Knowledge to attack with besides the weights."""
     inversion: Inversion | None = INVERSION
     """How images are sought; None, and a map that passes no gradient, leave that attack out."""
+    held_out: Samples | None = None
+    """Samples of the client that are in no release: for the control of that name."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,6 @@ def attack_release(
     private: Samples,
     config: SuiteConfig,
     *,
-    held_out: Samples | None = None,
     rng: np.random.Generator,
     on_progress: OnProgress = lambda _: None,
 ) -> Reconstructions:
@@ -72,7 +73,6 @@ def attack_release(
         observation: what the server saw of the client, with the strongest knowledge.
         private: the samples to score on; where rows of them left, those of the rows, in order.
         config: which attacks are run.
-        held_out: samples of the client that are in no release, for the control of that name.
         rng: of attacks, controls and bootstrap.
         on_progress: told of each step.
 
@@ -89,8 +89,9 @@ def attack_release(
         "same-class mean": controls.same_class_mean(observation.public, private.y),
     }
     made_by, public = observation.knowledge.representation, observation.public
-    if held_out is not None and len(held_out):
-        blind["held-out class mean"] = controls.held_out_class_mean(public, held_out, private.y)
+    if config.held_out is not None and len(config.held_out):
+        means = controls.held_out_class_mean(public, config.held_out, private.y)
+        blind["held-out class mean"] = means
     untrained = suite.untrained(made_by)
     beside = [
         *(suite.score(name, x) for name, x in blind.items()),
