@@ -288,7 +288,8 @@ import sys
 from pathlib import Path
 sys.path[:0] = {folders!r}
 from test_resume import check_kills
-check_kills(Path({folder!r}), {workers}, {moments})
+if __name__ == "__main__":  # its workers import it
+    check_kills(Path({folder!r}), {workers}, {moments})
 """
 
 
