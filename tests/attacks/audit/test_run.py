@@ -70,6 +70,7 @@ def test_raw_rows_leak_and_the_record_says_so(tmp_path: Path) -> None:
         assert r2["shuffled"] <= 0
         assert r2["unrelated image"] <= 0
         assert r2["random extractor"] > r2["same-class mean"]
+        assert "held-out class mean" in r2
         metrics = {"mse", "r2", "psnr", "ssim", "reidentified"}
         keys = {"name", *metrics, *(f"{m}_interval" for m in metrics)}
         assert all(set(s) == keys for s in client["attacks"] + client["controls"])
