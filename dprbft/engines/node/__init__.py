@@ -1,0 +1,1 @@
+"""The process at a site that owns its data, and how others on that machine ask it."""

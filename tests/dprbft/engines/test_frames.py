@@ -1,0 +1,116 @@
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dprbft.engines import frames
+from dprbft.engines.frames import Answer, Request, new_nonce
+from panas.runtime.errors import BadInput
+
+NONCE = "0123456789abcdef" * 2
+REQUEST = Request("trial-1", "h17", 3, "hello", NONCE, b"{}", {"public": b"abc", "map": b""})
+ANSWER = Answer("trial-1", "h17", "round", NONCE, 0, b"release", b"signed")
+
+
+def test_frames_come_back_as_they_were():
+    assert Request.from_bytes(REQUEST.to_bytes()) == REQUEST
+    assert Answer.from_bytes(ANSWER.to_bytes()) == ANSWER
+    assert len({new_nonce() for _ in range(9)}) == 9
+
+
+def test_nothing_here_imports_torch():
+    names = ["dprbft.engines.frames", "dprbft.engines.node.call"]
+    code = f"import sys, {', '.join(names)}; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("run", ["../x", "", ".", ".hidden", "a/b", "a\n", "x" * 65, "ü"])
+def test_a_name_that_is_no_safe_folder_is_refused(run: str):
+    with pytest.raises(BadInput, match="run"):
+        replace(REQUEST, run=run)
+    text = REQUEST.to_bytes().replace(b'"trial-1"', b'"../al-1"')
+    with pytest.raises(BadInput, match="run"):
+        Request.from_bytes(text)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"nonce": NONCE[:-1]},
+        {"number": -1},
+        {"number": True},
+        {"verb": "Round"},
+        {"files": {"../public": b""}},
+        {"files": {f"f{i}": b"" for i in range(9)}},
+        {"verb": "train"},  # it has nothing to say
+    ],
+)
+def test_a_request_that_cannot_be_is_refused(wrong: dict):
+    with pytest.raises(BadInput):
+        replace(REQUEST, **wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"code": 3}, {"code": 256}, {"verb": "search"}, {"signature": b"x" * 2000}]
+)
+def test_an_answer_that_cannot_be_is_refused(wrong: dict):
+    with pytest.raises(BadInput):
+        replace(ANSWER, **wrong)
+
+
+def test_sizes_are_those_of_what_came(monkeypatch: pytest.MonkeyPatch):
+    frame = ANSWER.to_bytes()
+    for wrong in (
+        frame[:-1],
+        frame + b"x",
+        frame.replace(b'"message":7', b'"message":-7'),
+        frame.replace(b'"message":7', b'"message":99999999999999999999'),
+        frame.replace(b'"message":7', b'"message":7.0'),
+        b"\xff\xff\xff\xff" + frame[4:],
+        b"",
+        frame[:4],
+    ):
+        with pytest.raises(BadInput):
+            Answer.from_bytes(wrong)
+    with pytest.raises(BadInput, match="above 10"):
+        Answer.from_bytes(frame, 10)
+    monkeypatch.setattr(frames, "MAX_FRAME", 10)
+    with pytest.raises(BadInput, match="at most 10"):
+        ANSWER.to_bytes()
+
+
+def test_one_form_alone_is_read():
+    frame = ANSWER.to_bytes()
+    spaced = frame.replace(b'"code":0', b'"code": 0')
+    with pytest.raises(BadInput):
+        Answer.from_bytes(len(spaced[4:-13]).to_bytes(4, "big") + spaced[4:])
+    with pytest.raises(BadInput):
+        Answer.from_bytes(REQUEST.to_bytes())
+
+
+def test_all_but_the_signature_is_signed():
+    signed = ANSWER.signed_part()
+    assert replace(ANSWER, signature=b"other").signed_part() == signed
+    changes = {"run": "b", "site": "b", "verb": "keys", "nonce": "0" * 32, "content": b"releasf"}
+    for name, value in changes.items():
+        assert replace(ANSWER, **{name: value}).signed_part() != signed
+    empty = replace(ANSWER, content=b"")
+    assert replace(empty, code=2).signed_part() != empty.signed_part()
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 400), st.binary(max_size=6), st.integers(0, 6), st.booleans())
+def test_mutated_frames_are_read_as_they_are_or_refused(
+    at: int, put: bytes, cut: int, request: bool
+):
+    frame = (REQUEST if request else ANSWER).to_bytes()
+    mutated = frame[:at] + put + frame[at + cut :]
+    try:
+        found = (Request if request else Answer).from_bytes(mutated)
+    except BadInput:
+        return
+    assert found.to_bytes() == mutated
