@@ -247,8 +247,29 @@ def _joined(config: RunConfig) -> str | None:
     return None
 
 
+def _secure_sum(config: RunConfig) -> str | None:
+    f = config.federation
+    if not config.privacy.secure_sum:
+        return None
+    n, t, most = f.clients, f.secure_missing_of(f.clients), sections.most_missing(f.clients)
+    if not f.joins_first:
+        what = f"federation.method = joined for privacy.trust = secure-sum, got {f.method}"
+        return f"{what}, whose messages do not add up to one release; change one of the two"
+    if n < f.secure_minimum:
+        return (
+            f"at least federation.secure_minimum = {f.secure_minimum} sites for privacy.trust = "
+            f"secure-sum, got {n}; find more, or use privacy.trust=server"
+        )
+    if t > most:
+        return (
+            f"federation.secure_missing of at most {most}, which is below a third of {n} sites, "
+            f"got {t}; lower it"
+        )
+    return None
+
+
 RULES: tuple[Callable[[RunConfig], str | None], ...] = (
     *(_protected, _finite, _a_budget_each, _as_many_clients, _searchable),
-    *(_splits, _norm, _passes, _samples_to_release, _unit, _joined),
+    *(_splits, _norm, _passes, _samples_to_release, _unit, _joined, _secure_sum),
 )
 """What sections must not contradict each other in; a rule says what it expected instead."""

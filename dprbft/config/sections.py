@@ -43,6 +43,12 @@ def method_names() -> list[str]:
     return sorted(m.name for m in pkgutil.iter_modules([METHODS]) if not m.ispkg)
 
 
+def most_missing(sites: int) -> int:
+    """The largest t below a third of so many sites: with more, two different sums of one round
+    could be unmasked."""
+    return max(0, (sites - 1) // 3)
+
+
 def _one_of(name: str, choices: Sequence[str]) -> str:
     if name not in choices:
         raise ValueError(f"to be one of {', '.join(choices)}")
@@ -134,6 +140,10 @@ class FederationSettings(Section):
     head_init: Literal["etf", "random"] = "etf"  # random: drawn small, so it moves (train_head)
     train_head: bool = False  # whether the simplex head moves during local training
     baselines: bool = True  # fit forests and regressions, for the summary to compare with
+    # of privacy.trust = secure-sum: fewer sites than this are refused
+    secure_minimum: Annotated[int, Field(ge=3)] = 4
+    # sites of a secure sum that may be missing or help the server; None: a fifth, below a third
+    secure_missing: Natural | None = None
     # of a method of the literature, by its own names
     options: dict[str, Any] = Field(default_factory=dict)
     # of the server's SGD on raw rows
@@ -174,6 +184,12 @@ class FederationSettings(Section):
         """Kinds of release that the method makes something of."""
         return ("moments",) if self.joins_first else (*kind_names(), "none")
 
+    def secure_missing_of(self, sites: int) -> int:
+        """t: how many of so many sites a secure sum bears to be missing, or to help the server."""
+        if self.secure_missing is not None:
+            return self.secure_missing
+        return min(max(1, sites // 5), most_missing(sites))
+
     @property
     def planned_rounds(self) -> int:
         """Rounds that the method makes."""
@@ -193,6 +209,8 @@ class Privacy(Section):
     histogram_share: Annotated[float, Field(gt=0, lt=1)] = 0.1  # of epsilon, for the histogram
     # protected: networks may be shown; stays: they train without noise, and must not (joined)
     network: Literal["protected", "stays"] = "protected"
+    # who sees what a site releases; secure-sum: nobody, but for the sum over all sites (joined)
+    trust: Literal["server", "secure-sum"] = "server"
     strict: bool = False  # refuse samples that another ledger was charged for
     allow_unprotected: bool = False  # let epsilon be infinite for search or release
 
@@ -211,6 +229,11 @@ class Privacy(Section):
     def mode(self) -> SearchMode:
         """What a search looks at."""
         return mode_named(self.search)
+
+    @property
+    def secure_sum(self) -> bool:
+        """Whether the server is to see the sum of releases alone."""
+        return self.trust == "secure-sum"
 
     @property
     def kind(self) -> ReleaseKind | None:

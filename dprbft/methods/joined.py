@@ -93,6 +93,8 @@ def _moments(message: Release, classes: int) -> Moments:
 
 def ready(client: Client, content: bytes) -> bytes:
     """Before step 1: whether the budget pays for all of it; nothing is charged."""
+    if client.config.privacy.secure_sum:
+        raise BadInput("expected privacy.trust = server, got secure-sum, which cannot be run yet")
     begun = any(e.charge.phase == "release" for e in client.account.entries)
     if not begun and JoinedState.read(client).round < ROUND:
         planned_release(client)
@@ -101,6 +103,8 @@ def ready(client: Client, content: bytes) -> bytes:
 
 def join(client: Client, content: bytes) -> bytes:
     """Step 1: charge and release, once; the same bytes again if that was done."""
+    if client.config.privacy.secure_sum:
+        raise BadInput("expected privacy.trust = server, got secure-sum, which cannot be run yet")
     state, digest = JoinedState.read(client), hashlib.sha256(content).hexdigest()
     path = sent_file(client.home, ROUND)
     if state.round == ROUND:

@@ -101,6 +101,7 @@ def _client(place: SitePlace) -> dict[str, Any]:
         "shares": report.shares,
         "candidates": report.candidates,
         "epsilon": {k: spent[k] for k in ("budget", "spent", "release", "search", "training")},
+        **{key: spent[key] for key in ("trust", "spent_local") if key in spent},
         "delta": spent["delta"],
         "relation": spent["relation"],
         "unit": spent["unit"],

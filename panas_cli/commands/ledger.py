@@ -178,12 +178,23 @@ def _card(account: Account, group: int) -> dict[str, Any]:
             "epsilon": json_number(account.price(e.event for e in es)),
             "event": event_to_json(es[-1].event),
             "covered": not any(isinstance(e.event, Unprotected) for e in es),
+            **_trusted(account, es),
         }
         for es in _groups(account)
     ]
     if group > 1:
         card |= {"group": group, "group_epsilon": json_number(_for_group(account, group))}
     return card
+
+
+def _trusted(account: Account, entries: list[Entry]) -> dict[str, Any]:
+    """What charges rest on, and what they cost where that fails; {} where they rest on nothing."""
+    if not any(e.charge.trust for e in entries):
+        return {}
+    return {
+        "trust": [e.charge.trust.to_json() for e in entries if e.charge.trust],
+        "epsilon_local": json_number(account.price(e.local.event for e in entries)),
+    }
 
 
 def _for_group(account: Account, group: int) -> float:
@@ -214,6 +225,12 @@ def _text(whose: str, account: Account, row: dict[str, Any]) -> Iterator[str]:
             f"{figure(row['group_epsilon'])}",
             4,
         )
+    for trust in account.trusts:
+        yield _wrapped(
+            f"  as long as {trust.assumption}; against all other sites together: epsilon = "
+            f"{figure(row['spent_local'])}",
+            4,
+        )
     if len(account.leaves) > 1:
         parts: dict[str, list[str]] = {}
         for leaf, x in row["subsets"].items():
@@ -234,6 +251,8 @@ def _text(whose: str, account: Account, row: dict[str, Any]) -> Iterator[str]:
         dearest = max(found, key=lambda f: float(f[1]["epsilon"]))
         each = "each at most " if len(found) > 1 else ""
         yield _wrapped(f"    {each}{_price(*dearest)}", 6)
+        if "trust" in dearest[1]:
+            yield _wrapped(f"    {_of_the_sum(*dearest)}", 6)
         if purpose := PURPOSES.get((mechanism, recipient)):
             yield _wrapped(f"    for {purpose}", 6)
     if row["reserved"]:
@@ -259,6 +278,17 @@ def _price(entries: list[Entry], facts: dict[str, Any]) -> str:
     if facts["sensitivity"]:
         parts.append("sensitivity " + ", ".join(f"{x:.4g}" for x in facts["sensitivity"]))
     return "; ".join(parts)
+
+
+def _of_the_sum(entries: list[Entry], facts: dict[str, Any]) -> str:
+    """What the price of a release is of which only the sum over sites is seen."""
+    known = [e.charge.trust for e in entries if e.charge.trust]
+    noise = ", ".join(f"{m:.4g}" for m in sorted({t.local for t in known}))
+    return (
+        f"of the sum over {known[-1].sites} sites, which alone is seen; its own share of the noise "
+        f"has noise multiplier {noise}: epsilon = {figure(facts['epsilon_local'])} against all "
+        "other sites together"
+    )
 
 
 def _names(subsets: list[str]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from panas.privacy.accounting.events import ADD_OR_REMOVE, Event, Relation, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of
-from panas.privacy.ledger.charge import PHASES, Entry, Phase
+from panas.privacy.ledger.charge import PHASES, Entry, Phase, SecureSum
 from panas.privacy.ledger.shares import STEPS, as_gaussian
 from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput
@@ -142,6 +142,16 @@ class Account:
             e.event for e in self.entries_on(subset) if phase in (None, e.charge.phase)
         )
 
+    @property
+    def local(self) -> "Account":
+        """The same charges as they hold against a server with whom all other sites collude."""
+        return replace(self, entries=tuple(e.local for e in self.entries))
+
+    @property
+    def trusts(self) -> tuple[SecureSum, ...]:
+        """What the charges rest on, each once; none where they hold against any recipient."""
+        return tuple(dict.fromkeys(t for e in self.entries if (t := e.charge.trust) is not None))
+
     def spent_protected(self) -> float:
         """Epsilon of everything that has a finite price, worst subset: what the budget bounds."""
         return max(self.price(self.events_on(leaf)) for leaf in self.leaves)
@@ -158,8 +168,14 @@ def number(x: float) -> float | str:
 
 
 def totals(account: Account) -> dict[str, Any]:
-    """Budget, spent, and the parts for release and search, JSON-able."""
+    """Budget, spent, and the parts for release and search, JSON-able; where charges rest on a
+    secure sum also on which, and what is spent against all other sites together."""
+    trusted: dict[str, Any] = {}
+    if account.trusts:
+        trusted["trust"] = [t.to_json() | {"assumption": t.assumption} for t in account.trusts]
+        trusted["spent_local"] = number(account.local.spent())
     return {
+        **trusted,
         "budget": number(account.budget.epsilon),
         "delta": account.budget.delta,
         "unit": account.unit,

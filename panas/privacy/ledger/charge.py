@@ -1,13 +1,54 @@
 """What is charged to an account, before and after it stands in the ledger."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
-from panas.privacy.accounting.events import Event, Relation, event_from_json, event_to_json
+from panas.privacy.accounting.events import (
+    Event,
+    Gaussian,
+    Relation,
+    event_from_json,
+    event_to_json,
+)
 
 Phase = Literal["training", "release", "search"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
+SECURE_SUM = "secure-sum"
+"""Whom a charge trusts, where that is not whoever receives it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecureSum:
+    """What the price of a release rests on of which only the sum over sites is seen.
+
+    The charge's event is what the sum costs as long as at most `missing` of the `sites` collude
+    with whoever sees it, or are missing. Against all others together a site has its own share of
+    the noise alone: `local`.
+    """
+
+    sites: int  # n
+    missing: int  # t, below n / 3
+    local: float  # noise multiplier of the site's own share
+
+    @property
+    def assumption(self) -> str:
+        """What must hold, in words."""
+        return (
+            f"at most {self.missing} of {self.sites} sites collude with the server or are missing"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON; `from_json` reads it back."""
+        return {"trust": SECURE_SUM, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, r: Mapping[str, Any]) -> "SecureSum":
+        """What `to_json` gave; KeyError, TypeError or ValueError if it is something else."""
+        sites, missing, local = int(r["sites"]), int(r["missing"]), float(r["local"])
+        if r["trust"] != SECURE_SUM or not 0 <= 3 * missing < sites or not local > 0:
+            raise ValueError("no such trust")
+        return cls(sites=sites, missing=missing, local=local)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +63,11 @@ class Charge:
     subset: str = "train"  # which samples are touched
     round: int | None = None  # of the federation
     run: str = ""  # its name; "": that of the ledger that it is charged to
+    trust: SecureSum | None = None  # None: the event holds against its recipient, whoever that is
 
     def to_json(self, *, relation: Relation) -> dict[str, Any]:
         """Its part of the ledger's line."""
+        about = {} if self.trust is None else {"trust": self.trust.to_json()}
         return {
             "phase": self.phase,
             "mechanism": self.mechanism,
@@ -35,13 +78,16 @@ class Charge:
             "subset": self.subset,
             "round": self.round,
             "run": self.run,
+            **about,
         }
 
     @classmethod
     def from_json(cls, r: Mapping[str, Any]) -> "Charge":
         """The charge that a line of the ledger describes; KeyError or the like if it is none."""
         facts = ("phase", "mechanism", "recipient", "sensitivity", "subset", "round", "run")
-        return cls(event=event_from_json(r["event"]), **{fact: r[fact] for fact in facts})
+        trust = SecureSum.from_json(r["trust"]) if "trust" in r else None
+        event = event_from_json(r["event"])
+        return cls(event=event, trust=trust, **{fact: r[fact] for fact in facts})
 
 
 @dataclass(frozen=True)
@@ -57,3 +103,12 @@ class Entry:
     def event(self) -> Event:
         """What was charged, for the accounting."""
         return self.charge.event
+
+    @property
+    def local(self) -> "Entry":
+        """The same, as it holds against the server and all other sites together."""
+        trust = self.charge.trust
+        if trust is None or not isinstance(self.event, Gaussian):
+            return self
+        event = Gaussian(trust.local)
+        return replace(self, charge=replace(self.charge, event=event, trust=None))

@@ -179,3 +179,39 @@ def test_public_samples_without_labels_are_nothing_to_search_on_by_labels():
     assert build_config({"data": data}).privacy.search == "public-proxy"  # by agreement
     assert not build_config().has_unlabelled
     assert not build_config({"data": data | {"unlabelled_limit": 0}}).has_unlabelled
+
+
+SECURE = {
+    "federation": {"method": "joined", "clients": 4},
+    "privacy": {"trust": "secure-sum"},
+}
+
+
+@pytest.mark.parametrize(
+    ("sites", "missing"), [(3, 0), (4, 1), (5, 1), (6, 1), (7, 1), (10, 2), (50, 10)]
+)
+def test_a_secure_sum_bears_a_fifth_of_its_sites_and_less_than_a_third(sites: int, missing: int):
+    federation = {"method": "joined", "clients": sites, "secure_minimum": 3}
+    config = build_config(SECURE, {"federation": federation})
+    assert config.privacy.secure_sum
+    assert config.federation.secure_missing_of(sites) == missing
+    assert 3 * missing < sites
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"federation": {"clients": 3}}, "at least federation.secure_minimum = 4 sites"),
+        ({"federation": {"secure_missing": 2}}, "secure_missing of at most 1"),
+        ({"federation": {"method": "dprbft"}}, "federation.method = joined for privacy.trust"),
+        ({"federation": {"method": "fedavg"}}, "federation.method = joined for privacy.trust"),
+        ({"privacy": {"release": "class_sums"}}, "privacy.release = moments"),
+        ({"federation": {"secure_minimum": 2}}, "secure_minimum"),
+    ],
+)
+def test_a_secure_sum_that_cannot_be_is_refused(wrong: dict[str, dict[str, object]], told: str):
+    assert not build_config().privacy.secure_sum
+    build_config(SECURE)
+    with pytest.raises(BadInput, match=told) as refused:
+        build_config(SECURE, wrong)
+    assert "\n" not in str(refused.value)

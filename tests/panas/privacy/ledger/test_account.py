@@ -15,6 +15,7 @@ from panas.privacy.accounting.events import (
 )
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import totals
+from panas.privacy.ledger.charge import Charge, SecureSum
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput, BudgetExhausted
 
@@ -121,3 +122,45 @@ def test_an_account_has_one_relation(ledger: Ledger, other: Ledger) -> None:
     charged = [line for line in lines if line["kind"] == "charge"]
     assert {line["relation"] for line in charged} == {"replace-one"}
     assert totals(account)["relation"] == "replace-one"
+
+
+SUM = SecureSum(sites=10, missing=2, local=2.0 / 8**0.5)
+
+
+def test_a_charge_of_a_sum_is_priced_as_the_sum_and_names_what_it_costs_alone(other: Ledger):
+    ledger = other
+    ledger.open_account(Budget(20.0, 1e-5))
+    sent = replace(MOMENTS, event=Gaussian(2.0), trust=SUM)
+    ledger.charge(sent)
+    account = ledger.account()
+    assert account.entries[0].charge == replace(sent, run=account.entries[0].charge.run)
+    assert account.trusts == (SUM,)
+    assert account.spent() == epsilon([Gaussian(2.0)], 1e-5)
+    assert account.local.spent() == epsilon([Gaussian(2.0 / 8**0.5)], 1e-5) > account.spent()
+    row = totals(account)
+    assert row["spent_local"] == account.local.spent()
+    assert row["trust"][0]["assumption"] == (
+        "at most 2 of 10 sites collude with the server or are missing"
+    )
+    assert "spent_local" not in totals(replace(account, entries=()))
+    assert json.loads(json.dumps(row)) == row
+
+
+def test_what_only_adds_to_a_sum_costs_the_same_alone(other: Ledger):
+    ledger = other
+    ledger.open_account(Budget(20.0, 1e-5))
+    ledger.charge(replace(MOMENTS, event=Gaussian(3.0)))
+    ledger.charge(replace(MOMENTS, event=Gaussian(2.0), trust=SUM))
+    alone = ledger.account().local
+    assert alone.events() == [Gaussian(3.0), Gaussian(SUM.local)]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"trust": "faith"}, {"missing": 4}, {"missing": -1}, {"local": 0.0}, {"sites": "x"}]
+)
+def test_a_trust_that_is_none_is_refused(wrong: dict[str, object]):
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        SecureSum.from_json(SUM.to_json() | wrong)
+    line = replace(MOMENTS, trust=SUM).to_json(relation="add-or-remove-one")
+    assert Charge.from_json(line).trust == SUM
+    assert "trust" not in MOMENTS.to_json(relation="add-or-remove-one")
