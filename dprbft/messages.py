@@ -7,6 +7,7 @@ another order, padding) are refused, since they could carry what no ledger has s
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -27,6 +28,9 @@ from panas.runtime.store import parse_tensors
 
 MAX_BYTES = 1 << 30
 """A larger message is refused before it is decoded."""
+HEADER = 4096  # bytes that names, shapes and facts of a release take at most
+LARGEST = 1e12  # of a number in a release: far above what any sums of samples, and noise, come to
+LEAST_NOISE = 1e-6  # of a noise multiplier, far below what any budget allows
 
 
 class Verb(StrEnum):
@@ -187,6 +191,8 @@ class Release:
             if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
                 raise BadInput(f"expected labels below {classes} in a release, got others")
         given = {name: about[name] for name in facts}
+        if any(a.is_floating_point() and bool((a.abs() > LARGEST).any()) for a in arrays.values()):
+            raise BadInput(f"expected numbers of at most {LARGEST:g} in a release, got larger")
         counts = arrays.pop(HISTOGRAM, None)
         noised = None if counts is None else NoisedHistogram(counts, about["histogram_receipt"])
         found = Release(**given, noise_multiplier=m, arrays=arrays, histogram=noised)
@@ -194,9 +200,19 @@ class Release:
         return found
 
 
+def largest_release(kind: str | None, *, width: int, classes: int) -> int:
+    """Bytes that a release of a kind has at most; `MAX_BYTES` where rows may be any number, or the
+    kind is not known."""
+    specs = [] if kind is None else list(kind_named(kind).arrays(classes, width).values())
+    if not specs or any(None in spec.shape for spec in specs):
+        return MAX_BYTES
+    numbers = sum(math.prod(n or 0 for n in spec.shape) for spec in specs)
+    return min(MAX_BYTES, 4 * (numbers + classes) + HEADER)
+
+
 def _noise_multiplier(about: Mapping[str, Any]) -> float | None:
     m = about.get("noise_multiplier")
-    if m is not None and not (type(m) in (int, float) and 0 < m < 1e9):
+    if m is not None and not (type(m) in (int, float) and LEAST_NOISE <= m < 1e9):
         raise BadInput(f"expected a noise multiplier above 0 in a release, got {m!r:.40}")
     if m is not None and not is_noised(kind_named(about["kind"])):
         raise BadInput(f"expected no noise multiplier in {about['kind']}, got {m}")

@@ -38,6 +38,7 @@ audit_unfinished = _file("audit/unfinished")  # where an audit goes on that was 
 # In the server's folder.
 latest_file = _file("latest.json")  # the number of the last whole round
 rounds_file = _file("rounds.jsonl")  # one line a finished round
+refused_file = _file("refused.jsonl")  # one line a reply that was refused, without its content
 
 # In a site's directory.
 settings_file = _file("site.toml")  # its data, its lifetime budget, what may leave

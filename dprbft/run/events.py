@@ -13,13 +13,18 @@ from dprbft.site.results.records import SearchRecord, TuningRecord
 StageName = Literal["start", "join", "search", "tune", "train"]
 
 
+Why = Literal["absent", "behind", "refused", "budget", "failed", "reply"]
+"""Why a site has no part: it is not there, has missed a stage before, refused, cannot pay, failed,
+or sent what is no reply."""
+
+
 @dataclass(frozen=True)
 class SiteLeftOut:
-    """A stage goes on without a site, which is not there when it is asked."""
+    """A stage goes on without a site."""
 
     site: str
     stage: StageName
-    behind: bool = False  # it is there, but has missed a stage before
+    why: Why = "absent"
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class SiteMissed:
 
     site: str
     round: int
+    why: Why = "absent"
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,14 @@ import torch
 from dprbft import paths
 from dprbft.engines.protocol import SiteRefusal
 from dprbft.heads import to_broadcast
-from dprbft.messages import Broadcast, Code, Release
+from dprbft.messages import Broadcast, Code, Release, Verb
 from dprbft.methods import PublicSide, method_named, update_method
 from dprbft.methods.updates.contract import Side
 from dprbft.run import events
 from dprbft.run.directory import OpenRun
 from dprbft.server import events as server_events
 from dprbft.server.checkpoint import ServerFiles
+from dprbft.server.refusals import note_refused
 from dprbft.server.rounds import Server
 from dprbft.server.updates import ServerHalf, UpdateServer
 from dprbft.site.predictor.state import ROUND
@@ -39,12 +40,18 @@ def exchange(run: OpenRun, sites: frozenset[int]) -> None:
 
 def server_files(run: OpenRun) -> ServerFiles:
     """What the server of a run keeps."""
-    return ServerFiles(paths.server_folder(run.folder), _first(run).weight.shape[1], _classes(run))
+    width, kind = _first(run).weight.shape[1], run.config.sent
+    return ServerFiles(paths.server_folder(run.folder), width, _classes(run), kind)
 
 
 def reason(run: OpenRun, refusal: SiteRefusal) -> PanasError:
     """Why a site on this machine has refused, from its own folder."""
     place = run.view.places[refusal.site]
+    if refusal.code is Code.ABSENT and place.there:
+        return BadInput(
+            "expected a valid reply of one site at least, got none; "
+            f"{paths.refused_file(paths.server_folder(run.folder))} says what was expected"
+        )
     if refusal.code is Code.ABSENT:
         return BadInput(
             f"expected site {place.name} at {place.folder}, found none; put it back, and go on "
@@ -100,6 +107,9 @@ def _update_server(run: OpenRun, sites: frozenset[int]) -> UpdateServer:
 
 
 def _tell(run: OpenRun, event: server_events.Event) -> None:
+    if isinstance(event, server_events.SiteAbsent) and event.refused:
+        name = run.view.places[event.site].name
+        note_refused(paths.server_folder(run.folder), name, Verb.ROUND, event.refused)
     told = (_joined if run.config.federation.joins_first else _seen)(run, event)
     if told:
         run.listener(told)
@@ -111,8 +121,8 @@ def _joined(run: OpenRun, event: server_events.Event) -> events.Event | None:
     match event:
         case server_events.SiteTrained(i, _):
             return _released(run, i)
-        case server_events.SiteAbsent(i, _):
-            return events.SiteLeftOut(places[i].name, "join")
+        case server_events.SiteAbsent(i, _, refused):
+            return events.SiteLeftOut(places[i].name, "join", "reply" if refused else "absent")
         case server_events.RoundEnded(_, _, sites):
             return events.HeadShared(len(sites))
     return None
@@ -141,8 +151,8 @@ def _seen(run: OpenRun, event: server_events.Event) -> events.Event:
             return events.SiteTrained(places[i].name, round)
         case server_events.SiteAbsent(i, 0):
             return events.SiteLeftOut(places[i].name, "train")
-        case server_events.SiteAbsent(i, round):
-            return events.SiteMissed(places[i].name, round)
+        case server_events.SiteAbsent(i, round, refused):
+            return events.SiteMissed(places[i].name, round, "reply" if refused else "absent")
         case server_events.RoundEnded(round, rounds, sites):
             scores = [read_scores(places[i].home) for i in sites]
             kept = [own[-1].kept for own in scores if own]

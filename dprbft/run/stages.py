@@ -142,7 +142,7 @@ def _tuned(run: OpenRun, sites: Sequence[int]) -> frozenset[int]:
         for stage in before:
             (SearchRecord if stage == "search" else TuningRecord).read(homes[i])
     for i in behind:
-        run.listener(events.SiteLeftOut(places[i].name, "train", behind=True))
+        run.listener(events.SiteLeftOut(places[i].name, "train", "behind"))
     return frozenset(sites).difference(behind)
 
 

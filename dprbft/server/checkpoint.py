@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dprbft.messages import Broadcast, Release
+from dprbft.messages import Broadcast, Release, largest_release
 from dprbft.paths import latest_file, round_folder
 from dprbft.server.records import RoundRecord, read_rounds, write_rounds
 from panas.runtime.errors import BadInput
@@ -26,6 +26,7 @@ class ServerFiles:
     folder: Path
     width: int
     classes: int
+    kind: str | None = None  # of release that sites may send; None: any
 
     def latest(self) -> int | None:
         """The number of the last whole round; 0 before the first, None before the beginning."""
@@ -69,8 +70,16 @@ class ServerFiles:
         return (round_folder(self.folder, round) / BROADCAST).exists()
 
     def put_release(self, round: int, site: int, content: bytes) -> None:
-        """Keep a site's release, if it is one; BadInput, and nothing kept, if it is not."""
+        """Keep a site's release, if it is one; BadInput, and nothing kept, if it is not.
+
+        Its size is looked at before it is decoded.
+        """
+        most = largest_release(self.kind, width=self.width, classes=self.classes)
+        if len(content) > most:
+            raise BadInput(f"expected a release of at most {most} bytes, got {len(content)}")
         release = Release.from_bytes(content, width=self.width, classes=self.classes)
+        if self.kind not in (None, release.kind):
+            raise BadInput(f"expected a release of {self.kind}, got {release.kind}")
         if (release.client, release.round) != (site, round):
             raise BadInput(
                 f"expected a release of site {site} in round {round}, got one of site "

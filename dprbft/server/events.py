@@ -25,6 +25,7 @@ class SiteAbsent:
 
     site: int
     round: int
+    refused: str = ""  # what its reply should have been; empty if none came
 
 
 @dataclass(frozen=True)

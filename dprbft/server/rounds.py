@@ -18,6 +18,8 @@ from dprbft.messages import Broadcast, Code, Release, Reply, Verb
 from dprbft.server.checkpoint import ServerFiles
 from dprbft.server.events import Listener, RoundEnded, SiteAbsent, SiteReady, SiteTrained
 from dprbft.server.records import RoundRecord
+from dprbft.server.refusals import expected
+from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 
 Answer = Callable[[Iterable[Release], Broadcast, int, np.random.Generator], Broadcast]
@@ -132,8 +134,13 @@ class Server:
                 self.listener(SiteAbsent(site, round))
                 continue
             check_reply(site, reply)
-            if reply.release:
-                self.files.put_release(round, site, reply.release)
+            try:
+                if reply.release:
+                    self.files.put_release(round, site, reply.release)
+            except BadInput as e:  # costs this site alone the round
+                absent.append(site)
+                self.listener(SiteAbsent(site, round, expected(e)))
+                continue
             self.listener(SiteTrained(site, round))
         return sorted(absent)
 

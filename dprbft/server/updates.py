@@ -19,6 +19,7 @@ from dprbft.messages import Code, Reply, Verb
 from dprbft.paths import latest_file, round_folder
 from dprbft.server.events import Listener, RoundEnded, SiteAbsent, SiteReady, SiteTrained
 from dprbft.server.records import RoundRecord, read_rounds, write_rounds
+from dprbft.server.refusals import expected
 from dprbft.updates import Bundle, Order, Update
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
@@ -114,13 +115,11 @@ class UpdateServer:
                 self.listener(SiteAbsent(site, number))
                 continue
             check_reply(site, reply)
-            if reply.release:
-                update = Update.from_bytes(reply.release)
-                if (update.site, update.round) != (site, number):
-                    raise BadInput(
-                        f"expected an update of site {site} in round {number}, got one of site "
-                        f"{update.site} in round {update.round}"
-                    )
+            try:
+                _check_update(reply.release, site, number)
+            except BadInput as e:  # costs this site alone the round
+                self.listener(SiteAbsent(site, number, expected(e)))
+                continue
             write_bytes(self._path(number, site), reply.release)
             self.listener(SiteTrained(site, number))
 
@@ -187,6 +186,17 @@ def result_bytes(folder: Path) -> int:
     """Bytes of the result that a server has sent to all sites; 0 where it sent none."""
     path = folder / RESULT
     return int(read_json(path)["down_bytes"]) if path.exists() else 0
+
+
+def _check_update(content: bytes, site: int, round: int) -> None:
+    """BadInput unless these are no bytes, or an update of this site in this round."""
+    if content:
+        update = Update.from_bytes(content)
+        if (update.site, update.round) != (site, round):
+            raise BadInput(
+                f"expected an update of site {site} in round {round}, got one of site "
+                f"{update.site} in round {update.round}"
+            )
 
 
 def _digest(content: bytes) -> str:

@@ -15,6 +15,7 @@ from dprbft.run.events import (
     SiteStarted,
     SiteTrained,
     SiteTuned,
+    Why,
 )
 from dprbft.run.view import RunView
 from dprbft.site.joining import SeenSamples
@@ -31,16 +32,24 @@ STAGES = {
     "train": "training",
 }
 """What goes on without a site."""
+WHY: Mapping[Why, str] = {
+    "absent": "is not there",
+    "behind": "has missed search or tuning",
+    "refused": "refused (its reason is in refused.json at the site)",
+    "budget": "cannot pay for it (its reason is in refused.json at the site)",
+    "failed": "failed (its reason is at the site)",
+    "reply": "sent what is no release (server/refused.jsonl says what was expected)",
+}
+"""Why a site has no part in something."""
 
 
 def sentence(event: Event) -> str:
     """An event in words."""
     match event:
-        case SiteLeftOut(site, stage, behind):
-            why = "has missed search or tuning" if behind else "is not there"
+        case SiteLeftOut(site, stage, why):
             return (
-                f"warning: {site} {why}: {STAGES[stage]} goes on without it; --resume takes it up "
-                "again when it is back"
+                f"warning: {site} {WHY[why]}: {STAGES[stage]} goes on without it; --resume takes "
+                "it up again when it is back"
             )
         case SiteSearched(site, r):
             of = "" if mode_named(r.mode).reads_samples else " (on noise)"
@@ -51,8 +60,8 @@ def sentence(event: Event) -> str:
             return f"{site}: starts at validation accuracy {validation:.3f}"
         case SiteTrained(site, round):
             return f"round {round}: {site} trained"
-        case SiteMissed(site, round):
-            return f"round {round}: {site} is not there; the round goes on without it"
+        case SiteMissed(site, round, why):
+            return f"round {round}: {site} {WHY[why]}; the round goes on without it"
         case RoundEnded(round, rounds, accuracy):
             return f"round {round} of {rounds}: mean accuracy {accuracy:.3f}"
         case SiteReleased(site, sent, m):

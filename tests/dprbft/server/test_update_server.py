@@ -20,7 +20,6 @@ from dprbft.server.events import Event, SiteAbsent, SiteTrained
 from dprbft.server.records import read_rounds
 from dprbft.server.updates import MEMORY, ServerHalf, UpdateServer, result_bytes
 from dprbft.updates import Bundle, Order, Update
-from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json
 
 ROUNDS = 3
@@ -232,9 +231,25 @@ def test_what_a_site_sent_before_it_went_counts_in_its_round(
 
 
 def test_an_update_of_another_round_or_site_is_refused(tmp_path: Path):
-    with pytest.raises(BadInput, match="site 0 in round 1, got one of site 0 in round 2"):
-        server(tmp_path, Sites(claimed=2)).train()
+    heard: list[Event] = []
+    with pytest.raises(SiteRefusal):  # of both sites: nothing is left to go on with
+        server(tmp_path, Sites(claimed=2), heard).train()
     assert not list(tmp_path.rglob("site-*"))
+    refused = [e.refused for e in heard if isinstance(e, SiteAbsent)]
+    assert refused == [f"expected an update of site {i} in round 1" for i in (0, 1)]
+
+
+def test_a_bad_update_costs_its_site_alone_the_round(tmp_path: Path):
+    class Bad(Sites):
+        def _answer(self, site: int, order: Order) -> Reply:
+            reply = super()._answer(site, order)
+            wrong = site == 1 and order.round == 2
+            return Reply(Code.DONE, reply.release[:-1]) if wrong else reply
+
+    server(tmp_path / "a", Bad()).train()
+    server(tmp_path / "b", Sites(absent={(Verb.ROUND, 1, 2)})).train()
+    assert [r.absent for r in read_rounds(tmp_path / "a")] == [(), (1,), ()]
+    assert torch.equal(result(tmp_path / "a"), result(tmp_path / "b"))
 
 
 def test_a_record_that_says_done_ends_the_run_also_when_it_is_resumed(tmp_path: Path):
