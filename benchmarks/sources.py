@@ -30,7 +30,7 @@ WINGS = {
         ("api",),
     ),
     "dprbft": (
-        ("config",),
+        ("config", "secure_sum"),
         ("messages", "heads", "paths"),
         ("updates",),
         ("site",),

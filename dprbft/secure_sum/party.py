@@ -1,0 +1,228 @@
+"""One site's part in a secure sum, from its keys to its answer at the unmasking.
+
+| step | the site | what leaves |
+|---|---|---|
+| `keys` | draws its three seeds | public keys, a commitment |
+| `shares` | shares its pair seed and its self seed | two shares a peer, encrypted |
+| `mask` | adds its masks to its vector | the masked vector: uniform, to who lacks the seeds |
+| `unmask` | opens the sum | *one* share of each site: self seed of a survivor, else pair seed |
+
+Every step may be repeated, and gives the same bytes; a step with other input than the first time is
+refused, because two different answers together would open one site's vector. So the state has to be
+on disk before an answer leaves: `to_bytes` after every step, and `from_bytes` where a killed site
+goes on.
+
+Trust: at most t sites collude with the server (`Session`), and keys are signed by keys that sites
+know of each other (`Signing`); without signatures the server must not forge keys.
+
+Source: Bonawitz et al. 2017, figure 4.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import astuple, dataclass, field
+
+import numpy as np
+
+from dprbft.secure_sum.answer import UnmaskAnswer
+from dprbft.secure_sum.keys import (
+    SEED_BYTES,
+    Announced,
+    Signing,
+    commitment,
+    key_pair,
+    public_bytes,
+    read_keys,
+)
+from dprbft.secure_sum.masks import Masked, Vector, pair_mask, self_mask, with_check
+from dprbft.secure_sum.session import Session
+from dprbft.secure_sum.shares import seal, split, unseal
+from panas.runtime.errors import BadInput
+
+PAIR_KEY, SEAL_KEY = "pair key", "seal key"
+
+
+@dataclass(frozen=True, repr=False)
+class Seeds:
+    """A site's three secrets: of its pair masks, of the shares' encryption, of its self mask."""
+
+    pair: bytes
+    seal: bytes
+    own: bytes
+
+
+@dataclass
+class Party:
+    """A site's secrets in one session, and what it has answered so far."""
+
+    session: Session
+    site: int
+    signing: Signing | None = field(repr=False)
+    _seeds: Seeds
+    _announced: bytes = b""
+    _known: dict[int, bytes] = field(default_factory=dict)  # everybody's keys
+    _sent: dict[int, bytes] = field(default_factory=dict, repr=False)  # sealed shares, by peer
+    _held: dict[int, bytes] = field(default_factory=dict, repr=False)  # of self and pair seeds
+    _masked: str = ""  # a digest of what was masked
+    _survivors: tuple[int, ...] = ()
+
+    @staticmethod
+    def new(session: Session, site: int, signing: Signing | None = None) -> "Party":
+        """Fresh seeds from the operating system; BadInput if the site does not take part."""
+        session.position(site)
+        return Party(session, site, signing, Seeds(*(os.urandom(SEED_BYTES) for _ in range(3))))
+
+    def keys(self) -> bytes:
+        """What the site announces; the server passes it on to all others."""
+        if not self._announced:
+            pair = key_pair(self._seeds.pair, self.session, PAIR_KEY, self.site)
+            seal_key = key_pair(self._seeds.seal, self.session, SEAL_KEY, self.site)
+            committed = commitment(self._seeds.own, self.session, self.site)
+            about = Announced(public_bytes(pair), public_bytes(seal_key), committed)
+            content = about.signed_part(self.session, self.site)
+            signature = self.signing.sign(content) if self.signing else b""
+            self._announced = about.to_bytes() + signature
+        return self._announced
+
+    def shares(self, all_keys: Mapping[int, bytes]) -> dict[int, bytes]:
+        """This site's shares for each other site that announced keys, encrypted, by site.
+
+        BadInput if fewer than n - t sites did, a signature is wrong, this site's own keys are not
+        among them, or other keys came before.
+        """
+        verify = self.signing.verify if self.signing else None
+        known = read_keys(self.session, all_keys, verify)
+        if all_keys.get(self.site) != self.keys():
+            raise BadInput(
+                f"expected the own keys of site {self.site} among all, got others; the server has "
+                "changed them, ask its administrator"
+            )
+        if self._sent and self._known != dict(all_keys):
+            raise BadInput("expected the keys of the first time, got others; start a new run")
+        if not self._sent:
+            pair, own = (split(s, self.session) for s in (self._seeds.pair, self._seeds.own))
+            key = key_pair(self._seeds.seal, self.session, SEAL_KEY, self.site)
+            self._known = dict(all_keys)
+            self._held = {self.site: own[self.site] + pair[self.site]}
+            self._sent = {
+                site: seal(own[site] + pair[site], self.session, (self.site, site), key, of.seal)
+                for site, of in known.items()
+                if site != self.site
+            }
+        return dict(self._sent)
+
+    def mask(self, vector: Vector, received: Mapping[int, bytes]) -> Masked:
+        """The vector and its check number under masks, one number longer than the vector.
+
+        `received` holds the encrypted shares for this site, by who sent them; masks are agreed with
+        these sites. BadInput if with this site they are fewer than n - t, or shares are not what
+        their sender encrypted, or another vector or other shares came before.
+
+        Privacy: to whoever lacks the seeds the result is uniform, whatever the vector.
+        """
+        if vector.dtype != np.uint64 or vector.ndim != 1:
+            raise BadInput(f"expected a vector of uint64, got {vector.dtype} {vector.shape}")
+        if not self._sent or self.site in received or not received.keys() <= self._sent.keys():
+            raise BadInput("expected shares of the other sites that announced keys, got others")
+        self.session.check_enough(len(received) + 1, "shares")
+        digest = hashlib.sha256(vector.astype("<u8").tobytes())
+        for site in sorted(received):
+            digest.update(site.to_bytes(4, "big") + received[site])
+        if self._masked and self._masked != digest.hexdigest():
+            raise BadInput(
+                "expected the vector and the shares that were masked before, got others: two "
+                "vectors under one mask would show their difference; start a new run"
+            )
+        if not self._masked:
+            held = {site: self._opened(site, received[site]) for site in received}
+            self._held = {self.site: self._held[self.site], **held}
+        masked = self._under_masks(with_check(vector, self.session))
+        self._masked = digest.hexdigest()
+        return masked
+
+    def _opened(self, site: int, sealed: bytes) -> bytes:
+        key = key_pair(self._seeds.seal, self.session, SEAL_KEY, self.site)
+        public = Announced.from_bytes(self._known[site], site).seal
+        return unseal(sealed, self.session, (site, self.site), key, public)
+
+    def _under_masks(self, vector: Masked) -> Masked:
+        total = vector + self_mask(self._seeds.own, self.session, self.site, len(vector))
+        key = key_pair(self._seeds.pair, self.session, PAIR_KEY, self.site)
+        for site in self._held:
+            if site != self.site:
+                peer = site, Announced.from_bytes(self._known[site], site).pair
+                total += pair_mask(key, self.session, self.site, peer, len(vector))
+        return total
+
+    def unmask(self, survivors: Collection[int]) -> bytes:
+        """The shares that open the sum over `survivors`: those whose masked vectors arrived.
+
+        BadInput if they are fewer than n - t, this site is not among them, one of them sent no
+        shares, or another list came before: two lists would open a vector of a single site.
+        """
+        asked = tuple(sorted(set(survivors)))
+        if not self._masked or self.site not in asked or not set(asked) <= self._held.keys():
+            raise BadInput(
+                "expected to unmask a sum over sites that shared their secrets, this one among "
+                "them, got another; start a new run"
+            )
+        self.session.check_enough(len(asked), "masked vectors")
+        if self._survivors and self._survivors != asked:
+            raise BadInput(
+                "expected one unmasking of a secure sum, got a second with other sites; two sums "
+                "would show a single site's release, start a new run"
+            )
+        self._survivors = asked
+        of_self = {s: share[:SEED_BYTES] for s, share in self._held.items() if s in asked}
+        of_pair = {s: share[SEED_BYTES:] for s, share in self._held.items() if s not in asked}
+        return UnmaskAnswer(of_self, of_pair).to_bytes()
+
+    def to_bytes(self) -> bytes:
+        """All of the state, secrets included: keep it private on this site's disk."""
+        session = self.session
+        state = {
+            "session": [session.id.hex(), session.sites, session.missing],
+            "site": self.site,
+            "seeds": [seed.hex() for seed in astuple(self._seeds)],
+            "announced": self._announced.hex(),
+            "known": _hex(self._known),
+            "sent": _hex(self._sent),
+            "held": _hex(self._held),
+            "masked": self._masked,
+            "survivors": self._survivors,
+        }
+        return json.dumps(state).encode()
+
+    @staticmethod
+    def from_bytes(content: bytes, signing: Signing | None = None) -> "Party":
+        """The party that `to_bytes` wrote; it goes on to the same masks. BadInput if it is none."""
+        try:
+            state = json.loads(content)
+            id, sites, missing = state["session"]
+            known, sent, held = (_unhex(state[name]) for name in ("known", "sent", "held"))
+            return Party(
+                Session(bytes.fromhex(id), tuple(sites), missing),
+                state["site"],
+                signing,
+                Seeds(*(bytes.fromhex(seed) for seed in state["seeds"])),
+                bytes.fromhex(state["announced"]),
+                known,
+                sent,
+                held,
+                state["masked"],
+                tuple(state["survivors"]),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            raise BadInput(
+                "expected the state of a secure sum, got a damaged file; start a new run"
+            ) from e
+
+
+def _hex(values: Mapping[int, bytes]) -> dict[str, str]:
+    return {str(site): value.hex() for site, value in values.items()}
+
+
+def _unhex(values: Mapping[str, str]) -> dict[int, bytes]:
+    return {int(site): bytes.fromhex(value) for site, value in values.items()}

@@ -1,0 +1,85 @@
+"""Who takes part in one secure sum: a public fact that all sites and the server agree on."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+
+from panas.runtime.errors import BadInput
+
+FEWEST_SITES = 3
+MOST_SITES = 4096
+HIGHEST_SITE = 1 << 31
+MOST_ID_BYTES = 256
+
+
+def most_missing(sites: int) -> int:
+    """The largest t below a third of the sites."""
+    return (sites - 1) // 3
+
+
+@dataclass(frozen=True)
+class Session:
+    """One secure sum over these sites, of which at most `missing` may drop out or collude.
+
+    | symbol | name |
+    |---|---|
+    | n | the number of `sites` |
+    | t | `missing`, below n / 3 |
+    | n - t | `threshold`: so many sites must go on, and so many shares open a secret |
+
+    With t below a third, two different lists of survivors cannot both gather n - t answers, even
+    where t sites answer both. An id is used once: a second sum over the same data needs a charge of
+    its own.
+    """
+
+    id: bytes
+    sites: tuple[int, ...]
+    missing: int
+
+    def __post_init__(self) -> None:
+        n, numbers = len(self.sites), list(self.sites)
+        if not 1 <= len(self.id) <= MOST_ID_BYTES:
+            raise BadInput(
+                f"expected an id of 1 to {MOST_ID_BYTES} bytes for a secure sum, got "
+                f"{len(self.id)}; give another"
+            )
+        if not FEWEST_SITES <= n <= MOST_SITES:
+            raise BadInput(
+                f"expected {FEWEST_SITES} to {MOST_SITES} sites in a secure sum, got {n}; "
+                "set privacy.trust to server, or add sites"
+            )
+        if numbers != sorted(set(numbers)) or not 0 <= numbers[0] <= numbers[-1] < HIGHEST_SITE:
+            raise BadInput("expected ascending site numbers, got others; sort them")
+        if not 0 <= self.missing <= most_missing(n):
+            raise BadInput(
+                f"expected at most {most_missing(n)} of {n} sites missing, below a third, got "
+                f"{self.missing}; lower federation.secure_missing"
+            )
+
+    @property
+    def threshold(self) -> int:
+        """n - t: fewer sites than that learn nothing, and no sum is made of fewer."""
+        return len(self.sites) - self.missing
+
+    @cached_property
+    def context(self) -> bytes:
+        """32 bytes that bind every derived key and every signature to this session."""
+        about = {"id": self.id.hex(), "sites": self.sites, "missing": self.missing}
+        return hashlib.sha256(b"secure sum 1 " + json.dumps(about).encode()).digest()
+
+    def position(self, site: int) -> int:
+        """A site's number among the shares, 1 to n; BadInput if it does not take part."""
+        if site not in self.sites:
+            raise BadInput(
+                f"expected one of the {len(self.sites)} sites of the secure sum, got site {site}"
+            )
+        return self.sites.index(site) + 1
+
+    def check_enough(self, sites: int, what: str) -> None:
+        """BadInput if fewer than n - t sites are there at this step."""
+        if sites < self.threshold:
+            raise BadInput(
+                f"expected {what} of at least {self.threshold} of {len(self.sites)} sites, got "
+                f"{sites}; the secure sum ends here and opens nothing, start a new run"
+            )

@@ -1,0 +1,115 @@
+"""The server's part: from masked vectors and the sites' answers to the sum, and nothing but it.
+
+The sum of the masked vectors holds the self masks of all survivors, and those pair masks whose
+other site dropped out. n - t answers open exactly these.
+
+Source: Bonawitz et al. 2017, figure 4, round 4.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dprbft.secure_sum.answer import UnmaskAnswer
+from dprbft.secure_sum.grid import checked_range
+from dprbft.secure_sum.keys import Announced, commitment, key_pair, public_bytes, read_keys
+from dprbft.secure_sum.masks import (
+    CHECK_NUMBERS,
+    Masked,
+    Vector,
+    fits_check,
+    pair_mask,
+    self_mask,
+)
+from dprbft.secure_sum.party import PAIR_KEY
+from dprbft.secure_sum.session import Session
+from dprbft.secure_sum.shares import combine
+from panas.runtime.errors import BadInput
+
+
+def total(
+    session: Session,
+    keys: Mapping[int, bytes],
+    masked: Mapping[int, Masked],
+    answers: Mapping[int, bytes],
+) -> Vector:
+    """The sum of the vectors of the sites in `masked`, modulo 2^64.
+
+    Args:
+        session: what it is a sum of.
+        keys: what sites announced.
+        masked: the masked vectors that arrived, all of one length.
+        answers: what `Party.unmask(masked)` gave at these sites; n - t or more of them.
+
+    Raises:
+        BadInput: if too few sites are there at any step, an answer is not to this list of
+            survivors, a secret does not fit what its site announced, or the sum is not what
+            unmasked vectors can come to, as where a masked vector was changed.
+    """
+    known = read_keys(session, keys)
+    summed = _sum(session, known, masked)
+    read = _read(session, known, masked, answers)
+    missing = sorted(next(iter(read.values())).of_pair)
+    for site in masked:
+        seed = combine({a: read[a].of_self[site] for a in read}, session)
+        if commitment(seed, session, site) != known[site].commitment:
+            raise _unfit(site)
+        summed -= self_mask(seed, session, site, len(summed))
+    for site in missing:
+        seed = combine({a: read[a].of_pair[site] for a in read}, session)
+        key = key_pair(seed, session, PAIR_KEY, site)
+        if public_bytes(key) != known[site].pair:
+            raise _unfit(site)
+        for peer in masked:  # what the peer added is the negative of what the site would have
+            summed += pair_mask(key, session, site, (peer, known[peer].pair), len(summed))
+    if not fits_check(summed, session):
+        raise BadInput(
+            "expected a sum that fits its check number, got another: a masked vector was changed, "
+            "or is of another session; start a new run"
+        )
+    found = summed[:-CHECK_NUMBERS]
+    checked_range(found, len(masked))
+    return found
+
+
+def _sum(session: Session, known: Mapping[int, Announced], masked: Mapping[int, Masked]) -> Masked:
+    session.check_enough(len(masked), "masked vectors")
+    if not masked.keys() <= known.keys():
+        raise BadInput("expected masked vectors of sites that announced keys, got others")
+    shapes = {(v.shape, v.dtype.str) for v in masked.values()}
+    first = next(iter(masked.values()))
+    if len(shapes) > 1 or first.dtype != np.uint64 or first.ndim != 1 or len(first) < 2:
+        raise BadInput(f"expected masked vectors of one length, uint64, got {sorted(shapes)}")
+    summed = np.zeros_like(first)
+    for vector in masked.values():
+        summed += vector
+    return summed
+
+
+def _read(
+    session: Session,
+    known: Mapping[int, Announced],
+    masked: Mapping[int, Masked],
+    answers: Mapping[int, bytes],
+) -> dict[int, UnmaskAnswer]:
+    """The answers, which all speak of the same survivors and the same missing sites."""
+    session.check_enough(len(answers), "answers to the unmasking")
+    if not answers.keys() <= masked.keys():
+        raise BadInput("expected answers of sites whose masked vectors arrived, got others")
+    read = {site: UnmaskAnswer.from_bytes(answers[site], site) for site in sorted(answers)}
+    missing = next(iter(read.values())).of_pair.keys()
+    for site, answer in read.items():
+        same = answer.of_self.keys() == masked.keys() and answer.of_pair.keys() == missing
+        if not same or not missing <= known.keys():
+            raise BadInput(
+                f"expected site {site} to answer for the sites that the others answer for, got "
+                "others; the secure sum ends here, start a new run"
+            )
+    return read
+
+
+def _unfit(site: int) -> BadInput:
+    return BadInput(
+        f"expected shares that open what site {site} announced, got others: an answer was changed; "
+        "the secure sum ends here, start a new run"
+    )

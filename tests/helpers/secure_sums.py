@@ -1,0 +1,61 @@
+"""A secure sum played through: sites that drop out at a step, and what the server is left with."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dprbft.secure_sum.masks import Masked, Vector
+from dprbft.secure_sum.party import Party
+from dprbft.secure_sum.session import Session, most_missing
+from dprbft.secure_sum.total import total
+
+
+def session_of(sites: int, id: bytes = b"run 1, round 1") -> Session:
+    return Session(id, tuple(range(sites)), most_missing(sites))
+
+
+def vectors_of(sites: int, size: int = 9, seed: int = 0) -> dict[int, Vector]:
+    rng = np.random.default_rng(seed)
+    return {i: rng.integers(-(2**40), 2**40, size).view(np.uint64) for i in range(sites)}
+
+
+@dataclass
+class Played:
+    """Everything that crossed the wire, and the parties."""
+
+    session: Session
+    parties: dict[int, Party]
+    keys: dict[int, bytes] = field(default_factory=dict)
+    sealed: dict[int, dict[int, bytes]] = field(default_factory=dict)  # by sender, by receiver
+    masked: dict[int, Masked] = field(default_factory=dict)
+    answers: dict[int, bytes] = field(default_factory=dict)
+
+    def received(self, site: int) -> dict[int, bytes]:
+        """The sealed shares for a site."""
+        return {i: sent[site] for i, sent in self.sealed.items() if i != site}
+
+    def sum(self) -> Vector:
+        return total(self.session, self.keys, self.masked, self.answers)
+
+
+def play(
+    session: Session,
+    vectors: Mapping[int, Vector],
+    gone: Mapping[str, Collection[int]] | None = None,
+) -> Played:
+    """All steps; `gone` names the sites that drop out before a step, for good."""
+    lost: set[int] = set()
+
+    def there(step: str) -> list[int]:
+        lost.update((gone or {}).get(step, ()))
+        return [site for site in session.sites if site not in lost]
+
+    played = Played(session, {site: Party.new(session, site) for site in session.sites})
+    played.keys = {i: played.parties[i].keys() for i in there("keys")}
+    played.sealed = {i: played.parties[i].shares(played.keys) for i in there("shares")}
+    played.masked = {
+        i: played.parties[i].mask(vectors[i], played.received(i)) for i in there("mask")
+    }
+    played.answers = {i: played.parties[i].unmask(played.masked) for i in there("unmask")}
+    return played
