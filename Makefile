@@ -9,19 +9,22 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 # A path in site-packages and no import hook, through which type checkers do not see.
 EDITABLE := --config-settings editable_mode=compat -e
 
-.PHONY: run test slow thorough lint types notebooks pair check clean
+.PHONY: run test slow thorough test-flower lint types notebooks pair check clean
 
 run: $(VENV)/.installed  ## the main job on the embedded data set: search, tune, train, audit
 	$(BIN)/panas run --preset demo --dataset digits --clients 4 --partition dirichlet --epsilon 8 $(ARGS)
 
 test: $(VENV)/.installed-dev  ## the quick tests
-	$(PYTEST) -m "not slow and not thorough" $(ARGS)
+	$(PYTEST) -m "not slow and not thorough and not flower" $(ARGS)
 
 slow: $(VENV)/.installed-dev  ## the tests that the quick ones leave out
-	$(PYTEST) -m slow $(ARGS)
+	$(PYTEST) -m "slow and not flower" $(ARGS)
 
 thorough: $(VENV)/.installed-dev  ## deaths at every further step, beside those that slow has
-	$(PYTEST) -m thorough $(ARGS)
+	$(PYTEST) -m "thorough and not flower" $(ARGS)
+
+test-flower: $(VENV)/.installed-dev  ## a federation of real processes on this machine, over Flower
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m flower tests/flower $(ARGS)
 
 lint: $(VENV)/.installed-dev  ## style
 	$(BIN)/ruff check .

@@ -1,0 +1,125 @@
+"""Who an answer comes from: a key pair for each site, and signatures with it.
+
+The keys are ECDSA on P-384 (FIPS 186-5), as Flower's authentication of nodes wants them: the private
+one in OpenSSH's text form, which `flower-supernode` reads, the public one as PEM
+(SubjectPublicKeyInfo), and on request as OpenSSH's line, which `flwr supernode register` reads.
+Signatures are over SHA-384. No library is loaded before a key is needed, and torch never.
+"""
+
+from typing import TYPE_CHECKING
+
+from panas.runtime.errors import BadInput
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+INSTALL = "pip install 'panas[flower]'"
+"""What installs the libraries of a federation across machines."""
+
+
+def new_key() -> bytes:
+    """A new private key as text; keep it in a file of mode 0600."""
+    _need()
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP384R1()).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+
+
+def public_of(private: bytes) -> bytes:
+    """The public key, as PEM, of a private one; BadInput for what is none."""
+    return _pem(_private(private).public_key())
+
+
+def ssh_public(public: bytes) -> bytes:
+    """A public key in OpenSSH's form, one line; BadInput for what is no public key."""
+    from cryptography.hazmat.primitives import serialization
+
+    line = _public(public).public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    return line + b"\n"
+
+
+def sign(private: bytes, content: bytes) -> bytes:
+    """The signature of `content`; BadInput for what is no private key."""
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return _private(private).sign(content, ec.ECDSA(hashes.SHA384()))
+
+
+def verify(public: bytes, content: bytes, signature: bytes) -> bool:
+    """Whether the holder of the private key has signed `content`; BadInput for no public key."""
+    key = _public(public)
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    try:
+        key.verify(signature, content, ec.ECDSA(hashes.SHA384()))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _private(text: bytes) -> "ec.EllipticCurvePrivateKey":
+    _need()
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+    try:
+        key = load_ssh_private_key(text, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as e:
+        raise _no_key("private") from e
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not _strong(key.curve):
+        raise _no_key("private")
+    return key
+
+
+def _public(text: bytes) -> "ec.EllipticCurvePublicKey":
+    _need()
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    try:
+        key = load_pem_public_key(text)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as e:
+        raise _no_key("public") from e
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not _strong(key.curve):
+        raise _no_key("public")
+    return key
+
+
+def _strong(curve: "ec.EllipticCurve") -> bool:
+    return curve.name == "secp384r1"
+
+
+def _pem(key: "ec.EllipticCurvePublicKey") -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
+    return key.public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+def _no_key(which: str) -> BadInput:
+    return BadInput(
+        f"expected a {which} key of a node (ECDSA, P-384), got something else; "
+        "panas deploy init makes one for every site"
+    )
+
+
+def _need() -> None:
+    try:
+        import cryptography  # noqa: F401
+    except ImportError as e:
+        raise BadInput(
+            f"expected the library cryptography for the keys of sites, found none; {INSTALL}"
+        ) from e
