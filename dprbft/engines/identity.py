@@ -1,8 +1,8 @@
 """Who an answer comes from: a key pair for each site, and signatures with it.
 
-The keys are ECDSA on P-384 (FIPS 186-5), as Flower's authentication of nodes wants them: the private
-one in OpenSSH's text form, which `flower-supernode` reads, the public one as PEM
-(SubjectPublicKeyInfo), and on request as OpenSSH's line, which `flwr supernode register` reads.
+The keys are ECDSA on P-384 (FIPS 186-5), as Flower's authentication of nodes wants them. The
+private one is in OpenSSH's text form, which `flower-supernode` reads; the public one is PEM
+(SubjectPublicKeyInfo), and on request OpenSSH's line, which `flwr supernode register` reads.
 Signatures are over SHA-384. No library is loaded before a key is needed, and torch never.
 """
 
