@@ -29,7 +29,7 @@ HOMES = {
     "gpytorch": ("panas/tuning/",),
     "opacus": ("panas/privacy/",),
     "dp_accounting": ("panas/privacy/accounting/",),
-    "flwr": ("dprbft/engines/flower.py",),
+    "flwr": ("dprbft/engines/flower/",),
     "cryptography": ("dprbft/secure_sum/", "dprbft/engines/identity.py"),
     "Crypto": ("dprbft/secure_sum/",),
 }

@@ -44,19 +44,11 @@ class SiteTuned:
 
 
 @dataclass(frozen=True)
-class SiteDone:
-    """A site elsewhere is through with a stage; what it found stays there."""
-
-    site: str
-    stage: StageName
-
-
-@dataclass(frozen=True)
 class SiteStarted:
     """A site is ready for round 1."""
 
     site: str
-    validation: float | None  # accuracy; None where the run does not see it
+    validation: float  # accuracy
 
 
 @dataclass(frozen=True)
@@ -78,11 +70,11 @@ class SiteMissed:
 
 @dataclass(frozen=True)
 class RoundEnded:
-    """A round of so many has ended; the mean accuracy of what its participants keep, if seen."""
+    """A round of so many has ended; the mean accuracy of what its participants keep."""
 
     round: int
     rounds: int
-    accuracy: float | None
+    accuracy: float
 
 
 @dataclass(frozen=True)
@@ -115,7 +107,6 @@ Event = (
     SiteLeftOut
     | SiteSearched
     | SiteTuned
-    | SiteDone
     | SiteStarted
     | SiteTrained
     | SiteMissed

@@ -1,0 +1,1 @@
+"""Flower between hub and sites: the carrier, the SuperLink, the SuperNode, and relays of bytes."""

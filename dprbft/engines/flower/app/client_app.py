@@ -1,0 +1,62 @@
+"""A site's relay: hands a frame that came through Flower to the site's node, and its answer back.
+
+It holds no data and decodes nothing. Where the node's socket is, the site itself says
+(`--node-config 'socket="..."'`; in a simulation the environment), never a message. Whatever goes
+wrong, a word goes back and no text: Flower would send an exception's text to the hub.
+"""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from dprbft.engines.flower.app.packets import SOCKET, end_with_parent
+from dprbft.engines.node.call import ask
+
+LONGEST = 7 * 24 * 3600.0
+"""Seconds that a relay waits for its node, at most."""
+
+app = ClientApp()
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a relay found: "answered" and an answer, or "silent", "late" or "failed"."""
+
+    state: str
+    answer: bytes = b""
+
+
+@app.query()
+def relay(message: Message, context: Context) -> Message:
+    """Hand the frame on, and the answer back, where the environment says the node is."""
+    end_with_parent()
+    place = context.node_config.get("socket") or os.environ.get(SOCKET, "")
+    return answered(message, Path(str(place)))
+
+
+def answered(message: Message, place: Path) -> Message:
+    """The reply to a message with a frame for the node at `place`; raises nothing."""
+    found = Found("failed")
+    with suppress(Exception):
+        job = message.content.config_records["job"]
+        frame, seconds = job["frame"], job["seconds"]
+        if isinstance(frame, bytes) and isinstance(seconds, float):
+            found = carried(place, frame, seconds)
+    content = ConfigRecord({"state": found.state, "answer": found.answer})
+    return Message(RecordDict({"job": content}), reply_to=message)
+
+
+def carried(place: Path, frame: bytes, seconds: float) -> Found:
+    """What a node makes of a frame."""
+    try:
+        return Found("answered", ask(place, frame, min(seconds, LONGEST)))
+    except TimeoutError:
+        return Found("late")
+    except OSError:
+        return Found("silent")
+    except Exception:
+        return Found("failed")

@@ -1,0 +1,147 @@
+"""The hub's relay: takes jobs from the hub's process, hands them to Flower, and answers back.
+
+It runs beside the SuperLink, connects to a Unix socket in the SuperLink's own folder (FLWR_HOME),
+and ends with the hub's process, or when it is told to. It knows nodes by their numbers alone; the
+hub's process knows which site's key a node has. Frames are bytes to it.
+"""
+
+import os
+import queue
+import re
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from dprbft.engines.flower.app.packets import Packet, end_with_parent, receive, send
+from dprbft.engines.node.call import short
+
+NAME = r"relay-[0-9a-f]{16}\.sock"
+POLL = 0.1
+"""Seconds between looks for answers."""
+LOOK = 1.0
+"""Seconds between looks for nodes."""
+GRACE = 20.0
+"""Seconds that Flower has to end a run that the hub has left."""
+MARGIN = 30.0
+"""Seconds that a message outlives its deadline, for clocks that differ."""
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Relay until the hub's process is gone; ValueError for a name that is no relay's."""
+    name = str(context.run_config.get("relay", ""))
+    if not re.fullmatch(NAME, name):
+        raise ValueError("expected the name of a relay in the run's settings")
+    end_with_parent()
+    hub = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with hub, short(Path(os.environ["FLWR_HOME"]) / name) as address:
+        hub.connect(address)
+        Relay(grid, hub).work()
+
+
+@dataclass
+class Relay:
+    """Jobs that are under way between one hub and the nodes."""
+
+    grid: Grid
+    hub: socket.socket
+    jobs: dict[str, int] = field(default_factory=dict)  # by the message that carries it
+    nodes: list[list[object]] = field(default_factory=list)  # as the hub was told last
+    looked: float = 0.0  # when, on the monotonic clock
+
+    def work(self) -> None:
+        """Relay until the hub says so, or is gone."""
+        waiting: queue.Queue[Packet | None] = queue.Queue()
+        threading.Thread(target=_listen, args=(self.hub, waiting), daemon=True).start()
+        while True:
+            self.look()
+            packets = _all_of(waiting, POLL)
+            if None in packets:
+                return
+            try:
+                self.ask([packet for packet in packets if packet is not None])
+                self.tell()
+            except BrokenPipeError:
+                return
+
+    def look(self) -> None:
+        """Tell the hub which nodes are connected, where that has changed."""
+        if time.monotonic() - self.looked < LOOK:
+            return
+        self.looked = time.monotonic()
+        nodes = sorted([n.node_id, n.public_key.hex()] for n in self.grid.get_nodes())
+        if nodes != self.nodes:
+            self.nodes = list(nodes)
+            send(self.hub, {"nodes": nodes})
+
+    def ask(self, packets: list[Packet]) -> None:
+        """Hand jobs to Flower, all at once."""
+        messages, jobs = [], []
+        for about, frame in packets:
+            seconds = float(about["seconds"])
+            content = ConfigRecord({"frame": frame, "seconds": seconds})
+            message = Message(
+                RecordDict({"job": content}),
+                dst_node_id=int(about["node"]),
+                message_type="query",
+                ttl=seconds + MARGIN,
+            )
+            messages.append(message)
+            jobs.append(int(about["job"]))
+        if not messages:
+            return
+        for job, name in zip(jobs, self.grid.push_messages(messages), strict=True):
+            if name:
+                self.jobs[name] = job
+            else:
+                send(self.hub, {"job": job, "state": "lost"})
+
+    def tell(self) -> None:
+        """Hand to the hub what has come back."""
+        if not self.jobs:
+            return
+        for message in self.grid.pull_messages(list(self.jobs)):
+            job = self.jobs.pop(message.metadata.reply_to_message_id, None)
+            if job is not None:
+                state, answer = _outcome(message)
+                send(self.hub, {"job": job, "state": state}, answer)
+
+
+def _outcome(message: Message) -> tuple[str, bytes]:
+    """What became of a job, and the answer where there is one. A text that came is dropped."""
+    if message.has_error():
+        return f"error {int(message.error.code)}", b""
+    record = message.content.config_records.get("job")
+    state, answer = (record.get("state"), record.get("answer")) if record else (None, None)
+    if state not in ("answered", "silent", "late", "failed") or not isinstance(answer, bytes):
+        return "malformed", b""
+    return state, answer
+
+
+def _listen(hub: socket.socket, waiting: "queue.Queue[Packet | None]") -> None:
+    """Collect what the hub says; when it is gone, see to it that this process ends."""
+    while True:
+        packet = receive(hub)
+        waiting.put(None if packet is None or packet[0].get("stop") else packet)
+        if packet is None or packet[0].get("stop"):
+            break
+    time.sleep(GRACE)
+    os._exit(0)  # Flower still tries to reach a SuperLink that may be gone, too
+
+
+def _all_of(waiting: "queue.Queue[Packet | None]", seconds: float) -> list[Packet | None]:
+    """All that waits; where nothing does, what comes within some seconds."""
+    found: list[Packet | None] = []
+    try:
+        found.append(waiting.get(timeout=seconds))
+        while True:
+            found.append(waiting.get_nowait())
+    except queue.Empty:
+        return found

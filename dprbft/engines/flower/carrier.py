@@ -1,0 +1,250 @@
+"""Carries frames between a hub and its sites through Flower, which sees bytes.
+
+A `FlowerCarrier` starts one Flower run (`flwr run`) of the relays in `app`, opens a Unix
+socket in the SuperLink's folder, to which the hub's relay connects, and hands it frames. Which node
+is which site, the keys say that the SuperLink has registered: nobody is asked. A run of Flower
+keeps nothing: after a death a new one goes on, from what hub and sites have on disk.
+
+This module imports no part of Flower.
+"""
+
+import itertools
+import queue
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from dprbft.engines.flower.app.packets import Packet, receive, send
+from dprbft.engines.flower.link import Link, end_run, start_run, state_of
+from dprbft.engines.node.call import short
+from panas.runtime.errors import BadInput, PanasError
+
+LONGEST = 12 * 3600.0
+"""Seconds for a job without a deadline: as long as Flower keeps a message."""
+CONNECT = 60.0
+"""Seconds in which Flower must start a run."""
+TICK = 0.2
+"""Seconds between looks at what is due."""
+KNOCK = 5.0
+"""Seconds between looks at a run that has not connected."""
+REJOIN = 15.0
+"""Seconds for which a call waits for a site that is not connected."""
+
+WHY = {
+    "silent": "its node does not answer; start it (panas node)",
+    "late": "its node has not answered in time",
+    "failed": "its relay has failed; see what it wrote at the site",
+    "lost": "Flower did not take the message",
+}
+
+
+class FlowerCarrier:
+    """A `Carrier` over a Flower run; a context manager.
+
+    `minimum` sites must be connected before it carries anything; it waits `patience` seconds for
+    all of them. `tell` hears one line about each site that did not answer, and why.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        minimum: int = 1,
+        patience: float = 60.0,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._link, self._minimum, self._patience, self._tell = link, minimum, patience, tell
+        self._number = itertools.count()
+        self._nodes = dict[str, int]()  # of connected sites
+        self._relay: socket.socket | None = None
+        self._packets: queue.Queue[Packet | None] = queue.Queue()
+        self._run = ""
+
+    def __enter__(self) -> "FlowerCarrier":
+        try:
+            self._link.open()
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stop()
+        self._link.close()
+
+    def carry(
+        self, frames: Mapping[str, bytes], seconds: float | None
+    ) -> Iterator[tuple[str, bytes]]:
+        """Hand each site its frame; yields (site, answer) as answers come, until the deadline.
+
+        Raises:
+            PanasError: if Flower does not run, and cannot be started.
+
+        """
+        if self._relay is None:
+            self._stop()
+            self._start()
+        now = time.monotonic()
+        until = now + (LONGEST if seconds is None else seconds)
+        call = _Call(dict(frames), until, seen=dict.fromkeys(frames, now))
+        while call.left():
+            self._hand_out(call)
+            for name in call.away(self._nodes):
+                self._tell(f"site {name} is not connected; going on without it")
+            packet = self._next(min(until - time.monotonic(), TICK))
+            if self._relay is None:
+                self._tell("Flower's ServerApp has ended; going on without what it was asked")
+                return
+            site = call.answered(packet)
+            if packet and site:
+                if (state := str(packet[0].get("state"))) == "answered":
+                    yield site, packet[1]
+                else:
+                    self._tell(f"site {site}: {_why(state)}")
+            if time.monotonic() > until:
+                for name in call.left():
+                    self._tell(f"site {name} has not answered in {seconds:g} s")
+                return
+
+    def _hand_out(self, call: "_Call") -> None:
+        """Send the frames of those sites that are connected."""
+        for name in [name for name in call.frames if name in self._nodes]:
+            about = {"job": next(self._number), "node": self._nodes[name]}
+            left = max(call.until - time.monotonic(), 0.0)
+            frame = call.frames.pop(name)
+            call.jobs[about["job"]] = name
+            try:
+                if self._relay is not None:
+                    send(self._relay, about | {"seconds": left}, frame)
+            except OSError:
+                self._lost()
+
+    def _next(self, seconds: float) -> Packet | None:
+        """What the relay says next, within some seconds; what it says of nodes is noted."""
+        try:
+            packet = self._packets.get(timeout=max(seconds, 0.0))
+        except queue.Empty:
+            return None
+        if packet is None:
+            self._lost()
+        elif "nodes" in packet[0]:
+            self._nodes = self._link.sites({key: node for node, key in packet[0]["nodes"]})
+        return packet
+
+    def _start(self) -> None:
+        """Start a Flower run and wait for its relay, and for sites."""
+        self._packets, self._nodes = queue.Queue(), {}
+        path = self._link.home / f"relay-{secrets.token_hex(8)}.sock"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+            with short(path) as address:
+                door.bind(address)
+            try:
+                path.chmod(0o600)
+                door.listen(1)
+                self._run = start_run(self._link, path.name)
+                self._relay = self._accept(door)
+            finally:
+                path.unlink(missing_ok=True)
+        threading.Thread(target=_listen, args=(self._relay, self._packets), daemon=True).start()
+        self._gather()
+
+    def _accept(self, door: socket.socket) -> socket.socket:
+        until = time.monotonic() + CONNECT
+        door.settimeout(KNOCK)
+        while time.monotonic() < until:
+            try:
+                return door.accept()[0]
+            except TimeoutError:
+                state = state_of(self._link, self._run)
+                if state.startswith("finished"):
+                    break
+        state = state_of(self._link, self._run)
+        raise PanasError(
+            f"expected Flower's ServerApp to connect within {CONNECT:g} s, got none (the run is "
+            f"{state}); see {self._link.log}"
+        )
+
+    def _gather(self) -> None:
+        """Wait for all sites, until patience is over; BadInput if they are too few then."""
+        until = time.monotonic() + self._patience
+        wanted = self._link.names
+        while len(self._nodes) < len(wanted) and time.monotonic() < until:
+            self._next(min(TICK, until - time.monotonic()))
+            if self._relay is None:
+                raise PanasError(
+                    f"expected Flower's ServerApp to go on, and it ended; see {self._link.log}"
+                )
+        missing = sorted(set(wanted) - set(self._nodes))
+        if len(self._nodes) < self._minimum:
+            raise BadInput(
+                f"expected at least {self._minimum} of {len(wanted)} sites within "
+                f"{self._patience:g} s, got {len(self._nodes)}; start those that miss: "
+                f"{', '.join(missing[:20])}"
+            )
+        for name in missing:
+            self._tell(f"site {name} is not connected")
+
+    def _lost(self) -> None:
+        if self._relay is not None:
+            self._relay.close()
+        self._relay, self._nodes = None, {}
+
+    def _stop(self) -> None:
+        """End the Flower run, if there is one."""
+        relay, self._relay = self._relay, None
+        if relay is not None:
+            with relay, suppress(OSError, queue.Empty):
+                send(relay, {"stop": True})
+                while self._packets.get(timeout=5) is not None:
+                    pass
+        run, self._run = self._run, ""
+        if run:
+            end_run(self._link, run)
+
+
+@dataclass
+class _Call:
+    """One call: what is still to be handed out, and what is under way."""
+
+    frames: dict[str, bytes]  # by site
+    until: float  # on the monotonic clock
+    seen: dict[str, float]  # when a site was connected last
+    jobs: dict[int, str] = field(default_factory=dict)  # sites by job
+
+    def left(self) -> list[str]:
+        """Sites that have not answered."""
+        return [*self.frames, *self.jobs.values()]
+
+    def away(self, nodes: Mapping[str, int]) -> list[str]:
+        """Sites that have been gone for too long; the call no longer waits for them."""
+        now = time.monotonic()
+        self.seen.update((name, now) for name in nodes)
+        gone = [name for name in self.left() if now - self.seen[name] > REJOIN]
+        for name in gone:
+            self.frames.pop(name, None)
+        self.jobs = {job: name for job, name in self.jobs.items() if name not in gone}
+        return gone
+
+    def answered(self, packet: Packet | None) -> str | None:
+        """The site whose job a packet ends; None if it is none of this call."""
+        return self.jobs.pop(packet[0].get("job", -1), None) if packet else None
+
+
+def _why(state: str) -> str:
+    if state.startswith("error "):
+        return f"Flower did not carry the message (its code {state.removeprefix('error ')})"
+    return WHY.get(state, "an answer that is none")
+
+
+def _listen(relay: socket.socket, packets: "queue.Queue[Packet | None]") -> None:
+    while True:
+        packet = receive(relay)
+        packets.put(packet)
+        if packet is None:
+            return

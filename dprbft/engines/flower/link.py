@@ -1,0 +1,269 @@
+"""Where Flower runs: the SuperLink that a deployment has, or one of our own for a simulation.
+
+Each has a folder of its own (FLWR_HOME): nothing is read from or written to a home directory.
+Runs are started, watched and ended by Flower's command line, `flwr`.
+"""
+
+import importlib.metadata
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from dprbft.engines.flower.app.packets import SOCKET
+from dprbft.engines.flower.hub import QUIET
+from panas.runtime.errors import BadInput, PanasError
+from panas.runtime.store import write_bytes
+
+OLDEST = (1, 41)
+APP = Path(__file__).parent / "app"
+START = 30.0
+"""Seconds in which a SuperLink of our own must answer."""
+ENDING = 15.0
+"""Seconds that a run, or a process, has to end by itself."""
+
+
+class Link(Protocol):
+    """A SuperLink that is up between `open` and `close`."""
+
+    @property
+    def home(self) -> Path:
+        """Its folder, where the hub's relay looks for a socket."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of the sites."""
+
+    @property
+    def log(self) -> str:
+        """Where to read what it wrote."""
+
+    def open(self) -> None:
+        """Prepare it; PanasError if it does not come up."""
+
+    def close(self) -> None:
+        """End what `open` has started."""
+
+    def sites(self, nodes: Mapping[str, int]) -> dict[str, int]:
+        """Nodes by site, of connected ones by key (hex); what is no site's is left out."""
+
+    def flwr(self, *arguments: str) -> dict[str, Any]:
+        """What a command of `flwr` answers; PanasError if it fails."""
+
+
+def start_run(link: Link, relay: str) -> str:
+    """Start a run of the relays, which will look for this socket; returns its number."""
+    started = link.flwr("run", str(APP), "hub", "--run-config", f'relay="{relay}"')
+    return str(started["run-id"])
+
+
+def state_of(link: Link, run: str) -> str:
+    """A run's state as Flower names it, "finished:completed" say; "unknown" if it does not say."""
+    try:
+        runs = link.flwr("list", "hub", "--run-id", run)["runs"]
+        return str(runs[0]["status"])
+    except (PanasError, LookupError, TypeError):
+        return "unknown"
+
+
+def end_run(link: Link, run: str) -> None:
+    """See that a run has ended: by itself, or else because it is told to."""
+    until = time.monotonic() + ENDING
+    while time.monotonic() < until:
+        state = state_of(link, run)
+        if state.startswith("finished") or state == "unknown":
+            return
+    try:
+        link.flwr("stop", run, "hub")
+    except PanasError:
+        return  # it ended meanwhile, or the SuperLink did
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A SuperLink that somebody else runs on this machine, and the keys of its sites."""
+
+    home: Path  # its FLWR_HOME
+    address: str  # host:port, as this machine reaches it
+    certificate: Path  # that vouches for its own
+    keys: Mapping[str, bytes]  # public ones, PEM, by site
+
+    @property
+    def names(self) -> Sequence[str]:
+        """As `Link.names`."""
+        return list(self.keys)
+
+    @property
+    def log(self) -> str:
+        """As `Link.log`."""
+        return f"the log of the SuperLink at {self.address} (its FLWR_HOME must be {self.home})"
+
+    def open(self) -> None:
+        """As `Link.open`; BadInput if Flower is not installed."""
+        check_flower()
+        lines = {"address": self.address, "root-certificates": str(self.certificate.resolve())}
+        _write_connection(self.home, lines)
+
+    def close(self) -> None:
+        """Nothing: whoever started it ends it."""
+
+    def sites(self, nodes: Mapping[str, int]) -> dict[str, int]:
+        """As `Link.sites`: by the keys that the SuperLink has checked."""
+        found = {name: nodes.get(key.hex()) for name, key in self.keys.items()}
+        return {name: node for name, node in found.items() if node is not None}
+
+    def flwr(self, *arguments: str) -> dict[str, Any]:
+        """As `Link.flwr`."""
+        return run_flwr(self.home, self.address, arguments)
+
+
+@dataclass
+class Simulated:
+    """A SuperLink of our own with Flower's simulation engine; one node answers for all sites."""
+
+    names: Sequence[str]
+    node: Path  # socket of the node
+    log_file: Path
+    cores: int = 1
+    home: Path = field(default=Path(), init=False)
+    address: str = field(default="", init=False)
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    @property
+    def log(self) -> str:
+        """As `Link.log`."""
+        return str(self.log_file)
+
+    def open(self) -> None:
+        """As `Link.open`."""
+        check_flower(simulation=True)
+        self.home = Path(tempfile.mkdtemp(prefix="panas-"))  # a short path: sockets lie below it
+        port = free_port()
+        self.address = f"127.0.0.1:{port}"
+        options = {
+            "num-supernodes": len(self.names),
+            "backend.client-resources.num-cpus": 1,
+            "backend.init-args.num-cpus": max(1, min(self.cores, len(self.names))),
+            "backend.init-args.log-to-driver": False,
+        }
+        lines = {"address": self.address, "insecure": True}
+        _write_connection(self.home, lines | {f"options.{k}": v for k, v in options.items()})
+        own = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
+        command = [sys.executable, "-m", "dprbft.engines.flower.hub", "--with-parent", *own]
+        with self.log_file.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                env=environment(self.home) | {SOCKET: str(self.node), "RAY_TMPDIR": str(self.home)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        _wait_for(port, self._process, self.log)
+
+    def close(self) -> None:
+        """End the SuperLink, and with it what it has started; its folder is removed."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(ENDING)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        if self.home != Path():
+            shutil.rmtree(self.home, ignore_errors=True)
+
+    def sites(self, nodes: Mapping[str, int]) -> dict[str, int]:
+        """As `Link.sites`: any node will do, since a frame says which site it is for."""
+        return dict(zip(self.names, sorted(nodes.values()), strict=False))
+
+    def flwr(self, *arguments: str) -> dict[str, Any]:
+        """As `Link.flwr`."""
+        return run_flwr(self.home, self.address, arguments)
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The environment of Flower's processes: it calls nobody, and writes to `home` alone."""
+    own = {"FLWR_HOME": str(home), "PATH": f"{_programs()}{os.pathsep}{os.environ.get('PATH', '')}"}
+    return {**os.environ, **QUIET, **own}
+
+
+def check_flower(*, simulation: bool = False) -> None:
+    """BadInput if Flower, or for a simulation Ray, is not installed or is too old."""
+    try:
+        version = importlib.metadata.version("flwr")
+        if simulation:
+            importlib.metadata.version("ray")
+    except importlib.metadata.PackageNotFoundError as e:
+        raise BadInput(
+            f"expected the package {e.name} for --engine flower, found none; "
+            "pip install 'panas[flower]'"
+        ) from e
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        raise BadInput(f"expected flwr {wanted} or later, got {version}; pip install -U flwr")
+
+
+def run_flwr(home: Path, address: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """What a command of `flwr` answers; PanasError, with its reason, if it fails."""
+    command = [str(_programs() / "flwr"), *arguments, "--format", "json"]
+    try:
+        done = subprocess.run(
+            command, env=environment(home), capture_output=True, text=True, timeout=60, check=False
+        )
+        answer = json.loads(done.stdout[done.stdout.index("{") :])
+    except subprocess.TimeoutExpired as e:
+        raise _no_answer(address, "no answer in 60 s") from e
+    except ValueError as e:
+        last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["nothing"]
+        raise _no_answer(address, last[0][:200]) from e
+    if not isinstance(answer, dict) or not answer.get("success"):
+        text = " ".join(str(answer.get("error-message", "a refusal")).split())
+        raise _no_answer(address, text[:200])
+    return answer
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _no_answer(address: str, got: str) -> PanasError:
+    return PanasError(
+        f"expected the SuperLink at {address} to do as asked, got {got!r}; see that it runs, and "
+        "go on with --resume"
+    )
+
+
+def _programs() -> Path:
+    """Where the programs of this environment are."""
+    return Path(sys.executable).parent
+
+
+def _write_connection(home: Path, lines: Mapping[str, Any]) -> None:
+    text = ['[superlink]\ndefault = "hub"\n\n[superlink.hub]\n']
+    text += [f"{name} = {json.dumps(value)}\n" for name, value in lines.items()]
+    write_bytes(home / "config.toml", "".join(text).encode())
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes], log: str) -> None:
+    until = time.monotonic() + START
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise PanasError(f"expected a SuperLink of our own within {START:g} s, got none; see {log}")

@@ -1,0 +1,216 @@
+"""A site's SuperNode, as `flower-supernode` starts it, that runs none of the hub's code.
+
+Flower hands every node the coordinator's program and runs it there. This one does not: it takes
+messages as any SuperNode does (outbound connections alone, TLS, the site's key), and its own relay,
+of the package that the site has installed, hands their frames to the site's node. So nothing that a
+hub sends is executed, no process is started for a message, and no text of an error leaves.
+
+`python -m dprbft.engines.flower.site --socket DIR/node.sock` takes `flower-supernode`'s options.
+"""
+
+import os
+import secrets
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from dprbft.engines.flower.hub import QUIET, end_with_parent, is_loopback, option
+from panas.runtime.errors import BadInput
+
+POLL = 0.1
+"""Seconds between looks for messages that the SuperNode has taken."""
+IDLE = 1.0
+"""Seconds after which the SuperNode asks its hub again; Flower's own 3 would be most of a round."""
+
+
+def check_hub(address: str, certificate: Path) -> str:
+    """What keeps this site from its hub: one line, empty if nothing does."""
+    host, _, port = address.rpartition(":")
+    try:
+        trust = ssl.create_default_context(cafile=certificate)
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10) as plain,
+            trust.wrap_socket(plain, server_hostname=host.strip("[]")),
+        ):
+            return ""
+    except ssl.SSLCertVerificationError as e:
+        return (
+            f"expected a certificate of the hub {address} that {certificate} vouches for, got one "
+            f"that it does not ({e.verify_message}); ask the hub's administrator for a new one"
+        )
+    except (OSError, ValueError) as e:
+        return f"expected a hub at {address}, got no answer ({e}); trying again"
+
+
+def checked(arguments: Sequence[str]) -> list[str]:
+    """The options for `flower-supernode`; BadInput where they trust whoever answers."""
+    address = option(arguments, "--superlink")
+    if not address or not option(arguments, "--socket"):
+        raise BadInput("expected --superlink HOST:PORT and --socket DIR/node.sock, got less")
+    if "--insecure" in arguments and not is_loopback(address.rpartition(":")[0]):
+        raise BadInput(
+            f"expected TLS to {address}, which is another machine, got --insecure; give "
+            "--root-certificates"
+        )
+    wanted = list(arguments)
+    for name in ("--socket", "--isolation", "--superexec-auth-secret-file"):
+        wanted = _without(wanted, name)
+    return [word for word in wanted if word != "--with-parent"]
+
+
+def _without(arguments: list[str], name: str) -> list[str]:
+    found = list[str]()
+    skip = False
+    for word in arguments:
+        if not (skip or word == name or word.startswith(name + "=")):
+            found.append(word)
+        skip = word == name
+    return found
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run a SuperNode and its relay until it is told to end."""
+    wanted = checked(arguments)
+    os.environ.update(QUIET)
+    certificate = option(arguments, "--root-certificates")
+    address = option(arguments, "--superlink") or ""
+    if "FLWR_HOME" not in os.environ:
+        raise BadInput("expected a folder for Flower in FLWR_HOME, got none; set it")
+    if certificate and (line := check_hub(address, Path(certificate))):
+        if "trying again" not in line:
+            raise BadInput(line)
+        print(f"panas: {line}", file=sys.stderr, flush=True)  # noqa: T201
+    port = option(arguments, "--port") or str(_free_port())
+    place = Path(option(arguments, "--socket") or "")
+    if "--with-parent" in arguments:
+        end_with_parent()
+    secret = _secret(Path(os.environ["FLWR_HOME"]))
+    threading.Thread(
+        target=_work, args=(f"127.0.0.1:{port}", secret.read_bytes(), place), daemon=True
+    ).start()
+    own = ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
+    sys.argv = ["flower-supernode", *_without(wanted, "--port"), "--port", port, *own]
+    _run_supernode(address, certificate)
+
+
+def _secret(home: Path) -> Path:
+    """A file of the site's own folder with what keeps other users from the SuperNode's messages."""
+    file = home / "relay.secret"
+    try:
+        file.unlink(missing_ok=True)
+        number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as e:
+        raise BadInput(f"expected a folder to write to in FLWR_HOME, got {home} ({e})") from e
+    with os.fdopen(number, "wb") as out:
+        out.write(secrets.token_bytes(32))
+    return file
+
+
+def _run_supernode(address: str, certificate: str | None) -> None:
+    from flwr.supernode import start_client_internal
+    from flwr.supernode.cli.flower_supernode import flower_supernode
+
+    shorter = SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, IDLE)))
+    start_client_internal.time = shorter  # type: ignore[assignment]
+    try:
+        flower_supernode()
+    except SystemExit as e:
+        if e.code in (0, None):
+            raise
+        line = check_hub(address, Path(certificate)) if certificate else ""
+        raise BadInput(
+            line
+            or f"expected the hub {address} to know this site's key, and it refused; "
+            "ask its administrator to register the key, or see what Flower says above"
+        ) from e
+
+
+def _work(address: str, secret: bytes, place: Path) -> None:
+    """Take messages from the SuperNode of this process, one after the other."""
+    client = _client(address, _superexec(secret))
+    while True:
+        try:
+            found = client.AcquireTask(_wanted())
+            if found.HasField("task") and found.token:
+                _serve(_client(address, _token(found.token)), place)
+        except Exception:  # the SuperNode is not up yet, or gives a message up
+            time.sleep(1)
+        time.sleep(POLL)
+
+
+def _serve(client: Any, place: Path) -> None:
+    """Hand the frame of one message to the node, and the reply to the SuperNode."""
+    from flwr.common.constant import SubStatus
+    from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+    from flwr.supernode.runtime.run_clientapp import (
+        pull_task_input,
+        push_message,
+        push_task_output,
+    )
+
+    from dprbft.engines.flower.app.client_app import answered
+
+    heart = HeartbeatSender(make_task_heartbeat_fn_http(client))
+    heart.start()
+    try:
+        message, context, _, _ = pull_task_input(client)  # of the hub's program nothing is used
+        push_message(client, answered(message, place), context)
+        push_task_output(client, context, SubStatus.COMPLETED, "")
+    finally:
+        heart.stop()
+        client.close()
+
+
+def _wanted() -> Any:
+    from flwr.proto.runtime_pb2 import AcquireTaskRequest
+    from flwr.supercore.constant import TaskType
+
+    return AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
+
+
+def _superexec(secret: bytes) -> Any:
+    from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor
+
+    protected = frozenset({"/flwr.proto.Runtime/AcquireTask"})
+    return SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=protected)
+
+
+def _token(token: str) -> Any:
+    from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
+
+    return RuntimeTokenHttpInterceptor(token)
+
+
+def _client(address: str, who: Any) -> Any:
+    """A client of the SuperNode's own interface, on loopback."""
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+    from flwr.supercore.retry import make_simple_http_retry_invoker
+    from flwr.supercore.runtime import RuntimeHttpClient
+
+    version = RuntimeVersionHttpInterceptor(component_name="flwr-clientapp")
+    return RuntimeHttpClient.from_server_address(
+        server_address=address,
+        insecure=True,
+        root_certificates=None,
+        interceptors=[version, who],
+        retry_invoker=make_simple_http_retry_invoker(),
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except BadInput as e:
+        sys.exit(f"panas: {e}")

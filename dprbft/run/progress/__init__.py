@@ -1,1 +1,0 @@
-"""How far a run has come, and how long it will take."""

@@ -1,0 +1,99 @@
+"""What the hub's SuperLink and a site's SuperNode refuse to be started with, and who may ask."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dprbft.engines.flower import hub, site
+from panas.runtime.errors import BadInput
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "hub.example.org", "::"])
+def test_an_address_that_others_reach_needs_tls(host: str):
+    with pytest.raises(BadInput, match="expected TLS"):
+        hub.checked(["--insecure", "--host", host])
+    with pytest.raises(BadInput, match="expected TLS"):
+        site.checked(["--insecure", "--superlink", f"{host}:8000", "--socket", "s"])
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_loopback_may_go_without(host: str):
+    assert "--insecure" in hub.checked(["--insecure", f"--host={host}"])
+    assert "--insecure" in site.checked(["--insecure", f"--superlink={host}:1", "--socket", "s"])
+
+
+def test_nodes_of_a_deployment_always_need_a_registered_key():
+    assert hub.checked([]) == ["--enable-supernode-auth"]
+    assert hub.checked(["--enable-supernode-auth"]) == ["--enable-supernode-auth"]
+    assert hub.checked(["--simulation", "--with-parent"]) == ["--simulation"]
+
+
+def test_what_starts_programs_at_a_site_cannot_be_chosen():
+    given = ["--superlink", "h:1", "--socket", "s", "--isolation", "subprocess", "--port=7"]
+    assert site.checked(given) == ["--superlink", "h:1", "--port=7"]
+
+
+def asked(path: str, client: str, server: str = "10.0.0.1") -> int:
+    """The status that a request from an address gets; 200 where the SuperLink would answer."""
+    found = list[int]()
+
+    async def inner(scope: hub.Scope, receive: hub.Receive, send: hub.Send) -> None:
+        await send({"type": "http.response.start", "status": 200})
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            found.append(message["status"])
+
+    async def receive() -> None:
+        return None
+
+    scope = {"type": "http", "path": path, "client": (client, 1), "server": (server, 8000)}
+    asyncio.run(hub.LocalControl(inner)(scope, receive, send))
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "client", "status"),
+    [
+        ("/v1/fleet/pull-messages", "10.0.0.9", 200),
+        ("/health", "10.0.0.9", 200),
+        ("/v1/control/start-run", "10.0.0.9", 403),
+        ("/v1/runtime/acquire-task", "10.0.0.9", 403),
+        ("/docs", "10.0.0.9", 403),
+        ("/v1/fleet/../control/start-run", "10.0.0.9", 403),
+        ("/v1/control/start-run", "127.0.0.1", 200),
+        ("/v1/control/start-run", "10.0.0.1", 200),
+    ],
+)
+def test_others_reach_what_nodes_need_and_no_more(path: str, client: str, status: int):
+    assert asked(path, client) == status
+
+
+def test_a_site_without_a_folder_for_flower_is_told(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", site.__name__, "--superlink", "localhost:1", "--socket", "s"],
+        env={"PYTHONPATH": str(Path(__file__).parents[4])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "panas: expected a folder for Flower in FLWR_HOME, got none; set it\n"
+
+
+def test_nothing_here_loads_torch():
+    code = (
+        f"import sys, {hub.__name__}, {site.__name__}, dprbft.engines.flower.app.packets;"
+        "print('torch' in sys.modules, 'flwr' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(Path(__file__).parents[4])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["False", "False"]

@@ -1,0 +1,124 @@
+"""The two relays: what they hand on, and what they keep from each other."""
+
+import socket
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from dprbft.engines.flower.app import client_app, server_app
+from dprbft.engines.flower.app.packets import receive, send
+
+
+@pytest.fixture(autouse=True)
+def _in_a_task(monkeypatch: pytest.MonkeyPatch):
+    for name in ("_run_id", "_node_id", "_task_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+def job(content: dict[str, Any]) -> Message:
+    return Message(RecordDict({"job": ConfigRecord(content)}), dst_node_id=7, message_type="query")
+
+
+def reply(message: Message, place: Path) -> dict[str, Any]:
+    message.metadata.__dict__["_message_id"] = "1"
+    return dict(client_app.answered(message, place).content.config_records["job"])
+
+
+SECRET = "/home/somebody/patients.csv"
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (TimeoutError(SECRET), "late"),
+        (ConnectionRefusedError(SECRET), "silent"),
+        (RuntimeError(SECRET), "failed"),
+        (MemoryError(SECRET), "failed"),
+    ],
+)
+def test_no_text_of_an_error_leaves_a_site(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, state: str
+):
+    def fail(*given: object) -> bytes:
+        raise error
+
+    monkeypatch.setattr(client_app, "ask", fail)
+    found = reply(job({"frame": b"f", "seconds": 1.0}), Path("node.sock"))
+    assert found == {"state": state, "answer": b""}
+
+
+@pytest.mark.parametrize("content", [{}, {"frame": "text", "seconds": 1.0}, {"frame": b"f"}])
+def test_a_message_that_is_no_job_fails(content: dict[str, Any]):
+    assert reply(job(content), Path("node.sock"))["state"] == "failed"
+
+
+def test_a_message_cannot_say_where_the_node_is(monkeypatch: pytest.MonkeyPatch):
+    asked = list[Path]()
+
+    def note(place: Path, frame: bytes, seconds: float) -> bytes:
+        asked.append(place)
+        return frame
+
+    monkeypatch.setattr(client_app, "ask", note)
+    given = {"frame": b"f", "seconds": 1.0, "socket": "/elsewhere", "place": "/elsewhere"}
+    assert reply(job(given), Path("node.sock"))["answer"] == b"f"
+    assert asked == [Path("node.sock")]
+
+
+class Grid:
+    """Flower's, which answers each message at the next look."""
+
+    def __init__(self, content: dict[str, Any] | None) -> None:
+        self.content, self.sent = content, list[Message]()
+
+    def get_nodes(self) -> list[Any]:
+        return [SimpleNamespace(node_id=9, public_key=b"\x01\x02")]
+
+    def push_messages(self, messages: list[Message]) -> list[str]:
+        self.sent += messages
+        return [f"m{at}" for at, _ in enumerate(messages)]
+
+    def pull_messages(self, names: list[str]) -> list[Any]:
+        found = [SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=n)) for n in names]
+        for message in found:
+            message.has_error = lambda: self.content is None
+            message.error = SimpleNamespace(code=8, reason=SECRET)
+            message.content = RecordDict({"job": ConfigRecord(self.content or {})})
+        return found
+
+
+@pytest.mark.parametrize(
+    ("content", "state", "answer"),
+    [
+        ({"state": "answered", "answer": b"yes"}, "answered", b"yes"),
+        ({"state": "late", "answer": b""}, "late", b""),
+        ({"state": SECRET, "answer": b""}, "malformed", b""),
+        ({"state": "answered", "answer": "text"}, "malformed", b""),
+        ({}, "malformed", b""),
+        (None, "error 8", b""),
+    ],
+)
+def test_the_hub_hears_what_became_of_a_job(
+    content: dict[str, Any] | None, state: str, answer: bytes
+):
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    grid = Grid(content)
+    thread = threading.Thread(target=server_app.Relay(grid, theirs).work)  # type: ignore[arg-type]
+    thread.start()
+    assert receive(ours) == ({"nodes": [[9, "0102"]]}, b"")
+    send(ours, {"job": 5, "node": 9, "seconds": 2.5}, b"frame")
+    assert receive(ours) == ({"job": 5, "state": state}, answer)
+    (sent,) = grid.sent
+    assert (sent.metadata.dst_node_id, sent.content["job"]["frame"]) == (9, b"frame")
+    assert sent.metadata.ttl == 2.5 + server_app.MARGIN
+    ours.close()
+    thread.join(5)
+    assert not thread.is_alive()
