@@ -12,8 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from dprbft.run.events import Event
-from dprbft.run.forecast import Forecast
-from dprbft.run.progress import Progress as Following
+from dprbft.run.progress.forecast import Forecast
+from dprbft.run.progress.logs import Progress as Following
 from panas_cli.text.sentences import sentence
 from panas_cli.tracks import (
     Cell,

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dprbft.run.forecast import Forecast
+from dprbft.run.progress.forecast import Forecast
 
 EVERY = 30.0
 """Seconds between two lines that say what is left, where there is no terminal."""

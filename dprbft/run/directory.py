@@ -21,7 +21,8 @@ from dprbft.paths import (
     unlabelled_file,
 )
 from dprbft.run.events import Listener
-from dprbft.run.sites import SitesPlan, plan_sites
+from dprbft.run.sites.known import Local, Sites
+from dprbft.run.sites.plan import SitesPlan, plan_sites
 from dprbft.run.view import RunView
 from dprbft.site.search import search_space
 from dprbft.site.site import spec_of
@@ -41,6 +42,13 @@ class OpenRun:
     config: RunConfig
     engine: Engine
     listener: Listener = lambda event: None
+    elsewhere: Sites | None = None  # what it knows of sites that are not on this machine
+    minimum: int = 1  # sites that it begins with, at least, and of a round
+
+    @property
+    def sites(self) -> Sites:
+        """What it knows of its sites."""
+        return self.elsewhere or Local(self.view)
 
     @property
     def view(self) -> RunView:

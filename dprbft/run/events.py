@@ -44,11 +44,19 @@ class SiteTuned:
 
 
 @dataclass(frozen=True)
+class SiteDone:
+    """A site elsewhere is through with a stage; what it found stays there."""
+
+    site: str
+    stage: StageName
+
+
+@dataclass(frozen=True)
 class SiteStarted:
     """A site is ready for round 1."""
 
     site: str
-    validation: float  # accuracy
+    validation: float | None  # accuracy; None where the run does not see it
 
 
 @dataclass(frozen=True)
@@ -70,11 +78,11 @@ class SiteMissed:
 
 @dataclass(frozen=True)
 class RoundEnded:
-    """A round of so many has ended; the mean accuracy of what its participants keep."""
+    """A round of so many has ended; the mean accuracy of what its participants keep, if seen."""
 
     round: int
     rounds: int
-    accuracy: float
+    accuracy: float | None
 
 
 @dataclass(frozen=True)
@@ -107,6 +115,7 @@ Event = (
     SiteLeftOut
     | SiteSearched
     | SiteTuned
+    | SiteDone
     | SiteStarted
     | SiteTrained
     | SiteMissed

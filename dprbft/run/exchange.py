@@ -1,14 +1,13 @@
 """The exchange between sites and server, and what a simulator tells of it."""
 
 from functools import partial
-from statistics import fmean
 
 import torch
 
 from dprbft import paths
 from dprbft.engines.protocol import SiteRefusal
 from dprbft.heads import to_broadcast
-from dprbft.messages import Broadcast, Code, Release, Verb
+from dprbft.messages import Broadcast, Verb
 from dprbft.methods import PublicSide, method_named, update_method
 from dprbft.methods.updates.contract import Side
 from dprbft.run import events
@@ -19,11 +18,8 @@ from dprbft.server.refusals import note_refused
 from dprbft.server.rounds import Server
 from dprbft.server.updates import ServerHalf, UpdateServer
 from dprbft.site.predictor.state import ROUND
-from dprbft.site.results.scores import read_scores
 from dprbft.site.site import spec_of
-from panas.runtime.errors import BadInput, BudgetExhausted, PanasError
 from panas.runtime.seeds import stream, torch_generator
-from panas.runtime.store import read_json
 
 
 def exchange(run: OpenRun, sites: frozenset[int]) -> None:
@@ -35,30 +31,13 @@ def exchange(run: OpenRun, sites: frozenset[int]) -> None:
     try:
         (_update_server if updates else _server)(run, sites).train()
     except SiteRefusal as refusal:
-        raise reason(run, refusal) from refusal
+        raise run.sites.error(refusal) from refusal
 
 
 def server_files(run: OpenRun) -> ServerFiles:
     """What the server of a run keeps."""
     width, kind = _first(run).weight.shape[1], run.config.sent
     return ServerFiles(paths.server_folder(run.folder), width, _classes(run), kind)
-
-
-def reason(run: OpenRun, refusal: SiteRefusal) -> PanasError:
-    """Why a site on this machine has refused, from its own folder."""
-    place = run.view.places[refusal.site]
-    if refusal.code is Code.ABSENT and place.there:
-        return BadInput(
-            "expected a valid reply of one site at least, got none; "
-            f"{paths.refused_file(paths.server_folder(run.folder))} says what was expected"
-        )
-    if refusal.code is Code.ABSENT:
-        return BadInput(
-            f"expected site {place.name} at {place.folder}, found none; put it back, and go on "
-            "with --resume"
-        )
-    text = f"{place.name}: {read_json(paths.refusal_file(place.home))['reason']}"
-    return BudgetExhausted(text) if refusal.code is Code.NO_BUDGET else BadInput(text)
 
 
 def _classes(run: OpenRun) -> int:
@@ -85,6 +64,7 @@ def _server(run: OpenRun, sites: frozenset[int]) -> Server:
         answer=partial(method_named(config.federation.method).server_round, side),
         first=_first(run),
         listener=partial(_tell, run),
+        minimum=run.minimum,
     )
 
 
@@ -103,12 +83,13 @@ def _update_server(run: OpenRun, sites: frozenset[int]) -> UpdateServer:
         engine=run.engine,
         half=half,
         listener=partial(_tell, run),
+        minimum=run.minimum,
     )
 
 
 def _tell(run: OpenRun, event: server_events.Event) -> None:
     if isinstance(event, server_events.SiteAbsent) and event.refused:
-        name = run.view.places[event.site].name
+        name = run.sites.names[event.site]
         note_refused(paths.server_folder(run.folder), name, Verb.ROUND, event.refused)
     told = (_joined if run.config.federation.joins_first else _seen)(run, event)
     if told:
@@ -117,12 +98,12 @@ def _tell(run: OpenRun, event: server_events.Event) -> None:
 
 def _joined(run: OpenRun, event: server_events.Event) -> events.Event | None:
     """The same of the one round before networks are searched."""
-    places = run.view.places
+    names = run.sites.names
     match event:
         case server_events.SiteTrained(i, _):
             return _released(run, i)
         case server_events.SiteAbsent(i, _, refused):
-            return events.SiteLeftOut(places[i].name, "join", "reply" if refused else "absent")
+            return events.SiteLeftOut(names[i], "join", "reply" if refused else run.sites.why(i))
         case server_events.RoundEnded(_, _, sites):
             return events.HeadShared(len(sites))
     return None
@@ -130,30 +111,22 @@ def _joined(run: OpenRun, event: server_events.Event) -> events.Event | None:
 
 def _released(run: OpenRun, site: int) -> events.SiteReleased:
     """What a site has sent in the one round."""
-    place = run.view.places[site]
-    path = paths.sent_file(place.home, ROUND)
-    if not path.exists():
-        return events.SiteReleased(place.name, sent=False)
-    width, content = server_files(run).width, path.read_bytes()
-    release = Release.from_bytes(content, width=width, classes=_classes(run))
-    return events.SiteReleased(place.name, True, release.noise_multiplier)
+    for release in server_files(run).releases(ROUND, [site]):
+        return events.SiteReleased(run.sites.names[site], True, release.noise_multiplier)
+    return events.SiteReleased(run.sites.names[site], sent=False)
 
 
 def _seen(run: OpenRun, event: server_events.Event) -> events.Event:
     """What the server tells, with what a simulator sees besides."""
-    places = run.view.places
+    names = run.sites.names
     match event:
         case server_events.SiteReady(i):
-            for started in read_scores(places[i].home)[:1]:
-                return events.SiteStarted(places[i].name, started.validation)
-            return events.SiteLeftOut(places[i].name, "train")  # it has gone meanwhile
+            return run.sites.started(i)
         case server_events.SiteTrained(i, round):
-            return events.SiteTrained(places[i].name, round)
+            return events.SiteTrained(names[i], round)
         case server_events.SiteAbsent(i, 0):
-            return events.SiteLeftOut(places[i].name, "train")
+            return events.SiteLeftOut(names[i], "train", run.sites.why(i))
         case server_events.SiteAbsent(i, round, refused):
-            return events.SiteMissed(places[i].name, round, "reply" if refused else "absent")
+            return events.SiteMissed(names[i], round, "reply" if refused else run.sites.why(i))
         case server_events.RoundEnded(round, rounds, sites):
-            scores = [read_scores(places[i].home) for i in sites]
-            kept = [own[-1].kept for own in scores if own]
-            return events.RoundEnded(round, rounds, fmean(kept) if kept else 0.0)
+            return events.RoundEnded(round, rounds, run.sites.accuracy(sites))

@@ -6,7 +6,6 @@ that is not there is left out of the stage, which is done for it when the run is
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Literal
 
 from dprbft import paths
@@ -16,13 +15,10 @@ from dprbft.messages import Code, Verb
 from dprbft.run import events
 from dprbft.run.bookkeeping import STAGES, is_done, timed
 from dprbft.run.directory import Ground, OpenRun, chosen
-from dprbft.run.exchange import exchange, reason, server_files
-from dprbft.run.progress import Progress, watch_logs
-from dprbft.run.view import has_results
+from dprbft.run.exchange import exchange, server_files
+from dprbft.run.progress.logs import Progress, watch_logs
+from dprbft.run.sites.known import Step
 from dprbft.site.predictor.price import JoiningPrice, joining_price
-from dprbft.site.predictor.state import has_head
-from dprbft.site.results.records import SearchRecord, TuningRecord
-from dprbft.site.results.report import SiteReport
 from dprbft.site.search import search_price
 from dprbft.site.site import open_client
 from panas.runtime.errors import BadInput, BudgetExhausted
@@ -39,7 +35,8 @@ def join_stage(
     first site that refuses, once all have answered; none has been charged anything.
     """
     sites = chosen(run.config, clients)
-    there = _ask(run, Verb.HELLO, {i: run.view.hello(i) for i in sites})
+    known = run.sites
+    there = _ask(run, Verb.HELLO, {i: known.hello(i) for i in sites})
     return _go_on(run, stage, sites, there)
 
 
@@ -50,9 +47,10 @@ def begin(run: OpenRun, ground: Ground) -> list[int]:
     except (BadInput, BudgetExhausted):
         if ground.new:
             everyone = range(run.config.federation.clients)
-            for _ in run.engine.call(Verb.LEAVE, {i: run.view.hello(i) for i in everyone}):
+            for _ in run.engine.call(Verb.LEAVE, {i: run.sites.hello(i) for i in everyone}):
                 pass
-            inside = [p for p in run.view.places if p.folder.is_relative_to(run.folder)]
+            places = () if run.elsewhere else run.view.places
+            inside = [p for p in places if p.folder.is_relative_to(run.folder)]
             if not any(paths.hello_file(place.home).exists() for place in inside):
                 ground.restore()
         raise
@@ -77,12 +75,12 @@ def exchange_stage(run: OpenRun) -> None:
         if not is_done(run.folder, "join"):
             with timed(run.folder, "join"):
                 exchange(run, frozenset(there))
-        places = run.view.places
-        late = [i for i in there if not has_head(places[i].home)]
+        known = run.sites
+        late = [i for i in there if not known.done("join", i)]
         answer = files.broadcast(files.latest() or 0).to_bytes()
 
         def tell(site: int) -> None:
-            run.listener(events.SiteReleased(places[site].name, sent=False))
+            run.listener(events.SiteReleased(known.names[site], sent=False))
 
         _ask(run, Verb.FINISH, dict.fromkeys(late, answer), tell)
 
@@ -105,8 +103,8 @@ def tune_stage(
     `progress` hears of every trial of every client. Returns the clients that have some now.
     """
     for i in chosen(run.config, clients):
-        if run.view.places[i].there and "search" in stages_of(run.config):
-            SearchRecord.read(run.view.places[i].home)
+        if "search" in stages_of(run.config):
+            run.sites.check("search", i)
     return _own_stage(run, "tune", clients, progress)
 
 
@@ -122,27 +120,26 @@ def train_stage(run: OpenRun) -> None:
     with timed(run.folder, "train", whole):
         try:
             if run.config.federation.joins_first:
-                _ask(run, Verb.TRAIN, dict.fromkeys(sorted(sites), b""), _tell_kept(run))
+                _ask(run, Verb.TRAIN, dict.fromkeys(sorted(sites), b""), _teller(run, "train"))
             else:
                 exchange(run, sites)
         finally:
             # Also when the budget ran out or the user stopped: what is whole is kept.
             for site, reply in run.engine.call(Verb.EXPORT, dict.fromkeys(sorted(sites), b"")):
-                if reply.code is Code.DONE and has_results(run.view.places[site]):
+                if reply.code is Code.DONE and run.sites.done("train", site):
                     exported.add(site)
 
 
 def _tuned(run: OpenRun, sites: Sequence[int]) -> frozenset[int]:
     """Those of the sites that went through search and tuning, at least one; the others are told."""
-    places = run.view.places
-    homes = {i: places[i].home for i in sites}
-    before = [stage for stage in stages_of(run.config) if stage in FILES]
-    behind = [i for i in sites if not all(_done(stage, homes[i]) for stage in before)]
+    known = run.sites
+    before = [step for step in OWN if step in stages_of(run.config)]
+    behind = [i for i in sites if not all(known.done(step, i) for step in before)]
     for i in [i for i in sites if i not in behind] or sites:  # of them all: says what is missing
-        for stage in before:
-            (SearchRecord if stage == "search" else TuningRecord).read(homes[i])
+        for step in before:
+            known.check(step, i)
     for i in behind:
-        run.listener(events.SiteLeftOut(places[i].name, "train", "behind"))
+        run.listener(events.SiteLeftOut(known.names[i], "train", "behind"))
     return frozenset(sites).difference(behind)
 
 
@@ -152,7 +149,7 @@ def search_prices(run: OpenRun, clients: Sequence[int] | None = None) -> dict[in
     The ledger will show the same epsilon for the search once it, and tuning, are through.
     """
     places = run.view.places
-    todo = [i for i in chosen(run.config, clients) if not _done("search", places[i].home)]
+    todo = [i for i in chosen(run.config, clients) if not run.sites.done("search", i)]
     return {i: search_price(open_client(places[i])) for i in todo if places[i].there}
 
 
@@ -181,23 +178,16 @@ def last_generation(config: RunConfig) -> int:
     return config.search.evolution.generations if config.search.algorithm == "genetic" else 0
 
 
-LOGS = {"search": paths.search_log, "tune": paths.tune_log}
-FILES = {"search": paths.search_file, "tune": paths.tune_file}
+OWN: tuple[Literal["search", "tune"], ...] = ("search", "tune")
+"""Stages in which every site works for itself."""
 
 
-def _done(stage: str, home: Path) -> bool:
-    return FILES[stage](home).exists()
-
-
-def _tell_kept(run: OpenRun) -> Callable[[int], None]:
-    """What tells of a site's predictor once it is made."""
-    places = run.view.places
+def _teller(run: OpenRun, step: Step) -> Callable[[int], None]:
+    """What tells of a site once it is through with a step."""
 
     def tell(site: int) -> None:
-        if places[site].there:
-            report = SiteReport.read(places[site].home)
-            kept = events.SiteKept(places[site].name, report.shares, report.steps.joined)
-            run.listener(kept)
+        if told := run.sites.outcome(step, site):
+            run.listener(told)
 
     return tell
 
@@ -210,24 +200,19 @@ def _own_stage(
 ) -> list[int]:
     """A stage in which every site works for itself; returns those that are through."""
     exchange_stage(run)
-    places, sites = run.view.places, join_stage(run, clients, stage)
-    todo = [i for i in sites if not _done(stage, places[i].home)]
-    logs = {places[i].name: LOGS[stage](places[i].home) for i in todo}
+    known, sites = run.sites, join_stage(run, clients, stage)
+    todo = [i for i in sites if not known.done(stage, i)]
+    logs = {known.names[i]: path for i in todo if (path := known.log(stage, i))}
 
     def whole() -> bool:
-        return all(_done(stage, place.home) for place in places)
+        return all(known.done(stage, i) for i in range(run.config.federation.clients))
 
     with timed(run.folder, stage, whole), watch_logs(logs, progress) as catch_up:
+        outcome = _teller(run, stage)
 
         def tell(site: int) -> None:
             catch_up()
-            name, home = places[site].name, places[site].home
-            if not places[site].there:  # it has gone meanwhile
-                return
-            if stage == "search":
-                run.listener(events.SiteSearched(name, SearchRecord.read(home)))
-            else:
-                run.listener(events.SiteTuned(name, TuningRecord.read(home)))
+            outcome(site)
 
         there = _ask(run, Verb(stage), dict.fromkeys(todo, b""), tell)
         return _go_on(run, stage, sites, sorted({*sites} - {*todo} | {*there}))
@@ -249,17 +234,19 @@ def _ask(
     there = sorted(site for site, code in codes.items() if code is not Code.ABSENT)
     for site in there:
         if codes[site] is not Code.DONE:
-            raise reason(run, SiteRefusal(site, codes[site]))
+            raise run.sites.error(SiteRefusal(site, codes[site]))
     return there
 
 
 def _go_on(
     run: OpenRun, stage: events.StageName, sites: Sequence[int], there: list[int]
 ) -> list[int]:
-    """Tell of the sites that a stage goes on without; BadInput if that is all of them."""
-    if sites and not there:
-        raise reason(run, SiteRefusal(sites[0], Code.ABSENT))
-    for site in sites:
-        if site not in there:
-            run.listener(events.SiteLeftOut(run.view.places[site].name, stage))
+    """Tell of the sites that a stage goes on without; BadInput if too few are left: a run begins
+    with its minimum, and goes on with any."""
+    known, absent = run.sites, [site for site in sites if site not in there]
+    least = run.minimum if stage == "start" and not is_done(run.folder, "train") else 1
+    if len(there) < min(least, len(sites)):
+        raise known.error(SiteRefusal(absent[0], Code.ABSENT))
+    for site in absent:
+        run.listener(events.SiteLeftOut(known.names[site], stage, known.why(site)))
     return there

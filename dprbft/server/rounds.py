@@ -37,13 +37,14 @@ class Server:
     answer: Answer
     first: Broadcast  # the head before round 1
     listener: Listener
+    minimum: int = 1  # sites that a round needs, of those that are chosen for it
 
     def train(self) -> None:
         """Go on from the last whole round to the last.
 
         Raises:
             SiteRefusal: if a site cannot pay for the next round (nobody was charged for it), or
-                all of a round's sites are absent.
+                too few of a round's sites are there.
 
         """
         if self.files.latest() is None:
@@ -91,8 +92,8 @@ class Server:
         began = time.perf_counter()
         absent = self._receive(round, chosen, asked)
         there = [site for site in chosen if site not in absent]
-        if not there:
-            raise SiteRefusal(chosen[0], Code.ABSENT)
+        if len(there) < min(self.minimum, len(chosen)):
+            raise SiteRefusal(absent[0], Code.ABSENT)
         if not self.files.answered(round):
             previous = self.files.broadcast(round - 1)
             rng = stream(self.config.seed, "server", round)

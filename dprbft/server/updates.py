@@ -48,13 +48,14 @@ class UpdateServer:
     engine: Engine
     half: ServerHalf
     listener: Listener
+    minimum: int = 1  # sites that a round needs, of those that are chosen for it
 
     def train(self) -> None:
         """Go on from the last whole round to the last, then send the result to all sites.
 
         Raises:
-            SiteRefusal: if a site cannot pay for its rounds (nobody was charged for any), or all
-                of a round's sites are absent.
+            SiteRefusal: if a site cannot pay for its rounds (nobody was charged for any), or too
+                few of a round's sites are there.
 
         """
         if not latest_file(self.folder).exists():
@@ -91,8 +92,8 @@ class UpdateServer:
         orders = self._orders(memory, sorted(asked | arrived), number)
         self._receive(number, {i: orders[i] for i in sorted(asked - arrived)})
         there = [i for i in sorted(chosen) if self._path(number, i).exists()]
-        if not there:
-            raise SiteRefusal(chosen[0], Code.ABSENT)
+        if len(there) < min(self.minimum, len(chosen)):
+            raise SiteRefusal(min({*chosen} - {*there}), Code.ABSENT)
         digests, up = self._digests(number, there)
         rng = stream(self.config.seed, "server", number)
         answer = self.half.round(memory, self._updates(number, there), rng)

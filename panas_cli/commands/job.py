@@ -16,8 +16,8 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import places_of, settings_file, sites_file
 from dprbft.run.directory import Ground, OpenRun, prepare
-from dprbft.run.forecast import forecast
-from dprbft.run.sites import site_names
+from dprbft.run.progress.forecast import forecast
+from dprbft.run.sites.plan import site_names
 from dprbft.run.stages import join_stage, joining_prices, search_prices
 from panas.data.torchvision_sets import NAMES
 from panas.runtime.errors import BadInput

@@ -7,6 +7,7 @@ from dprbft.run.events import (
     Event,
     HeadShared,
     RoundEnded,
+    SiteDone,
     SiteKept,
     SiteLeftOut,
     SiteMissed,
@@ -56,14 +57,22 @@ def sentence(event: Event) -> str:
             return f"{site}: {r.genome}, fitness {r.fitness:.3f}{of}"
         case SiteTuned(site, r):
             return f"{site}: {tuned_text(r)}"
+        case SiteDone(site, stage):
+            return f"{site}: {STAGES[stage]} is done"
         case SiteStarted(site, validation):
-            return f"{site}: starts at validation accuracy {validation:.3f}"
+            at = (
+                "is ready"
+                if validation is None
+                else f"starts at validation accuracy {validation:.3f}"
+            )
+            return f"{site}: {at}"
         case SiteTrained(site, round):
             return f"round {round}: {site} trained"
         case SiteMissed(site, round, why):
             return f"round {round}: {site} {WHY[why]}; the round goes on without it"
         case RoundEnded(round, rounds, accuracy):
-            return f"round {round} of {rounds}: mean accuracy {accuracy:.3f}"
+            mean = "done" if accuracy is None else f"mean accuracy {accuracy:.3f}"
+            return f"round {round} of {rounds}: {mean}"
         case SiteReleased(site, sent, m):
             return f"{site}: {released_text(sent, m)}"
         case HeadShared(sites):

@@ -12,7 +12,7 @@ from dprbft.config.files import build_config, save_config
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Release
 from dprbft.paths import last_model_file, ledger_file, map_file, round_folder, server_folder
-from dprbft.run.sites import prepare_sites
+from dprbft.run.sites.plan import prepare_sites
 from dprbft.run.view import RunView
 from dprbft.server.checkpoint import RELEASE
 from dprbft.server.records import RoundRecord, read_rounds, write_rounds

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from dprbft.config.files import build_config
 from dprbft.paths import SitePlace, write_places
-from dprbft.run.forecast import Forecast
+from dprbft.run.progress.forecast import Forecast
 from dprbft.run.view import RunView
 from panas.search_modes.mode import SearchPrice
 from panas_cli.progress import Display

@@ -27,7 +27,7 @@ from attacks.threats.observation import Observation
 from dprbft.config.files import build_config, save_config
 from dprbft.messages import Release
 from dprbft.paths import home, last_model_file, server_folder
-from dprbft.run.sites import prepare_sites
+from dprbft.run.sites.plan import prepare_sites
 from dprbft.server.records import read_rounds, write_rounds
 from dprbft.simulation.federation import load_federation
 from panas.privacy.noise import ReproducibleNoise

@@ -29,7 +29,7 @@ from attacks.epsilon.mechanism import (
 )
 from dprbft.config.files import build_config
 from dprbft.methods import dprbft
-from dprbft.run.sites import prepare_sites
+from dprbft.run.sites.plan import prepare_sites
 from dprbft.run.view import RunView
 from dprbft.site.joining import join
 from dprbft.site.site import Client, open_client

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dprbft.run.sites import plan_sites, prepare_sites
+from dprbft.run.sites.plan import plan_sites, prepare_sites
 from dprbft.run.view import RunView
 from dprbft.site.data import declared
 from dprbft.site.directory import SiteSettings, write_site

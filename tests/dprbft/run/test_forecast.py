@@ -8,9 +8,9 @@ import pytest
 from dprbft.config.files import build_config
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import places_of, search_file
-from dprbft.run import forecast as forecasts
 from dprbft.run.directory import OpenRun, prepare
-from dprbft.run.forecast import START, Forecast, forecast, planned_passes
+from dprbft.run.progress import forecast as forecasts
+from dprbft.run.progress.forecast import START, Forecast, forecast, planned_passes
 from dprbft.run.view import RunView
 from panas.runtime.store import write_json
 

@@ -19,7 +19,7 @@ from dprbft.paths import home, places_of, search_file, tune_file
 from dprbft.run import directory
 from dprbft.run.bookkeeping import is_done, seconds, timed
 from dprbft.run.directory import OpenRun, prepare
-from dprbft.run.sites import SitesPlan
+from dprbft.run.sites.plan import SitesPlan
 from dprbft.run.stages import event_counts, search_stage, train_stage, tune_stage
 from dprbft.run.summary import summarise
 from dprbft.site import directory as site_directory

@@ -11,7 +11,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.messages import Hello
 from dprbft.paths import map_file, unlabelled_file
 from dprbft.run.directory import Ground, prepare
-from dprbft.run.sites import plan_sites
+from dprbft.run.sites.plan import plan_sites
 from dprbft.run.view import RunView
 from dprbft.site.data import declared, write_samples
 from dprbft.site.directory import SiteSettings, write_site

@@ -15,7 +15,7 @@ import torch
 from dprbft.config.schema import RunConfig
 from dprbft.paths import SitePlace
 from dprbft.run.directory import OpenRun, chosen
-from dprbft.run.stages import FILES
+from dprbft.run.sites.known import FILES
 from dprbft.site.search import search_space
 from dprbft.site.site import spec_of
 from panas.architecture.network import NetworkSpec

@@ -1,0 +1,77 @@
+"""A hub's folder: `hub.toml` says which sites there are, how many it needs, and how to reach them.
+
+`panas deploy init` writes it. Where `[sockets]` names the sockets of nodes on this machine, frames
+go straight to them; else Flower carries them by what `[flower]` says.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from dprbft.config.flat import Section
+from panas.runtime.errors import BadInput
+
+HUB = "hub.toml"
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+
+
+class HubSettings(Section):
+    """What the administrator of a hub decides; paths are from the hub's folder, or absolute."""
+
+    names: Annotated[tuple[Name, ...], Field(min_length=1)]  # of the sites, in their order
+    minimum: Annotated[int, Field(ge=1)] = 1  # sites that a run and a round need
+    # seconds that a site has for an answer; None: as long as it works
+    deadline: Annotated[float, Field(gt=0)] | None = None
+    keys: dict[str, str] = Field(default_factory=dict)  # a site's public key (PEM), or its file
+    sockets: dict[str, str] = Field(default_factory=dict)  # of nodes on this machine
+    flower: dict[str, Any] = Field(default_factory=dict)  # address and certificates
+
+    @model_validator(mode="after")
+    def _fits(self) -> "HubSettings":
+        if len(set(self.names)) < len(self.names):
+            raise ValueError("sites of different names, got one twice; rename it")
+        if self.minimum > len(self.names):
+            raise ValueError(f"a minimum of at most {len(self.names)} sites, got {self.minimum}")
+        for what, given in (("key", self.keys), ("socket", self.sockets)):
+            if given and set(given) != set(self.names):
+                raise ValueError(f"a {what} of each site in names, got {', '.join(given)}")
+        return self
+
+
+def read_hub(folder: Path) -> HubSettings:
+    """The settings of a hub; BadInput if there is none, or its file does not fit."""
+    path = folder / HUB
+    if not path.is_file():
+        raise BadInput(f"expected a hub with a {HUB} at {folder}, found none; `panas deploy init`")
+    try:
+        return HubSettings.model_validate(tomllib.loads(path.read_text()))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise BadInput(f"expected TOML in {path}, got a file that does not parse: {e}") from e
+    except ValidationError as e:
+        error = e.errors()[0]
+        key = ".".join(str(part) for part in error["loc"])
+        what = error["msg"].replace("Input should be", "to be").removeprefix("Value error, ")
+        raise BadInput(f"{path}: expected {f'{key} ' if key else ''}{what}; change it") from e
+
+
+def socket_paths(folder: Path, settings: HubSettings) -> dict[str, Path]:
+    """The sockets of nodes on this machine, by the sites' names; none if there are none."""
+    return {name: folder / path for name, path in settings.sockets.items()}
+
+
+def public_keys(folder: Path, settings: HubSettings) -> dict[str, bytes] | None:
+    """The public keys of sites (PEM), by their names; None where none are given."""
+    if not settings.keys:
+        return None
+    return {name: _key(folder, name, text) for name, text in settings.keys.items()}
+
+
+def _key(folder: Path, name: str, text: str) -> bytes:
+    if text.lstrip().startswith("-----BEGIN"):
+        return text.encode()
+    path = folder / text
+    if not path.is_file():
+        raise BadInput(f"expected the public key of {name} at {path}, found none; copy it there")
+    return path.read_bytes()

@@ -1,0 +1,1 @@
+"""How far a run has come, and how long it will take."""

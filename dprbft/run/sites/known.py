@@ -1,0 +1,151 @@
+"""What a run knows of its sites: an extension point of two, sites here (`Local`) and elsewhere.
+
+On one machine a run may look into the folders of its sites, as their simulator. Of sites elsewhere
+a hub knows names, codes and releases (`dprbft.run.sites.remote`).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Literal, Protocol
+
+from dprbft import paths
+from dprbft.engines.protocol import SiteRefusal
+from dprbft.messages import Code
+from dprbft.run import events
+from dprbft.run.view import RunView, has_results
+from dprbft.site.predictor.state import has_head
+from dprbft.site.results.records import SearchRecord, TuningRecord
+from dprbft.site.results.report import SiteReport
+from dprbft.site.results.scores import read_scores
+from panas.runtime.errors import BadInput, BudgetExhausted, PanasError
+from panas.runtime.store import read_json
+
+Step = Literal["join", "search", "tune", "train"]
+"""What a site may be through with."""
+
+FILES = {"search": paths.search_file, "tune": paths.tune_file}
+LOGS = {"search": paths.search_log, "tune": paths.tune_log}
+
+
+class Sites(Protocol):
+    """The sites of a run, by their numbers."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What the run calls them."""
+        ...
+
+    def hello(self, site: int) -> bytes:
+        """What the run tells a site."""
+        ...
+
+    def done(self, step: Step, site: int) -> bool:
+        """Whether a site is through with a step."""
+        ...
+
+    def check(self, step: Step, site: int) -> None:
+        """BadInput unless a site, if it is there, is through with a step."""
+        ...
+
+    def why(self, site: int) -> events.Why:
+        """Why a site has no part in what it was asked last."""
+        ...
+
+    def outcome(self, step: Step, site: int) -> events.Event | None:
+        """What is told of a site that is through with a step; None where there is nothing."""
+        ...
+
+    def started(self, site: int) -> events.Event:
+        """What is told of a site that is ready for round 1."""
+        ...
+
+    def accuracy(self, sites: Sequence[int]) -> float | None:
+        """Mean accuracy of what sites keep; None where it is not known."""
+        ...
+
+    def log(self, step: Literal["search", "tune"], site: int) -> Path | None:
+        """Where a site's log of a step is, if it can be read."""
+        ...
+
+    def error(self, refusal: SiteRefusal) -> PanasError:
+        """What stops a run that cannot go on without a site."""
+        ...
+
+
+class Local:
+    """Sites on this machine, as their simulator sees them."""
+
+    def __init__(self, view: RunView) -> None:
+        self._view = view
+
+    @property
+    def names(self) -> Sequence[str]:
+        """As `Sites.names`."""
+        return [place.name for place in self._view.places]
+
+    def hello(self, site: int) -> bytes:
+        """As `Sites.hello`."""
+        return self._view.hello(site)
+
+    def done(self, step: Step, site: int) -> bool:
+        """As `Sites.done`: by the files in its folder."""
+        place = self._view.places[site]
+        if step == "train":
+            return has_results(place)
+        return has_head(place.home) if step == "join" else FILES[step](place.home).exists()
+
+    def check(self, step: Step, site: int) -> None:
+        """As `Sites.check`."""
+        place = self._view.places[site]
+        if place.there and step in FILES:
+            (SearchRecord if step == "search" else TuningRecord).read(place.home)
+
+    def why(self, site: int) -> events.Why:
+        """As `Sites.why`: what a site here refuses stops the run, so that it is not there."""
+        return "absent"
+
+    def outcome(self, step: Step, site: int) -> events.Event | None:
+        """As `Sites.outcome`: nothing of a site that has gone meanwhile."""
+        place = self._view.places[site]
+        if not place.there:
+            return None
+        if step == "search":
+            return events.SiteSearched(place.name, SearchRecord.read(place.home))
+        if step == "tune":
+            return events.SiteTuned(place.name, TuningRecord.read(place.home))
+        report = SiteReport.read(place.home)
+        return events.SiteKept(place.name, report.shares, report.steps.joined)
+
+    def started(self, site: int) -> events.Event:
+        """As `Sites.started`."""
+        place = self._view.places[site]
+        for score in read_scores(place.home)[:1]:
+            return events.SiteStarted(place.name, score.validation)
+        return events.SiteLeftOut(place.name, "train")  # it has gone meanwhile
+
+    def accuracy(self, sites: Sequence[int]) -> float | None:
+        """As `Sites.accuracy`: on validation samples."""
+        scores = [read_scores(self._view.places[i].home) for i in sites]
+        kept = [own[-1].kept for own in scores if own]
+        return fmean(kept) if kept else None
+
+    def log(self, step: Literal["search", "tune"], site: int) -> Path | None:
+        """As `Sites.log`."""
+        return LOGS[step](self._view.places[site].home)
+
+    def error(self, refusal: SiteRefusal) -> PanasError:
+        """As `Sites.error`: its reason is in its own folder."""
+        place = self._view.places[refusal.site]
+        if refusal.code is Code.ABSENT and place.there:
+            return BadInput(
+                "expected a valid reply of one site at least, got none; "
+                f"{paths.refused_file(paths.server_folder(self._view.run))} says what was expected"
+            )
+        if refusal.code is Code.ABSENT:
+            return BadInput(
+                f"expected site {place.name} at {place.folder}, found none; put it back, and go "
+                "on with --resume"
+            )
+        text = f"{place.name}: {read_json(paths.refusal_file(place.home))['reason']}"
+        return BudgetExhausted(text) if refusal.code is Code.NO_BUDGET else BadInput(text)
