@@ -12,8 +12,9 @@
 Rounding to the grid moves each number by half a step at most, hence two neighbours apart by one
 more: Delta / g + sqrt(D). A continuous Gaussian rounded to whole steps costs what it costs
 unrounded, and k discrete Gaussians together have its probabilities up to factors exp(+-theta),
-beyond `REACH` S a tail below 1e-80. Both together cost no more than the continuous Gaussian with mu
-larger by 2 theta Phi(w) / phi(w), w = mu / 2 + 2 theta / mu: that is what `sum_multiplier` returns.
+beyond `REACH` S a tail below 1e-80. Both together cost no more than the continuous Gaussian whose
+mu is larger by 2 theta Phi(w) / phi(w) with a small w, about 2.5 theta; `sum_multiplier` returns
+the inverse of that.
 With 2^24 steps to the noise it is smaller than the exact Gaussian's by less than 1 in 10,000.
 
 The proof is in docs/privacy.md, "Secure sum". Source of the comparison of sums of discrete
@@ -70,9 +71,9 @@ def sum_multiplier(vector: SummedVector, sigma: float, shares: int) -> float:
     S2 = shares * sigma**2
     mu = vector.steps / math.sqrt(S2)
     theta = vector.size * (sum_distance(sigma, shares) + _theta(S2) + REACH**2 / (8 * S2))
-    w = (1 + MOST_BUMP) * mu / 2 + 2 * theta / mu
-    bump = 2 * theta * _inverse_mills(w) if w < 36 else math.inf
-    if not bump <= MOST_BUMP * mu:
+    w = 3 * theta + 2 * theta / mu
+    bump = 2 * theta * _inverse_mills(w) if w < 1 else math.inf
+    if not bump <= min(3 * theta, MOST_BUMP * mu):
         raise BadInput(
             f"expected noise of many steps of the grid, got {math.sqrt(S2):.3g} steps for "
             f"{vector.size} numbers at noise multiplier {1 / mu:.3g}; take a finer grid or more "
@@ -84,7 +85,7 @@ def sum_multiplier(vector: SummedVector, sigma: float, shares: int) -> float:
 def share_sigma(vector: SummedVector, multiplier: float, shares: int) -> int:
     """The least sigma of a share, in whole steps, with which the sum has this noise multiplier.
 
-    To within one part in a million; `shares` as in `sum_multiplier`, and BadInput as there.
+    To within one part in 100,000; `shares` as in `sum_multiplier`, and BadInput as there.
     """
     if not 0 < multiplier < math.inf:
         raise BadInput(f"expected a noise multiplier above 0, got {multiplier}")
