@@ -238,7 +238,7 @@ def site_init(
     named = [text.strip() for text in classes.split(",")] if classes else None
     given = (("label", label), ("group", group), ("classes", named))
     settings |= {key: value for key, value in given if value is not None}
-    from panas_cli.commands.site import init
+    from panas_cli.commands.sites.site import init
 
     init(folder, settings, json=json)
 
@@ -248,7 +248,7 @@ def site_show(folder: Site, json: Json = False) -> None:
     """Show what a site holds, what its runs have spent, and what is left."""
     if not (folder / "site.toml").is_file():
         raise BadInput(f"expected a site with a site.toml at {folder}, found none; panas site init")
-    from panas_cli.commands.site import show
+    from panas_cli.commands.sites.site import show
 
     show(folder, json=json)
 

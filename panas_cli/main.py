@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from panas.runtime.errors import BadInput, PanasError
+from panas_cli.deploy import deploy
 from panas_cli.front import COMMANDS, site
 from panas_cli.site_options import spread_lists
 
@@ -61,6 +62,7 @@ def _options(
 for command in COMMANDS:
     app.command(cls=OncePerOption)(command)
 app.add_typer(site, name="site")
+app.add_typer(deploy, name="deploy")
 
 # The class of all usage errors, wherever this version of typer keeps it.
 _Usage: type[Exception] = next(

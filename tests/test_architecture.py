@@ -30,7 +30,11 @@ HOMES = {
     "opacus": ("panas/privacy/",),
     "dp_accounting": ("panas/privacy/accounting/",),
     "flwr": ("dprbft/engines/flower/",),
-    "cryptography": ("dprbft/secure_sum/", "dprbft/engines/identity.py"),
+    "cryptography": (
+        "dprbft/secure_sum/",
+        "dprbft/engines/identity.py",
+        "dprbft/engines/deploy/certificates.py",
+    ),
     "Crypto": ("dprbft/secure_sum/",),
 }
 MOST_ENTRIES = 11  # ten folders and a file that leads to them

@@ -17,9 +17,19 @@ INSTALL = "pip install 'panas[flower]'"
 """What installs the libraries of a federation across machines."""
 
 
+def need_library() -> None:
+    """BadInput, with what installs it, if the library of keys and certificates is not there."""
+    try:
+        import cryptography  # noqa: F401
+    except ImportError as e:
+        raise BadInput(
+            f"expected the library cryptography for keys and certificates, found none; {INSTALL}"
+        ) from e
+
+
 def new_key() -> bytes:
     """A new private key as text; keep it in a file of mode 0600."""
-    _need()
+    need_library()
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -45,6 +55,11 @@ def ssh_public(public: bytes) -> bytes:
     return line + b"\n"
 
 
+def check_public(public: bytes) -> None:
+    """BadInput for what is no public key of a node."""
+    _public(public)
+
+
 def sign(private: bytes, content: bytes) -> bytes:
     """The signature of `content`; BadInput for what is no private key."""
     from cryptography.hazmat.primitives import hashes
@@ -68,7 +83,7 @@ def verify(public: bytes, content: bytes, signature: bytes) -> bool:
 
 
 def _private(text: bytes) -> "ec.EllipticCurvePrivateKey":
-    _need()
+    need_library()
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
@@ -83,7 +98,7 @@ def _private(text: bytes) -> "ec.EllipticCurvePrivateKey":
 
 
 def _public(text: bytes) -> "ec.EllipticCurvePublicKey":
-    _need()
+    need_library()
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
@@ -114,12 +129,3 @@ def _no_key(which: str) -> BadInput:
         f"expected a {which} key of a node (ECDSA, P-384), got something else; "
         "panas deploy init makes one for every site"
     )
-
-
-def _need() -> None:
-    try:
-        import cryptography  # noqa: F401
-    except ImportError as e:
-        raise BadInput(
-            f"expected the library cryptography for the keys of sites, found none; {INSTALL}"
-        ) from e

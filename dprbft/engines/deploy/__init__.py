@@ -1,0 +1,1 @@
+"""What a federation across machines needs on disk: keys, certificates, settings, start scripts."""

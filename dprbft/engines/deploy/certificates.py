@@ -1,0 +1,191 @@
+"""A small certificate authority: one key that signs the hub's certificate, and nothing else.
+
+Keys are ECDSA on P-256, certificates X.509 (RFC 5280). The authority may sign no other authority
+(path length 0). The hub's certificate names the host that sites reach, and this machine's loopback
+addresses, as subject alternative names (RFC 6125).
+"""
+
+import ipaddress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from panas.runtime.errors import BadInput
+
+LOCAL = ("localhost", "127.0.0.1")
+"""What a hub's certificate names beside its host."""
+AUTHORITY_DAYS = 3650
+EARLY = timedelta(hours=1)
+"""By how much a certificate is older than it is: clocks differ."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A certificate and its private key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a certificate says."""
+
+    hosts: tuple[str, ...]
+    begins: datetime
+    ends: datetime
+
+
+def new_authority(days: int) -> Pair:
+    """An authority for so many days, or ten years where that is more."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "panas federation CA")])
+    usage = _usage(signs_certificates=True)
+    built = (
+        _builder(name, name, key, max(days, AUTHORITY_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return Pair(built.public_bytes(serialization.Encoding.PEM), _text(key))
+
+
+def new_certificate(authority: Pair, host: str, days: int) -> Pair:
+    """A certificate of the hub at `host` for so many days; BadInput if the authority is none."""
+    issuer, signer = _read(authority.certificate), _read_key(authority.key)
+    key = ec.generate_private_key(ec.SECP256R1())
+    names = [_name(h) for h in dict.fromkeys((host, *LOCAL))]
+    server = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+    # A common name has at most 64 characters, and nobody reads it.
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "panas hub")])
+    built = (
+        _builder(issuer.subject, subject, key, days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(server, critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
+        .sign(signer, hashes.SHA256())
+    )
+    return Pair(built.public_bytes(serialization.Encoding.PEM), _text(key))
+
+
+def look(certificate: bytes) -> Seen:
+    """What a certificate, PEM or DER, says; BadInput if it is none."""
+    found = _read(certificate)
+    try:
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        hosts = (
+            *names.get_values_for_type(x509.DNSName),
+            *(str(a) for a in names.get_values_for_type(x509.IPAddress)),
+        )
+    except x509.ExtensionNotFound:
+        hosts = ()
+    return Seen(hosts, found.not_valid_before_utc, found.not_valid_after_utc)
+
+
+def vouches(authority: bytes, certificate: bytes) -> bool:
+    """Whether an authority has signed a certificate; BadInput if one of the two is none."""
+    issuer, found = _read(authority), _read(certificate)
+    try:
+        found.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def fits(certificate: bytes, key: bytes) -> bool:
+    """Whether a private key is that of a certificate; BadInput if one of the two is none."""
+    return _read(certificate).public_key() == _read_key(key).public_key()
+
+
+def names_host(seen: Seen, host: str) -> bool:
+    """Whether a certificate is for a host; wildcards are not known here."""
+    return host.lower() in {h.lower() for h in seen.hosts}
+
+
+def check_host(host: str) -> None:
+    """BadInput for what is no name of a host and no address."""
+    try:
+        _name(host)
+    except ValueError as e:
+        raise BadInput(
+            f"expected --host to be a name or an address, got {host!r:.80}; give that by which "
+            "sites reach the hub"
+        ) from e
+
+
+def _builder(
+    issuer: x509.Name, subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .issuer_name(issuer)
+        .subject_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - EARLY)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        if not host or len(host) > 253 or not set(host.lower()) <= _HOST or ".." in host:
+            raise ValueError(f"no host: {host!r}") from None
+        return x509.DNSName(host)
+
+
+_HOST = set("abcdefghijklmnopqrstuvwxyz0123456789.-")
+
+
+def _text(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _read(certificate: bytes) -> x509.Certificate:
+    try:
+        if certificate.startswith(b"-----"):
+            return x509.load_pem_x509_certificate(certificate)
+        return x509.load_der_x509_certificate(certificate)
+    except ValueError as e:
+        raise BadInput("expected a certificate, got another file; copy it anew") from e
+
+
+def _read_key(key: bytes) -> ec.EllipticCurvePrivateKey:
+    try:
+        found = serialization.load_pem_private_key(key, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as e:
+        raise BadInput("expected a private key, got another file; copy it anew") from e
+    if not isinstance(found, ec.EllipticCurvePrivateKey):
+        raise BadInput("expected a private ECDSA key, got another kind; make a new certificate")
+    return found

@@ -1,0 +1,177 @@
+"""The folders of a new deployment: the authority's, the hub's, and one for every site.
+
+All of it is made in a folder beside the wanted one, which is renamed when it is whole. Files have
+mode 0600, folders and start scripts 0700. The authority's key is in a folder of its own, which no
+script reads: it signs the hub's certificate, now and when that is renewed.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from dprbft.config.hub import HUB
+from dprbft.engines.deploy.certificates import (
+    Pair,
+    check_host,
+    fits,
+    new_authority,
+    new_certificate,
+    vouches,
+)
+from dprbft.engines.deploy.settings import (
+    CA,
+    FEDERATION,
+    NODE_KEY,
+    Hub,
+    bracketed,
+    check_sites,
+    flower_hub,
+)
+from dprbft.engines.identity import new_key, public_of
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_bytes, write_bytes, write_json
+
+AUTHORITY_KEY = "ca.key"
+LOCAL_HOSTS = ("localhost", "127.0.0.1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """What is to be deployed. `host` is how sites reach the hub, `days` how long its certificate
+    holds."""
+
+    sites: Sequence[str]
+    host: str = "localhost"
+    port: int = 8000
+    days: int = 365
+
+    def check(self) -> None:
+        """BadInput if it cannot be."""
+        check_host(self.host)
+        if not 1 <= self.port <= 65535:
+            raise BadInput(f"expected --port from 1 to 65535, got {self.port}; 8000 is usual")
+        if not 1 <= self.days <= 3650:
+            raise BadInput(f"expected --days from 1 to 3650, got {self.days}; 365 is usual")
+        if twice := {n for n in self.sites if self.sites.count(n) > 1}:
+            raise BadInput(f"expected each site once, got {min(twice)} twice; keep one")
+
+
+def make_deployment(out: Path, deployment: Deployment) -> None:
+    """Write all folders of a new deployment to `out`; BadInput if that exists, nothing is left
+    half-written."""
+    deployment.check()
+    if out.exists():
+        raise BadInput(f"expected a new folder, got {out}, which exists; give another --out")
+    if not out.absolute().parent.is_dir():
+        raise BadInput(f"expected a folder at {out.absolute().parent}, found none; make it first")
+    keys = {name: new_key() for name in deployment.sites}
+    public = {name: public_of(key) for name, key in keys.items()}
+    check_sites({name: key.decode() for name, key in public.items()}, out)
+    made = Path(tempfile.mkdtemp(dir=out.absolute().parent, prefix=f".{out.name}."))
+    try:
+        authority = new_authority(deployment.days)
+        _write_authority(made / "ca", authority)
+        _write_hub(made / "hub", deployment, authority, public)
+        for name, key in keys.items():
+            _write_site(made / "sites" / name, deployment, authority, (name, key, public))
+        about = _about(deployment)
+        write_bytes(made / "README.md", filled("README.md", about))
+        made.rename(out)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+def renew(out: Path, days: int) -> Hub:
+    """Give the hub of a deployment a new certificate, of the same authority; sites need nothing.
+
+    BadInput if the folder holds no deployment, or the authority's key is not there.
+    """
+    hub = flower_hub(out / "hub")
+    replace(Deployment(sites=hub.settings.names, host=hub.flower.host), days=days).check()
+    authority = Pair(read_bytes(out / "ca" / CA), read_bytes(out / "ca" / AUTHORITY_KEY))
+    if authority.certificate != read_bytes(hub.ca) or not fits(*_both(authority)):
+        raise BadInput(f"expected the authority of this hub in {out / 'ca'}, got another")
+    made = new_certificate(authority, hub.flower.host, days)
+    if not vouches(authority.certificate, made.certificate):
+        raise BadInput("expected a certificate of this authority, got another; try again")
+    # The key first: a hub that reads between the two refuses to start, and starts again.
+    write_bytes(hub.path(hub.flower.key), made.key)
+    write_bytes(hub.path(hub.flower.certificate), made.certificate)
+    return hub
+
+
+def filled(template: str, about: Mapping[str, object]) -> bytes:
+    """A template of this package with its fields filled in."""
+    text = resources.files(__package__).joinpath("templates", template).read_text()
+    return Template(text).substitute(about).encode()
+
+
+def _both(pair: Pair) -> tuple[bytes, bytes]:
+    return pair.certificate, pair.key
+
+
+def _about(deployment: Deployment) -> dict[str, object]:
+    local = deployment.host in LOCAL_HOSTS
+    return {
+        "host": deployment.host,
+        "port": deployment.port,
+        "address": f"{bracketed(deployment.host)}:{deployment.port}",
+        "bind": "127.0.0.1" if local else "0.0.0.0",
+        "sites": ", ".join(deployment.sites),
+        "quoted": ", ".join(f'"{name}"' for name in deployment.sites),
+        "count": len(deployment.sites),
+        "days": deployment.days,
+        "minimum": min(2, len(deployment.sites)),
+    }
+
+
+def _write_authority(folder: Path, authority: Pair) -> None:
+    write_bytes(folder / CA, authority.certificate)
+    write_bytes(folder / AUTHORITY_KEY, authority.key)
+
+
+def _write_hub(
+    folder: Path, deployment: Deployment, authority: Pair, public: Mapping[str, bytes]
+) -> None:
+    own = new_certificate(authority, deployment.host, deployment.days)
+    keys = "\n".join(f'"{name}" = """\n{key.decode()}"""' for name, key in public.items())
+    about = _about(deployment) | {"keys": keys}
+    write_bytes(folder / CA, authority.certificate)
+    write_bytes(folder / "hub.crt", own.certificate)
+    write_bytes(folder / "hub.key", own.key)
+    write_bytes(folder / HUB, filled("hub.toml", about))
+    write_bytes(folder / "panas-hub.service", filled("hub.service", about))
+    write_bytes(folder / "README.md", filled("hub.md", about))
+    _write_script(folder / "start.sh", filled("hub.sh", about))
+    flower_hub(folder)
+
+
+def _write_site(
+    folder: Path,
+    deployment: Deployment,
+    authority: Pair,
+    who: tuple[str, bytes, Mapping[str, bytes]],
+) -> None:
+    name, key, public = who
+    about = _about(deployment) | {"site": name}
+    record = {
+        "site": name,
+        "hub": about["address"],
+        "sites": {n: pem.decode() for n, pem in public.items()},
+    }
+    write_json(folder / FEDERATION, record)
+    write_bytes(folder / NODE_KEY, key)
+    write_bytes(folder / CA, authority.certificate)
+    write_bytes(folder / "panas-site.service", filled("site.service", about))
+    write_bytes(folder / "README.md", filled("site.md", about))
+    _write_script(folder / "start.sh", filled("site.sh", about))
+
+
+def _write_script(path: Path, content: bytes) -> None:
+    write_bytes(path, content)
+    path.chmod(0o700)

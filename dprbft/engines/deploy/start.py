@@ -1,0 +1,159 @@
+"""Starts what a hub or a site runs, and ends all of it when one part ends, or when it is told to.
+
+A hub runs Flower's SuperLink, at which the keys of its sites are registered. A site runs its node,
+which owns the data, and a relay that connects out to the hub. Nothing here imports torch.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dprbft.engines.deploy.settings import CA, NODE_KEY, Hub, flower_hub, read_federation
+from dprbft.engines.node.call import SOCKET
+from panas.runtime.errors import BadInput, PanasError
+
+UP = 60.0
+"""Seconds in which a hub must answer at its port."""
+ENDING = 20.0
+"""Seconds that a process has to end by itself."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One process: what it is called, its command, and where Flower keeps its files."""
+
+    name: str
+    command: tuple[str, ...]
+    flower: Path
+
+
+def hub_part(hub: Hub) -> Part:
+    """Flower's SuperLink of a hub."""
+    s = hub.flower
+    files = (
+        *("--ssl-ca-certfile", str(hub.ca)),
+        *("--ssl-certfile", str(hub.path(s.certificate))),
+        *("--ssl-keyfile", str(hub.path(s.key))),
+    )
+    listen = ("--host", s.bind, "--port", str(s.port))
+    return Part(
+        "hub", _python("dprbft.engines.flower.hub", "--with-parent", *listen, *files), hub.home
+    )
+
+
+def site_parts(folder: Path) -> tuple[Part, Part]:
+    """A site's node, and its relay."""
+    federation, folder = read_federation(folder), folder.resolve()
+    flower = folder / "flower"
+    relay = _python(
+        "dprbft.engines.flower.site",
+        *("--with-parent", "--socket", str(folder / SOCKET)),
+        *("--superlink", federation.hub),
+        *("--root-certificates", str(folder / CA)),
+        *("--auth-supernode-private-key", str(folder / NODE_KEY)),
+    )
+    node = _python("panas_cli", "node", "--site", str(folder))
+    return Part("node", node, flower), Part("relay", relay, flower)
+
+
+def start_hub(folder: Path) -> None:
+    """Run a hub until it is interrupted.
+
+    Raises:
+        PanasError: if a part ends by itself; what it said is on stderr.
+
+    """
+    hub = flower_hub(folder)
+    with _Processes([hub_part(hub)]) as processes:
+        _wait_for(hub, processes)
+        done = subprocess.run(
+            _python("dprbft.engines.deploy.register", str(hub.folder)),
+            env=_environment(hub.home),
+            check=False,
+        )
+        if done.returncode:
+            raise PanasError("expected the keys of hub.toml to be registered, and some were not")
+        processes.wait()
+
+
+def start_site(folder: Path) -> None:
+    """Run a site's node and relay until they are interrupted.
+
+    Raises:
+        PanasError: if a part ends by itself; what it said is on stderr.
+
+    """
+    if not (folder / "site.toml").is_file():
+        raise BadInput(f"expected a site.toml in {folder}, found none; `panas site init {folder}`")
+    with _Processes(site_parts(folder)) as processes:
+        processes.wait()
+
+
+class _Processes:
+    """Processes that end together."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts, self._running = parts, dict[str, subprocess.Popen[bytes]]()
+
+    def __enter__(self) -> "_Processes":
+        try:
+            for part in self._parts:
+                self._running[part.name] = subprocess.Popen(
+                    part.command, env=_environment(part.flower), stdin=subprocess.DEVNULL
+                )
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def check(self) -> None:
+        """PanasError if one of them has ended."""
+        for name, process in self._running.items():
+            if (code := process.poll()) is not None:
+                raise PanasError(f"expected the {name} to go on, and it ended with code {code}")
+
+    def wait(self) -> None:
+        """Wait until one of them ends."""
+        while True:
+            self.check()
+            time.sleep(0.5)
+
+    def __exit__(self, *error: object) -> None:
+        for process in self._running.values():
+            if process.poll() is None:
+                process.terminate()
+        until = time.monotonic() + ENDING
+        for process in self._running.values():
+            try:
+                process.wait(max(until - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _wait_for(hub: Hub, processes: _Processes) -> None:
+    host, _, port = hub.local_address.rpartition(":")
+    until = time.monotonic() + UP
+    while time.monotonic() < until:
+        processes.check()
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.2)
+    raise PanasError(f"expected the hub at {hub.local_address} within {UP:g} s, got no answer")
+
+
+def _python(module: str, *arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", module, *arguments)
+
+
+def _environment(flower: Path) -> Mapping[str, str]:
+    """Programs of this installation first: Flower starts some of its own by name."""
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return {**os.environ, "FLWR_HOME": str(flower), "PATH": programs}

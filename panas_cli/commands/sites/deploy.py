@@ -1,0 +1,36 @@
+"""`panas deploy`: what it writes, checks and shows."""
+
+from pathlib import Path
+
+from dprbft.engines.identity import need_library
+from panas_cli.text.printing import counted, print_json, print_text
+
+
+def init(out: Path, sites: list[str], where: tuple[str, int, int], *, json: bool) -> None:
+    """Write a new deployment, and say who gets what."""
+    need_library()
+    from dprbft.engines.deploy.folders import Deployment, make_deployment
+
+    host, port, days = where
+    make_deployment(out, Deployment(sites=sites, host=host, port=port, days=days))
+    folders = {name: str(out / "sites" / name) for name in sites}
+    if json:
+        print_json({"hub": str(out / "hub"), "sites": folders, "authority": str(out / "ca")})
+        return
+    print_text(f"a federation of {counted(len(sites), 'site')}: {out}")
+    print_text(f"  {out / 'ca'}  signs the hub's certificate; keep it off line, for yourself")
+    print_text(f"  {out / 'hub'}  for the hub's administrator, on {host}")
+    for name, folder in folders.items():
+        print_text(f"  {folder}  for the administrator of {name}: its key is a secret")
+    print_text("each folder's README.md says what comes next")
+
+
+def renew(folder: Path, days: int) -> None:
+    """Make the hub's certificate anew."""
+    need_library()
+    from dprbft.engines.deploy.folders import renew as work
+
+    hub = work(folder, days)
+    print_text(f"a new certificate of {hub.address}, for {counted(days, 'day')}")
+    files = hub.path(hub.flower.certificate), hub.path(hub.flower.key)
+    print_text(f"copy {files[0]} and {files[1]} to the hub, and start it again")

@@ -1,0 +1,61 @@
+"""`panas deploy`: its subcommands and their options; no library is loaded before one is called."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from panas.runtime.errors import BadInput
+from panas_cli.front import Json
+
+deploy = typer.Typer(help="A federation across machines: its folders, checks, start and state.")
+
+SiteFolder = Annotated[Path | None, typer.Option("--site", help="A site's folder.")]
+HubFolder = Annotated[Path | None, typer.Option("--hub", help="The hub's folder.")]
+Days = Annotated[int, typer.Option(help="For which the hub's certificate holds.")]
+
+
+@deploy.command("init")
+def init(
+    sites: Annotated[str, typer.Option(help="Names of the sites, between commas.")],
+    out: Annotated[Path, typer.Option(help="The new folder.")] = Path("federation"),
+    host: Annotated[str, typer.Option(help="How sites reach the hub.")] = "localhost",
+    port: Annotated[int, typer.Option(help="Where the hub listens.")] = 8000,
+    days: Days = 365,
+    json: Json = False,
+) -> None:
+    """Write all that a deployment needs: keys, certificates, one folder a site and the hub's."""
+    from panas_cli.commands.sites.deploy import init as work
+
+    names = [name.strip() for name in sites.split(",") if name.strip()]
+    work(out, names, (host, port, days), json=json)
+
+
+@deploy.command("renew")
+def renew(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `init` wrote.")],
+    days: Days = 365,
+) -> None:
+    """Give the hub a new certificate of the same authority."""
+    from panas_cli.commands.sites.deploy import renew as work
+
+    work(folder, days)
+
+
+@deploy.command("start")
+def start(site: SiteFolder = None, hub: HubFolder = None) -> None:
+    """Run a hub, or a site's node and its connection to the hub, until Ctrl-C."""
+    from dprbft.engines.deploy.start import start_hub, start_site
+
+    folder = one_of(site, hub)
+    (start_site if site else start_hub)(folder)
+
+
+def one_of(site: Path | None, hub: Path | None) -> Path:
+    """The one folder that was given; BadInput for none, or both."""
+    found = [folder for folder in (site, hub) if folder is not None]
+    if len(found) != 1:
+        raise BadInput("expected either --site DIR or --hub DIR, got none or both; give one")
+    if not found[0].is_dir():
+        raise BadInput(f"expected a folder, got {found[0]}, which is none; check the path")
+    return found[0]
