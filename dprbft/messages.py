@@ -45,6 +45,9 @@ class Verb(StrEnum):
     TRAIN = "train"  # make your own predictor of what was joined
     EXPORT = "export"  # write your networks, where you are
     LEAVE = "leave"  # forget a hello that nothing came of
+    KEYS = "keys"  # of a secure sum (`dprbft.secure_sum`): announce your keys
+    SHARE = "share"  # of a secure sum: share your secrets among those who announced keys
+    UNMASK = "unmask"  # of a secure sum: open the sum over these sites
 
 
 class Code(IntEnum):

@@ -60,6 +60,8 @@ network_picture = _file("search/network.png")  # `panas.plots.network.drawing`
 tune_file = _file("tune/best.json")  # DP-SGD settings, and every trial
 tune_log = _file("tune/log.jsonl")  # a line a finished trial
 trials_picture = _file("tune/trials.png")  # `panas.plots.tuning.trials`
+sum_file = _file("secure_sum.safetensors")  # its part in a secure sum; holds secrets
+sum_refusals_file = _file("secure_sum.refused.jsonl")  # unmaskings that it refused
 state_file = _file("state.safetensors")  # where it stands after its last round
 scores_file = _file("rounds.jsonl")  # accuracies of each of its rounds; they never leave
 report_file = _file("report.json")  # how its network does, and what that must beat
@@ -74,9 +76,24 @@ def round_folder(server: Path, round: int) -> Path:
     return server / f"round-{round:03d}"
 
 
+def sum_folder(server: Path, round: int) -> Path:
+    """What the server knows of a secure sum: keys, masked vectors, and the sum."""
+    return round_folder(server, round) / "secure-sum"
+
+
+def arrived_file(server: Path, round: int, site: int) -> Path:
+    """A site's masked vector, as it arrived."""
+    return sum_folder(server, round) / f"masked-{site:04d}.safetensors"
+
+
 def sent_file(home: Path, round: int) -> Path:
     """What a site released in a round, as it was sent."""
     return home / f"releases/round-{round:03d}.safetensors"
+
+
+def masked_file(home: Path, round: int) -> Path:
+    """What a site sent in a round of which only the sum over sites is seen."""
+    return home / f"releases/round-{round:03d}.masked.safetensors"
 
 
 @dataclass(frozen=True)

@@ -83,9 +83,12 @@ def _answer(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> b
     client = open_client(place, machine.device)
     with same_ledger(client):
         name = client.config.federation.method
-        if client.config.federation.exchanges_updates:
+        updates = client.config.federation.exchanges_updates
+        own = {} if updates else method_named(name).VERBS
+        if verb not in (UPDATE_VERBS if updates else {*own, *VERBS}):
+            raise BadInput(f"expected what a site of method {name} does, got {verb}")
+        if updates:
             return UPDATE_VERBS[verb](update_method(name), client, content)
-        own = method_named(name).VERBS
         return own[verb](client, content) if verb in own else VERBS[verb](client, machine, content)
 
 

@@ -18,6 +18,7 @@ from dprbft.site.site import Client
 from dprbft.site.state import State
 from panas.data.samples import Samples
 from panas.features.map import FeatureMap
+from panas.privacy.release.estimate import Moments
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,15 @@ class Method(Protocol):
 
 
 @runtime_checkable
+class SummedMethod(Method, Protocol):
+    """A method whose server needs no more than the sum of its sites' moments."""
+
+    def sum_round(self, side: PublicSide, total: Moments, round: int) -> Broadcast:
+        """The server's answer to the sum of one round's moments, with that of label counts."""
+        ...
+
+
+@runtime_checkable
 class RoundMethod(Method, Protocol):
     """A method of rounds, in each of which a site's network trains."""
 
@@ -68,6 +78,11 @@ class RoundMethod(Method, Protocol):
 def method_named(name: str) -> Method:
     """The method of a name that the configuration allows."""
     return cast(Method, importlib.import_module(f"{__name__}.{name}"))
+
+
+def summed_method(name: str) -> SummedMethod:
+    """The same of a method that can do with a sum."""
+    return cast(SummedMethod, method_named(name))
 
 
 def round_method(name: str) -> RoundMethod:

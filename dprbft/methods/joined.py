@@ -24,6 +24,7 @@ Source: `docs/joining.md` has what was measured, and what was tried and did not 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ import torch
 
 from dprbft.messages import Broadcast, NoisedHistogram, Release, Verb
 from dprbft.methods import PublicSide
-from dprbft.paths import histogram_file, sent_file
+from dprbft.paths import histogram_file, masked_file, sent_file
+from dprbft.secure_sum.session import check_libraries
 from dprbft.site.predictor.budget import planned_release, share_of
 from dprbft.site.predictor.finish import finish
 from dprbft.site.predictor.residual import rows_of, with_residual
@@ -74,6 +76,12 @@ def server_round(
     """Step 2: the ridge head of all releases and the labelled public samples."""
     classes, width = previous.weight.shape
     total = pooled((_moments(message, classes) for message in releases), classes, width)
+    return sum_round(side, total, round)
+
+
+def sum_round(side: PublicSide, total: Moments, round: int) -> Broadcast:
+    """The same of the sum of all sites' moments and label counts."""
+    classes = len(total.B)
     assert total.counts is not None
     known = None
     if len(side.public) and side.feature_map is not None:
@@ -94,7 +102,7 @@ def _moments(message: Release, classes: int) -> Moments:
 def ready(client: Client, content: bytes) -> bytes:
     """Before step 1: whether the budget pays for all of it; nothing is charged."""
     if client.config.privacy.secure_sum:
-        raise BadInput("expected privacy.trust = server, got secure-sum, which cannot be run yet")
+        return _sums().offer(client)
     begun = any(e.charge.phase == "release" for e in client.account.entries)
     if not begun and JoinedState.read(client).round < ROUND:
         planned_release(client)
@@ -103,10 +111,9 @@ def ready(client: Client, content: bytes) -> bytes:
 
 def join(client: Client, content: bytes) -> bytes:
     """Step 1: charge and release, once; the same bytes again if that was done."""
-    if client.config.privacy.secure_sum:
-        raise BadInput("expected privacy.trust = server, got secure-sum, which cannot be run yet")
+    summed = client.config.privacy.secure_sum
     state, digest = JoinedState.read(client), hashlib.sha256(content).hexdigest()
-    path = sent_file(client.home, ROUND)
+    path = (masked_file if summed else sent_file)(client.home, ROUND)
     if state.round == ROUND:
         if state.against != digest:
             raise BadInput(
@@ -116,9 +123,12 @@ def join(client: Client, content: bytes) -> bytes:
         return read_bytes(path) if path.exists() else b""
     histogram = paid_histogram(client) or [1.0] * client.spec.classes
     pays = share_of(client) > 0
-    message = _kept(client) or (_release(client, histogram) if pays else None)
-    if message:
-        write_bytes(path, message.to_bytes())
+    if summed:
+        sent, noise = _masked(client, content, histogram)
+    else:
+        sent, noise = _sent(client, histogram) if pays else (b"", None)
+    if sent:
+        write_bytes(path, sent)
     state = replace(
         state,
         round=ROUND,
@@ -126,10 +136,49 @@ def join(client: Client, content: bytes) -> bytes:
         against=digest,
         histogram=tuple(histogram),
         over=SHARED if pays else "public" if len(client.public) else None,
-        release_noise=message.noise_multiplier if message else None,
+        release_noise=noise,
     )
     state.write(client)
-    return message.to_bytes() if message else b""
+    return sent
+
+
+def _sent(client: Client, histogram: list[float]) -> tuple[bytes, float | None]:
+    """A message for the server alone, and its noise multiplier."""
+    message = _kept(client) or _release(client, histogram)
+    return (message.to_bytes(), message.noise_multiplier) if message else (b"", None)
+
+
+def _masked(client: Client, content: bytes, histogram: list[float]) -> tuple[bytes, float | None]:
+    """A masked message, and the noise multiplier of the sum; none if a process that died has spent
+    what it costs."""
+    try:
+        found, noise = _sums().masked_release(client, content, histogram)
+    except BudgetExhausted:
+        return b"", None
+    return found, noise.noise_multiplier or None
+
+
+def keys(client: Client, content: bytes) -> bytes:
+    """Before step 1 of a secure sum: take part in it."""
+    return _sums().keys(client, content)
+
+
+def share(client: Client, content: bytes) -> bytes:
+    """The same: share what lets the others open the sum without this site."""
+    return _sums().share(client, content)
+
+
+def unmask(client: Client, content: bytes) -> bytes:
+    """After step 1 of a secure sum: open the sum over these sites, and no other."""
+    return _sums().unmask(client, content)
+
+
+def _sums() -> ModuleType:
+    """A site's part in a secure sum; BadInput where its libraries are missing."""
+    check_libraries()
+    from dprbft.site.predictor import secure_sum
+
+    return secure_sum
 
 
 def _kept(client: Client) -> Release | None:
@@ -207,6 +256,9 @@ def export(client: Client, content: bytes) -> bytes:
 
 VERBS: Mapping[Verb, Callable[[Client, bytes], bytes]] = {
     Verb.READY: ready,
+    Verb.KEYS: keys,
+    Verb.SHARE: share,
+    Verb.UNMASK: unmask,
     Verb.ROUND: join,
     Verb.FINISH: take_answer,
     Verb.TRAIN: train,

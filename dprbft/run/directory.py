@@ -24,6 +24,7 @@ from dprbft.run.events import Listener
 from dprbft.run.sites.known import Local, Sites
 from dprbft.run.sites.plan import SitesPlan, plan_sites
 from dprbft.run.view import RunView
+from dprbft.secure_sum.session import check_libraries
 from dprbft.site.search import search_space
 from dprbft.site.site import spec_of
 from panas.architecture.operators import random_genome
@@ -163,6 +164,8 @@ def look(config: RunConfig) -> Found:
 
 def check_stages(config: RunConfig, view: RunView | SitesPlan | Found) -> None:
     """Refuse settings that a later stage would refuse, before anything is charged."""
+    if config.privacy.secure_sum:
+        check_libraries()
     if config.federation.exchanges_updates:
         side = Side(config, view.facts, view.public)
         update_method(config.federation.method).check(side)

@@ -93,6 +93,7 @@ class SiteReleased:
     site: str
     sent: bool
     noise_multiplier: float | None = None  # of what it sent; None without noise
+    masked: bool = False  # whether nobody sees it, but for the sum over all sites
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The exchange between sites and server, and what a simulator tells of it."""
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -8,7 +9,7 @@ from dprbft import paths
 from dprbft.engines.protocol import SiteRefusal
 from dprbft.heads import to_broadcast
 from dprbft.messages import Broadcast, Verb
-from dprbft.methods import PublicSide, method_named, update_method
+from dprbft.methods import PublicSide, method_named, summed_method, update_method
 from dprbft.methods.updates.contract import Side
 from dprbft.run import events
 from dprbft.run.directory import OpenRun
@@ -20,6 +21,9 @@ from dprbft.server.updates import ServerHalf, UpdateServer
 from dprbft.site.predictor.state import ROUND
 from dprbft.site.site import spec_of
 from panas.runtime.seeds import stream, torch_generator
+
+if TYPE_CHECKING:
+    from dprbft.server.secure_sum import SumServer
 
 
 def exchange(run: OpenRun, sites: frozenset[int]) -> None:
@@ -53,9 +57,21 @@ def _first(run: OpenRun) -> Broadcast:
     return Broadcast(0, torch.zeros(facts.classes, common.width), torch.zeros(facts.classes))
 
 
-def _server(run: OpenRun, sites: frozenset[int]) -> Server:
+def _server(run: OpenRun, sites: frozenset[int]) -> "Server | SumServer":
     config, view = run.config, run.view
     side = PublicSide(config, view.public, view.feature_map)
+    if config.privacy.secure_sum:
+        from dprbft.server.secure_sum import SumServer  # needs libraries that others do not
+
+        return SumServer(
+            files=server_files(run),
+            config=config,
+            sites=sites,
+            engine=run.engine,
+            answer=partial(summed_method(config.federation.method).sum_round, side),
+            first=_first(run),
+            listener=partial(_tell, run),
+        )
     return Server(
         files=server_files(run),
         config=config,
@@ -111,6 +127,8 @@ def _joined(run: OpenRun, event: server_events.Event) -> events.Event | None:
 
 def _released(run: OpenRun, site: int) -> events.SiteReleased:
     """What a site has sent in the one round."""
+    if paths.arrived_file(paths.server_folder(run.folder), ROUND, site).exists():
+        return events.SiteReleased(run.sites.names[site], True, masked=True)
     for release in server_files(run).releases(ROUND, [site]):
         return events.SiteReleased(run.sites.names[site], True, release.noise_multiplier)
     return events.SiteReleased(run.sites.names[site], sent=False)

@@ -4,6 +4,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 
 from panas.runtime.errors import BadInput
 
@@ -11,11 +12,21 @@ FEWEST_SITES = 3
 MOST_SITES = 4096
 HIGHEST_SITE = 1 << 31
 MOST_ID_BYTES = 256
+LIBRARIES = ("cryptography", "Crypto")
 
 
 def most_missing(sites: int) -> int:
     """The largest t below a third of the sites."""
     return (sites - 1) // 3
+
+
+def check_libraries() -> None:
+    """BadInput where the libraries of a secure sum are not installed."""
+    if missing := [name for name in LIBRARIES if find_spec(name) is None]:
+        raise BadInput(
+            f"expected the libraries of a secure sum, found no {' and no '.join(missing)}; "
+            "pip install 'panas[flower]', or use privacy.trust=server"
+        )
 
 
 @dataclass(frozen=True)

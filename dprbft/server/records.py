@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ class RoundRecord:
     sites: tuple[int, ...]  # those that took part
     absent: tuple[int, ...] = ()  # those that were asked and did not answer
     releases: Mapping[int, str]  # SHA-256 of what each site sent, for an audit
+    # The same of masked vectors, of which the server has learnt the sum alone.
+    masked: Mapping[int, str] = field(default_factory=dict)
     broadcast: str  # SHA-256 of the answer
 
     def to_json(self) -> dict[str, Any]:
@@ -30,9 +32,12 @@ class RoundRecord:
     @staticmethod
     def from_json(record: dict[str, Any]) -> "RoundRecord":
         """Read back `to_json`."""
-        releases = {int(i): digest for i, digest in record["releases"].items()}
+        digests = {
+            name: {int(i): digest for i, digest in record.get(name, {}).items()}
+            for name in ("releases", "masked")
+        }
         parts = {name: tuple(record[name]) for name in ("sites", "absent")}
-        return RoundRecord(**(record | parts | {"releases": releases}))
+        return RoundRecord(**(record | parts | digests))
 
 
 def write_rounds(server: Path, records: Sequence[RoundRecord]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -32,6 +33,9 @@ from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_json, write_json
 from panas.training.warm_start import WarmStart
 
+if TYPE_CHECKING:  # its libraries are not always installed
+    from dprbft.secure_sum.keys import Signing
+
 
 @dataclass(frozen=True)
 class Client:
@@ -47,6 +51,7 @@ class Client:
     budget: Budget  # of this run
     ledger: Ledger
     device: torch.device
+    signing: "Signing | None" = None  # of keys in a secure sum; None where sites have no keys
 
     @property
     def id(self) -> int:

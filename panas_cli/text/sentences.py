@@ -73,8 +73,8 @@ def sentence(event: Event) -> str:
         case RoundEnded(round, rounds, accuracy):
             mean = "done" if accuracy is None else f"mean accuracy {accuracy:.3f}"
             return f"round {round} of {rounds}: {mean}"
-        case SiteReleased(site, sent, m):
-            return f"{site}: {released_text(sent, m)}"
+        case SiteReleased(site, sent, m, masked):
+            return f"{site}: {released_text(sent, m, masked)}"
         case HeadShared(sites):
             return f"the shared head of {counted(sites, 'site')} is with all of them"
         case SiteKept(site, shares, accuracy):

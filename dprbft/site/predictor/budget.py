@@ -47,6 +47,7 @@ def share_of(client: Client) -> float:
         samples=client.data.train.units,
         classes=client.spec.classes,
         budget=budget,
+        secure_sum=config.privacy.secure_sum,
     )
     return release_share(pooling, Rows(client.phi(client.public.inputs()), client.public.y))
 

@@ -20,12 +20,13 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Literal, Protocol, cast, runtime_checkable
 
+from jaxtyping import Float
 from torch import Tensor
 
 from panas.privacy.accounting.events import Gaussian, PostProcessing, Unprotected
 from panas.privacy.noise import NoiseSource
 from panas.privacy.release import kinds
-from panas.privacy.release.estimate import ArraySpec, Estimate, Rows
+from panas.privacy.release.estimate import ArraySpec, Estimate, Moments, Rows
 from panas.runtime.errors import BadInput
 
 ReleaseEvent = Gaussian | PostProcessing | Unprotected
@@ -51,6 +52,19 @@ class ReleaseKind(Protocol):
         """What a receiver makes of it: unbiased sums, or the rows."""
 
 
+@runtime_checkable
+class SummedKind(ReleaseKind, Protocol):
+    """A kind whose releases add up, so that a receiver may see their sum alone."""
+
+    SENSITIVITY: float
+
+    def numbers(self, rows: Rows, classes: int) -> Float[Tensor, "k"]:
+        """What leaves, without noise, as numbers that take noise of one size."""
+
+    def from_numbers(self, found: Float[Tensor, "k"], classes: int, scale: float) -> Moments:
+        """What a receiver makes of such numbers, or of their sum, under noise of std `scale`."""
+
+
 def kind_names() -> tuple[str, ...]:
     """The names of all kinds."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(kinds.__path__)))
@@ -63,6 +77,14 @@ def kind_named(name: str) -> ReleaseKind:
     kind = cast(ReleaseKind, importlib.import_module(f"{kinds.__name__}.{name}"))
     if is_noised(kind) and not (kind.SENSITIVITY or 0.0) > 0:
         raise BadInput(f"expected a SENSITIVITY above 0 of {name}, which is noised; state it")
+    return kind
+
+
+def summed_kind(name: str) -> SummedKind:
+    """The kind of a name whose releases add up; BadInput if they do not."""
+    kind = kind_named(name)
+    if not isinstance(kind, SummedKind):
+        raise BadInput(f"expected a release that adds up, got {name}; use privacy.trust=server")
     return kind
 
 

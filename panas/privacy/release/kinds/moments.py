@@ -29,15 +29,42 @@ BARE = "sums of representations leave without noise"
 
 def run(rows: Rows, classes: int, scale: float, noise: NoiseSource) -> dict[str, Tensor]:
     """A, as its upper triangle by rows, and B; `scale` is s."""
-    u = clip_rows(rows.z.double())
-    d = u.shape[1]
-
-    length = partial(_length, classes)
-    weighted = u * unit_weights(rows._replace(z=u), SENSITIVITY, length)[:, None]
-    B = sums_by_class(weighted, rows.y, classes) + scale * noise.normal(classes, d)
-    upper = (weighted.T @ u)[tuple(torch.triu_indices(d, d))]
+    upper, sums = _sums(rows, classes)
+    d = sums.shape[1]
+    B = sums + scale * noise.normal(classes, d)
     A = upper + scale * _spread(d) * noise.normal(len(upper))
     return {"A": A.float(), "B": B.float()}
+
+
+def numbers(rows: Rows, classes: int) -> Float[Tensor, "k"]:
+    """The sums without noise as numbers that take noise of one size: A by its spread, and B.
+
+    A unit moves them by `SENSITIVITY` in L2 norm at most. Sums of several clients add up.
+    """
+    upper, sums = _sums(rows, classes)
+    return torch.cat([upper / _spread(sums.shape[1]), sums.flatten()])
+
+
+def from_numbers(found: Float[Tensor, "k"], classes: int, scale: float) -> Moments:
+    """What `numbers`, of one client or added up, say under noise of std `scale`."""
+    d = _width(len(found), classes)
+    upper, B = found[: -classes * d].double() * _spread(d), found[-classes * d :].double()
+    return Moments(unpack_symmetric(upper, d), B.reshape(classes, d), scale**2)
+
+
+def _width(size: int, classes: int) -> int:
+    """d, of d (d + 1) / 2 + classes d numbers."""
+    return (math.isqrt((1 + 2 * classes) ** 2 + 8 * size) - 1 - 2 * classes) // 2
+
+
+def _sums(rows: Rows, classes: int) -> tuple[Float[Tensor, "k"], Float[Tensor, "classes d"]]:
+    """The upper triangle of A, by rows, and B, of clipped and weighed rows; float64."""
+    u = clip_rows(rows.z.double())
+    d = u.shape[1]
+    length = partial(_length, classes)
+    weighted = u * unit_weights(rows._replace(z=u), SENSITIVITY, length)[:, None]
+    upper = (weighted.T @ u)[tuple(torch.triu_indices(d, d))]
+    return upper, sums_by_class(weighted, rows.y, classes)
 
 
 def _length(classes: int, u: Float[Tensor, "m d"], y: Int[Tensor, "m"]) -> float:

@@ -1,0 +1,260 @@
+"""A secure sum at the server: of each site it has a masked vector, and it learns their sum alone.
+
+| step | verb | what the server keeps |
+|---|---|---|
+| who takes part, under which noise | ready, keys | keys |
+| their shares, passed on | share | `opened.json`: plan, keys and encrypted shares |
+| the masked vectors | round | `masked-NNNN.safetensors`, each as it comes |
+| whose sum is opened | - | `survivors.json`, before anybody is asked to open it |
+| the sum | unmask | `unmask-NNNN.bin`, and `sum.safetensors` |
+
+Up to t sites may be missing, in all steps together; with more nothing is opened, and the same sum
+goes on when they are back. Until `opened.json` is there, nothing of the data has left a site, and a
+server that begins again makes a new plan. From `survivors.json` on the list of sites stays: another
+would open another sum of the same vectors.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+
+from dprbft.config.schema import RunConfig
+from dprbft.engines.protocol import Engine, SiteRefusal, check_reply
+from dprbft.messages import Broadcast, Code, Verb
+from dprbft.secure_sum.answer import UnmaskAnswer
+from dprbft.secure_sum.messages import MaskedRelease, Offer, Parts, SumPlan, Survivors
+from dprbft.secure_sum.release import ROUND, from_total, masked_size, noise_of
+from dprbft.secure_sum.session import most_missing
+from dprbft.secure_sum.total import total
+from dprbft.server.checkpoint import ServerFiles
+from dprbft.server.events import Listener, RoundEnded, SiteAbsent, SiteReady, SiteTrained
+from dprbft.server.records import RoundRecord
+from dprbft.server.refusals import expected
+from dprbft.server.sum_checkpoint import Opened, SumFiles
+from panas.privacy.release.estimate import Moments
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_bytes, write_bytes, write_tensors
+from panas.training.linear.ridge import pooled
+
+T = TypeVar("T")
+SumAnswer = Callable[[Moments, int], Broadcast]
+"""A method's server half: the sum of a round's moments, and the round, to the next broadcast."""
+MISSING = (Code.ABSENT,)
+"""What a site answers that is counted as missing; any other refusal stops the sum."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumServer:
+    """The server of a run whose sites trust it with their sum alone."""
+
+    files: ServerFiles
+    config: RunConfig
+    sites: frozenset[int]  # that are there
+    engine: Engine
+    answer: SumAnswer
+    first: Broadcast  # the head before the round
+    listener: Listener
+
+    @cached_property
+    def _kept(self) -> SumFiles:
+        return SumFiles(self.files.folder)
+
+    def train(self) -> None:
+        """Make the one round, from where it was left.
+
+        Raises:
+            SiteRefusal: if a site refuses, or none is there.
+            BadInput: if too few sites are there; nothing is opened, and the sum can go on.
+
+        """
+        began = time.perf_counter()
+        if self.files.latest() is None:
+            self.files.begin(self.first)
+        self.files.repair()
+        if self.files.latest():
+            return
+        if not self.files.answered(ROUND):
+            everyone, (found, there) = range(self.config.federation.clients), self._sum()
+            absent = [site for site in everyone if site not in there]
+            self.files.put_answer(self.answer(found, ROUND), absent)
+        self._finish(began)
+
+    def _finish(self, began: float) -> None:
+        """Tell the sites the answer, and note the round."""
+        absent = self.files.absent(ROUND)
+        there = [i for i in range(self.config.federation.clients) if i not in absent]
+        content = self.files.broadcast(ROUND).to_bytes()
+        for site, reply in self.engine.call(Verb.FINISH, dict.fromkeys(there, content)):
+            if reply.code in MISSING:
+                self.listener(SiteAbsent(site, ROUND))
+            else:
+                check_reply(site, reply)
+        up, down, digests = self._traffic()
+        self.files.end(
+            RoundRecord(
+                round=ROUND,
+                seconds=time.perf_counter() - began,
+                up_bytes=up,
+                down_bytes=down + len(content) * self.config.federation.clients,
+                sites=tuple(there),
+                absent=tuple(absent),
+                releases={},
+                masked=digests,
+                broadcast=hashlib.sha256(content).hexdigest(),
+            )
+        )
+        self.listener(RoundEnded(ROUND, 1, tuple(there)))
+
+    def _sum(self) -> tuple[Moments, frozenset[int]]:
+        """The sum of all moments, and the sites that took part."""
+        opened, width, classes = self._kept.opened(), self.files.width, self.files.classes
+        if opened is None:
+            there, plan = self._plan()
+            if plan is None:  # joining would not pay: nobody sends anything
+                return pooled((), classes, width), there
+            opened = self._open(plan, there)
+            self._kept.open(opened)
+        survivors = self._kept.survivors() or self._receive(opened)
+        found = self._unmask(opened, survivors)
+        noise = noise_of(opened.plan, width, classes)
+        moments = from_total(found, classes, noise, len(survivors))
+        tensors = {"A": moments.A, "B": moments.B}
+        assert moments.counts is not None
+        about = {"sites": str(list(survivors)), "variance": str(moments.variance)}
+        write_tensors(
+            self._kept.folder / "sum.safetensors", tensors | {"counts": moments.counts}, about
+        )
+        return moments, frozenset(opened.there) - self._kept.absent()
+
+    def _plan(self) -> tuple[frozenset[int], SumPlan | None]:
+        """Who is there, and the plan of those that offer to send; None if nobody does."""
+        f, content = self.config.federation, self.files.broadcast(ROUND - 1).to_bytes()
+        asked = dict.fromkeys(sorted(self.sites), content)
+        offers = self._ask(Verb.READY, asked, lambda site, reply: Offer.from_bytes(reply))
+        if not offers:
+            raise SiteRefusal(min(self.sites), Code.ABSENT)
+        for site in offers:
+            self.listener(SiteReady(site))
+        senders = tuple(sorted(site for site, o in offers.items() if o.sends))
+        if not senders:
+            return frozenset(offers), None
+        n, t = len(senders), f.secure_missing_of(len(senders))
+        if n < f.secure_minimum or t > most_missing(n):
+            raise BadInput(
+                f"expected at least {max(f.secure_minimum, 3 * t + 1)} sites for a secure sum that "
+                f"bears {t} missing, got {n} that send; bring the others back and go on with "
+                "--resume: nothing was charged"
+            )
+        most = max(offers[site].noise_multiplier for site in senders)
+        return frozenset(offers), SumPlan.new(ROUND, senders, t, most)
+
+    def _open(self, plan: SumPlan, there: frozenset[int]) -> Opened:
+        """Pass keys and shares on; nothing of the data has left a site when this returns."""
+        asked = dict.fromkeys(plan.sites, plan.to_bytes())
+        keys = self._ask(Verb.KEYS, asked, lambda site, reply: reply)
+        self._check_enough(plan, len(keys), "keys")
+        content = Parts(keys).to_bytes()
+
+        def shares_of(site: int, reply: bytes) -> Mapping[int, bytes]:
+            found = Parts.from_bytes(reply).parts
+            if found.keys() != keys.keys() - {site}:
+                raise BadInput("expected a share for each other site, got others")
+            return found
+
+        shares = self._ask(Verb.SHARE, dict.fromkeys(keys, content), shares_of)
+        self._check_enough(plan, len(shares), "shares")
+        lost = frozenset(plan.sites) - shares.keys()
+        return Opened(plan, tuple(sorted(there - lost)), keys, shares)
+
+    def _receive(self, opened: Opened) -> tuple[int, ...]:
+        """Keep the masked vectors as they come; returns whose there are, once they are enough."""
+        senders, size = sorted(opened.shares), masked_size(self.files.width, self.files.classes)
+        waiting = [i for i in senders if not self._kept.masked(i).exists() and i in self.sites]
+
+        def keep(site: int, reply: bytes) -> bytes:
+            if reply:  # else a process that died at the site has spent what it costs
+                found = MaskedRelease.from_bytes(reply, size)
+                if (found.site, found.round) != (site, ROUND):
+                    raise BadInput(f"expected a masked vector of site {site}, got another's")
+                write_bytes(self._kept.masked(site), reply)
+            self.listener(SiteTrained(site, ROUND))
+            return reply
+
+        asked = {site: opened.received(site) for site in waiting}
+        answered = self._ask(Verb.ROUND, asked, keep)
+        survivors = [i for i in senders if self._kept.masked(i).exists()]
+        self._check_enough(opened.plan, len(survivors), "masked vectors")
+        absent = set(senders).difference(survivors, answered)
+        self._kept.close(survivors, absent)
+        return tuple(survivors)
+
+    def _unmask(self, opened: Opened, survivors: tuple[int, ...]) -> np.ndarray:
+        """Have the sum over the survivors opened, and open it."""
+        content = Survivors(survivors).to_bytes()
+        waiting = [i for i in survivors if not self._kept.answer(i).exists() and i in self.sites]
+
+        def keep(site: int, reply: bytes) -> bytes:
+            UnmaskAnswer.from_bytes(reply, site)
+            write_bytes(self._kept.answer(site), reply)
+            return reply
+
+        self._ask(Verb.UNMASK, dict.fromkeys(waiting, content), keep)
+        there = [i for i in survivors if self._kept.answer(i).exists()]
+        self._check_enough(opened.plan, len(there), "answers to the unmasking")
+        size = masked_size(self.files.width, self.files.classes)
+        masked = {
+            i: MaskedRelease.from_bytes(read_bytes(self._kept.masked(i)), size).numbers
+            for i in survivors
+        }
+        answers = {i: read_bytes(self._kept.answer(i)) for i in there}
+        return total(opened.plan.session, opened.keys, masked, answers)
+
+    def _ask(
+        self, verb: Verb, messages: Mapping[int, bytes], take: Callable[[int, bytes], T]
+    ) -> dict[int, T]:
+        """What was taken of the sites' replies; a site that is missing, or sends what is no reply,
+        is left out. SiteRefusal, once all have answered, for the first that refuses."""
+        found, refused = dict[int, T](), dict[int, SiteRefusal]()
+        for site, reply in self.engine.call(verb, messages):
+            if reply.code in MISSING:
+                self.listener(SiteAbsent(site, ROUND))
+                continue
+            if reply.code is not Code.DONE:
+                refused[site] = SiteRefusal(site, reply.code)
+                continue
+            try:
+                found[site] = take(site, reply.release)
+            except BadInput as e:
+                self.listener(SiteAbsent(site, ROUND, expected(e)))
+        for site in sorted(refused):
+            raise refused[site]
+        return found
+
+    def _check_enough(self, plan: SumPlan, found: int, what: str) -> None:
+        least = plan.session.threshold
+        if found < least:
+            raise BadInput(
+                f"expected {what} of at least {least} of {len(plan.sites)} sites for the secure "
+                f"sum, got {found}; bring the others back and go on with --resume: nothing was "
+                "opened, and what was charged stays charged"
+            )
+
+    def _traffic(self) -> tuple[int, int, dict[int, str]]:
+        """Bytes up and down, without the answer, and the digests of the masked vectors."""
+        opened = self._kept.opened()
+        if opened is None:
+            return 0, 0, {}
+        keys, survivors = Parts(opened.keys).to_bytes(), self._kept.survivors() or ()
+        masked = {i: read_bytes(self._kept.masked(i)) for i in survivors}
+        answers = [p.stat().st_size for i in survivors if (p := self._kept.answer(i)).exists()]
+        up = sum(map(len, opened.keys.values())) + sum(map(len, masked.values())) + sum(answers)
+        up += sum(len(Parts(of).to_bytes()) for of in opened.shares.values())
+        down = len(opened.plan.to_bytes()) * len(opened.plan.sites) + len(keys) * len(opened.keys)
+        down += sum(len(opened.received(i)) for i in opened.shares)
+        down += len(Survivors(survivors).to_bytes()) * len(survivors)
+        return up, down, {i: hashlib.sha256(m).hexdigest() for i, m in masked.items()}

@@ -1,0 +1,95 @@
+"""What the server keeps of a secure sum, so that one that died goes on with the same.
+
+`opened.json` has the plan, the keys and the encrypted shares: from there on vectors are masked.
+`survivors.json` has whose sum is opened: it is there before anybody is asked to open it, and stays.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dprbft.paths import arrived_file, sum_folder
+from dprbft.secure_sum.messages import Parts, SumPlan
+from dprbft.secure_sum.release import ROUND
+from panas.runtime.store import read_json, write_json
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A sum whose sites have shared their secrets: from here on vectors are masked."""
+
+    plan: SumPlan
+    there: tuple[int, ...]  # all that take part in the round, with those that send nothing
+    keys: Mapping[int, bytes]
+    shares: Mapping[int, Mapping[int, bytes]]  # encrypted, by sender and receiver
+
+    def received(self, site: int) -> bytes:
+        """What a site is sent of the others' shares."""
+        return Parts({i: of[site] for i, of in self.shares.items() if i != site}).to_bytes()
+
+
+@dataclass(frozen=True)
+class SumFiles:
+    """What the server keeps of one sum."""
+
+    server: Path
+
+    @property
+    def folder(self) -> Path:
+        """Its folder."""
+        return sum_folder(self.server, ROUND)
+
+    def opened(self) -> Opened | None:
+        """The sum that goes on; None before its sites have shared their secrets."""
+        path = self.folder / "opened.json"
+        if not path.exists():
+            return None
+        r = read_json(path)
+        keys, shares = (_read_parts(r[name]) for name in ("keys", "shares"))
+        return Opened(
+            SumPlan.from_bytes(bytes.fromhex(r["plan"])),
+            tuple(r["there"]),
+            keys,
+            {i: Parts.from_bytes(content).parts for i, content in shares.items()},
+        )
+
+    def open(self, opened: Opened) -> None:
+        """Keep a sum that goes on."""
+        shares = {i: Parts(of).to_bytes() for i, of in opened.shares.items()}
+        record = {
+            "plan": opened.plan.to_bytes().hex(),
+            "there": list(opened.there),
+            "keys": _parts_text(opened.keys),
+            "shares": _parts_text(shares),
+        }
+        write_json(self.folder / "opened.json", record)
+
+    def masked(self, site: int) -> Path:
+        """Where a site's masked message is."""
+        return arrived_file(self.server, ROUND, site)
+
+    def answer(self, site: int) -> Path:
+        """Where a site's answer to the unmasking is."""
+        return self.folder / f"unmask-{site:04d}.bin"
+
+    def survivors(self) -> tuple[int, ...] | None:
+        """Whose sum is opened; None before that is known."""
+        path = self.folder / "survivors.json"
+        return tuple(read_json(path)["sites"]) if path.exists() else None
+
+    def close(self, survivors: Iterable[int], absent: Iterable[int]) -> None:
+        """Note whose sum is opened, for good, and who did not answer."""
+        record = {"sites": sorted(survivors), "absent": sorted(absent)}
+        write_json(self.folder / "survivors.json", record)
+
+    def absent(self) -> set[int]:
+        """Who took part, and did not answer when asked for a masked vector."""
+        return set(read_json(self.folder / "survivors.json")["absent"])
+
+
+def _parts_text(parts: Mapping[int, bytes]) -> str:
+    return Parts(parts).to_bytes().decode()
+
+
+def _read_parts(text: str) -> Mapping[int, bytes]:
+    return Parts.from_bytes(text.encode()).parts
