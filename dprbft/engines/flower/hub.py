@@ -12,13 +12,16 @@ to end with the process that started it.
 import ipaddress
 import os
 import signal
+import socket
+import ssl
 import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from panas.runtime.errors import BadInput
+from panas.runtime.errors import BadInput, PanasError
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -95,6 +98,35 @@ def option(arguments: Sequence[str], name: str) -> str | None:
         if word.startswith(name + "="):
             return word.partition("=")[2]
     return None
+
+
+class Unreachable(PanasError):
+    """Nobody answers at a hub's address."""
+
+
+def check_hub(address: str, certificate: Path) -> None:
+    """Look whether a hub answers by TLS, as the one that `certificate` vouches for.
+
+    Raises:
+        Unreachable: if nobody answers.
+        BadInput: if the hub's certificate has expired, is for another host, or is another's.
+
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        trust = ssl.create_default_context(cafile=certificate)
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10) as plain,
+            trust.wrap_socket(plain, server_hostname=host.strip("[]")),
+        ):
+            return
+    except ssl.SSLCertVerificationError as e:
+        raise BadInput(
+            f"expected a certificate of the hub {address} that {certificate} vouches for, got one "
+            f"that it does not ({e.verify_message}); ask the hub's administrator for a new one"
+        ) from e
+    except (OSError, ValueError) as e:
+        raise Unreachable(f"expected a hub at {address}, got no answer ({e}); start it") from e
 
 
 def end_with_parent() -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dprbft.engines.flower.app.packets import SOCKET
-from dprbft.engines.flower.hub import QUIET
+from dprbft.engines.flower.hub import QUIET, check_hub
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.store import write_bytes
 
@@ -67,10 +67,12 @@ def start_run(link: Link, relay: str) -> str:
 
 
 def state_of(link: Link, run: str) -> str:
-    """A run's state as Flower names it, "finished:completed" say; "unknown" if it does not say."""
+    """A run's state as Flower names it, "finished:completed" say, and why; "unknown" if it does not
+    say."""
     try:
         runs = link.flwr("list", "hub", "--run-id", run)["runs"]
-        return str(runs[0]["status"])
+        details = str(runs[0].get("status-details") or "")[:300]
+        return str(runs[0]["status"]) + (f", {details}" if details not in ("", "N/A") else "")
     except (PanasError, LookupError, TypeError):
         return "unknown"
 
@@ -108,8 +110,9 @@ class Deployed:
         return f"the log of the SuperLink at {self.address} (its FLWR_HOME must be {self.home})"
 
     def open(self) -> None:
-        """As `Link.open`; BadInput if Flower is not installed."""
+        """As `Link.open`; BadInput if Flower is not installed, or the certificate does not hold."""
         check_flower()
+        check_hub(self.address, self.certificate)
         lines = {"address": self.address, "root-certificates": str(self.certificate.resolve())}
         _write_connection(self.home, lines)
 

@@ -11,7 +11,6 @@ hub sends is executed, no process is started for a message, and no text of an er
 import os
 import secrets
 import socket
-import ssl
 import sys
 import threading
 import time
@@ -20,32 +19,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from dprbft.engines.flower.hub import QUIET, end_with_parent, is_loopback, option
-from panas.runtime.errors import BadInput
+from dprbft.engines.flower.hub import (
+    QUIET,
+    Unreachable,
+    check_hub,
+    end_with_parent,
+    is_loopback,
+    option,
+)
+from panas.runtime.errors import BadInput, PanasError
 
 POLL = 0.1
 """Seconds between looks for messages that the SuperNode has taken."""
 IDLE = 1.0
 """Seconds after which the SuperNode asks its hub again; Flower's own 3 would be most of a round."""
-
-
-def check_hub(address: str, certificate: Path) -> str:
-    """What keeps this site from its hub: one line, empty if nothing does."""
-    host, _, port = address.rpartition(":")
-    try:
-        trust = ssl.create_default_context(cafile=certificate)
-        with (
-            socket.create_connection((host.strip("[]"), int(port)), timeout=10) as plain,
-            trust.wrap_socket(plain, server_hostname=host.strip("[]")),
-        ):
-            return ""
-    except ssl.SSLCertVerificationError as e:
-        return (
-            f"expected a certificate of the hub {address} that {certificate} vouches for, got one "
-            f"that it does not ({e.verify_message}); ask the hub's administrator for a new one"
-        )
-    except (OSError, ValueError) as e:
-        return f"expected a hub at {address}, got no answer ({e}); trying again"
 
 
 def checked(arguments: Sequence[str]) -> list[str]:
@@ -80,36 +67,30 @@ def main(arguments: Sequence[str]) -> None:
     os.environ.update(QUIET)
     certificate = option(arguments, "--root-certificates")
     address = option(arguments, "--superlink") or ""
-    if "FLWR_HOME" not in os.environ:
-        raise BadInput("expected a folder for Flower in FLWR_HOME, got none; set it")
-    if certificate and (line := check_hub(address, Path(certificate))):
-        if "trying again" not in line:
-            raise BadInput(line)
-        print(f"panas: {line}", file=sys.stderr, flush=True)  # noqa: T201
-    port = option(arguments, "--port") or str(_free_port())
     place = Path(option(arguments, "--socket") or "")
+    os.environ.setdefault("FLWR_HOME", str(place.absolute().parent / "flower"))
+    try:
+        if certificate:
+            check_hub(address, Path(certificate))
+    except Unreachable as e:
+        sys.stderr.write(f"panas: {e}; trying again until it answers\n")
+        sys.stderr.flush()
+    port = option(arguments, "--port") or str(_free_port())
     if "--with-parent" in arguments:
         end_with_parent()
-    secret = _secret(Path(os.environ["FLWR_HOME"]))
-    threading.Thread(
-        target=_work, args=(f"127.0.0.1:{port}", secret.read_bytes(), place), daemon=True
-    ).start()
-    own = ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
+    secret = secrets.token_bytes(32)  # keeps other users from the SuperNode's messages
+    threading.Thread(target=_work, args=(f"127.0.0.1:{port}", secret, place), daemon=True).start()
+    own = ["--isolation", "process", "--superexec-auth-secret-file", _handed(secret)]
     sys.argv = ["flower-supernode", *_without(wanted, "--port"), "--port", port, *own]
     _run_supernode(address, certificate)
 
 
-def _secret(home: Path) -> Path:
-    """A file of the site's own folder with what keeps other users from the SuperNode's messages."""
-    file = home / "relay.secret"
-    try:
-        file.unlink(missing_ok=True)
-        number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as e:
-        raise BadInput(f"expected a folder to write to in FLWR_HOME, got {home} ({e})") from e
-    with os.fdopen(number, "wb") as out:
-        out.write(secrets.token_bytes(32))
-    return file
+def _handed(secret: bytes) -> str:
+    """A path at which this process can read a secret once; it is written to no disk."""
+    source, sink = os.pipe()
+    with os.fdopen(sink, "wb") as out:
+        out.write(secret)
+    return f"/dev/fd/{source}"
 
 
 def _run_supernode(address: str, certificate: str | None) -> None:
@@ -123,11 +104,11 @@ def _run_supernode(address: str, certificate: str | None) -> None:
     except SystemExit as e:
         if e.code in (0, None):
             raise
-        line = check_hub(address, Path(certificate)) if certificate else ""
+        if certificate:
+            check_hub(address, Path(certificate))
         raise BadInput(
-            line
-            or f"expected the hub {address} to know this site's key, and it refused; "
-            "ask its administrator to register the key, or see what Flower says above"
+            f"expected the hub {address} to know this site's key, and it refused; ask its "
+            "administrator to register the key, or see what Flower says above"
         ) from e
 
 
@@ -212,5 +193,5 @@ def _free_port() -> int:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except BadInput as e:
+    except PanasError as e:
         sys.exit(f"panas: {e}")

@@ -73,15 +73,21 @@ def test_others_reach_what_nodes_need_and_no_more(path: str, client: str, status
     assert asked(path, client) == status
 
 
-def test_a_site_without_a_folder_for_flower_is_told(tmp_path: Path):
+def test_what_is_wrong_with_the_options_is_one_line():
     done = subprocess.run(
-        [sys.executable, "-m", site.__name__, "--superlink", "localhost:1", "--socket", "s"],
+        [sys.executable, "-m", site.__name__, "--superlink", "localhost:1"],
         env={"PYTHONPATH": str(Path(__file__).parents[4])},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 1
-    assert done.stderr == "panas: expected a folder for Flower in FLWR_HOME, got none; set it\n"
+    assert done.stderr.startswith("panas: expected --superlink HOST:PORT and --socket")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_hub_that_nobody_serves_is_unreachable(tmp_path: Path):
+    with pytest.raises(hub.Unreachable, match=r"expected a hub at localhost:1, got no answer"):
+        hub.check_hub("localhost:1", tmp_path / "ca.crt")
 
 
 def test_nothing_here_loads_torch():
