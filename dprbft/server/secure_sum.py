@@ -27,6 +27,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.protocol import Engine, SiteRefusal, check_reply
 from dprbft.messages import Broadcast, Code, Verb
 from dprbft.secure_sum.answer import UnmaskAnswer
+from dprbft.secure_sum.keys import Announced
 from dprbft.secure_sum.messages import MaskedRelease, Offer, Parts, SumPlan, Survivors
 from dprbft.secure_sum.release import ROUND, from_total, masked_size, noise_of
 from dprbft.secure_sum.session import most_missing
@@ -156,7 +157,12 @@ class SumServer:
     def _open(self, plan: SumPlan, there: frozenset[int]) -> Opened:
         """Pass keys and shares on; nothing of the data has left a site when this returns."""
         asked = dict.fromkeys(plan.sites, plan.to_bytes())
-        keys = self._ask(Verb.KEYS, asked, lambda site, reply: reply)
+
+        def announced(site: int, reply: bytes) -> bytes:
+            Announced.from_bytes(reply, site)
+            return reply
+
+        keys = self._ask(Verb.KEYS, asked, announced)
         self._check_enough(plan, len(keys), "keys")
         content = Parts(keys).to_bytes()
 
@@ -195,11 +201,13 @@ class SumServer:
 
     def _unmask(self, opened: Opened, survivors: tuple[int, ...]) -> np.ndarray:
         """Have the sum over the survivors opened, and open it."""
-        content = Survivors(survivors).to_bytes()
+        content, lost = Survivors(survivors).to_bytes(), set(opened.shares).difference(survivors)
         waiting = [i for i in survivors if not self._kept.answer(i).exists() and i in self.sites]
 
         def keep(site: int, reply: bytes) -> bytes:
-            UnmaskAnswer.from_bytes(reply, site)
+            found = UnmaskAnswer.from_bytes(reply, site)
+            if (found.of_self.keys(), found.of_pair.keys()) != (set(survivors), lost):
+                raise BadInput("expected a share of each site of the sum, got others")
             write_bytes(self._kept.answer(site), reply)
             return reply
 

@@ -1,0 +1,240 @@
+"""A secure sum from the server's side: missing sites, deaths, and replies that were changed."""
+
+import pkgutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ledgers import accounts
+from summed_runs import begun, joined_by, summed_config
+
+from dprbft.engines.protocol import SiteRefusal
+from dprbft.messages import Verb
+from dprbft.paths import arrived_file, server_folder, sum_folder
+from dprbft.run.directory import OpenRun
+from dprbft.run.exchange import server_files
+from dprbft.secure_sum.messages import MaskedRelease, Survivors
+from dprbft.secure_sum.release import masked_size
+from dprbft.server.records import read_rounds
+from dprbft.site.site import open_client
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_json, read_tensors
+
+STEPS = (Verb.KEYS, Verb.SHARE, Verb.ROUND, Verb.UNMASK)
+CONFIG = summed_config()
+SIZE = masked_size(8, 10)
+
+
+def variance(run: Path) -> float:
+    about = read_tensors(sum_folder(server_folder(run), 1) / "sum.safetensors")[1]
+    return float(about["variance"])
+
+
+def releases(run: Path) -> list[int]:
+    """How many releases each site was charged for."""
+    return [sum(e.charge.mechanism == "moments" for e in a.entries) for a in accounts(run)]
+
+
+def survivors(run: Path) -> list[int]:
+    return list(read_json(sum_folder(server_folder(run), 1) / "survivors.json")["sites"])
+
+
+@pytest.mark.parametrize("verb", STEPS)
+def test_a_missing_site_changes_nothing_but_the_noise(verb: Verb, tmp_path: Path):
+    run = tmp_path / "r"
+    engine = begun(run, CONFIG, gone={verb: {2}})
+    joined_by(engine, run, CONFIG)
+    late = verb is Verb.UNMASK  # its vector is there, and n - t answers open the sum
+    assert survivors(run) == ([0, 1, 2, 3] if late else [0, 1, 3])
+    noise = open_client(engine.places[0]).account.entries[1].event.noise_multiplier
+    assert variance(run) == pytest.approx(2 * noise**2 * (4 if late else 3) / 3, rel=1e-3)
+    assert releases(run) == [1, 1, 1 if late else 0, 1]
+    (record,) = read_rounds(server_folder(run))
+    assert record.absent == (() if late else (2,))
+    assert set(record.masked) == set(survivors(run))
+    asked = {site for v, site, _ in engine.asked if v is Verb.FINISH}
+    assert asked == {0, 1, 2, 3}  # who was missing gets the head afterwards
+
+
+@pytest.mark.parametrize("verb", STEPS)
+def test_too_many_missing_sites_stop_it_and_nothing_is_opened(verb: Verb, tmp_path: Path):
+    run = tmp_path / "r"
+    engine = begun(run, CONFIG, gone={verb: {1, 3}})
+    with pytest.raises(BadInput, match="go on with --resume") as stopped:
+        joined_by(engine, run, CONFIG)
+    assert "\n" not in str(stopped.value)
+    assert "of at least 3 of 4 sites" in str(stopped.value)
+    assert not server_files(OpenRun(run, CONFIG, engine)).answered(1)
+    assert not (sum_folder(server_folder(run), 1) / "sum.safetensors").exists()
+    before = releases(run)
+    assert before == {Verb.ROUND: [1, 0, 1, 0], Verb.UNMASK: [1, 1, 1, 1]}.get(verb, [0] * 4)
+    engine.gone = {}
+    joined_by(engine, run, CONFIG)
+    assert releases(run) == [1, 1, 1, 1]
+    lists = {content for v, _, content in engine.asked if v is Verb.UNMASK}
+    assert lists == {Survivors((0, 1, 2, 3)).to_bytes()}
+
+
+def test_sites_that_stay_away_after_masking_leave_the_sum_closed(tmp_path: Path):
+    run = tmp_path / "r"
+    engine = begun(run, CONFIG, gone={Verb.UNMASK: {0, 1}})
+    for _ in range(2):
+        with pytest.raises(BadInput, match="answers to the unmasking of at least 3 of 4"):
+            joined_by(engine, run, CONFIG)
+    assert releases(run) == [1, 1, 1, 1]
+
+
+class Died(BaseException):
+    """A death that no handler knows."""
+
+
+SERVER = "dprbft.server.secure_sum."
+DEATHS = [
+    (SERVER + "SumFiles.open", False),
+    (SERVER + "SumFiles.open", True),
+    (SERVER + "write_bytes", False),
+    (SERVER + "write_bytes", True),
+    (SERVER + "SumFiles.close", False),
+    (SERVER + "SumFiles.close", True),
+    (SERVER + "total", False),
+    (SERVER + "write_tensors", True),
+    ("dprbft.server.checkpoint.ServerFiles.put_answer", True),
+    ("dprbft.server.checkpoint.ServerFiles.end", False),
+    ("dprbft.methods.joined.write_bytes", False),
+    ("dprbft.methods.joined.write_bytes", True),
+    ("dprbft.site.predictor.secure_sum.Party.new", True),
+    ("dprbft.site.predictor.secure_sum.SumState.write", False),
+    ("dprbft.site.predictor.secure_sum.SumState.write", True),
+]
+
+
+QUICK = [(DEATHS[1], 1), (DEATHS[5], 1), (DEATHS[-2], 1)]
+
+
+@pytest.mark.parametrize(
+    ("at", "after", "call"),
+    [
+        pytest.param(*death, call, marks=() if (death, call) in QUICK else pytest.mark.slow)
+        for death in DEATHS
+        for call in (1, 6)
+    ],
+)
+def test_a_sum_goes_on_after_a_death(
+    at: str, after: bool, call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run = tmp_path / "r"
+    engine = begun(run, CONFIG)
+    count = [0]
+    with monkeypatch.context() as planted:
+        original: Callable[..., Any] = pkgutil.resolve_name(at)
+
+        def dying(*args: Any, **named: Any) -> Any:
+            count[0] += 1
+            if count[0] == call and not after:
+                raise Died
+            result = original(*args, **named)
+            if count[0] == call and after:
+                raise Died
+            return result
+
+        planted.setattr(at, staticmethod(dying) if at.endswith("new") else dying)
+        try:
+            joined_by(engine, run, CONFIG)
+        except Died:
+            pass
+        else:
+            assert count[0] < call
+            return
+    sent = {p: p.read_bytes() for p in run.rglob("releases/*")}
+    joined_by(engine, run, CONFIG)
+    assert releases(run) == [1, 1, 1, 1]
+    assert {p: p.read_bytes() for p in sent} == sent
+    lists = {content for v, _, content in engine.asked if v is Verb.UNMASK}
+    assert len(lists) == 1
+    (record,) = read_rounds(server_folder(run))
+    assert record.sites == (0, 1, 2, 3)
+
+
+def test_a_charge_that_a_death_has_lost_leaves_its_site_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run = tmp_path / "r"
+    engine = begun(run, CONFIG)
+
+    def die(*args: object) -> None:
+        raise Died
+
+    with monkeypatch.context() as planted:
+        planted.setattr("dprbft.site.predictor.secure_sum.to_vector", die)
+        with pytest.raises(Died):
+            joined_by(engine, run, CONFIG)
+    assert releases(run) == [1, 0, 0, 0]
+    joined_by(engine, run, CONFIG)
+    assert survivors(run) == [1, 2, 3]
+    assert releases(run) == [1, 1, 1, 1]
+    assert all(a.spent() <= a.budget.epsilon for a in accounts(run))
+    (record,) = read_rounds(server_folder(run))
+    assert record.sites == (0, 1, 2, 3)
+
+
+def test_a_masked_vector_that_was_changed_is_found(tmp_path: Path):
+    run = tmp_path / "r"
+    engine = begun(run, CONFIG, gone={Verb.UNMASK: {0, 1}})
+    with pytest.raises(BadInput):
+        joined_by(engine, run, CONFIG)
+    path = arrived_file(server_folder(run), 1, 2)
+    found = MaskedRelease.from_bytes(path.read_bytes(), SIZE)
+    found.numbers[5] += np.uint64(1)
+    path.write_bytes(found.to_bytes())
+    engine.gone = {}
+    with pytest.raises(BadInput, match="a masked vector was changed"):
+        joined_by(engine, run, CONFIG)
+    assert not server_files(OpenRun(run, CONFIG, engine)).answered(1)
+
+
+@pytest.mark.parametrize("reply", [b"", pytest.param(bytes(5000), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("verb", [Verb.READY, Verb.KEYS, Verb.SHARE, Verb.UNMASK])
+def test_what_is_no_reply_costs_its_site_alone_the_sum(verb: Verb, reply: bytes, tmp_path: Path):
+    run = tmp_path / "r"
+    engine = begun(run, summed_config(federation={"clients": 5}), changed={(verb, 1): reply})
+    joined_by(engine, run, summed_config(federation={"clients": 5}))
+    assert set(survivors(run)) >= {0, 2, 3, 4}
+    assert (1 in survivors(run)) == (verb is Verb.UNMASK)
+
+
+def test_a_vector_of_another_site_or_size_is_refused(tmp_path: Path):
+    run = tmp_path / "r"
+    other = MaskedRelease(3, 1, "a" * 32, "", np.zeros(SIZE, np.uint64))
+    engine = begun(run, CONFIG, changed={(Verb.ROUND, 1): other.to_bytes()})
+    joined_by(engine, run, CONFIG)
+    assert survivors(run) == [0, 2, 3]
+    refused = (server_folder(run) / "refused.jsonl").read_text()
+    assert "expected a masked vector of site 1" in refused
+
+
+def test_fewer_sites_than_the_minimum_send_nothing(tmp_path: Path):
+    run = tmp_path / "r"
+    engine = begun(run, CONFIG, gone={Verb.READY: {0}})
+    with pytest.raises(BadInput, match=r"at least 4 sites .* nothing was charged"):
+        joined_by(engine, run, CONFIG)
+    assert releases(run) == [0] * 4
+    engine.gone = {Verb.READY: {0, 1, 2, 3}}
+    with pytest.raises(BadInput):
+        joined_by(engine, run, CONFIG)
+
+
+def test_a_refusal_names_its_site(tmp_path: Path):
+    run = tmp_path / "r"
+    engine = begun(run, CONFIG)
+    (engine.places[2].home).mkdir(parents=True, exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+
+        def refuse(*args: object) -> bytes:
+            raise BadInput("expected another plan, got this")
+
+        patch.setattr("dprbft.site.predictor.secure_sum._check_plan", refuse)
+        with pytest.raises((BadInput, SiteRefusal), match="expected another plan"):
+            joined_by(engine, run, CONFIG)
+    assert releases(run) == [0] * 4

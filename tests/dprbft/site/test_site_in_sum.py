@@ -1,0 +1,217 @@
+"""A site in a secure sum: what it refuses, and that it answers the same again."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from summed_runs import Direct, begun, joined_by, summed_config
+
+from dprbft.engines.verbs import Machine, serve
+from dprbft.messages import Broadcast, Code, Verb
+from dprbft.methods import PublicSide, joined
+from dprbft.paths import masked_file, refusal_file, sum_file, sum_refusals_file
+from dprbft.run.directory import OpenRun
+from dprbft.run.exchange import server_files
+from dprbft.run.stages import join_stage
+from dprbft.run.view import RunView
+from dprbft.secure_sum.messages import Offer, Parts, SumPlan, Survivors
+from dprbft.secure_sum.release import noise_of
+from dprbft.site.site import open_client
+from panas.privacy.release.estimate import Moments, Rows
+from panas.privacy.release.kinds import moments
+from panas.privacy.release.summed import in_steps
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_json
+
+CONFIG = summed_config()
+
+
+def asked(engine: Direct, verb: Verb, site: int, content: bytes) -> tuple[Code, bytes]:
+    reply = serve(engine.places[site], Machine(), verb, content)
+    return reply.code, reply.release
+
+
+def why(engine: Direct, site: int) -> str:
+    return str(read_json(refusal_file(engine.places[site].home))["reason"])
+
+
+@pytest.fixture
+def greeted(tmp_path: Path) -> Direct:
+    """Sites that have said hello, and nothing else."""
+    run = tmp_path / "r"
+    engine = begun(run, CONFIG)
+    join_stage(OpenRun(run, CONFIG, engine))
+    return engine
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Direct:
+    """Sites that have joined."""
+    run = tmp_path_factory.mktemp("whole") / "r"
+    engine = begun(run, CONFIG)
+    joined_by(engine, run, CONFIG)
+    return engine
+
+
+def offer_of(engine: Direct, site: int = 0) -> Offer:
+    before = Broadcast(0, torch.zeros(10, 8), torch.zeros(10)).to_bytes()
+    code, content = asked(engine, Verb.READY, site, before)
+    assert code is Code.DONE
+    return Offer.from_bytes(content)
+
+
+def test_a_plan_that_breaks_a_promise_is_refused(greeted: Direct):
+    offer = offer_of(greeted)
+    plan = SumPlan.new(1, (0, 1, 2, 3), 1, offer.noise_multiplier)
+    for wrong, told in (
+        (replace(plan, noise_multiplier=offer.noise_multiplier * 0.999), "which the budget needs"),
+        (replace(plan, noise_multiplier=0.0), "which the budget needs"),
+        (replace(plan, missing=0), "of which 1 may be missing"),
+        (replace(plan, sites=(0, 1, 2), missing=0), "at least 4 sites"),
+        (replace(plan, round=2), "of this run's round"),
+        (replace(plan, sites=(1, 2, 3, 4)), "of this run's round and sites"),
+        (replace(plan, sites=(0, 1, 2, 9)), "of this run's round and sites"),
+    ):
+        assert asked(greeted, Verb.KEYS, 0, wrong.to_bytes()) == (Code.REFUSED, b"")
+        assert told in why(greeted, 0)
+    assert not sum_file(greeted.places[0].home).exists()
+    assert asked(greeted, Verb.KEYS, 0, plan.to_bytes())[0] is Code.DONE
+
+
+def test_a_plan_may_be_replaced_until_a_vector_is_masked(greeted: Direct, whole: Direct):
+    offer = offer_of(greeted)
+    one, two = (SumPlan.new(1, (0, 1, 2, 3), 1, offer.noise_multiplier) for _ in range(2))
+    first = asked(greeted, Verb.KEYS, 0, one.to_bytes())
+    assert asked(greeted, Verb.KEYS, 0, one.to_bytes()) == first
+    second = asked(greeted, Verb.KEYS, 0, two.to_bytes())
+    assert (second[0], second[1] == first[1]) == (Code.DONE, False)
+    assert asked(whole, Verb.KEYS, 0, two.to_bytes()) == (Code.REFUSED, b"")
+    assert "cannot begin anew" in why(whole, 0)
+
+
+def test_every_verb_gives_the_same_bytes_again(whole: Direct):
+    charges = len(open_client(whole.places[0]).account.entries)
+    said = {(v, c) for v, site, c in whole.asked if site == 0}
+    for verb, content in said:
+        if verb in (Verb.KEYS, Verb.SHARE, Verb.ROUND, Verb.UNMASK):
+            first, again = (asked(whole, verb, 0, content) for _ in range(2))
+            assert first == again
+            assert first[0] is Code.DONE
+            if verb is Verb.ROUND:
+                assert first[1] == masked_file(whole.places[0].home, 1).read_bytes()
+    assert len(open_client(whole.places[0]).account.entries) == charges
+
+
+def test_a_second_unmasking_is_refused_and_noted(whole: Direct):
+    home = whole.places[1].home
+    for sites in ((0, 1, 2), (1, 2, 3)):
+        content = Survivors(sites).to_bytes()
+        assert asked(whole, Verb.UNMASK, 1, content) == (Code.REFUSED, b"")
+    notes = [json.loads(line) for line in sum_refusals_file(home).read_text().splitlines()]
+    assert [note["asked"] for note in notes] == [[0, 1, 2], [1, 2, 3]]
+    assert all("got a second with other sites" in note["reason"] for note in notes)
+    assert asked(whole, Verb.UNMASK, 1, Survivors((0, 1, 2, 3)).to_bytes())[0] is Code.DONE
+    assert len(sum_refusals_file(home).read_text().splitlines()) == 2
+
+
+def test_no_release_leaves_without_a_mask_where_the_sum_alone_is_trusted(greeted: Direct):
+    before = Broadcast(0, torch.zeros(10, 8), torch.zeros(10)).to_bytes()
+    assert asked(greeted, Verb.ROUND, 0, before) == (Code.REFUSED, b"")
+    offer = offer_of(greeted)
+    plan = SumPlan.new(1, (0, 1, 2, 3), 1, offer.noise_multiplier)
+    asked(greeted, Verb.KEYS, 0, plan.to_bytes())
+    for content in (before, Parts({}).to_bytes(), Parts({1: b"x", 2: b"y", 3: b"z"}).to_bytes()):
+        assert asked(greeted, Verb.ROUND, 0, content) == (Code.REFUSED, b"")
+    client = open_client(greeted.places[0])
+    assert not any(e.charge.phase == "release" for e in client.account.entries)
+
+
+def test_shares_that_do_not_open_are_refused_before_anything_is_charged(tmp_path: Path):
+    run = tmp_path / "r"
+    engine = begun(run, CONFIG, gone={Verb.ROUND: {0, 1, 2, 3}})
+    with pytest.raises(BadInput):
+        joined_by(engine, run, CONFIG)
+    content = next(c for v, site, c in engine.asked if v is Verb.ROUND and site == 0)
+    parts = dict(Parts.from_bytes(content).parts)
+    parts[1] = bytes([parts[1][0] ^ 1]) + parts[1][1:]
+    assert asked(engine, Verb.ROUND, 0, Parts(parts).to_bytes()) == (Code.REFUSED, b"")
+    events = open_client(engine.places[0]).account.entries
+    assert not any(e.charge.phase == "release" for e in events)
+
+
+def test_a_site_of_another_trust_or_method_takes_no_part(tmp_path: Path):
+    for method, trust in (("joined", "server"), ("local", "server"), ("fedavg", "server")):
+        config = summed_config(federation={"method": method}, privacy={"trust": trust})
+        run = tmp_path / method
+        engine = begun(run, config)
+        join_stage(OpenRun(run, config, engine))
+        plan = SumPlan.new(1, (0, 1, 2, 3), 1, 1.0)
+        for verb in (Verb.KEYS, Verb.SHARE, Verb.UNMASK):
+            assert asked(engine, verb, 0, plan.to_bytes()) == (Code.REFUSED, b"")
+
+
+def shares_of(sigma: int, size: int) -> Any:
+    """Noise that repeats, one call a site."""
+    rng = np.random.default_rng(size)
+    return np.rint(sigma * rng.standard_normal(size)).astype(np.int64)
+
+
+def test_the_head_is_that_of_a_plain_sum_with_the_same_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run, drawn = tmp_path / "r", list[np.ndarray]()
+
+    def sampler(sigma: int, size: int) -> np.ndarray:
+        rng = np.random.default_rng(len(drawn))
+        drawn.append(np.rint(sigma * rng.standard_normal(size)).astype(np.int64))
+        return drawn[-1]
+
+    original = joined._sums().add_to_sum
+
+    def repeating(*args: Any, **named: Any) -> Any:
+        return original(*args, **named, sampler=sampler)
+
+    monkeypatch.setattr("dprbft.site.predictor.secure_sum.add_to_sum", repeating)
+    engine = begun(run, CONFIG)
+    joined_by(engine, run, CONFIG)
+    plan = SumPlan.from_bytes(next(c for v, _, c in engine.asked if v is Verb.KEYS))
+    noise, exact, counts = noise_of(plan, 8, 10), np.zeros(116, np.int64), torch.zeros(10).double()
+    for place, shares in zip(engine.places, drawn, strict=True):
+        client = open_client(place)
+        rows = Rows(client.phi(client.data.train.inputs()), client.data.train.y)
+        exact += in_steps(moments.numbers(rows, 10), noise.step) + shares
+        found = torch.tensor(read_json(client.home / "search/histogram.json")["histogram"])
+        counts += torch.from_numpy(in_steps(found, noise.step) * noise.step)
+    sums = moments.from_numbers(torch.from_numpy(exact * noise.step), 10, noise.scale(4))
+    view = RunView(run, CONFIG)
+    side = PublicSide(CONFIG, view.public, view.feature_map)
+    total = Moments(sums.A, sums.B, sums.variance, counts.float())
+    head = server_files(OpenRun(run, CONFIG, engine)).broadcast(1)
+    assert torch.equal(joined.sum_round(side, total, 1).weight, head.weight)
+
+
+@pytest.mark.slow
+def test_a_run_without_a_secure_sum_needs_none_of_its_libraries(tmp_path: Path):
+    code = (
+        "import sys\n"
+        "sys.modules['cryptography'] = sys.modules['Crypto'] = None\n"
+        "import dprbft.run.stages, dprbft.methods.joined, dprbft.engines.inprocess\n"
+        "print('fine')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "fine"
+
+
+def test_a_run_with_one_says_which_libraries_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("dprbft.secure_sum.session.LIBRARIES", ("cryptography", "no_such_library"))
+    with pytest.raises(BadInput, match="no no_such_library; pip install 'panas\\[flower\\]'"):
+        begun(tmp_path / "r", CONFIG)
+    assert not (tmp_path / "r").exists()
