@@ -51,6 +51,15 @@ def start(site: SiteFolder = None, hub: HubFolder = None) -> None:
     (start_site if site else start_hub)(folder)
 
 
+@deploy.command("check")
+def check(site: SiteFolder = None, hub: HubFolder = None, json: Json = False) -> None:
+    """Check all that a site or the hub needs, before anyone starts; nothing is charged."""
+    folder = one_of(site, hub)
+    from panas_cli.commands.sites.deploy import check as work
+
+    raise typer.Exit(work(folder, of_site=site is not None, json=json))
+
+
 def one_of(site: Path | None, hub: Path | None) -> Path:
     """The one folder that was given; BadInput for none, or both."""
     found = [folder for folder in (site, hub) if folder is not None]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,7 +70,7 @@ def start_hub(folder: Path) -> None:
 
     """
     hub = flower_hub(folder)
-    with _Processes([hub_part(hub)]) as processes:
+    with suppress(KeyboardInterrupt), _Processes([hub_part(hub)]) as processes:
         _wait_for(hub, processes)
         done = subprocess.run(
             _python("dprbft.engines.deploy.register", str(hub.folder)),
@@ -90,7 +91,7 @@ def start_site(folder: Path) -> None:
     """
     if not (folder / "site.toml").is_file():
         raise BadInput(f"expected a site.toml in {folder}, found none; `panas site init {folder}`")
-    with _Processes(site_parts(folder)) as processes:
+    with suppress(KeyboardInterrupt), _Processes(site_parts(folder)) as processes:
         processes.wait()
 
 
@@ -103,6 +104,7 @@ class _Processes:
     def __enter__(self) -> "_Processes":
         try:
             for part in self._parts:
+                os.makedirs(part.flower, mode=0o700, exist_ok=True)  # noqa: PTH103
                 self._running[part.name] = subprocess.Popen(
                     part.command, env=_environment(part.flower), stdin=subprocess.DEVNULL
                 )

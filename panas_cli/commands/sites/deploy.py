@@ -34,3 +34,22 @@ def renew(folder: Path, days: int) -> None:
     print_text(f"a new certificate of {hub.address}, for {counted(days, 'day')}")
     files = hub.path(hub.flower.certificate), hub.path(hub.flower.key)
     print_text(f"copy {files[0]} and {files[1]} to the hub, and start it again")
+
+
+def check(folder: Path, *, of_site: bool, json: bool) -> int:
+    """Look at all that is needed; a line each as it is seen. Returns the exit code, 0 or 2."""
+    need_library()
+    from dprbft.engines.deploy.checks import Check, all_hold, check_hub, check_site
+
+    found = list[Check]()
+    for each in (check_site if of_site else check_hub)(folder):
+        found.append(each)
+        if not json:
+            print_text(f"{MARKS[each.holds]:5}{each.what:19}{each.line}")
+    if json:
+        lines = [{"what": c.what, "holds": c.holds, "line": c.line} for c in found]
+        print_json({"holds": all_hold(found), "checks": lines})
+    return 0 if all_hold(found) else 2
+
+
+MARKS = {True: "OK", False: "DO", None: "-"}

@@ -1,0 +1,227 @@
+"""What must hold before a site or a hub starts, looked at one by one.
+
+Nothing is charged and nothing written. A line says what holds, or what to do; none tells a value
+of the data. What cannot be seen because of an earlier fault is left out, and said to be.
+"""
+
+import importlib.metadata
+import socket
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dprbft.engines.deploy.certificates import fits, look, names_host, vouches
+from dprbft.engines.deploy.probe import PATIENCE, check_clock, greet, reach
+from dprbft.engines.deploy.settings import CA, NODE_KEY, Federation, flower_hub, read_federation
+from dprbft.engines.flower.link import check_flower
+from dprbft.engines.identity import public_of
+from dprbft.engines.node.call import SOCKET, short
+from dprbft.paths import declared_file, ledger_file
+from dprbft.site.data import load_samples
+from dprbft.site.directory import read_site
+from panas.data.facts import Facts
+from panas.privacy.ledger.account import Account
+from panas.privacy.ledger.ledger import Ledger
+from panas.runtime.errors import BadInput, PanasError
+from panas.runtime.store import read_bytes, read_json
+
+SOON = 30
+"""Days before its end from which a certificate is told to be renewed."""
+LEAST = 1e-3
+"""Epsilon below which nothing is left."""
+OLDEST_PYTHON = (3, 11)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One look: what it was at, whether that holds (None: it could not be seen), and a line."""
+
+    what: str
+    holds: bool | None
+    line: str
+
+
+Look = tuple[str, Callable[[], str]]
+
+
+def check_site(folder: Path) -> Iterator[Check]:
+    """Look at all that a site needs."""
+    found = _look("folder", lambda: f"site {read_federation(folder).site}")
+    yield found
+    yield _look("versions", _versions)
+    federation = read_federation(folder) if found.holds else None
+    if federation:
+        yield _look("key", lambda: _own_key(folder, federation))
+        yield from _outside(federation.hub, folder / CA)
+    yield _look("data", lambda: _data(folder, federation))
+    yield _look("budget", lambda: _budget(folder))
+    yield _look("node", lambda: _node(folder))
+
+
+def check_hub(folder: Path) -> Iterator[Check]:
+    """Look at all that a hub needs."""
+    found = _look("folder", lambda: _sites_of(folder))
+    yield found
+    yield _look("versions", _versions)
+    if not found.holds:
+        return
+    hub = flower_hub(folder)
+    key, own = hub.path(hub.flower.key), hub.path(hub.flower.certificate)
+    yield _look("key", lambda: _pair(own, key))
+    yield _look("authority", lambda: _authority(folder))
+    yield _look("certificate", lambda: _dates(read_bytes(own), read_bytes(hub.ca), hub.flower.host))
+    yield from _outside(hub.local_address, hub.ca)
+
+
+def _look(what: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(what, True, look())
+    except PanasError as e:
+        return Check(what, False, str(e))
+    except OSError as e:
+        return Check(
+            what, False, f"{e.strerror or e}: {e.filename or 'a file'}; see who may read it"
+        )
+
+
+def _outside(address: str, authority: Path) -> Iterator[Check]:
+    """The hub as this machine reaches it: reachable, its certificate, its clock."""
+    found = _look("hub", lambda: reach(address))
+    yield found
+    if not found.holds:
+        yield from (Check(w, None, "not seen: the hub does not answer") for w in OUTSIDE[1:])
+        return
+    try:
+        seen = greet(address, authority)
+    except BadInput as e:
+        yield Check("hub's certificate", False, str(e))
+        yield Check("clock", None, "not seen: the hub's certificate does not hold")
+        return
+    host = address.rpartition(":")[0].strip("[]")
+    yield _look("hub's certificate", lambda: _dates(seen.certificate, read_bytes(authority), host))
+    yield _look("clock", lambda: check_clock(seen))
+
+
+OUTSIDE = ("hub", "hub's certificate", "clock")
+
+
+def _versions() -> str:
+    if sys.version_info < OLDEST_PYTHON:
+        raise BadInput(f"expected Python 3.11 or later, got {sys.version.split()[0]}; install one")
+    check_flower()
+    names = ("panas", "flwr", "torch")
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+
+
+def _private(path: Path) -> bytes:
+    """The content of a file that nobody else may read."""
+    content = read_bytes(path)
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        raise BadInput(
+            f"expected {path} to be readable by its owner alone, got mode {mode:o}; "
+            f"chmod 600 {path}"
+        )
+    return content
+
+
+def _own_key(folder: Path, federation: Federation) -> str:
+    if public_of(_private(folder / NODE_KEY)) != federation.sites[federation.site]:
+        raise BadInput(
+            f"expected {NODE_KEY} to be the key of {federation.site} in federation.json, got "
+            "another; copy both anew from where they were made"
+        )
+    return f"{NODE_KEY} is that of {federation.site}"
+
+
+def _sites_of(folder: Path) -> str:
+    hub = flower_hub(folder)
+    return f"hub {hub.address} of {', '.join(hub.settings.names)}"
+
+
+def _pair(certificate: Path, key: Path) -> str:
+    if not fits(read_bytes(certificate), _private(key)):
+        raise BadInput(
+            f"expected {key} to be the key of {certificate}, got another; copy both anew"
+        )
+    return f"{key.name} is that of {certificate.name}"
+
+
+def _authority(folder: Path) -> str:
+    """Whoever reads the authority's key can pass for the hub."""
+    if found := [path.name for path in folder.rglob("ca.key")]:
+        raise BadInput(f"expected no key of the authority here, got {found[0]}; keep it off line")
+    return "its key is elsewhere"
+
+
+def _dates(certificate: bytes, authority: bytes, host: str) -> str:
+    seen, now = look(certificate), datetime.now(UTC)
+    if not vouches(authority, certificate):
+        raise BadInput("expected a certificate of this federation's authority, got another's")
+    if not names_host(seen, host):
+        raise BadInput(
+            f"expected a certificate for {host}, got one for {', '.join(seen.hosts) or 'nobody'}; "
+            "panas deploy renew makes one for the host of hub.toml"
+        )
+    for what, each in (("the hub's certificate", seen), ("the authority's", look(authority))):
+        if not each.begins <= now <= each.ends:
+            raise BadInput(
+                f"expected {what} to hold now, got one from {each.begins:%Y-%m-%d} to "
+                f"{each.ends:%Y-%m-%d}; panas deploy renew, and look at the clock"
+            )
+    days = (seen.ends - now).days
+    return f"holds for {days} days" + (
+        "; panas deploy renew makes a new one" if days < SOON else ""
+    )
+
+
+def _data(folder: Path, federation: Federation | None) -> str:
+    site = read_site(folder)
+    if federation and site.name != federation.site:
+        raise BadInput(
+            f"expected the name {federation.site} in site.toml, got {site.name}; change it there"
+        )
+    try:
+        facts = Facts.from_json(read_json(declared_file(folder)))
+        samples = load_samples(folder, site, facts)
+        site.budget.check(samples.units, site.name)
+    except (PanasError, OSError, ValueError) as e:
+        raise BadInput(
+            f"expected the data as facts.json declares them, got others, or none; "
+            f"`panas site show {folder}` says why"
+        ) from e
+    return "readable, and as declared"
+
+
+def _budget(folder: Path) -> str:
+    site, path = read_site(folder), ledger_file(folder)
+    account = Ledger(path).account() if path.exists() else Account(site.budget, False)
+    if (left := account.left()) < LEAST:
+        raise BadInput(
+            f"expected some of epsilon {site.epsilon:g} to be left, got none; this site's data "
+            "take part in no further run"
+        )
+    return f"a run may ask for epsilon {left:.3f} of {site.epsilon:g}, at delta {site.delta:g}"
+
+
+def _node(folder: Path) -> str:
+    path = folder / SOCKET
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link, short(path) as address:
+            link.settimeout(PATIENCE)
+            link.connect(address)
+    except OSError as e:
+        raise BadInput(
+            f"expected a node at {path}, got none ({e.strerror or e}); start it: {folder}/start.sh"
+        ) from e
+    if path.stat().st_mode & 0o077:
+        raise BadInput(f"expected {path} for its owner alone, got more; chmod 600 {path}")
+    return f"answers at {path}"
+
+
+def all_hold(checks: Sequence[Check]) -> bool:
+    """Whether every look was good."""
+    return all(check.holds for check in checks)

@@ -1,0 +1,113 @@
+"""What a machine sees of a hub from outside: whether it answers, its certificate, its clock.
+
+One connection out, by TLS, that trusts the federation's authority alone; one request without
+content. Nothing of the site that asks is sent, and nothing here imports torch.
+"""
+
+import http.client
+import socket
+import ssl
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+from panas.runtime.errors import BadInput
+
+PATIENCE = 10.0
+"""Seconds to wait for a hub."""
+AHEAD, BEHIND = 4.0, 300.0
+"""Seconds by which a site's clock may differ from the hub's: Flower refuses other signatures."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A hub's certificate (DER), and by how many seconds this clock is ahead of its own; None if
+    it does not say."""
+
+    certificate: bytes
+    ahead: float | None
+
+
+def reach(address: str) -> str:
+    """That it answers; BadInput if nobody listens there, or the name means no machine."""
+    host, port = parted(address)
+    try:
+        socket.create_connection((host, port), timeout=PATIENCE).close()
+        return f"{address} answers"
+    except socket.gaierror as e:
+        raise BadInput(
+            f"expected {host} to be known to this machine's name service, got {e.strerror}; ask "
+            "whoever runs the network, or see that the hub's name is right"
+        ) from e
+    except TimeoutError as e:
+        raise BadInput(
+            f"expected an answer of {address} within {PATIENCE:g} s, got none; let connections out "
+            f"to port {port} through the firewall"
+        ) from e
+    except OSError as e:
+        raise BadInput(
+            f"expected a hub at {address}, got {e.strerror or e}; see with its administrator that "
+            "it has been started"
+        ) from e
+
+
+def greet(address: str, authority: Path) -> Seen:
+    """What the hub shows by TLS; BadInput if its certificate is not one of this federation."""
+    host, port = parted(address)
+    try:
+        trust = ssl.create_default_context(cafile=authority)
+    except (OSError, ssl.SSLError) as e:
+        raise BadInput(f"expected a certificate in {authority}, got none; copy it anew") from e
+    link = http.client.HTTPSConnection(host, port, timeout=PATIENCE, context=trust)
+    try:
+        link.connect()
+        certificate = link.sock.getpeercert(binary_form=True) or b""
+        return Seen(certificate, _ahead(link))
+    except ssl.SSLCertVerificationError as e:
+        raise BadInput(
+            f"expected a certificate for {host} that {authority.name} vouches for, got one that "
+            f"does not hold here ({e.verify_message}); ask the hub's administrator, and look at "
+            "this machine's clock"
+        ) from e
+    except (OSError, http.client.HTTPException) as e:
+        raise BadInput(
+            f"expected TLS at {address}, got another answer ({type(e).__name__}); see that the "
+            "address is that of the hub"
+        ) from e
+    finally:
+        link.close()
+
+
+def check_clock(seen: Seen) -> str:
+    """How this clock compares to the hub's; BadInput if it is too far off."""
+    if seen.ahead is None:
+        return "the hub does not tell the time"
+    if not -BEHIND < seen.ahead < AHEAD:
+        way = "ahead of" if seen.ahead > 0 else "behind"
+        raise BadInput(
+            f"expected a clock at most {AHEAD:g} s ahead of the hub's and {BEHIND:g} s behind, got "
+            f"{abs(seen.ahead):.0f} s {way} it; set this machine's clock by NTP"
+        )
+    return f"within {abs(seen.ahead) + 1:.0f} s of the hub's"
+
+
+def parted(address: str) -> tuple[str, int]:
+    """Host and port of an address; BadInput if it is none."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise BadInput(f"expected an address as hub.example.org:8000, got {address!r:.80}")
+    return host.strip("[]"), int(port)
+
+
+def _ahead(link: http.client.HTTPSConnection) -> float | None:
+    before = datetime.now(UTC)
+    link.request("HEAD", "/health", headers={"Connection": "close"})
+    told = link.getresponse().headers.get("Date")
+    after = datetime.now(UTC)
+    try:
+        then = parsedate_to_datetime(told) if told else None
+    except ValueError:
+        return None
+    # A second is cut off there; half of the way is not known here.
+    return (before + (after - before) / 2 - then).total_seconds() - 0.5 if then else None
