@@ -30,6 +30,7 @@ unlabelled_file = _file("unlabelled.safetensors")  # such without labels
 map_file = _file("map.safetensors")  # the common feature map, where the method has one
 stages_file = _file("stages.json")  # which stages are done, and the seconds each took
 summary_file = _file("summary.json")  # the outcome of the run
+through_file = _file("server/sites.json")  # what sites elsewhere are through with
 server_folder = _file("server")  # what the server received and answered, round by round
 audit_file = _file("audit.json")  # what attacks on the releases have found
 audit_pictures = _file("audit")  # reconstructions beside private samples
@@ -130,11 +131,28 @@ def write_places(run: Path, places: Sequence[SitePlace]) -> None:
 
 
 def places_of(run: Path) -> tuple[SitePlace, ...]:
-    """Where a run's sites are, by their number; BadInput if there is no such run."""
+    """Where a run's sites are, by their number; BadInput if there is no such run, or its sites are
+    elsewhere."""
     path = sites_file(run)
     if not path.is_file():
         raise BadInput(f"expected a run directory with a {path.name} at {run}, found none")
+    if is_hub(run):
+        raise BadInput(
+            f"expected a run whose sites are on this machine, got {run}, a hub's: their data, "
+            "ledgers and accuracies stay with them; ask there, or simulate the federation"
+        )
     return _places(run, path.stat().st_mtime_ns)
+
+
+def is_hub(run: Path) -> bool:
+    """Whether the sites of a run are elsewhere."""
+    path = sites_file(run)
+    return path.is_file() and "remote" in read_json(path)
+
+
+def write_remote(run: Path, names: Sequence[str]) -> None:
+    """Note the names of sites that are elsewhere."""
+    write_json(sites_file(run), {"remote": list(names)})
 
 
 @lru_cache(maxsize=8)

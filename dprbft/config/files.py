@@ -41,7 +41,7 @@ def _may_look(settings: dict[str, Any]) -> bool:
             return True
         source = Data.model_validate(settings.get("data", {})).source
         federation = settings.get("federation", {})
-        come_split = federation.get("sites") or federation.get("client_data")
+        come_split = any(federation.get(key) for key in ("sites", "client_data", "remote"))
         return source.has_public and not (come_split and source.public_data is None)
     except ValidationError:
         return True  # the whole configuration will say so

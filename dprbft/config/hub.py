@@ -11,10 +11,10 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, model_validator
 
 from dprbft.config.flat import Section
+from dprbft.config.sections import Name
 from panas.runtime.errors import BadInput
 
 HUB = "hub.toml"
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
 class HubSettings(Section):

@@ -62,7 +62,7 @@ class RunConfig(Section):
     def has_public(self) -> bool:
         """Whether there are samples that everybody may see."""
         source = self.data.source
-        if self.federation.sites or self.federation.client_data:
+        if self.federation.comes_split:
             return source.public_data is not None and source.public_limit > 0
         return source.has_public
 
@@ -166,9 +166,13 @@ def _a_budget_each(config: RunConfig) -> str | None:
 
 def _as_many_clients(config: RunConfig) -> str | None:
     f = config.federation
-    if f.sites and f.client_data:
-        return "federation.sites or federation.client_data, got both; give one"
-    given = len(f.sites or f.client_data)
+    if sum(map(bool, (f.sites, f.client_data, f.remote))) > 1:
+        return "federation.sites, federation.client_data or federation.remote, got two; give one"
+    if len(set(f.remote)) < len(f.remote):
+        return "different names in federation.remote, got one twice; rename it"
+    if f.facts and not f.remote:
+        return "federation.remote for federation.facts, got none; leave the facts out"
+    given = len(f.sites or f.client_data or f.remote)
     if given in (0, f.clients):
         return None
     return f"federation.clients = {given}, one a site, got {f.clients}; leave it out"

@@ -23,6 +23,7 @@ Natural = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Epsilon = Annotated[float, Field(gt=0)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Preset = Literal["sound", "demo", "paper"]
 
 SOURCE = (
@@ -128,6 +129,8 @@ class FederationSettings(Section):
     clients: Count = 4  # of a simulation; else as many as there are sites
     sites: tuple[str, ...] = ()  # directories of sites, instead of a simulation's
     client_data: tuple[str, ...] = ()  # a data set a client, instead of one shared out
+    remote: tuple[Name, ...] = ()  # names of sites elsewhere, which nodes answer for
+    facts: str | None = None  # file of what such sites declare; None: public data say it
     classes: tuple[str, ...] = ()  # names of the federation's classes; (): the public data's
     partition: Literal["iid", "dirichlet", "classes"] = "dirichlet"  # how one set is shared out
     alpha: Positive = 0.5  # of the Dirichlet partition; smaller is more skewed
@@ -153,6 +156,11 @@ class FederationSettings(Section):
     @classmethod
     def _is_a_method(cls, method: str) -> str:
         return _one_of(method.replace("-", "_"), method_names())
+
+    @property
+    def comes_split(self) -> bool:
+        """Whether data come from several owners, instead of a set that a simulation shares out."""
+        return bool(self.sites or self.client_data or self.remote)
 
     @property
     def has_server(self) -> bool:

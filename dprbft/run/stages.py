@@ -57,12 +57,20 @@ def begin(run: OpenRun, ground: Ground) -> list[int]:
 
 
 def stages_of(config: RunConfig) -> tuple[str, ...]:
-    """The stages of a run, in their order; without samples to learn from there is no search."""
-    if config.federation.exchanges_updates:
+    """The stages of a run, in their order.
+
+    Without samples to learn from there is no search, and where sites are elsewhere no audit, which
+    needs the truth.
+    """
+    f = config.federation
+    if f.exchanges_updates:
         return ("train",)
-    if not config.federation.joins_first:
-        return STAGES[1:]
-    return tuple(stage for stage in STAGES if stage != "search" or config.has_inputs)
+    without = {
+        "join": not f.joins_first,
+        "search": f.joins_first and not config.has_inputs,
+        "audit": bool(f.remote),
+    }
+    return tuple(stage for stage in STAGES if not without.get(stage))
 
 
 def exchange_stage(run: OpenRun) -> None:

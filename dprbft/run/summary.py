@@ -13,6 +13,7 @@ from typing import Any
 from dprbft.config.schema import RunConfig
 from dprbft.paths import SitePlace, search_file, server_folder, summary_file
 from dprbft.run.bookkeeping import is_done, seconds
+from dprbft.run.hub import summarise_hub
 from dprbft.run.view import RunView, has_results
 from dprbft.server.records import read_rounds
 from dprbft.server.updates import result_bytes
@@ -34,17 +35,18 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
     """Gather the summary of a trained run, write it, and return it.
 
     A site that is not there, or was not when it could have trained, is named under "absent" alone;
-    BadInput if that is all of them.
+    BadInput if that is all of them. Of a run whose sites are elsewhere: as `summarise_hub`.
     """
+    if config.federation.remote:
+        return summarise_hub(run, config)
     view = RunView(run, config)
     known = [place for place in view.places if has_results(place)]
     clients = [_client(place) for place in known or view.places]
     rounds = read_rounds(server_folder(run))
     source, f = config.data.source, config.federation
-    split = bool(f.sites or f.client_data)
     summary = {
         "preset": config.preset,
-        "dataset": source.dataset if not split else "data that come split",
+        "dataset": source.dataset if not f.comes_split else "data that come split",
         "method": config.federation.method,
         "seed": config.seed,
         "view": "simulator: accuracies are measured on test splits that no client would share",

@@ -8,6 +8,7 @@ from dprbft.messages import Hello, facts_text
 from dprbft.paths import (
     SitePlace,
     facts_file,
+    is_hub,
     map_file,
     places_of,
     public_file,
@@ -67,10 +68,9 @@ class RunView:
 
     def hello(self, index: int) -> bytes:
         """What the run tells a site."""
-        place = self.places[index]
         return Hello(
             site=index,
-            run=place.run,
+            run=self.run.resolve().name if is_hub(self.run) else self.places[index].run,
             config=self.config.model_dump_json(),
             facts=facts_text(self.facts),
             public=_there(public_file(self.run)),

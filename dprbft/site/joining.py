@@ -110,8 +110,7 @@ def leave(place: SitePlace, content: bytes) -> None:
 
 def _is_built_in(config: RunConfig) -> bool:
     """Whether a simulation shares out samples that anybody can download: they are no secret."""
-    f = config.federation
-    return config.data.source.built_in and not (f.sites or f.client_data)
+    return config.data.source.built_in and not config.federation.comes_split
 
 
 def _look_back(

@@ -36,9 +36,9 @@ STAGES = {
 WHY: Mapping[Why, str] = {
     "absent": "is not there",
     "behind": "has missed search or tuning",
-    "refused": "refused (its reason is in refused.json at the site)",
-    "budget": "cannot pay for it (its reason is in refused.json at the site)",
-    "failed": "failed (its reason is at the site)",
+    "refused": "refused (its reason is in node.log at the site)",
+    "budget": "cannot pay for it (its reason is in node.log at the site)",
+    "failed": "failed (where is in node.log at the site)",
     "reply": "sent what is no release (server/refused.jsonl says what was expected)",
 }
 """Why a site has no part in something."""

@@ -6,12 +6,13 @@ What is public of their data, the `Facts`, comes from public data, or from what 
 import math
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from dprbft.config.schema import RunConfig
+from dprbft.config.sections import FederationSettings
 from dprbft.paths import (
     SitePlace,
     declared_file,
@@ -23,6 +24,7 @@ from dprbft.paths import (
     sites_folder,
     unlabelled_file,
     write_places,
+    write_remote,
 )
 from dprbft.simulation.federation import NAME, load_federation, make_sites
 from dprbft.site.data import (
@@ -67,7 +69,10 @@ class SitesPlan:
         if self.config.federation.joins_first:
             write_map(map_file(run), self._map())
         write_json(facts_file(run), self.facts.to_json())
-        write_places(run, places)
+        if self.config.federation.remote:
+            write_remote(run, self.config.federation.remote)
+        else:
+            write_places(run, places)
 
     def _map(self) -> FeatureMap:
         """The common map, of all public samples; of a table's, of the labelled ones if any are."""
@@ -87,8 +92,7 @@ def prepare_sites(run: Path, config: RunConfig) -> None:
 def plan_sites(run: Path, config: RunConfig) -> SitesPlan:
     """Load what a new run's sites come from, and check it."""
     f = config.federation
-    plan = _plan_of_sites if f.sites else _plan_of_files if f.client_data else _plan_of_simulation
-    found = plan(run, config)
+    found = next(plan for given, plan in _plans(f) if given)(run, config)
     if config.has_unlabelled and not f.joins_first:
         warnings.warn(
             f"public samples without labels serve nothing in method {f.method}; leave "
@@ -96,6 +100,36 @@ def plan_sites(run: Path, config: RunConfig) -> SitesPlan:
             stacklevel=2,
         )
     return found
+
+
+def _plans(f: FederationSettings) -> Iterator[tuple[bool, Callable[[Path, RunConfig], SitesPlan]]]:
+    yield bool(f.remote), _plan_of_remote
+    yield bool(f.sites), _plan_of_sites
+    yield bool(f.client_data), _plan_of_files
+    yield True, _plan_of_simulation
+
+
+def _plan_of_remote(run: Path, config: RunConfig) -> SitesPlan:
+    """Sites elsewhere: what is public comes from public data, or from what they declare."""
+    source, path = config.data.source, config.federation.facts
+    if path is None:
+        if source.public_data is None:
+            raise BadInput(
+                "expected public data or declared facts of sites elsewhere, got neither; give "
+                "--public-data, or --facts with the facts.json of one of them"
+            )
+        facts, public = _shared(config, {})
+    else:
+        if not Path(path).is_file():
+            raise BadInput(f"expected declared facts at {path}, found none; check --facts")
+        facts = Facts.from_json(read_json(Path(path)))
+        facts = replace(facts, class_names=config.federation.classes or facts.class_names)
+        public = facts.no_samples()
+        if source.public_data is not None:
+            how = reading_of(facts, source.public_reading.table)
+            public = fit(read(source.public_data, how), facts, "public data")
+    unlabelled = _unlabelled(config, facts, public)
+    return SitesPlan(config, facts, public, unlabelled, tuple)
 
 
 def _plan_of_sites(run: Path, config: RunConfig) -> SitesPlan:
@@ -152,7 +186,7 @@ def _unlabelled(config: RunConfig, facts: Facts, public: Samples) -> Samples:
     f, source = config.federation, config.data.source
     if source.unlabelled_data is None or not config.has_unlabelled:
         return facts.no_samples()
-    own = f.client_data or (() if f.sites else (source.dataset,))
+    own = f.client_data or (() if f.comes_split else (source.dataset,))
     if identity(source.unlabelled_data) in map(identity, own):
         raise BadInput(
             f"expected {CALLED} other than those of the sites, got {source.unlabelled_data}, which "
@@ -195,6 +229,8 @@ def _sites_of_files(run: Path, config: RunConfig, paths: Sequence[str]) -> tuple
 def site_names(config: RunConfig) -> list[str]:
     """What a run calls its sites, by number; no sample is looked at."""
     f = config.federation
+    if f.remote:
+        return list(f.remote)
     if f.sites:
         return [read_site(Path(folder)).name for folder in f.sites]
     if f.client_data:

@@ -1,0 +1,174 @@
+"""An engine of frames: what a hub asks crosses as a `Request`, and an `Answer` is checked first.
+
+Whatever brings frames to sites is a `Carrier`: Unix sockets of this machine here, Flower elsewhere.
+It may hand back anything, in any order, late or twice. Of each request one answer counts: it has
+the run, site, verb and number of the request, a size that the verb allows, and the signature of the
+site where keys are known. All others are refused and told of, without their content, and the engine
+goes on waiting; a site that has not answered when the carrier ends is absent.
+"""
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from dprbft.engines.frames import (
+    MAX_FRAME,
+    MAX_HEADER,
+    MAX_SIGNATURE,
+    Answer,
+    Request,
+    answer_cap,
+    is_name,
+    new_nonce,
+)
+from dprbft.engines.identity import verify
+from dprbft.engines.node.call import ask
+from dprbft.messages import Code, Hello, Reply, Verb
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_bytes
+
+AROUND = MAX_HEADER + MAX_SIGNATURE + 4
+"""Bytes of an answer around its message, at most."""
+REMEMBERED = 10_000
+"""Requests that an answer may come too late, or twice, to be told of as such."""
+PUBLIC = ("public", "unlabelled", "map")
+"""Fields of a hello that name public files."""
+
+
+class Carrier(Protocol):
+    """What brings frames to sites, wherever they are, and back."""
+
+    def carry(
+        self, frames: Mapping[str, bytes], seconds: float | None
+    ) -> Iterator[tuple[str, bytes]]:
+        """Bring each named site its frame; yields (name, answer) as they come.
+
+        Ends after so many seconds at the latest (None: when all have answered, or cannot), and
+        raises nothing for a site that does not answer.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class UnixCarrier:
+    """Straight to the nodes of this machine, by their sockets; `cap` bytes of an answer at most."""
+
+    sockets: Mapping[str, Path]
+    cap: int = MAX_FRAME
+
+    def carry(
+        self, frames: Mapping[str, bytes], seconds: float | None
+    ) -> Iterator[tuple[str, bytes]]:
+        """As `Carrier.carry`; all sites at once."""
+        answers = queue.SimpleQueue[tuple[str, bytes | None]]()
+
+        def wait(name: str, frame: bytes) -> None:
+            try:
+                answers.put((name, ask(self.sockets[name], frame, seconds, cap=self.cap)))
+            except OSError:  # nobody is there, or took too long
+                answers.put((name, None))
+            except BadInput:  # too large to be an answer
+                answers.put((name, b""))
+
+        for name, frame in frames.items():
+            threading.Thread(target=wait, args=(name, frame), daemon=True).start()
+        for _ in frames:
+            name, answer = answers.get()
+            if answer is not None:
+                yield name, answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Framed:
+    """An `Engine` over a carrier. BadInput if a name of the run or a site cannot cross.
+
+    `seconds` is the time that sites have for an answer; None: as long as they work. `keys` are
+    their public keys (PEM), None where the engine has none. `caps` are bytes of the message of an
+    answer, for verbs of which less is known than the run knows.
+    """
+
+    carrier: Carrier
+    run: str
+    names: Sequence[str]  # of the sites, by their numbers
+    seconds: float | None = None
+    keys: Mapping[str, bytes] | None = None
+    caps: Mapping[Verb, int] = field(default_factory=dict)
+    refused: Callable[[str, Verb, BadInput], None] = lambda site, verb, why: None
+    _past: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+
+    def __post_init__(self) -> None:
+        for name in (self.run, *self.names):
+            if not is_name(name):
+                raise BadInput(
+                    "expected names of a run and its sites of at most 64 letters, digits, dots, "
+                    f"hyphens and underscores, got {name!r:.80}; rename it, or give another --out"
+                )
+        if missing := [n for n in self.names if self.keys is not None and n not in self.keys]:
+            raise BadInput(f"expected a public key of {missing[0]}, got none; add it to hub.toml")
+
+    def call(self, verb: Verb, messages: Mapping[int, bytes]) -> Iterator[tuple[int, Reply]]:
+        """As `Engine.call`."""
+        waiting = {self.names[i]: self._request(i, verb, c) for i, c in messages.items()}
+        frames = {name: request.to_bytes() for name, request in waiting.items()}
+        try:
+            for name, content in self.carrier.carry(frames, self.seconds) if frames else ():
+                try:
+                    answer = self._checked(waiting.get(name), verb, content)
+                except BadInput as e:
+                    self.refused(name if name in self.names else "", verb, e)
+                    continue
+                number = waiting.pop(name).number
+                self._past.append(answer.nonce)
+                yield number, Reply(Code(answer.code), answer.content)
+                if not waiting:
+                    return
+        finally:
+            self._past.extend(request.nonce for request in waiting.values())
+        for request in waiting.values():
+            yield request.number, Reply(Code.ABSENT)
+
+    def _request(self, number: int, verb: Verb, content: bytes) -> Request:
+        """What a site is asked; the public files of a hello go along, those of a leave do not."""
+        files = dict[str, bytes]()
+        if verb in (Verb.HELLO, Verb.LEAVE):
+            hello = Hello.from_bytes(content)
+            paths = {name: path for name in PUBLIC if (path := getattr(hello, name))}
+            public, unlabelled, map_ = (name if name in paths else "" for name in PUBLIC)
+            hello = replace(hello, public=public, unlabelled=unlabelled, map=map_)
+            content = hello.to_bytes()
+            if verb is Verb.HELLO:
+                files = {name: read_bytes(Path(path)) for name, path in paths.items()}
+        return Request(
+            run=self.run,
+            site=self.names[number],
+            number=number,
+            verb=verb,
+            nonce=new_nonce(),
+            content=content,
+            files=files,
+        )
+
+    def _checked(self, request: Request | None, verb: Verb, content: bytes) -> Answer:
+        """The answer to a request; BadInput if these bytes are none."""
+        cap = min(self.caps.get(verb, MAX_FRAME), answer_cap(verb))
+        answer = Answer.from_bytes(content, min(cap + AROUND, MAX_FRAME))
+        if answer.nonce in self._past:
+            raise BadInput("expected one answer in time to each request, got one late or twice")
+        if request is None:
+            raise BadInput("expected an answer of a site that was asked, got one of another")
+        for what in ("run", "site", "verb", "nonce"):
+            if getattr(answer, what) != getattr(request, what):
+                raise BadInput(f"expected the {what} of the request in its answer, got another")
+        if len(answer.content) > cap:
+            raise BadInput(f"expected a message of at most {cap} bytes, got more")
+        if self.keys is not None and not verify(
+            self.keys[request.site], answer.signed_part(), answer.signature
+        ):
+            raise BadInput("expected the signature of the site under its answer, got none of it")
+        if answer.code not in list(Code):
+            raise BadInput("expected a code that is known, got another")
+        return answer

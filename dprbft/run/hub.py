@@ -1,0 +1,166 @@
+"""A run whose sites are elsewhere: the hub's half of it, and what the hub can tell of the outcome.
+
+A hub has public facts and samples, the names of its sites, their codes and their releases. Nothing
+else of a site reaches it, so that its summary has no accuracy but that of the shared head on public
+samples.
+"""
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dprbft.config.hub import HubSettings
+from dprbft.config.schema import RunConfig
+from dprbft.engines.framed import Carrier, Framed
+from dprbft.messages import MAX_BYTES, Verb, largest_release
+from dprbft.paths import server_folder, summary_file
+from dprbft.run.bookkeeping import is_done, seconds
+from dprbft.run.directory import OpenRun
+from dprbft.run.events import Listener
+from dprbft.run.exchange import server_files
+from dprbft.run.sites.known import Step
+from dprbft.run.sites.remote import Remote, Tolerant
+from dprbft.run.view import RunView
+from dprbft.server.records import RoundRecord, read_rounds
+from dprbft.server.refusals import expected, note_refused
+from dprbft.server.updates import result_bytes
+from panas.privacy.accounting.epsilon import epsilon
+from panas.privacy.accounting.events import Gaussian
+from panas.privacy.ledger.account import number
+from panas.privacy.release.kind import kind_named
+from panas.runtime.errors import BadInput
+from panas.runtime.store import write_json
+
+LIBRARIES = ("panas", "torch", "numpy")
+VIEW = "hub: accuracies and ledgers of sites stay with them, and never cross the wire"
+STEPS: tuple[Step, ...] = ("join", "search", "tune", "train")
+
+
+def open_hub(
+    run: Path,
+    config: RunConfig,
+    hub: HubSettings,
+    carrier: Carrier,
+    *,
+    keys: dict[str, bytes] | None = None,
+    listener: Listener = lambda event: None,
+) -> OpenRun:
+    """A run over sites that a carrier brings frames to; its directory is made already.
+
+    `keys` are the sites' public keys (PEM), by name. BadInput if a name cannot cross the wire.
+    """
+    sites = Remote(RunView(run, config), hub.minimum)
+
+    def refuse(name: str, verb: Verb, error: BadInput) -> None:
+        note_refused(server_folder(run), name, verb, expected(error))
+        sites.note_bad(name)
+
+    framed = Framed(
+        carrier=carrier,
+        run=run.resolve().name,
+        names=sites.names,
+        seconds=hub.deadline,
+        keys=keys,
+        caps=answer_caps(run, config),
+        refused=refuse,
+    )
+    return OpenRun(run, config, Tolerant(framed, sites), listener, sites, hub.minimum)
+
+
+def answer_caps(run: Path, config: RunConfig) -> dict[Verb, int]:
+    """Bytes of an answer's message at most, for verbs of which the run's facts know it."""
+    if config.federation.exchanges_updates or config.privacy.secure_sum:
+        return {Verb.READY: 0, Verb.ROUND: MAX_BYTES}
+    width, classes = message_size(run, config)
+    most = largest_release(config.sent, width=width, classes=classes) if config.sent else 0
+    return {Verb.READY: 0, Verb.ROUND: most}
+
+
+def message_size(run: Path, config: RunConfig) -> tuple[int, int]:
+    """Width and classes of every head and release of a run."""
+    files = server_files(OpenRun(run, config, _Nobody()))
+    return files.width, files.classes
+
+
+class _Nobody:
+    """An engine without sites."""
+
+    def call(self, verb: Verb, messages: object) -> Any:
+        """As `Engine.call`."""
+        return iter(())
+
+
+def summarise_hub(run: Path, config: RunConfig) -> dict[str, Any]:
+    """What a hub knows of its run: written to summary.json, and returned."""
+    view, rounds = RunView(run, config), read_rounds(server_folder(run))
+    sites = Remote(view, 1)
+    finished = [sites.done("train", i) for i in range(len(sites.names))]
+    summary = {
+        "preset": config.preset,
+        "method": config.federation.method,
+        "seed": config.seed,
+        "view": VIEW,
+        "finished": is_done(run, "train"),
+        "rounds": len(rounds),
+        "public_samples": len(view.public),
+        "unlabelled_samples": len(view.unlabelled),
+        "sites": [_site(sites, i, rounds, config, run) for i in range(len(sites.names))],
+        "absent": [name for name, done in zip(sites.names, finished, strict=True) if not done],
+        "head": head_accuracy(run, config),
+        "communication": {
+            "up_bytes": sum(r.up_bytes for r in rounds),
+            "down_bytes": sum(r.down_bytes for r in rounds) + result_bytes(server_folder(run)),
+        },
+        "seconds": seconds(run),
+        "versions": {name: version(name) for name in LIBRARIES},
+    }
+    write_json(summary_file(run), summary)
+    return summary
+
+
+def _site(
+    sites: Remote, i: int, rounds: Sequence[RoundRecord], config: RunConfig, run: Path
+) -> dict[str, Any]:
+    """What a hub knows of one site: what it is through with, and what its releases cost."""
+    names = [step for step in STEPS if sites.done(step, i)]
+    noise = _noise_of(run, config, i, [r.round for r in rounds if i in r.releases])
+    noised = config.sent is not None and kind_named(config.sent).CHARGED_AS is Gaussian
+    events = [Gaussian(m) for m in noise if m is not None]
+    known = noised and bool(noise) and len(events) == len(noise)
+    budget = config.budget(i)
+    return {
+        "id": i,
+        "name": sites.names[i],
+        "through": names,
+        "rounds": [r.round for r in rounds if i in r.sites],
+        "releases": len(noise),
+        "noise_multipliers": noise,
+        # Of the releases alone, by their noise: what else a site has spent its own ledger knows.
+        "epsilon_of_releases": number(epsilon(events, budget.delta)) if known else None,
+        "delta": budget.delta,
+    }
+
+
+def _noise_of(run: Path, config: RunConfig, site: int, rounds: Sequence[int]) -> list[float | None]:
+    """Noise multipliers of a site's releases, as they say; none where updates are exchanged, or
+    the server learns a sum alone."""
+    if config.federation.exchanges_updates or config.privacy.secure_sum:
+        return []
+    files = server_files(OpenRun(run, config, _Nobody()))
+    return [r.noise_multiplier for k in rounds for r in files.releases(k, [site])]
+
+
+def head_accuracy(run: Path, config: RunConfig) -> dict[str, Any] | None:
+    """Accuracy of the shared head on labelled public samples, which it was made with; None where
+    there are none, or heads are on networks that stay with their sites."""
+    view = RunView(run, config)
+    phi, files = view.feature_map, server_files(OpenRun(run, config, _Nobody()))
+    if phi is None or not len(view.public) or not files.latest():
+        return None
+    head = files.broadcast(files.latest() or 0)
+    logits = phi(view.public.inputs()) @ head.weight.T + head.bias
+    right = torch.eq(logits.argmax(1), view.public.y).double().mean()
+    return {"accuracy": float(right), "samples": len(view.public), "of": "labelled public samples"}

@@ -1,0 +1,163 @@
+"""A run whose sites are elsewhere: the same as one here, and what it does where sites fail."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elsewhere import NAMES, InThread, charges, hub_config, make_sites, opened, repeat_noise
+
+from dprbft.config.files import build_config
+from dprbft.engines.inprocess import InProcess
+from dprbft.paths import SitePlace, places_of, predictor_file, server_folder
+from dprbft.run.directory import Ground, OpenRun, prepare
+from dprbft.run.events import Event, HeadShared, SiteDone, SiteLeftOut
+from dprbft.run.stages import (
+    begin,
+    exchange_stage,
+    search_stage,
+    stages_of,
+    train_stage,
+    tune_stage,
+)
+from dprbft.run.summary import summarise
+from dprbft.server.records import read_rounds
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_lines
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks that need not be good take as few steps as their epochs."""
+    monkeypatch.setattr("dprbft.site.predictor.student.STEPS", 1)
+    monkeypatch.setattr("dprbft.site.predictor.student_search.SHORT_STEPS", 1)
+
+
+def carry_out(run: OpenRun) -> None:
+    """As `panas run` does, without an audit."""
+    there = begin(run, Ground.of(run.folder))
+    exchange_stage(run)
+    if "search" in stages_of(run.config):
+        there = search_stage(run)
+    tune_stage(run, there)
+    train_stage(run)
+
+
+def head_of(run: Path) -> bytes:
+    return (server_folder(run) / "round-001/broadcast.safetensors").read_bytes()
+
+
+def left_out(heard: list[Event]) -> list[tuple[str, str, str]]:
+    return [(e.site, e.stage, e.why) for e in heard if isinstance(e, SiteLeftOut)]
+
+
+@pytest.mark.parametrize("protected", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_hub_comes_to_the_head_and_ledgers_of_a_run_on_one_machine(
+    protected: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    repeat_noise(monkeypatch)
+    here, there = make_sites(tmp_path / "here"), make_sites(tmp_path / "there")
+    config, heard = hub_config(tmp_path / "there", protected=protected), list[Event]()
+    run = tmp_path / "hub" / "trial"
+    carry_out(opened(run, config, InThread(there), heard))
+    changed = {"remote": (), "sites": [str(path) for path in here.values()]}
+    federation = config.federation.model_dump() | changed
+    local = build_config(config.model_dump() | {"federation": federation})
+    alone = tmp_path / "one" / "trial"
+    prepare(alone, local, resume=False)
+    with InProcess(places_of(alone)) as engine:
+        carry_out(OpenRun(alone, local, engine))
+    assert head_of(run) == head_of(alone)
+    assert charges(there) == charges(here)
+    assert all(charges(there).values())
+    assert left_out(heard) == []
+    assert HeadShared(3) in heard
+    done = {(e.site, e.stage) for e in heard if isinstance(e, SiteDone)}
+    assert done == {(name, stage) for name in NAMES for stage in ("search", "tune", "train")}
+    for i, (name, folder) in enumerate(there.items()):
+        assert predictor_file(SitePlace(i, name, folder, "trial").home).is_file()
+    check_summary(summarise(run, config), run)
+
+
+def check_summary(summary: dict[str, Any], run: Path) -> None:
+    assert summary["finished"]
+    assert summary["absent"] == []
+    assert [s["name"] for s in summary["sites"]] == list(NAMES)
+    for site in summary["sites"]:
+        assert site["through"] == ["join", "search", "tune", "train"]
+        assert 0 < site["epsilon_of_releases"] <= 8
+    assert 0 <= summary["head"]["accuracy"] <= 1
+    # Nothing of a site that is no release: no accuracy, no path.
+    told = json.dumps(summary)
+    assert told.count("accuracy") == 1
+    assert str(run.parents[1]) not in told
+
+
+def test_what_a_site_refuses_costs_it_the_run_and_nobody_else(tmp_path: Path):
+    places = make_sites(tmp_path)
+    path = places["b"] / "site.toml"
+    path.write_text(path.read_text().replace("moments", "class_sums"))
+    heard, run, config = list[Event](), tmp_path / "trial", hub_config(tmp_path)
+    opened_run = opened(run, config, InThread(places), heard)
+    begin(opened_run, Ground.of(run))
+    search_stage(opened_run)
+    (record,) = read_rounds(server_folder(run))
+    assert (record.sites, record.absent) == ((0, 2), (1,))
+    assert set(left_out(heard)) >= {("b", "start", "refused"), ("b", "join", "refused")}
+    assert {why for _, _, why in left_out(heard)} == {"refused"}
+    assert charges(places)["b"] == []
+    summary = summarise(run, config)
+    assert (summary["finished"], summary["absent"]) == (False, ["a", "b", "c"])
+
+
+def test_too_few_sites_leave_nothing_behind(tmp_path: Path):
+    places, run = make_sites(tmp_path), tmp_path / "runs" / "trial"
+    carrier = InThread(places, before=lambda site, verb: site == "a")
+    ground = Ground.of(run)
+    with pytest.raises(BadInput, match=r"at least 2 of 3 sites .* b \(absent\), c \(absent\)"):
+        begin(opened(run, hub_config(tmp_path), carrier), ground)
+    assert not run.exists()
+    assert carrier.asked == [("a", "hello"), ("a", "leave")]
+    assert charges(places)["a"] == []
+
+
+def test_a_site_that_sends_junk_counts_as_absent_and_is_told_of(tmp_path: Path):
+    places, heard = make_sites(tmp_path), list[Event]()
+
+    def change(site: str, verb: str, answer: bytes) -> bytes:
+        return answer[:-1] if (site, verb) == ("c", "round") else answer
+
+    run, config = tmp_path / "trial", hub_config(tmp_path)
+    opened_run = opened(run, config, InThread(places, change), heard)
+    search_stage(opened_run)
+    (record,) = read_rounds(server_folder(run))
+    assert (record.sites, record.absent) == ((0, 1), (2,))
+    assert left_out(heard) == [("c", "join", "reply")]
+    (line,) = read_lines(server_folder(run) / "refused.jsonl")
+    assert (line["site"], line["verb"]) == ("c", "round")
+    assert line["reason"].startswith("expected an answer")
+    # It was charged for what it sent; it takes the head, and goes on with the others.
+    assert {e.site for e in heard if isinstance(e, SiteDone)} == set(NAMES)
+
+
+def test_a_site_that_goes_and_comes_back_is_made_good(tmp_path: Path):
+    places, heard, away = make_sites(tmp_path), list[Event](), set[str]()
+
+    def before(site: str, verb: str) -> bool:
+        if (site, verb) == ("b", "search"):
+            away.add("b")
+        return site not in away
+
+    run, config = tmp_path / "trial", hub_config(tmp_path)
+    carry_out(opened(run, config, InThread(places, before=before), heard))
+    assert ("b", "search", "absent") in left_out(heard)
+    assert summarise(run, config)["absent"] == ["b"]
+    away.add("nobody")
+    away.remove("b")
+    spent, carrier = charges(places), InThread(places)
+    carry_out(opened(run, config, carrier, resume=True))
+    summary = summarise(run, config)
+    assert (summary["absent"], summary["finished"]) == ([], True)
+    assert {name: c[: len(spent[name])] for name, c in charges(places).items()} == spent
+    again = {(site, verb) for site, verb in carrier.asked if verb in ("search", "tune", "round")}
+    assert again == {("b", "search"), ("b", "tune")}

@@ -1,0 +1,159 @@
+"""Sites of a hub in this process: folders that only a carrier of frames reaches."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from dprbft.config.files import build_config
+from dprbft.config.hub import HubSettings
+from dprbft.config.schema import RunConfig
+from dprbft.engines import verbs
+from dprbft.engines.frames import Answer, Request
+from dprbft.messages import Code, Hello, Reply, Verb
+from dprbft.paths import SitePlace, ledger_file
+from dprbft.run.directory import OpenRun, prepare
+from dprbft.run.events import Event
+from dprbft.run.hub import open_hub
+from dprbft.site.data import declared
+from dprbft.site.directory import SiteSettings, write_site
+from panas.privacy.ledger.charge import Charge
+from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.noise import SystemNoise
+from panas.runtime.store import write_bytes
+
+NAMES = ("a", "b", "c")
+EACH, PUBLIC = 90, 60
+SMALL: dict[str, Any] = {
+    "data": {"public_limit": PUBLIC},
+    "network": {"width": 16, "features": 16},
+    "search": {"population": 2, "generations": 0, "epochs": 1, "max_blocks": 3, "widths": [16]},
+    "tuning": {"trials": 0},
+    "federation": {"method": "joined", "baselines": False},
+    "privacy": {"delta": 1e-3},
+}
+
+
+def make_sites(folder: Path) -> dict[str, Path]:
+    """Three sites with different digits in folders of their own, and public ones beside them."""
+    x, y = load_digits(return_X_y=True)
+    images = (x.reshape(-1, 8, 8) * 15).astype(np.uint8)
+    order = np.random.default_rng(0).permutation(len(y))
+
+    def save(path: Path, part: np.ndarray) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(path, x=images[part], y=y[part])
+
+    save(folder / "public.npz", order[:PUBLIC])
+    places = {}
+    for i, name in enumerate(NAMES):
+        data, first = folder / "data" / f"{name}.npz", PUBLIC + i * EACH
+        save(data, order[first : first + EACH])
+        settings = SiteSettings(name=name, data=str(data), epsilon=8.0, delta=1e-3)
+        facts, _ = declared(folder / name, settings)
+        write_site(folder / name, settings, facts=facts, key=bytes([i]) * 32)
+        places[name] = folder / name
+    return places
+
+
+def hub_config(folder: Path, *, protected: bool = False) -> RunConfig:
+    """Settings of a small run over the sites that `make_sites` made; the noise of protected
+    networks takes half a minute to find."""
+    told = {"federation": {"remote": list(NAMES), "clients": len(NAMES)}}
+    public = {"data": {"public_data": str(folder / "public.npz")}}
+    kept = {"privacy": {"network": "protected" if protected else "stays"}}
+    return build_config(SMALL, public, told, kept)
+
+
+@dataclass
+class InThread:
+    """A carrier whose sites answer in this process, the last one first.
+
+    `change` may exchange what site, verb and answer are: None for a site that is not there.
+    """
+
+    places: Mapping[str, Path]
+    change: Callable[[str, str, bytes], bytes | None] = lambda site, verb, answer: answer
+    before: Callable[[str, str], bool] = lambda site, verb: True  # whether it hears the request
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    def carry(
+        self, frames: Mapping[str, bytes], seconds: float | None
+    ) -> Iterator[tuple[str, bytes]]:
+        for name in reversed(list(frames)):
+            verb = Request.from_bytes(frames[name]).verb
+            if not self.before(name, verb):
+                continue
+            self.asked.append((name, verb))
+            answer = self.change(name, verb, answered(self.places[name], frames[name]))
+            if answer is not None:
+                yield name, answer
+
+
+def answered(folder: Path, frame: bytes) -> bytes:
+    """What a site's node answers."""
+    request = Request.from_bytes(frame)
+    place, content = SitePlace(request.number, request.site, folder, request.run), request.content
+    if request.verb in ("hello", "leave"):
+        hello = Hello.from_bytes(content)
+        at = {name: place.home / "public" / f"{name}.safetensors" for name in request.files}
+        for name, path in at.items():
+            write_bytes(path, request.files[name])
+        told = {name: str(place.home / "public" / f"{name}.safetensors") for name in FILES}
+        named = {name: told[name] if getattr(hello, name) else "" for name in FILES}
+        content = replace(hello, **named).to_bytes()
+    try:
+        reply = verbs.serve(place, verbs.Machine(), Verb(request.verb), content)
+    except Exception:
+        reply = Reply(Code.REFUSED)
+    about = (request.run, request.site, request.verb, request.nonce)
+    return Answer(*about, int(reply.code), reply.release).to_bytes()
+
+
+FILES = ("public", "unlabelled", "map")
+
+
+def opened(
+    run: Path,
+    config: RunConfig,
+    carrier: Any,
+    heard: list[Event] | None = None,
+    *,
+    minimum: int = 2,
+    resume: bool = False,
+) -> OpenRun:
+    """A hub's run, made or opened again."""
+    prepare(run, config, resume=resume)
+    hub = HubSettings(names=config.federation.remote, minimum=minimum)
+    return open_hub(run, config, hub, carrier, listener=(heard if heard is not None else []).append)
+
+
+def charges(places: Mapping[str, Path]) -> dict[str, list[Charge]]:
+    """What each site's ledger was charged for."""
+    ledgers = {name: Ledger(ledger_file(folder)) for name, folder in places.items()}
+    return {
+        name: [e.charge for e in ledger.account().entries] if ledger.path.exists() else []
+        for name, ledger in ledgers.items()
+    }
+
+
+def repeat_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each site draw the same noise whenever it answers the same verb, in whatever order."""
+    here, answer = threading.local(), verbs._answer
+
+    def seeded(place: SitePlace, machine: Any, verb: Verb, content: bytes) -> bytes:
+        seed = [place.index, list(Verb).index(verb)]
+        here.rng = np.random.default_rng(seed)
+        return answer(place, machine, verb, content)
+
+    def uniform(self: SystemNoise, size: int) -> Any:
+        return torch.from_numpy(here.rng.random(size))
+
+    monkeypatch.setattr(verbs, "_answer", seeded)
+    monkeypatch.setattr(SystemNoise, "uniform", uniform)
