@@ -30,8 +30,8 @@ from panas.runtime.store import read_bytes, read_json
 
 SOON = 30
 """Days before its end from which a certificate is told to be renewed."""
-LEAST = 1e-3
-"""Epsilon below which nothing is left."""
+LEAST = 0.05
+"""Share of its epsilon that a site must have left; less buys no release that says anything."""
 OLDEST_PYTHON = (3, 11)
 
 
@@ -199,9 +199,9 @@ def _data(folder: Path, federation: Federation | None) -> str:
 def _budget(folder: Path) -> str:
     site, path = read_site(folder), ledger_file(folder)
     account = Ledger(path).account() if path.exists() else Account(site.budget, False)
-    if (left := account.left()) < LEAST:
+    if (left := account.left()) < LEAST * site.epsilon:
         raise BadInput(
-            f"expected some of epsilon {site.epsilon:g} to be left, got none; this site's data "
+            f"expected some of epsilon {site.epsilon:g} to be left, got {left:.3f}; this site's data "
             "take part in no further run"
         )
     return f"a run may ask for epsilon {left:.3f} of {site.epsilon:g}, at delta {site.delta:g}"

@@ -127,11 +127,13 @@ def test_where_nothing_is_wrong_all_holds(place: Place):
 
 
 def spend_all(place: Place) -> None:
-    budget = Budget(8, 1e-3)
+    budget = Budget(8.0, 1e-3)
     ledger = Ledger(place.site / "ledger.jsonl")
     ledger.open_account(budget)
     event = Gaussian(release_multiplier(budget, 1, 1.0))
-    charge = Charge(event, "release", "moments", "server", 1.0)
+    charge = Charge(
+        event=event, phase="release", mechanism="moments", recipient="server", sensitivity=1.0
+    )
     with ledger.begin_run("run", budget).charge(charge):
         pass
 
