@@ -201,7 +201,7 @@ def _budget(folder: Path) -> str:
     account = Ledger(path).account() if path.exists() else Account(site.budget, False)
     if (left := account.left()) < LEAST * site.epsilon:
         raise BadInput(
-            f"expected some of epsilon {site.epsilon:g} to be left, got {left:.3f}; this site's data "
+            f"expected some of epsilon {site.epsilon:g} to be left, got {left:.3f}; its data "
             "take part in no further run"
         )
     return f"a run may ask for epsilon {left:.3f} of {site.epsilon:g}, at delta {site.delta:g}"
