@@ -10,8 +10,9 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import IntEnum, StrEnum
+from importlib.metadata import version
 from typing import Any, Literal
 
 import torch
@@ -57,6 +58,7 @@ class Code(IntEnum):
     ABSENT = 1  # nobody answers there
     REFUSED = 2  # settings or data do not fit
     NO_BUDGET = 3  # its budget does not pay for it
+    FAILED = 4  # something else went wrong there; its owner finds it in the site's log
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ class Hello:
     public: str  # where the public samples are; empty if there are none
     unlabelled: str  # where those without labels are; empty if there are none
     map: str  # where the common feature map is; empty if the method has none
+    # of panas where the hello was said
+    version: str = field(default_factory=lambda: version("panas"))
 
     def to_bytes(self) -> bytes:
         """The message as it crosses the wire."""
@@ -96,7 +100,8 @@ class Hello:
             hello = Hello(**{k: v for k, v in about.items() if k != "type"})
         except (ValueError, TypeError, AttributeError, RecursionError) as e:
             raise BadInput("expected a hello message, got bytes that do not decode") from e
-        texts = dict.fromkeys(("run", "config", "facts", "public", "unlabelled", "map"), str)
+        names = ("run", "config", "facts", "public", "unlabelled", "map", "version")
+        texts = dict.fromkeys(names, str)
         _check_facts(about, {"site": int, **texts}, "hello")
         _check_form(hello, content, "hello")
         return hello

@@ -1,6 +1,7 @@
-"""Every command: its options, its help, and nothing else.
+"""Every command of whoever leads or simulates a run: its options, its help, and nothing else.
 
 What a command does is loaded when it is called: help, and a mistake in the options, take no second.
+`panas_cli/site_front.py` has those of a site's owner.
 """
 
 from pathlib import Path
@@ -8,7 +9,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from panas.runtime.errors import BadInput
 from panas_cli.options import (
     checked_folder,
     checked_workers,
@@ -201,56 +201,6 @@ def report(run: Run, json: Json = False) -> None:
     from panas_cli.text.output import report as work
 
     work(folder, json)
-
-
-site = typer.Typer(help="A site: your data, their budget for life, their ledger.")
-Site = Annotated[Path, typer.Argument(metavar="DIR", help="The site's directory.")]
-
-
-@site.command("init")
-def site_init(
-    folder: Site,
-    data: Annotated[str, typer.Option(help="Your data: a .npz, a .csv or a folder of pictures.")],
-    epsilon: Annotated[float, typer.Option(help="Budget for the data's whole life, above 0.")],
-    delta: Annotated[float, typer.Option(help="Of that budget, below 1/n.")],
-    name: Annotated[str | None, typer.Option(help="What runs call the site.")] = None,
-    label: Annotated[str | None, typer.Option(help="Label column of a .csv.")] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(help="Column or array of the privacy unit, as patient_id: all its rows."),
-    ] = None,
-    classes: Annotated[
-        str | None,
-        typer.Option(help="All classes, between commas, to declare; default: those of the data."),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Make a site's directory: its settings, and what it declares of its data."""
-    source = Path(data).expanduser().resolve()
-    if not source.exists():
-        raise BadInput(f"expected data at {data}, found none; check --data")
-    settings = {
-        "name": name or folder.resolve().name,
-        "data": str(source),
-        "epsilon": epsilon,
-        "delta": delta,
-    }
-    named = [text.strip() for text in classes.split(",")] if classes else None
-    given = (("label", label), ("group", group), ("classes", named))
-    settings |= {key: value for key, value in given if value is not None}
-    from panas_cli.commands.sites.site import init
-
-    init(folder, settings, json=json)
-
-
-@site.command("show")
-def site_show(folder: Site, json: Json = False) -> None:
-    """Show what a site holds, what its runs have spent, and what is left."""
-    if not (folder / "site.toml").is_file():
-        raise BadInput(f"expected a site with a site.toml at {folder}, found none; panas site init")
-    from panas_cli.commands.sites.site import show
-
-    show(folder, json=json)
 
 
 @with_common

@@ -16,7 +16,8 @@ from typer.core import TyperCommand
 
 from panas.runtime.errors import BadInput, PanasError
 from panas_cli.deploy import deploy
-from panas_cli.front import COMMANDS, site
+from panas_cli.front import COMMANDS
+from panas_cli.site_front import node, site
 from panas_cli.site_options import spread_lists
 
 
@@ -59,7 +60,7 @@ def _options(
     pass
 
 
-for command in COMMANDS:
+for command in (*COMMANDS, node):
     app.command(cls=OncePerOption)(command)
 app.add_typer(site, name="site")
 app.add_typer(deploy, name="deploy")

@@ -31,7 +31,7 @@ MAX_CODE = 255
 QUIET = ("hello", "search", "tune", "finish", "train", "export", "leave")
 """Verbs that a site answers with a code alone, whatever the method."""
 
-SMALL = {"search": 0, "tune": 0, "train": 0, "export": 0, "leave": 1 << 24}
+SMALL = {"hello": 1 << 24, "leave": 1 << 24, "search": 0, "tune": 0, "train": 0, "export": 0}
 """Bytes of a request's message, at most, for verbs that say little; others may fill a frame."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

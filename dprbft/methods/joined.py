@@ -112,6 +112,8 @@ def ready(client: Client, content: bytes) -> bytes:
 def join(client: Client, content: bytes) -> bytes:
     """Step 1: charge and release, once; the same bytes again if that was done."""
     summed = client.config.privacy.secure_sum
+    if not summed:
+        _check_before(client, content)
     state, digest = JoinedState.read(client), hashlib.sha256(content).hexdigest()
     path = (masked_file if summed else sent_file)(client.home, ROUND)
     if state.round == ROUND:
@@ -140,6 +142,13 @@ def join(client: Client, content: bytes) -> bytes:
     )
     state.write(client)
     return sent
+
+
+def _check_before(client: Client, content: bytes) -> None:
+    """Refuse what is no broadcast before step 1: it is kept as what the site has answered."""
+    before = Broadcast.from_bytes(content, width=client.width, classes=client.spec.classes)
+    if before.round >= ROUND:
+        raise BadInput(f"expected the broadcast before round {ROUND}, got that of {before.round}")
 
 
 def _sent(client: Client, histogram: list[float]) -> tuple[bytes, float | None]:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tomli_w
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from dprbft.config.flat import Section
+from dprbft.config.sections import method_names
 from dprbft.paths import declared_file, key_file, settings_file
 from panas.data.facts import Facts
 from panas.data.files.tables import TableColumns
@@ -47,12 +48,29 @@ class SiteSettings(Section):
     epsilon: Annotated[float, Field(gt=0)]  # of all runs together
     delta: Annotated[float, Field(gt=0, lt=1)]
     releases: tuple[str, ...] = allowed_releases(unprotected=False)  # what may leave, by name
+    methods: tuple[str, ...] = ()  # what may run here; (): all that send no more than `releases`
+    # the most that one run may ask for; None: what is left for life
+    epsilon_per_run: Annotated[float, Field(gt=0)] | None = None
+    versions: tuple[str, ...] = ()  # of panas where a run is led, as 0.1 or 0.1.2; (): any
     allow_unprotected: bool = False  # let a run train or release without a bound
 
     @property
     def table(self) -> TableColumns:
         """What columns of a table are."""
         return TableColumns(label=self.label, group=self.group, texts=self.texts)
+
+    @field_validator("methods")
+    @classmethod
+    def _known(cls, methods: tuple[str, ...]) -> tuple[str, ...]:
+        names = tuple(name.replace("-", "_") for name in methods)
+        if unknown := set(names) - set(method_names()):
+            raise ValueError(f"to be of {', '.join(method_names())}, not {min(unknown)}")
+        return names
+
+    def takes_version(self, version: str) -> bool:
+        """Whether a run led by this version of panas may be joined."""
+        fits = (version == v or version.startswith(f"{v}.") for v in self.versions)
+        return not self.versions or any(fits)
 
     @property
     def budget(self) -> Budget:

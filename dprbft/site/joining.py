@@ -12,16 +12,20 @@ from typing import Any
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Hello, facts_text
 from dprbft.paths import SitePlace, book_file, hello_file, seen_file
-from dprbft.site.data import load_data, values_of
-from dprbft.site.directory import SiteSettings, read_site
+from dprbft.site.data import STORED, load_data, values_of
+from dprbft.site.directory import SiteSettings, data_path, read_site
 from dprbft.site.site import check_book, config_of, facts_of, note_book, public_of
 from panas.data.facts import Facts
+from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import number
 from panas.privacy.ledger.fingerprints import forget, refuse_seen, remember, seen_before
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_bytes, write_json
+
+MOST_TURNS = 10**7
+"""Sites times rounds of a run, at most: a site draws who takes part in each round."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +58,7 @@ def join(place: SitePlace, content: bytes) -> None:
 
     """
     hello, settings = Hello.from_bytes(content), read_site(place.folder)
-    if (hello.site, hello.run) != (place.index, place.run):
-        raise BadInput(
-            f"expected a hello to site {place.index} in run {place.run}, got one to site "
-            f"{hello.site} in run {hello.run}; ask the site that it is for"
-        )
-    config, facts = config_of(hello.config), facts_of(hello.facts)
-    if (config.model_dump_json(), facts_text(facts)) != (hello.config, hello.facts):
-        raise BadInput("expected settings and facts in their one form, got others in a hello")
-    _check_consent(settings, config)
+    config, facts = approved(place, hello)
     noted = hello_file(place.home)
     if noted.is_file():
         known = Hello.from_bytes(noted.read_bytes())
@@ -82,11 +78,44 @@ def join(place: SitePlace, content: bytes) -> None:
     if not noted.is_file():
         paths = (hello.public, hello.unlabelled)
         load_data(place, config, facts, [public_of(path, facts) for path in paths])
-        if not _is_built_in(config):
+        if not _is_built_in(place, settings, config):
             _look_back(place, settings, config, facts, ledger)
     else:
         note_book(place, ledger)  # from here on, `leave` changes nothing
     write_bytes(noted, content)
+
+
+def approved(place: SitePlace, hello: Hello) -> tuple[RunConfig, Facts]:
+    """Settings and facts of a run that the site's owner allows; nothing is read but site.toml.
+
+    Raises:
+        BadInput: if the hello is to another site, does not decode, or asks for what `site.toml`
+            does not allow.
+
+    """
+    if (hello.site, hello.run) != (place.index, place.run):
+        raise BadInput(
+            f"expected a hello to site {place.index} in run {place.run}, got one to site "
+            f"{hello.site} in run {hello.run}; ask the site that it is for"
+        )
+    try:
+        config, facts = config_of(hello.config), facts_of(hello.facts)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as e:
+        raise BadInput(
+            "expected settings and facts of a run in a hello, got others; use one version of "
+            "panas everywhere"
+        ) from e
+    if (config.model_dump_json(), facts_text(facts)) != (hello.config, hello.facts):
+        raise BadInput("expected settings and facts in their one form, got others in a hello")
+    f = config.federation
+    if not place.index < f.clients <= MOST_TURNS // f.planned_rounds:
+        raise BadInput(
+            f"expected a run of at most {MOST_TURNS} turns in which site {place.index} is one of "
+            f"the sites, got {f.clients} sites and {f.planned_rounds} rounds; ask for fewer"
+        )
+    settings, share = read_site(place.folder), config.budget(place.index)
+    _check_consent(settings, config, share, hello.version)
+    return config, facts
 
 
 def leave(place: SitePlace, content: bytes) -> None:
@@ -108,9 +137,13 @@ def leave(place: SitePlace, content: bytes) -> None:
         place.home.rmdir()
 
 
-def _is_built_in(config: RunConfig) -> bool:
-    """Whether a simulation shares out samples that anybody can download: they are no secret."""
-    return config.data.source.built_in and not config.federation.comes_split
+def _is_built_in(place: SitePlace, settings: SiteSettings, config: RunConfig) -> bool:
+    """Whether a simulation shares out samples that anybody can download: they are no secret.
+
+    The site's own file must be one that a simulation makes: a run's settings are but a claim.
+    """
+    shared_out = data_path(place.folder, settings).suffix == STORED
+    return shared_out and config.data.source.built_in and not config.federation.comes_split
 
 
 def _look_back(
@@ -135,8 +168,25 @@ def _look_back(
     remember(values, ledger)
 
 
-def _check_consent(settings: SiteSettings, config: RunConfig) -> None:
-    """Refuse a run that lets leave what the owner has not allowed."""
+def _check_consent(settings: SiteSettings, config: RunConfig, budget: Budget, version: str) -> None:
+    """Refuse a run that does, costs or lets leave what the owner has not allowed."""
+    method = config.federation.method
+    if settings.methods and method not in settings.methods:
+        raise BadInput(
+            f"expected a run of method {' or '.join(settings.methods)}, which site.toml allows, "
+            f"got {method}; choose another, or name it there"
+        )
+    if not settings.takes_version(version):
+        raise BadInput(
+            f"expected a run led by panas {' or '.join(settings.versions)}, which site.toml "
+            f"allows, got one led by {version:.40}; use that version, or name this one there"
+        )
+    most = settings.epsilon_per_run
+    if most is not None and budget.epsilon > most:
+        raise BadInput(
+            f"expected a run of epsilon {most:g} at most, which site.toml allows, got one of "
+            f"{budget.epsilon:g}; ask for less, or raise epsilon_per_run there"
+        )
     if any(name not in settings.releases for name in config.leaves):
         raise BadInput(
             f"expected releases of {', '.join(settings.releases) or 'nothing'} alone, which "

@@ -62,7 +62,7 @@ def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, 
         _Run(name, share.epsilon, account.of_run(name).spent())
         for name, share in account.shares.items()
     ]
-    left = account.left()
+    left, most = account.left(), site.epsilon_per_run
     if json:
         print_json(
             {
@@ -78,6 +78,9 @@ def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, 
                 "spent": number(account.spent()),
                 "left": number(left),
                 "releases": list(site.releases),
+                "methods": list(site.methods),
+                "epsilon_per_run": number(most) if most is not None else None,
+                "versions": list(site.versions),
                 "runs": [r.to_json() for r in runs],
             }
         )
@@ -90,6 +93,12 @@ def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, 
     print_text(f"  unit      {unit_name(site.group)}{groups}")
     print_text(f"  declared  classes {', '.join(facts.class_names)}: public in a federation")
     print_text(f"  may leave {', '.join(site.releases)}")
+    if site.methods:
+        print_text(f"  methods   {', '.join(site.methods)} alone")
+    if site.versions:
+        print_text(f"  versions  runs led by panas {', '.join(site.versions)} alone")
+    if most is not None:
+        print_text(f"  a run     may ask for epsilon {figure(most)} at most")
     print_text(
         f"  budget    epsilon {figure(site.epsilon)} at delta {site.delta:g} for all runs: "
         f"{figure(account.spent())} spent, a run may ask for {figure(left)}"

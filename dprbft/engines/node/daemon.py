@@ -1,0 +1,169 @@
+"""The process at a site that owns its data: answers requests, and tells its owner of each.
+
+Torch is loaded once. Whatever goes wrong becomes a code; what it was stands in the site's own
+`node.log`, without a value of data. All state is on disk: a node that was ended goes on as it was.
+"""
+
+import json
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dprbft.engines.frames import Answer, Request
+from dprbft.engines.identity import sign
+from dprbft.engines.node.public import local_hello, tidy
+from dprbft.engines.verbs import Machine, serve
+from dprbft.messages import Code, Reply, Verb
+from dprbft.paths import SitePlace, hello_file, refusal_file, settings_file
+from dprbft.site.directory import read_site
+from panas.runtime.errors import BadInput
+from panas.runtime.store import append_bytes, read_json
+
+KEY = "node.key"
+LOG = "node.log"
+HERE = Machine()
+LONGEST_LOG = 1 << 22
+"""Bytes after which a log is put aside as `node.log.1`, and a new one begun."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """One request, as the site's owner hears of it."""
+
+    site: str
+    verb: str
+    run: str
+    code: str
+    seconds: float
+    reason: str = ""  # of a refusal; it may tell of data, and stays here
+
+
+class Node:
+    """Answers for one site or several of this machine, each by name in its own directory.
+
+    One request of a site is served at a time. `shared` is for the sites of one simulation: the
+    run's directory, where what is public stands already, and why a site refused stays where a
+    simulator looks for it. `tell` hears of every request.
+    """
+
+    def __init__(
+        self,
+        sites: Mapping[str, Path],
+        machine: Machine = HERE,
+        *,
+        shared: Path | None = None,
+        tell: Callable[[Served], None] = lambda served: None,
+    ) -> None:
+        for name, folder in sites.items():
+            if (found := read_site(folder).name) != name:
+                raise BadInput(f"expected site {name} at {folder}, got {found}; check the folder")
+        self.sites = {name: folder.resolve() for name, folder in sites.items()}
+        self.machine = machine
+        self._shared, self._tell = shared, tell
+        self._turns = {name: threading.Lock() for name in sites}
+        self._logging = threading.Lock()
+
+    def answer(self, frame: bytes, gone: Callable[[], bool] = lambda: False) -> bytes | None:
+        """The answer to a frame; None if it is no request to a site here, or nobody waits for it.
+
+        `gone` is asked once it is this request's turn. Nothing is raised.
+        """
+        begun = time.monotonic()
+        try:
+            request = Request.from_bytes(frame)
+        except BadInput as e:
+            somewhere = next(iter(self.sites.values()))
+            self._note(somewhere, Served("", "", "", Code.REFUSED.name, 0.0, str(e)))
+            return None
+        folder = self.sites.get(request.site)
+        if folder is None:
+            about = (request.run, request.site, request.verb, request.nonce)
+            return Answer(*about, int(Code.ABSENT)).to_bytes()
+        with self._turns[request.site]:
+            if gone():
+                return None
+            reply, reason, trace = self._safely(folder, request)
+            told = Served(request.site, request.verb, request.run, reply.code.name, 0.0, reason)
+            try:
+                answer = self._signed(folder, request, reply)
+            except Exception as e:  # a broken key, say: nothing leaves
+                told, trace = replace(told, code=Code.FAILED.name), _trace(e)
+                answer = None
+        self._note(folder, replace(told, seconds=time.monotonic() - begun), trace)
+        return answer
+
+    def _safely(self, folder: Path, request: Request) -> tuple[Reply, str, list[str]]:
+        """The reply, the reason of a refusal, and where something failed."""
+        place = SitePlace(request.number, request.site, folder, request.run)
+        try:
+            reply, reason = self._served(place, request)
+            failed: list[str] = []
+        except BadInput as e:
+            reply, reason, failed = Reply(Code.REFUSED), str(e), []
+        except Exception as e:
+            reply, reason, failed = Reply(Code.FAILED), type(e).__name__, _trace(e)
+        try:
+            if self._shared is None:
+                tidy(place)
+        except OSError as e:
+            return Reply(Code.FAILED), type(e).__name__, _trace(e)
+        return reply, reason, failed
+
+    def _served(self, place: SitePlace, request: Request) -> tuple[Reply, str]:
+        verb, content = _verb(request.verb), request.content
+        if not place.there:
+            return Reply(Code.ABSENT), f"no {settings_file(place.folder).name} there"
+        if verb in (Verb.HELLO, Verb.LEAVE):
+            content = local_hello(place, request, self._shared)
+        elif request.files:
+            raise BadInput(f"expected no files with {verb}, got some; leave them out")
+        elif not hello_file(place.home).is_file():
+            raise BadInput(f"expected a run that the site has joined, got {place.run}; say hello")
+        reply = serve(place, self.machine, verb, content)
+        if reply.code in (Code.REFUSED, Code.NO_BUDGET):
+            return reply, str(read_json(refusal_file(place.home))["reason"])
+        return reply, ""
+
+    def _signed(self, folder: Path, request: Request, reply: Reply) -> bytes:
+        about = (request.run, request.site, request.verb, request.nonce)
+        answer, key = Answer(*about, int(reply.code), reply.release), folder / KEY
+        if key.is_file():
+            answer = replace(answer, signature=sign(key.read_bytes(), answer.signed_part()))
+        return answer.to_bytes()
+
+    def _note(self, folder: Path, served: Served, trace: list[str] | None = None) -> None:
+        """A line in the site's log, and to who listens."""
+        record = {"at": datetime.now(UTC).isoformat(timespec="seconds")} | asdict(served)
+        record |= {"seconds": round(served.seconds, 3)} | ({"trace": trace} if trace else {})
+        path, line = folder / LOG, json.dumps(record).encode() + b"\n"
+        with suppress(OSError, BadInput), self._logging:  # a full disk keeps no answer back
+            if settings_file(folder).is_file():
+                if path.exists() and path.stat().st_size > LONGEST_LOG:
+                    path.replace(path.with_name(f"{LOG}.1"))
+                append_bytes(path, line, path.stat().st_size if path.exists() else 0)
+        with suppress(OSError):
+            self._tell(served)
+
+
+def _verb(text: str) -> Verb:
+    try:
+        return Verb(text)
+    except ValueError as e:
+        raise BadInput(f"expected a verb of {', '.join(Verb)}, got {text:.40}; ask again") from e
+
+
+def _trace(error: BaseException) -> list[str]:
+    """Where an error came from and its type; its text may hold data, and is left out."""
+    lines = []
+    for cause in (error.__cause__, error):
+        if cause is not None:
+            frames = traceback.extract_tb(cause.__traceback__)
+            lines += [f"{os.path.relpath(f.filename)}:{f.lineno} {f.name}" for f in frames]
+            lines.append(type(cause).__name__)
+    return lines

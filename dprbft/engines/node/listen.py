@@ -1,0 +1,110 @@
+"""A node's Unix socket: one connection, one request, one answer."""
+
+import os
+import select
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from dprbft.engines.frames import MAX_FRAME
+from dprbft.engines.node.call import receive, send, short
+from dprbft.engines.node.daemon import Node
+from panas.runtime.errors import BadInput
+from panas.runtime.store import exclusive
+
+CONNECTIONS = 16
+"""At once, at most; whoever comes after is not heard, and asks again."""
+
+PATIENCE = 300.0
+"""Seconds in which a request must have come, and an answer be taken."""
+
+
+def run_node(node: Node, path: Path, ready: Callable[[], None] = lambda: None) -> None:
+    """Answer at a socket, which is private to its owner, until this thread is interrupted.
+
+    What is in progress then is lost, as at a kill; it is done anew when it is asked for again.
+    `ready` is called once the socket is there.
+
+    Raises:
+        BadInput: if another node serves one of the sites, or something else is at `path`.
+
+    """
+    slots = threading.BoundedSemaphore(CONNECTIONS)
+    with _alone(node), _bound(path) as server:
+        ready()
+        while True:
+            link, _ = server.accept()
+            if slots.acquire(blocking=False):
+                threading.Thread(target=_attend, args=(node, link, slots), daemon=True).start()
+            else:
+                link.close()
+
+
+def _attend(node: Node, link: socket.socket, slots: threading.BoundedSemaphore) -> None:
+    try:
+        with link, suppress(OSError, BadInput):  # who asked has gone, or asks for too much
+            frame = receive(link, MAX_FRAME, time.monotonic() + PATIENCE)
+            if frame is not None:
+                answer = node.answer(frame, lambda: _is_closed(link))
+                if answer is not None:
+                    send(link, answer, time.monotonic() + PATIENCE)
+    finally:
+        slots.release()
+
+
+def _is_closed(link: socket.socket) -> bool:
+    """Whether the other side has hung up: after its one request it sends nothing more."""
+    return bool(select.select([link], [], [], 0)[0])
+
+
+@contextmanager
+def _alone(node: Node) -> Iterator[None]:
+    """Keep other nodes from the same sites; BadInput if one is there."""
+    with ExitStack() as held:
+        for name, folder in node.sites.items():
+            try:
+                held.enter_context(exclusive(folder / "node", wait=False))
+            except BadInput as e:
+                raise BadInput(
+                    f"expected no other node for site {name}, got one that serves {folder}; stop "
+                    "it first"
+                ) from e
+        yield
+
+
+@contextmanager
+def _bound(path: Path) -> Iterator[socket.socket]:
+    """A listening socket at a path, removed in the end; one that a dead node left is replaced."""
+    if not path.parent.is_dir():
+        raise BadInput(f"expected a folder for the socket at {path.parent}, found none; make it")
+    with ExitStack() as held:
+        address = held.enter_context(short(path))
+        if path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
+            raise BadInput(f"expected a socket or nothing at {path}, got a file; give --socket")
+        if _is_served(address):
+            raise BadInput(f"expected no other node at {path}, got one; stop it, or give --socket")
+        path.unlink(missing_ok=True)
+        server = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        before = os.umask(0o177)
+        try:
+            server.bind(address)
+        finally:
+            os.umask(before)
+        held.callback(path.unlink, missing_ok=True)
+        server.listen(CONNECTIONS)
+        yield server
+
+
+def _is_served(address: str) -> bool:
+    """Whether somebody answers at a socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(address)
+        except OSError:
+            return False
+        return True

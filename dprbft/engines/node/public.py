@@ -1,0 +1,150 @@
+"""The public files that come with a hello: kept once at the site, and the hello that names them.
+
+On the wire a hello names its files by what they are (`FILES`), never by a path. The site writes
+them in its own folder for the run, and reads them there from then on.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from dprbft.config.schema import RunConfig
+from dprbft.engines.frames import Request
+from dprbft.messages import Hello
+from dprbft.paths import SitePlace, hello_file, map_file, public_file, refusal_file, unlabelled_file
+from dprbft.site.data import read_samples
+from dprbft.site.joining import approved
+from panas.data.facts import Facts
+from panas.features.map import read_map
+from panas.runtime.errors import BadInput
+from panas.runtime.store import write_bytes
+
+FILES: Mapping[str, Callable[[Path], Path]] = {
+    "public": public_file,
+    "unlabelled": unlabelled_file,
+    "map": map_file,
+}
+"""What a hello may name, and where it is kept in a folder."""
+
+FOLDER = "public"  # in the site's folder for a run
+
+MOST_VALUES = 1 << 26
+"""Of one sample; what is larger is taken for an attack on the node's memory."""
+
+
+def local_hello(place: SitePlace, request: Request, folder: Path | None = None) -> bytes:
+    """The hello or leave of a request with its names as paths at this site; writes the files.
+
+    `folder` is where they are kept; None: in the site's own folder for the run. Nothing is written
+    before the owner's settings allow the run, and nothing over files that a run has begun with.
+
+    Raises:
+        BadInput: if the hello is refused, names other files than came, or they do not fit it.
+
+    """
+    hello = Hello.from_bytes(request.content)
+    named = [name for name in FILES if getattr(hello, name)]
+    if any(getattr(hello, name) != name for name in named):
+        raise BadInput(
+            f"expected a hello whose files are named {', '.join(FILES)}, got other names; ask with "
+            "the same version of panas"
+        )
+    at = folder or place.home / FOLDER
+    path = {name: str(FILES[name](at).resolve()) if name in named else "" for name in FILES}
+    local = replace(hello, public=path["public"], unlabelled=path["unlabelled"], map=path["map"])
+    if request.verb == "hello":
+        config, facts = approved(place, hello)
+        if set(named) != set(request.files):
+            raise BadInput(
+                f"expected the files that the hello names ({', '.join(named) or 'none'}), got "
+                f"{', '.join(request.files) or 'none'}; send them along"
+            )
+        if _is_known(place, local, request, at):
+            return local.to_bytes()
+        for name, content in request.files.items():
+            _keep(FILES[name](at), content, shared=folder is not None)
+        _check(at, named, config, facts)
+    elif request.files:
+        raise BadInput(f"expected no files with {request.verb}, got some; leave them out")
+    return local.to_bytes()
+
+
+def tidy(place: SitePlace) -> None:
+    """Remove what a hello has left that nothing came of: its files, and why it was refused."""
+    if hello_file(place.home).exists():
+        return
+    for path in (refusal_file(place.home), *(file(place.home / FOLDER) for file in FILES.values())):
+        path.unlink(missing_ok=True)
+    for empty in (place.home / FOLDER, place.home, place.home.parent):
+        with suppress(OSError):  # it is not there, or it holds something
+            empty.rmdir()
+
+
+def _is_known(place: SitePlace, local: Hello, request: Request, at: Path) -> bool:
+    """Whether the run has begun here; BadInput if that was with other files."""
+    noted = hello_file(place.home)
+    if not noted.is_file():
+        return False
+    known = Hello.from_bytes(noted.read_bytes())
+    same = all(getattr(known, name) == getattr(local, name) for name in FILES)
+    if not same or not all(_holds(FILES[name](at), c) for name, c in request.files.items()):
+        raise BadInput(
+            f"expected the public files that run {place.run} has begun with, got others; give "
+            "another --out"
+        )
+    return True
+
+
+def _keep(path: Path, content: bytes, *, shared: bool) -> None:
+    """Write a file; what stands in a shared folder is not the node's to replace."""
+    if _holds(path, content):
+        return
+    if shared and path.exists():
+        raise BadInput(f"expected the file {path.name} of the run, got another; start it again")
+    write_bytes(path, content)
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest() == hashlib.sha256(content).digest()
+
+
+def _check(at: Path, named: list[str], config: RunConfig, facts: Facts) -> None:
+    """Refuse files that do not fit the run; also such as were made to break a reader."""
+    try:
+        if math.prod(facts.shape) > MOST_VALUES:
+            raise BadInput(f"expected samples of at most {MOST_VALUES} values, got {facts.shape}")
+        for name in named:
+            fits = _fits_map if name == "map" else _fits_samples
+            if not fits(FILES[name](at), config, facts):
+                raise BadInput(f"expected a {name} file of the run's shape, got another")
+    except Exception as e:
+        raise BadInput(
+            "expected public files that fit the run's facts, got others; start it again"
+        ) from e
+
+
+def _fits_samples(path: Path, config: RunConfig, facts: Facts) -> bool:
+    samples, none = read_samples(path, facts.classes), facts.no_samples()
+    typed = samples.x.dtype == none.x.dtype and samples.y.dtype == torch.int64
+    sized = samples.x.shape == (len(samples.y), *facts.shape) and samples.y.dim() == 1
+    along = (samples.groups, samples.part)
+    if not (typed and sized and len(samples)) or any(
+        a is not None and a.shape != samples.y.shape for a in along
+    ):
+        return False
+    finite = not samples.x.is_floating_point() or bool(samples.x.isfinite().all())
+    return finite and int(samples.y.min()) >= 0 and int(samples.y.max()) < facts.classes
+
+
+def _fits_map(path: Path, config: RunConfig, facts: Facts) -> bool:
+    found = read_map(path)
+    one = torch.zeros(1, *facts.shape)
+    return found.width <= config.network.features and found(one).shape == (1, found.width)

@@ -1,0 +1,56 @@
+"""`panas node`: serve a site to federations until it is told to stop."""
+
+import os
+import sys
+from datetime import datetime
+from pathlib import Path
+
+from dprbft.engines.node.call import SOCKET
+from dprbft.engines.node.daemon import KEY, LOG, Node, Served
+from dprbft.engines.node.listen import run_node
+from dprbft.engines.verbs import Machine
+from dprbft.paths import ledger_file
+from dprbft.site.directory import read_site
+from panas.privacy.ledger.account import Account
+from panas.privacy.ledger.ledger import Ledger
+from panas_cli.commands.job import device_named
+from panas_cli.text.printing import figure
+
+
+def serve(folder: Path, socket: Path | None, device: str, workers: int) -> None:
+    """Answer requests for the site in a folder; Ctrl-C and SIGTERM end it, and lose nothing."""
+    settings, path = read_site(folder), socket or folder / SOCKET
+    machine = Machine(device_named(device), workers)
+    node = Node({settings.name: folder}, machine, tell=_tell)
+    book = ledger_file(folder)
+    account = Ledger(book).account() if book.exists() else Account(settings.budget, False)
+    signed = "signed" if (folder / KEY).is_file() else f"not signed: no {KEY}"
+
+    def ready() -> None:
+        _say(
+            f"site {settings.name} answers at {path} (answers are {signed}); epsilon "
+            f"{figure(account.left())} of {figure(settings.epsilon)} is left; Ctrl-C stops it"
+        )
+
+    try:
+        run_node(node, path, ready)
+    except KeyboardInterrupt:
+        _say(f"site {settings.name} stopped; what was in progress is done when it is asked again")
+        sys.stderr.flush()
+        os._exit(0)  # a thread may compute still: what it would keep is on disk, or is done again
+
+
+def _tell(served: Served) -> None:
+    what = f"{served.verb} of {served.run}" if served.verb else "no request"
+    done = "done" if served.code == "DONE" else served.code.lower().replace("_", " ")
+    if served.code == "FAILED":
+        reason = f": {served.reason or 'see'}; where, says {LOG} in the site's directory"
+    else:
+        reason = f": {served.reason}" if served.reason else ""
+    _say(f"{what}: {done} in {served.seconds:.1f} s{reason}")
+
+
+def _say(line: str) -> None:
+    now = datetime.now().strftime("%H:%M:%S")
+    sys.stderr.write(f"{now} {' '.join(line.splitlines())}\n")
+    sys.stderr.flush()

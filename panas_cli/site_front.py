@@ -1,0 +1,102 @@
+"""Every command of a site's owner: its options, its help, and nothing else."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from panas.runtime.errors import BadInput
+from panas_cli.front import Json
+
+site = typer.Typer(help="A site: your data, their budget for life, their ledger.")
+Site = Annotated[Path, typer.Argument(metavar="DIR", help="The site's directory.")]
+
+
+@site.command("init")
+def site_init(
+    folder: Site,
+    data: Annotated[str, typer.Option(help="Your data: a .npz, a .csv or a folder of pictures.")],
+    epsilon: Annotated[float, typer.Option(help="Budget for the data's whole life, above 0.")],
+    delta: Annotated[float, typer.Option(help="Of that budget, below 1/n.")],
+    name: Annotated[str | None, typer.Option(help="What runs call the site.")] = None,
+    label: Annotated[str | None, typer.Option(help="Label column of a .csv.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="Column or array of the privacy unit, as patient_id: all its rows."),
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(help="All classes, between commas, to declare; default: those of the data."),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(help="Methods that may run, between commas; default: whose releases may."),
+    ] = None,
+    releases: Annotated[
+        str | None,
+        typer.Option(help="What may leave, between commas; default: what a ledger can bound."),
+    ] = None,
+    epsilon_per_run: Annotated[
+        float | None,
+        typer.Option(help="The most that one run may ask for; default: what is left."),
+    ] = None,
+    versions: Annotated[
+        str | None,
+        typer.Option(help="Versions of panas that may lead a run, between commas; default: any."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make a site's directory: its settings, and what it declares of its data."""
+    source = Path(data).expanduser().resolve()
+    if not source.exists():
+        raise BadInput(f"expected data at {data}, found none; check --data")
+    settings = {
+        "name": name or folder.resolve().name,
+        "data": str(source),
+        "epsilon": epsilon,
+        "delta": delta,
+    }
+    lists = (
+        ("classes", classes),
+        ("methods", methods),
+        ("releases", releases),
+        ("versions", versions),
+    )
+    settings |= {key: [part.strip() for part in text.split(",")] for key, text in lists if text}
+    given = (("label", label), ("group", group), ("epsilon_per_run", epsilon_per_run))
+    settings |= {key: value for key, value in given if value is not None}
+    from panas_cli.commands.sites.site import init
+
+    init(folder, settings, json=json)
+
+
+@site.command("show")
+def site_show(folder: Site, json: Json = False) -> None:
+    """Show what a site holds, what its runs have spent, and what is left."""
+    if not (folder / "site.toml").is_file():
+        raise BadInput(f"expected a site with a site.toml at {folder}, found none; panas site init")
+    from panas_cli.commands.sites.site import show
+
+    show(folder, json=json)
+
+
+def node(
+    site: Annotated[
+        Path, typer.Option("--site", metavar="DIR", help="The site's directory (panas site init).")
+    ],
+    socket: Annotated[
+        Path | None, typer.Option(help="Unix socket to answer at (default: DIR/node.sock).")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    workers: Annotated[
+        int, typer.Option(min=1, help="Worker processes of a search or of tuning.")
+    ] = 1,
+) -> None:
+    """Serve a site to federations: the one process that touches its data."""
+    if device not in ("auto", "cpu", "cuda"):
+        raise BadInput(f"expected --device auto, cpu or cuda, got {device!r}; use auto")
+    if not (site / "site.toml").is_file():
+        raise BadInput(f"expected a site with a site.toml at {site}, found none; panas site init")
+    from panas_cli.commands.sites.node import serve as work
+
+    work(site, socket, device, workers)
