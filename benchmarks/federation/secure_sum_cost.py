@@ -1,4 +1,4 @@
-"""The cost of masking: milliseconds and bytes of a secure sum, by number of sites.
+"""The cost of masking: processor milliseconds and bytes of a secure sum, by number of sites.
 
 One vector a site, of what method `joined` releases of a map of 128 coordinates and 10 classes. Keys
 are signed and verified by node keys. A site's figures are means over all sites; "server" is one
@@ -33,15 +33,15 @@ SIGMA = 1 << 24  # steps of a share of the noise
 
 @dataclass
 class Clock:
-    """Milliseconds of every call, by step."""
+    """Processor milliseconds of every call, by step: others on the machine do not count."""
 
     calls: dict[str, list[float]] = field(default_factory=dict)
 
     def timed(self, step: str, work: Callable[..., T], *given: Any) -> T:
         """What the work makes of what is given."""
-        began = time.perf_counter()
+        began = time.process_time()
         found = work(*given)
-        self.calls.setdefault(step, []).append(1e3 * (time.perf_counter() - began))
+        self.calls.setdefault(step, []).append(1e3 * (time.process_time() - began))
         return found
 
     def means(self) -> dict[str, float]:
