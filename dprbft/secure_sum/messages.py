@@ -6,7 +6,7 @@
 | `SumPlan` | keys | server to sites | who takes part, and the noise of the sum |
 | `Parts` | share, round | both ways | the protocol's bytes, by site |
 | `MaskedRelease` | round | site to server | a masked vector, and the charges that cover it |
-| `Survivors` | unmask | server to sites | the sum over whom is to be opened |
+| `Survivors` | unmask | server to sites | the sum over whom is to be opened, and who signed it |
 
 Each has one form: bytes that encoding it again would not give are refused. The sites' plan names
 the session: where a server tells two sites of two plans, their masks do not cancel.
@@ -18,7 +18,7 @@ import math
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -97,16 +97,13 @@ class Parts:
 
     def to_bytes(self) -> bytes:
         """The message as it crosses the wire."""
-        return _json("parts", parts={str(i): self.parts[i].hex() for i in sorted(self.parts)})
+        return _json("parts", parts=_hex(self.parts))
 
     @staticmethod
     def from_bytes(content: bytes) -> "Parts":
         """Decode what `to_bytes` made; BadInput if it is another message."""
-        about = _read(content, "parts", parts=dict)["parts"]
-        try:
-            found = Parts({int(i): bytes.fromhex(part) for i, part in about.items()})
-        except (ValueError, TypeError) as e:
-            raise BadInput("expected parts by number of site, got others") from e
+        about = _read(content, "parts", parts=dict)
+        found = Parts(_unhex(about["parts"], "parts"))
         if found.to_bytes() != content:
             raise BadInput("expected parts in their one form, got others")
         return found
@@ -114,18 +111,27 @@ class Parts:
 
 @dataclass(frozen=True)
 class Survivors:
-    """The sites whose masked vectors arrived."""
+    """The sites whose masked vectors arrived, and their signatures of this list, by site.
+
+    Where keys are signed it goes out twice: without signatures, to be signed; then with them.
+    """
 
     sites: tuple[int, ...]
+    agreed: Mapping[int, bytes] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """The message as it crosses the wire."""
-        return _json("survivors", sites=list(self.sites))
+        return _json("survivors", sites=list(self.sites), agreed=_hex(self.agreed))
 
     @staticmethod
     def from_bytes(content: bytes) -> "Survivors":
         """Decode what `to_bytes` made; BadInput if it is another message."""
-        return Survivors(_sites(_read(content, "survivors", sites=list)["sites"], "survivors"))
+        about = _read(content, "survivors", sites=list, agreed=dict)
+        sites, agreed = about["sites"], _unhex(about["agreed"], "survivors")
+        found = Survivors(_sites(sites, "survivors"), agreed)
+        if found.to_bytes() != content:
+            raise BadInput("expected survivors in their one form, got others")
+        return found
 
 
 @dataclass(frozen=True)
@@ -192,6 +198,17 @@ def _sites(numbers: list[Any], kind: str) -> tuple[int, ...]:
     if any(type(i) is not int for i in numbers) or not numbers:
         raise BadInput(f"expected numbers of sites in {kind}, got others")
     return tuple(numbers)
+
+
+def _hex(parts: Mapping[int, bytes]) -> dict[str, str]:
+    return {str(i): parts[i].hex() for i in sorted(parts)}
+
+
+def _unhex(parts: Mapping[str, Any], kind: str) -> dict[int, bytes]:
+    try:
+        return {int(i): bytes.fromhex(part) for i, part in parts.items()}
+    except (ValueError, TypeError) as e:
+        raise BadInput(f"expected bytes by number of site in {kind}, got others") from e
 
 
 def _check_noise(noise: float) -> None:

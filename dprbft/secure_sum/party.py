@@ -5,6 +5,7 @@
 | `keys` | draws its three seeds | public keys, a commitment |
 | `shares` | shares its pair seed and its self seed | two shares a peer, encrypted |
 | `mask` | adds its masks to its vector | the masked vector: uniform, to who lacks the seeds |
+| `agree` | signs the list of survivors, once | the signature; only where keys are signed |
 | `unmask` | opens the sum | *one* share of each site: self seed of a survivor, else pair seed |
 
 Every step may be repeated, and gives the same bytes; a step with other input than the first time is
@@ -13,9 +14,11 @@ on disk before an answer leaves: `to_bytes` after every step, and `from_bytes` w
 goes on.
 
 Trust: at most t sites collude with the server (`Session`), and keys are signed by keys that sites
-know of each other (`Signing`); without signatures the server must not forge keys.
+know of each other (`Signing`). Nobody opens anything before n - t sites have signed one list of
+survivors: with t below n / 3 there is no second list that so many would sign. Without signatures
+the server must forge no keys, and tell all sites of the same list.
 
-Source: Bonawitz et al. 2017, figure 4.
+Source: Bonawitz et al. 2017, figure 4, with its consistency check.
 """
 
 import hashlib
@@ -156,12 +159,51 @@ class Party:
                 total += pair_mask(key, self.session, self.site, peer, len(vector))
         return total
 
-    def unmask(self, survivors: Collection[int]) -> bytes:
+    @property
+    def signs(self) -> bool:
+        """Whether survivors have to be agreed on, by signatures, before anything is opened."""
+        return self.signing is not None
+
+    def agree(self, survivors: Collection[int]) -> bytes:
+        """This site's signature of the list of survivors, for all others; empty without keys.
+
+        BadInput as `unmask`, which takes this list and no other from now on.
+        """
+        self._settle(survivors)
+        return self.signing.sign(self._agreed_part()) if self.signing else b""
+
+    def unmask(
+        self, survivors: Collection[int], agreed: Mapping[int, bytes] | None = None
+    ) -> bytes:
         """The shares that open the sum over `survivors`: those whose masked vectors arrived.
 
+        `agreed` is what `agree` gave at each of n - t of them or more; not needed without signing.
+
         BadInput if they are fewer than n - t, this site is not among them, one of them sent no
-        shares, or another list came before: two lists would open a vector of a single site.
+        shares, another list came before, or fewer than n - t have signed this one: two lists would
+        open a vector of a single site.
         """
+        self._settle(survivors)
+        self._check_agreed(agreed or {})
+        held, asked = self._held, self._survivors
+        of_self = {s: share[:SEED_BYTES] for s, share in held.items() if s in asked}
+        of_pair = {s: share[SEED_BYTES:] for s, share in held.items() if s not in asked}
+        return UnmaskAnswer(of_self, of_pair).to_bytes()
+
+    def _agreed_part(self) -> bytes:
+        """What a signature of the survivors covers."""
+        sites = b"".join(site.to_bytes(4, "big") for site in self._survivors)
+        return b"secure sum survivors" + self.session.context + sites
+
+    def _check_agreed(self, agreed: Mapping[int, bytes]) -> None:
+        if self.signing is None:
+            return
+        content, verify = self._agreed_part(), self.signing.verify
+        good = [s for s in self._survivors if s in agreed and verify(s, content, agreed[s])]
+        self.session.check_enough(len(good), "signatures of one list of survivors")
+
+    def _settle(self, survivors: Collection[int]) -> None:
+        """Take a list of survivors, once and for all."""
         asked = tuple(sorted(set(survivors)))
         if not self._masked or self.site not in asked or not set(asked) <= self._held.keys():
             raise BadInput(
@@ -175,9 +217,6 @@ class Party:
                 "would show a single site's release, start a new run"
             )
         self._survivors = asked
-        of_self = {s: share[:SEED_BYTES] for s, share in self._held.items() if s in asked}
-        of_pair = {s: share[SEED_BYTES:] for s, share in self._held.items() if s not in asked}
-        return UnmaskAnswer(of_self, of_pair).to_bytes()
 
     def to_bytes(self) -> bytes:
         """All of the state, secrets included: keep it private on this site's disk."""

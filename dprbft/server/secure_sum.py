@@ -201,8 +201,9 @@ class SumServer:
 
     def _unmask(self, opened: Opened, survivors: tuple[int, ...]) -> np.ndarray:
         """Have the sum over the survivors opened, and open it."""
-        content, lost = Survivors(survivors).to_bytes(), set(opened.shares).difference(survivors)
+        lost = set(opened.shares).difference(survivors)
         waiting = [i for i in survivors if not self._kept.answer(i).exists() and i in self.sites]
+        content = self._agreed(opened, survivors) if waiting else b""
 
         def keep(site: int, reply: bytes) -> bytes:
             found = UnmaskAnswer.from_bytes(reply, site)
@@ -221,6 +222,16 @@ class SumServer:
         }
         answers = {i: read_bytes(self._kept.answer(i)) for i in there}
         return total(opened.plan.session, opened.keys, masked, answers)
+
+    def _agreed(self, opened: Opened, survivors: tuple[int, ...]) -> bytes:
+        """The list of survivors, signed by those who are there, where sites sign."""
+        content = Survivors(survivors).to_bytes()
+        if not any(Announced.from_bytes(opened.keys[i], i).signature for i in survivors):
+            return content
+        asked = dict.fromkeys((i for i in survivors if i in self.sites), content)
+        agreed = self._ask(Verb.UNMASK, asked, lambda site, reply: reply)
+        self._check_enough(opened.plan, len(agreed), "signatures of one list of survivors")
+        return Survivors(survivors, agreed).to_bytes()
 
     def _ask(
         self, verb: Verb, messages: Mapping[int, bytes], take: Callable[[int, bytes], T]

@@ -1,10 +1,13 @@
 """A secure sum played through: sites that drop out at a step, and what the server is left with."""
 
+import hashlib
+import hmac
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from dprbft.secure_sum.keys import Signing
 from dprbft.secure_sum.masks import Masked, Vector
 from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.session import Session, most_missing
@@ -18,6 +21,15 @@ def session_of(sites: int, id: bytes = b"run 1, round 1") -> Session:
 def vectors_of(sites: int, size: int = 9, seed: int = 0) -> dict[int, Vector]:
     rng = np.random.default_rng(seed)
     return {i: rng.integers(-(2**40), 2**40, size).view(np.uint64) for i in range(sites)}
+
+
+def signing(site: int) -> Signing:
+    """A stand-in: each site's key is its number."""
+
+    def tag(who: int, content: bytes) -> bytes:
+        return hmac.new(bytes([who]), content, hashlib.sha256).digest()
+
+    return Signing(lambda c: tag(site, c), lambda who, c, s: hmac.compare_digest(tag(who, c), s))
 
 
 @dataclass
@@ -43,6 +55,7 @@ def play(
     session: Session,
     vectors: Mapping[int, Vector],
     gone: Mapping[str, Collection[int]] | None = None,
+    signed: bool = False,
 ) -> Played:
     """All steps; `gone` names the sites that drop out before a step, for good."""
     lost: set[int] = set()
@@ -51,11 +64,15 @@ def play(
         lost.update((gone or {}).get(step, ()))
         return [site for site in session.sites if site not in lost]
 
-    played = Played(session, {site: Party.new(session, site) for site in session.sites})
+    played = Played(
+        session, {i: Party.new(session, i, signing(i) if signed else None) for i in session.sites}
+    )
     played.keys = {i: played.parties[i].keys() for i in there("keys")}
     played.sealed = {i: played.parties[i].shares(played.keys) for i in there("shares")}
     played.masked = {
         i: played.parties[i].mask(vectors[i], played.received(i)) for i in there("mask")
     }
-    played.answers = {i: played.parties[i].unmask(played.masked) for i in there("unmask")}
+    able = there("unmask")
+    agreed = {i: played.parties[i].agree(played.masked) for i in able}
+    played.answers = {i: played.parties[i].unmask(played.masked, agreed) for i in able}
     return played

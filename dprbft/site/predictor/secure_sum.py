@@ -6,6 +6,7 @@
 | keys | checks the plan of the sum | public keys |
 | share | shares its secrets | encrypted shares, one a peer |
 | round | charges, sums, adds its noise, masks | the masked vector |
+| unmask | signs who is summed, where sites have keys | the signature |
 | unmask | opens the sum, once | its shares of what masks the sum |
 
 All of it stands in one file, replaced whole before an answer leaves: a killed site goes on, and the
@@ -167,12 +168,17 @@ def _mask(client: Client, state: SumState, received: Parts, histogram: list[floa
 
 
 def unmask(client: Client, content: bytes) -> bytes:
-    """Open the sum over these sites; BadInput, and a note, at a second list of them."""
-    state, asked = _begun(client), Survivors.from_bytes(content).sites
+    """Sign the list of these sites, or open the sum over them where enough have signed it.
+
+    BadInput, and a note, at a second list.
+    """
+    state, asked = _begun(client), Survivors.from_bytes(content)
+    party, sites = state.party, asked.sites
     try:
-        answer = state.party.unmask(asked)
+        signs = party.signs and not asked.agreed
+        answer = party.agree(sites) if signs else party.unmask(sites, asked.agreed)
     except BadInput as e:
-        _note(client, asked, e)
+        _note(client, sites, e)
         raise
     state.write(client)
     return answer

@@ -1,13 +1,10 @@
-import hashlib
-import hmac
-
 import numpy as np
 import pytest
 from scipy.stats import chisquare
-from secure_sums import play, session_of, vectors_of
+from secure_sums import play, session_of, signing, vectors_of
 
 from dprbft.secure_sum.answer import UnmaskAnswer
-from dprbft.secure_sum.keys import ANNOUNCED_BYTES, Signing
+from dprbft.secure_sum.keys import ANNOUNCED_BYTES
 from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.session import Session
 from panas.runtime.errors import BadInput
@@ -156,15 +153,6 @@ def test_a_point_that_agrees_with_nothing_is_refused():
     weak = played.keys | {2: bytes(ANNOUNCED_BYTES)}
     with pytest.raises(BadInput, match="X25519 key from site 2"):
         played.parties[0].shares(weak)
-
-
-def signing(site: int) -> Signing:
-    """A stand-in: each site's key is its number."""
-
-    def tag(who: int, content: bytes) -> bytes:
-        return hmac.new(bytes([who]), content, hashlib.sha256).digest()
-
-    return Signing(lambda c: tag(site, c), lambda who, c, s: hmac.compare_digest(tag(who, c), s))
 
 
 def test_keys_that_the_server_made_up_are_refused():
