@@ -61,6 +61,7 @@ class FlowerCarrier:
         self._link, self._minimum, self._patience, self._tell = link, minimum, patience, tell
         self._number = itertools.count()
         self._nodes = dict[str, int]()  # of connected sites
+        self._since = dict[int, str]()  # when a node has connected
         self._relay: socket.socket | None = None
         self._packets: queue.Queue[Packet | None] = queue.Queue()
         self._run = ""
@@ -94,6 +95,7 @@ class FlowerCarrier:
         until = now + (LONGEST if seconds is None else seconds)
         call = _Call(dict(frames), until, seen=dict.fromkeys(frames, now))
         while call.left():
+            call.take_back({name: self._since[node] for name, node in self._nodes.items()})
             self._hand_out(call)
             for name in call.away(self._nodes):
                 self._tell(f"site {name} is not connected; going on without it")
@@ -115,13 +117,13 @@ class FlowerCarrier:
     def _hand_out(self, call: "_Call") -> None:
         """Send the frames of those sites that are connected."""
         for name in [name for name in call.frames if name in self._nodes]:
-            about = {"job": next(self._number), "node": self._nodes[name]}
+            node, number = self._nodes[name], next(self._number)
+            job = _Job(name, call.frames.pop(name), self._since[node])
+            call.jobs[number] = job
             left = max(call.until - time.monotonic(), 0.0)
-            frame = call.frames.pop(name)
-            call.jobs[about["job"]] = name
             try:
                 if self._relay is not None:
-                    send(self._relay, about | {"seconds": left}, frame)
+                    send(self._relay, {"job": number, "node": node, "seconds": left}, job.frame)
             except OSError:
                 self._lost()
 
@@ -134,7 +136,9 @@ class FlowerCarrier:
         if packet is None:
             self._lost()
         elif "nodes" in packet[0]:
-            self._nodes = self._link.sites({key: node for node, key in packet[0]["nodes"]})
+            nodes = packet[0]["nodes"]
+            self._since = {node: since for node, _, since in nodes}
+            self._nodes = self._link.sites({key: node for node, key, _ in nodes})
         return packet
 
     def _start(self) -> None:
@@ -208,6 +212,15 @@ class FlowerCarrier:
             end_run(self._link, run)
 
 
+@dataclass(frozen=True)
+class _Job:
+    """What a site was asked."""
+
+    site: str
+    frame: bytes
+    since: str  # when its node had connected
+
+
 @dataclass
 class _Call:
     """One call: what is still to be handed out, and what is under way."""
@@ -215,25 +228,32 @@ class _Call:
     frames: dict[str, bytes]  # by site
     until: float  # on the monotonic clock
     seen: dict[str, float]  # when a site was connected last
-    jobs: dict[int, str] = field(default_factory=dict)  # sites by job
+    jobs: dict[int, _Job] = field(default_factory=dict)
 
     def left(self) -> list[str]:
         """Sites that have not answered."""
-        return [*self.frames, *self.jobs.values()]
+        return [*self.frames, *(job.site for job in self.jobs.values())]
+
+    def take_back(self, since: Mapping[str, str]) -> None:
+        """Let sites be asked anew that have gone, or started again, since they were asked: what
+        they held is lost, and a site that did it already answers the same."""
+        for number, job in list(self.jobs.items()):
+            if since.get(job.site) != job.since:
+                self.frames[job.site] = self.jobs.pop(number).frame
 
     def away(self, nodes: Mapping[str, int]) -> list[str]:
         """Sites that have been gone for too long; the call no longer waits for them."""
         now = time.monotonic()
         self.seen.update((name, now) for name in nodes)
-        gone = [name for name in self.left() if now - self.seen[name] > REJOIN]
+        gone = [name for name in self.frames if now - self.seen[name] > REJOIN]
         for name in gone:
-            self.frames.pop(name, None)
-        self.jobs = {job: name for job, name in self.jobs.items() if name not in gone}
+            del self.frames[name]
         return gone
 
     def answered(self, packet: Packet | None) -> str | None:
         """The site whose job a packet ends; None if it is none of this call."""
-        return self.jobs.pop(packet[0].get("job", -1), None) if packet else None
+        job = self.jobs.pop(packet[0].get("job", -1), None) if packet else None
+        return job.site if job else None
 
 
 def _why(state: str) -> str:

@@ -76,7 +76,9 @@ class Relay:
         if time.monotonic() - self.looked < LOOK:
             return
         self.looked = time.monotonic()
-        nodes = sorted([n.node_id, n.public_key.hex()] for n in self.grid.get_nodes())
+        nodes = sorted(
+            [n.node_id, n.public_key.hex(), n.last_activated_at] for n in self.grid.get_nodes()
+        )
         if nodes != self.nodes:
             self.nodes = list(nodes)
             send(self.hub, {"nodes": nodes})

@@ -54,7 +54,7 @@ class Fake:
     def _relay(self, name: str) -> None:
         with socket.socket(socket.AF_UNIX) as hub:
             hub.connect(str(self.home / name))
-            send(hub, {"nodes": [[i, name] for i, name in enumerate(self.connected)]})
+            send(hub, {"nodes": [[i, name, "1"] for i, name in enumerate(self.connected)]})
             while packet := receive(hub):
                 if packet[0].get("stop"):
                     self.stopped.append(True)
@@ -159,11 +159,28 @@ def test_a_site_that_is_not_connected_is_waited_for_a_while(
 
 def test_a_site_that_comes_back_is_asked(tmp_path: Path):
     def behave(hub: socket.socket, packet: Packet) -> None:
-        send(hub, {"nodes": [[0, "a"], [1, "b"]]})
+        send(hub, {"nodes": [[0, "a", "1"], [1, "b", "1"]]})
         echo(hub, packet)
 
     with up(tmp_path, behave, connected=("a",)) as (carrier, _, _):
         assert dict(carrier.carry(FRAMES, 30)) == {"a": b"to a!", "b": b"to b!"}
+
+
+def test_a_site_that_starts_again_is_asked_again(tmp_path: Path):
+    asked = list[Packet]()
+
+    def behave(hub: socket.socket, packet: Packet) -> None:
+        asked.append(packet)
+        if len(asked) == 1:  # it dies of it, and is started
+            send(hub, {"nodes": [[0, "a", "2"]]})
+            return
+        send(hub, {"job": asked[0][0]["job"], "state": "answered"}, b"of one that died")
+        echo(hub, packet)
+
+    with up(tmp_path, behave, connected=("a",), names=("a",)) as (carrier, lines, _):
+        assert list(carrier.carry({"a": b"x"}, 30)) == [("a", b"x!")]
+    assert [packet[1] for packet in asked] == [b"x", b"x"]
+    assert lines == []
 
 
 def test_too_few_sites_are_refused_by_name(tmp_path: Path):

@@ -80,7 +80,7 @@ class Grid:
         self.content, self.sent = content, list[Message]()
 
     def get_nodes(self) -> list[Any]:
-        return [SimpleNamespace(node_id=9, public_key=b"\x01\x02")]
+        return [SimpleNamespace(node_id=9, public_key=b"\x01\x02", last_activated_at="t")]
 
     def push_messages(self, messages: list[Message]) -> list[str]:
         self.sent += messages
@@ -113,7 +113,7 @@ def test_the_hub_hears_what_became_of_a_job(
     grid = Grid(content)
     thread = threading.Thread(target=server_app.Relay(grid, theirs).work)  # type: ignore[arg-type]
     thread.start()
-    assert receive(ours) == ({"nodes": [[9, "0102"]]}, b"")
+    assert receive(ours) == ({"nodes": [[9, "0102", "t"]]}, b"")
     send(ours, {"job": 5, "node": 9, "seconds": 2.5}, b"frame")
     assert receive(ours) == ({"job": 5, "state": state}, answer)
     (sent,) = grid.sent

@@ -1,0 +1,76 @@
+"""All sites of a run on this machine, over Flower's simulation engine.
+
+Each simulated client is a relay, as in a deployment; one node in this process answers for all
+sites, each from its own directory.
+"""
+
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from dprbft.engines.flower.carrier import FlowerCarrier
+from dprbft.engines.flower.link import Simulated
+from dprbft.engines.framed import Framed
+from dprbft.engines.frames import MAX_FRAME
+from dprbft.engines.node.call import receive, send
+from dprbft.engines.node.daemon import Node
+from dprbft.engines.protocol import Engine
+from dprbft.engines.verbs import Machine
+from dprbft.paths import SitePlace, server_folder
+
+START = 120.0
+"""Seconds in which Flower must have made its clients."""
+
+
+@contextmanager
+def flower_simulation(
+    run: Path, places: Sequence[SitePlace], machine: Machine, workers: int
+) -> Iterator[Engine]:
+    """An `Engine` of a run's sites over Flower; `workers` of them are asked at once.
+
+    Raises:
+        BadInput: if Flower is not installed, or a name cannot cross.
+        PanasError: if Flower does not start.
+
+    """
+    names = [place.name for place in places]
+    node = Node({p.name: p.folder for p in places if p.there}, machine, shared=run)
+    with tempfile.TemporaryDirectory(prefix="panas-") as folder:
+        path = Path(folder) / "node.sock"
+        link = Simulated(names, path, server_folder(run) / "flower.log", workers)
+        with (
+            _answering(node, path),
+            FlowerCarrier(link, minimum=len(names), patience=START) as carrier,
+        ):
+            yield Framed(carrier=carrier, run=places[0].run, names=names)
+
+
+@contextmanager
+def _answering(node: Node, path: Path) -> Iterator[None]:
+    """A node at a socket, for as long as this process needs it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+        door.bind(str(path))
+        path.chmod(0o600)
+        door.listen(128)
+        threading.Thread(target=_accept, args=(node, door), daemon=True).start()
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                door.shutdown(socket.SHUT_RDWR)
+
+
+def _accept(node: Node, door: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            link, _ = door.accept()
+            threading.Thread(target=_answer, args=(node, link), daemon=True).start()
+
+
+def _answer(node: Node, link: socket.socket) -> None:
+    with link, suppress(OSError):
+        if (frame := receive(link, MAX_FRAME)) and (answer := node.answer(frame)):
+            send(link, answer)
