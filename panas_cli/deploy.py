@@ -60,6 +60,23 @@ def check(site: SiteFolder = None, hub: HubFolder = None, json: Json = False) ->
     raise typer.Exit(work(folder, of_site=site is not None, json=json))
 
 
+@deploy.command("status")
+def status(
+    site: SiteFolder = None,
+    hub: HubFolder = None,
+    run: Annotated[Path | None, typer.Option(help="A run directory of this hub.")] = None,
+    json: Json = False,
+) -> None:
+    """Show who is connected, the round, and what releases cost; at a site, its own ledger."""
+    folder = one_of(site, hub)
+    from panas_cli.commands.sites.status import of_hub, of_site
+
+    if site:
+        of_site(folder, json=json)
+    else:
+        of_hub(folder, run, json=json)
+
+
 def one_of(site: Path | None, hub: Path | None) -> Path:
     """The one folder that was given; BadInput for none, or both."""
     found = [folder for folder in (site, hub) if folder is not None]

@@ -107,7 +107,7 @@ def summarise_hub(run: Path, config: RunConfig) -> dict[str, Any]:
         "rounds": len(rounds),
         "public_samples": len(view.public),
         "unlabelled_samples": len(view.unlabelled),
-        "sites": [_site(sites, i, rounds, config, run) for i in range(len(sites.names))],
+        "sites": sites_of(run, config),
         "absent": [name for name, done in zip(sites.names, finished, strict=True) if not done],
         "head": head_accuracy(run, config),
         "communication": {
@@ -121,10 +121,15 @@ def summarise_hub(run: Path, config: RunConfig) -> dict[str, Any]:
     return summary
 
 
+def sites_of(run: Path, config: RunConfig) -> list[dict[str, Any]]:
+    """What a hub knows of each site: what it is through with, and what its releases cost."""
+    sites, rounds = Remote(RunView(run, config), 1), read_rounds(server_folder(run))
+    return [_site(sites, i, rounds, config, run) for i in range(len(sites.names))]
+
+
 def _site(
     sites: Remote, i: int, rounds: Sequence[RoundRecord], config: RunConfig, run: Path
 ) -> dict[str, Any]:
-    """What a hub knows of one site: what it is through with, and what its releases cost."""
     names = [step for step in STEPS if sites.done(step, i)]
     noise = _noise_of(run, config, i, [r.round for r in rounds if i in r.releases])
     noised = config.sent is not None and kind_named(config.sent).CHARGED_AS is Gaussian

@@ -58,7 +58,7 @@ def check_site(folder: Path) -> Iterator[Check]:
         yield from _outside(federation.hub, folder / CA)
     yield _look("data", lambda: _data(folder, federation))
     yield _look("budget", lambda: _budget(folder))
-    yield _look("node", lambda: _node(folder))
+    yield check_node(folder)
 
 
 def check_hub(folder: Path) -> Iterator[Check]:
@@ -74,6 +74,11 @@ def check_hub(folder: Path) -> Iterator[Check]:
     yield _look("authority", lambda: _authority(folder))
     yield _look("certificate", lambda: _dates(read_bytes(own), read_bytes(hub.ca), hub.flower.host))
     yield from _outside(hub.local_address, hub.ca)
+
+
+def check_node(folder: Path) -> Check:
+    """Look whether a site's node answers."""
+    return _look("node", lambda: _node(folder))
 
 
 def _look(what: str, look: Callable[[], str]) -> Check:

@@ -1,0 +1,192 @@
+"""`panas deploy status`: at a hub who is connected and how far a run is; at a site its own ledger.
+
+A hub knows what it received. What a release cost it computes from the noise that the release tells;
+a label histogram does not tell its noise, and is not counted. What a site has spent in all is in
+its ledger, which never leaves it.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dprbft.config.files import load_config
+from dprbft.config.schema import RunConfig
+from dprbft.engines.deploy.checks import check_node
+from dprbft.engines.deploy.register import NODES, link_of
+from dprbft.engines.deploy.settings import Hub, flower_hub
+from dprbft.engines.node.daemon import LOG
+from dprbft.paths import config_file, ledger_file, refused_file, server_folder
+from dprbft.run.hub import sites_of
+from dprbft.server.records import read_rounds
+from dprbft.site.directory import read_site
+from panas.privacy.ledger.account import Account, number
+from panas.privacy.ledger.ledger import Ledger
+from panas.runtime.errors import BadInput, PanasError
+from panas.runtime.store import read_json, read_lines
+from panas_cli.text.printing import counted, figure, print_json, print_table, print_text
+
+NOTE = (
+    "epsilon: of the releases that arrived, by their noise, without label histograms; a run costs "
+    "a site at most what it asked for; what a site has spent in all, its own ledger says there "
+    "(panas deploy status --site DIR)"
+)
+
+
+def of_hub(folder: Path, run: Path | None, *, json: bool) -> None:
+    """Who is connected; of a run, its round and what each site's releases cost."""
+    hub = flower_hub(folder)
+    states = connected(hub)
+    found = run or latest_run(hub)
+    record = {
+        "hub": hub.address,
+        "answers": states is not None,
+        "connected": states or {},
+        "run": None if found is None else _run(found, hub),
+        "note": NOTE,
+    }
+    if json:
+        print_json(record)
+    else:
+        _print_hub(record, hub)
+
+
+def connected(hub: Hub) -> dict[str, str] | None:
+    """Each site's state as Flower names it, "online" say; None if the hub does not answer."""
+    path = hub.home / NODES
+    nodes = read_json(path) if path.is_file() else {}
+    link = link_of(hub)
+    try:
+        link.open()
+        found = link.flwr("supernode", "list", "hub")["nodes"]
+    except BadInput:
+        raise
+    except (PanasError, KeyError):
+        return None
+    states = {str(node["node-id"]): str(node["status"]) for node in found}
+    return {name: states.get(nodes.get(name, ""), "not registered") for name in hub.settings.names}
+
+
+def latest_run(hub: Hub) -> Path | None:
+    """The run of this hub's sites that was begun last, below the hub's folder or this one."""
+    found = [
+        path.parent
+        for place in (hub.folder / "runs", Path("runs"))
+        for path in place.glob(f"*/{config_file(Path()).name}")
+        if tuple(load_config(path.parent).federation.remote) == hub.settings.names
+    ]
+    return max(found, key=lambda path: config_file(path).stat().st_mtime_ns, default=None)
+
+
+def _run(run: Path, hub: Hub) -> dict[str, Any]:
+    config = _config(run)
+    if tuple(config.federation.remote) != hub.settings.names:
+        raise BadInput(f"expected a run of the sites of this hub, got {run}; give its own --run")
+    server = server_folder(run)
+    rounds, sites = read_rounds(server), sites_of(run, config)
+    return {
+        "directory": str(run),
+        "method": config.federation.method,
+        "rounds": len(rounds),
+        "of_rounds": 1 if config.federation.joins_first else config.federation.rounds,
+        "absent": [s["name"] for s in sites if rounds and rounds[-1].round not in s["rounds"]],
+        "refused_replies": len(read_lines(refused_file(server))),
+        "sites": [s | {"asks_for": number(config.budget(s["id"]).epsilon)} for s in sites],
+    }
+
+
+def _config(run: Path) -> RunConfig:
+    if not config_file(run).is_file():
+        raise BadInput(f"expected a run directory at {run}, found none; check --run")
+    return load_config(run)
+
+
+def _print_hub(record: dict[str, Any], hub: Hub) -> None:
+    if not record["answers"]:
+        print_text(f"hub {hub.address}: does not answer; start it with {hub.folder}/start.sh")
+    else:
+        here = sum(state == "online" for state in record["connected"].values())
+        print_text(f"hub {hub.address}: {here} of {counted(len(hub.keys), 'site')} connected")
+    run = record["run"]
+    if run is None:
+        print_table(("site", "connection"), [(n, s) for n, s in record["connected"].items()], 2)
+        print_text("no run of these sites was found here; name one by --run")
+        return
+    print_text(
+        f"run {run['directory']}: {run['method']}, round {run['rounds']} of {run['of_rounds']}"
+    )
+    if run["absent"]:
+        print_text(f"  absent in the last round: {', '.join(run['absent'])}")
+    if run["refused_replies"]:
+        file = refused_file(server_folder(Path(run["directory"])))
+        print_text(f"  {counted(run['refused_replies'], 'reply', 'replies')} refused: {file}")
+    rows = [
+        (
+            s["name"],
+            record["connected"].get(s["name"], "unknown"),
+            ", ".join(s["through"]) or "nothing yet",
+            str(s["releases"]),
+            _epsilon(s["epsilon_of_releases"]),
+            _epsilon(s["asks_for"]),
+        )
+        for s in run["sites"]
+    ]
+    print_table(("site", "connection", "through", "releases", "their epsilon", "at most"), rows, 3)
+    print_text(NOTE)
+
+
+def _epsilon(value: float | str | None) -> str:
+    return "not known" if value is None else figure(float(value))
+
+
+def of_site(folder: Path, *, json: bool) -> None:
+    """Whether the node answers, the last request, and the site's own ledger."""
+    site, path = read_site(folder), ledger_file(folder)
+    account = Ledger(path).account() if path.exists() else Account(site.budget, False)
+    runs = [
+        {
+            "name": name,
+            "share": number(share.epsilon),
+            "spent": number(account.of_run(name).spent()),
+        }
+        for name, share in account.shares.items()
+    ]
+    node = check_node(folder)
+    request = last_request(folder / LOG)
+    record = {
+        "site": site.name,
+        "node": node.line,
+        "answers": node.holds,
+        "last_request": request,
+        "budget": number(site.epsilon),
+        "delta": site.delta,
+        "spent": number(account.spent()),
+        "left": number(account.left()),
+        "runs": runs,
+    }
+    if json:
+        print_json(record)
+        return
+    print_text(f"site {site.name}: node {node.line}")
+    if request:
+        what = f"{request['verb']} of {request['run']}: {request['code'].lower()}"
+        print_text(f"  last      {request['at']} {what}")
+    print_text(
+        f"  budget    epsilon {figure(site.epsilon)} at delta {site.delta:g} for all runs: "
+        f"{figure(account.spent())} spent, a run may ask for {figure(account.left())}"
+    )
+    rows = [(str(r["name"]), figure(float(r["share"])), figure(float(r["spent"]))) for r in runs]
+    if rows:
+        print_table(("run", "asked for", "spent"), rows)
+
+
+def last_request(log: Path) -> dict[str, str] | None:
+    """The last line of a node's log, without the reason of a refusal; None if there is none."""
+    if not log.is_file():
+        return None
+    for line in reversed(log.read_bytes().splitlines()):
+        try:
+            record = json.loads(line)
+            return {key: str(record[key]) for key in ("at", "verb", "run", "code")}
+        except (ValueError, KeyError, TypeError):
+            continue  # a line that is being written
+    return None

@@ -1,0 +1,116 @@
+"""`panas deploy`: what its commands print, and their exit codes."""
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from elsewhere import NAMES, InThread, hub_config, make_sites, opened
+
+from dprbft.engines.deploy.folders import Deployment, make_deployment
+from dprbft.run.directory import Ground
+from dprbft.run.stages import begin, search_stage
+from panas.runtime.errors import PanasError
+from panas_cli.commands.sites.status import last_request
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    make_deployment(tmp_path / "f", Deployment(sites=NAMES, port=port))
+    return tmp_path / "f"
+
+
+def test_init_says_who_gets_what(cli: Callable, tmp_path: Path):
+    told = cli("deploy", "init", "--sites", "a, b", "--out", tmp_path / "f", "--host", "h.org")
+    assert (told.code, told.err) == (0, "")
+    assert [w for w in ("ca", "hub", "sites/a", "sites/b") if str(tmp_path / "f" / w) in told.out]
+    again = cli("deploy", "init", "--sites", "a", "--out", tmp_path / "f", "--json")
+    assert (again.code, again.out) == (2, "")
+    assert again.err.count("\n") == 1
+    assert cli("deploy", "renew", tmp_path / "f").code == 0
+
+
+def test_a_check_ends_with_2_where_something_is_wrong(cli: Callable, out: Path):
+    told = cli("deploy", "check", "--hub", out / "hub")
+    assert told.code == 2
+    lines = told.out.splitlines()
+    assert [x for x in lines if x.startswith("DO")] == [x for x in lines if "see with its adm" in x]
+    told = json.loads(cli("deploy", "check", "--site", out / "sites/a", "--json").out)
+    assert told["holds"] is False
+    assert {c["what"] for c in told["checks"] if c["holds"] is False} >= {"hub", "data", "node"}
+
+
+@pytest.mark.parametrize("arguments", [(), ("--site", "{0}", "--hub", "{0}"), ("--hub", "{0}/no")])
+@pytest.mark.parametrize("command", ["check", "status", "start"])
+def test_one_folder_is_to_be_given(arguments: tuple, command: str, cli: Callable, tmp_path: Path):
+    told = cli("deploy", command, *(a.format(tmp_path) for a in arguments))
+    assert (told.code, told.out) == (2, "")
+    assert told.err.count("\n") == 1
+
+
+class Hub:
+    """In place of the SuperLink."""
+
+    def __init__(self, nodes: list[dict[str, str]] | None) -> None:
+        self.nodes = nodes
+
+    def open(self) -> None:
+        pass
+
+    def flwr(self, *arguments: str) -> dict:
+        if self.nodes is None:
+            raise PanasError("no answer")
+        return {"nodes": self.nodes}
+
+
+@pytest.mark.slow
+def test_status_shows_who_is_connected_and_what_releases_cost(
+    cli: Callable, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from panas.runtime.store import write_json
+
+    places = make_sites(tmp_path)
+    path = places["b"] / "site.toml"
+    path.write_text(path.read_text().replace("moments", "class_sums"))  # b refuses
+    run = out / "hub/runs/trial"
+    opened_run = opened(run, hub_config(tmp_path), InThread(places), [])
+    begin(opened_run, Ground.of(run))
+    search_stage(opened_run)
+    write_json(out / "hub/flower/nodes.json", {"a": "11", "b": "12", "c": "13"})
+    nodes = [{"node-id": "11", "status": "online"}, {"node-id": "13", "status": "offline"}]
+    monkeypatch.setattr("panas_cli.commands.sites.status.link_of", lambda hub: Hub(nodes))
+    told = json.loads(cli("deploy", "status", "--hub", out / "hub", "--json").out)
+    assert told["connected"] == {"a": "online", "b": "not registered", "c": "offline"}
+    assert (told["run"]["rounds"], told["run"]["absent"]) == (1, ["b"])
+    a, b, _ = told["run"]["sites"]
+    assert 0 < a["epsilon_of_releases"] < a["asks_for"]
+    assert b["epsilon_of_releases"] is None
+    text = cli("deploy", "status", "--hub", out / "hub").out
+    assert "1 of 3 sites connected" in text
+    assert "its own ledger" in text
+    monkeypatch.setattr("panas_cli.commands.sites.status.link_of", lambda hub: Hub(None))
+    assert "does not answer" in cli("deploy", "status", "--hub", out / "hub").out
+    # At a site, its own ledger: more than the release that a hub sees.
+    own = json.loads(cli("deploy", "status", "--site", places["a"], "--json").out)
+    assert own["answers"] is False
+    assert own["spent"] >= a["epsilon_of_releases"]
+    assert [r["name"] for r in own["runs"]] == ["trial"]
+    assert "budget" in cli("deploy", "status", "--site", places["a"]).out
+
+
+def test_a_run_of_other_sites_is_refused(cli: Callable, out: Path, tmp_path: Path):
+    told = cli("deploy", "status", "--hub", out / "hub", "--run", tmp_path)
+    assert (told.code, told.out) == (2, "")
+
+
+def test_the_last_request_is_told_without_its_reason(tmp_path: Path):
+    assert last_request(tmp_path / "node.log") is None
+    lines = ({"at": "1", "verb": "hello", "run": "r", "code": "REFUSED", "reason": "why"}, {})
+    text = "".join(json.dumps(x) + "\n" for x in lines) + '{"at'
+    (tmp_path / "node.log").write_text(text)
+    told = last_request(tmp_path / "node.log")
+    assert told == {"at": "1", "verb": "hello", "run": "r", "code": "REFUSED"}
