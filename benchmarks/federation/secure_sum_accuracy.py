@@ -1,0 +1,187 @@
+"""The accuracy of the shared head by who sees the releases: local noise, secure sum, or none.
+
+Each of K sites has n private samples, of all classes alike, as rows of the common map of
+`panas.features`, which is fitted on unlabelled public images. All of epsilon (delta 1e-5) but a
+tenth for the label histogram goes to one release of moments; no public sample has a label.
+
+| row | noise on the sum of all moments, in units of s^2, that of one site's release |
+|---|---|
+| local | K: the server sees each release |
+| secure sum | K / (K - t): discrete Gaussian shares on the grid, t by the rule, nobody missing |
+| secure sum, t missing | 1: the same without the vectors of t sites |
+| central | 1: as if the sites trusted the server, which adds the noise once |
+| central, counts too | the same, and the noise of one site's histogram on the sum of all |
+| exact | none, and exact counts |
+
+In the first four rows the server's class counts are the sum of the sites' noised histograms.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.joining_methods import all_released
+from benchmarks.joining_world import DELTA, HISTOGRAM, samples_of
+from dprbft.config.sections import FederationSettings
+from panas.data.facts import infer
+from panas.data.sources import Reading, read
+from panas.features.map import WIDTH, fit_map
+from panas.privacy.accounting.epsilon import epsilon as epsilon_of
+from panas.privacy.accounting.events import Gaussian
+from panas.privacy.budget import Budget
+from panas.privacy.calibration import release_multiplier
+from panas.privacy.discrete_gaussian import discrete_gaussian
+from panas.privacy.noise import ReproducibleNoise
+from panas.privacy.release.estimate import Rows
+from panas.privacy.release.kind import summed_kind
+from panas.privacy.release.kinds import moments
+from panas.privacy.release.summed import SumNoise, in_steps
+from panas.runtime.seeds import stream
+from panas.training.linear.ridge import logits, shared_head
+
+SITES, EPSILONS = (4, 10, 50), (1.0, 3.0, 8.0)
+ROWS = ("local", "secure sum", "secure sum, t missing", "central", "central, counts too", "exact")
+SIZES = {"digits": (300, 400, None), "fashion-mnist": (2000, 5000, 150)}
+"""Public and test samples, and those of a site; None: the rest, shared out."""
+FIRST_SEED, DRAWS = 2000, 10
+"""Of the noise, of each seed: what is told of it is their mean."""
+
+
+def one(root: str, task: tuple[str, int, int]) -> dict[str, Any]:
+    """Accuracy of each row on the test samples, by epsilon, of one seed."""
+    dataset, sites, seed = task
+    parts, test, classes = _shared_out(dataset, root, sites, seed)
+    found: dict[str, Any] = {"n": len(parts[0].y)}
+    for epsilon in EPSILONS:
+        scores: dict[str, list[float]] = {name: [] for name in ROWS}
+        for draw in range(DRAWS):
+            heads, noise = _heads(parts, classes, epsilon, f"{seed}, {epsilon:g}, {draw}")
+            for name, head in heads.items():
+                right = (logits(head, test.z).argmax(1) == test.y).double().mean()
+                scores[name].append(float(right))
+        means = {name: statistics.fmean(values) for name, values in scores.items()}
+        prices = {
+            "of sum": epsilon_of([Gaussian(noise.noise_multiplier)], DELTA),
+            "of share": epsilon_of([Gaussian(noise.local)], DELTA),
+        }
+        found[str(epsilon)] = {"accuracy": means, "epsilon": prices, "missing": noise.missing}
+    return found
+
+
+def _shared_out(dataset: str, root: str, sites: int, seed: int) -> tuple[list[Rows], Rows, int]:
+    """The rows of each site, those to test on, and the number of classes."""
+    pool, rng = samples_of(dataset, root), stream(seed, "secure sum")
+    public, tested, own = SIZES[dataset]
+    order = rng.permutation(len(pool))
+    facts = infer(read(dataset, Reading(data_root=root)))
+    width = min(WIDTH, int(np.prod(facts.shape)))
+    phi = fit_map(facts, pool.take(order[:public]), width)
+    rest = order[public + tested :]
+    size = own or len(rest) // sites
+
+    def rows(at: np.ndarray) -> Rows:
+        part = pool.take(at)
+        return Rows(phi(part.inputs()), part.y)
+
+    parts = [rows(rest[i * size : (i + 1) * size]) for i in range(sites)]
+    return parts, rows(order[public : public + tested]), pool.classes
+
+
+def _heads(
+    parts: Sequence[Rows], classes: int, epsilon: float, draw: str
+) -> tuple[dict[str, Tensor], SumNoise]:
+    """The shared head of each row, and how the secure sum's noise is shared out."""
+    sites, m = len(parts), all_released(len(parts[0].y), epsilon)
+    noise = ReproducibleNoise(stream(0, "secure sum", "noise", draw))
+    histogram = release_multiplier(Budget(epsilon, DELTA), 1, HISTOGRAM)
+    exact = torch.stack([moments.numbers(part, classes) for part in parts])
+    counts = torch.stack([torch.bincount(part.y, minlength=classes) for part in parts]).double()
+    noised = counts + histogram * noise.normal(*counts.shape)
+    shares = SumNoise.of(
+        summed_kind("moments"),
+        m,
+        sites,
+        FederationSettings().secure_missing_of(sites),
+        exact.shape[1],
+    )
+    s, size, there = moments.SENSITIVITY * m, exact.shape[1], sites - shares.missing
+    summed = _opened(exact, shares, stream(0, "secure sum", "shares", draw))
+    once = counts.sum(0) + histogram * noise.normal(classes)
+    local = exact.sum(0) + s * sites**0.5 * noise.normal(size)
+    central = exact.sum(0) + s * noise.normal(size)
+    rows = {
+        "local": (local, s * sites**0.5, noised.sum(0)),
+        "secure sum": (summed.sum(0), shares.scale(sites), noised.sum(0)),
+        "secure sum, t missing": (
+            summed[:there].sum(0),
+            shares.scale(there),
+            noised[:there].sum(0),
+        ),
+        "central": (central, s, noised.sum(0)),
+        "central, counts too": (central, s, once),
+        "exact": (exact.sum(0), 0.0, counts.sum(0)),
+    }
+    heads = {
+        name: shared_head(moments.from_numbers(numbers, classes, scale), of.float())
+        for name, (numbers, scale, of) in rows.items()
+    }
+    return heads, shares
+
+
+def _opened(exact: Tensor, noise: SumNoise, rng: np.random.Generator) -> Tensor:
+    """What each site adds, as the server would read it: on the grid, with its share."""
+    steps = [
+        in_steps(own, noise.step) + discrete_gaussian(noise.sigma, len(own), rng.bytes)
+        for own in exact
+    ]
+    return torch.from_numpy(np.stack(steps) * noise.step)
+
+
+def summary(
+    tasks: Sequence[tuple[Any, ...]], results: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Means over seeds by data set, sites and epsilon; differences to "central", paired."""
+    rows = []
+    for dataset, sites in dict.fromkeys((d, k) for d, k, _ in tasks):
+        of = [r for t, r in zip(tasks, results, strict=True) if t[:2] == (dataset, sites)]
+        for epsilon in map(str, EPSILONS):
+            found = [r[epsilon]["accuracy"] for r in of]
+            gaps = [100 * (f["secure sum"] - f["central"]) for f in found]
+            rows.append(
+                {
+                    "dataset": dataset,
+                    "sites": sites,
+                    "missing": of[0][epsilon]["missing"],
+                    "n": of[0]["n"],
+                    "epsilon": float(epsilon),
+                    "seeds": len(of),
+                    "accuracy": {name: statistics.fmean(f[name] for f in found) for name in ROWS},
+                    "points_to_central": statistics.fmean(gaps),
+                    "error": statistics.stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 1 else None,
+                    "epsilon_of_sum": of[0][epsilon]["epsilon"]["of sum"],
+                    "epsilon_of_share": of[0][epsilon]["epsilon"]["of share"],
+                }
+            )
+    return rows
+
+
+def text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table of the documents."""
+    lines = [
+        f"| data, sites x samples (t) | epsilon | {' | '.join(ROWS)} | to central, points "
+        "| epsilon of the release: sum, share |",
+        "|" + "---|" * (len(ROWS) + 4),
+    ]
+    for r in rows:
+        scores = " | ".join(f"{r['accuracy'][name]:.3f}" for name in ROWS)
+        error = "" if r["error"] is None else f" +- {r['error']:.2f}"
+        lines.append(
+            f"| {r['dataset']}, {r['sites']} x {r['n']} ({r['missing']}) | {r['epsilon']:g} | "
+            f"{scores} | {r['points_to_central']:+.2f}{error} | "
+            f"{r['epsilon_of_sum']:.2f}, {r['epsilon_of_share']:.2f} |"
+        )
+    return "\n".join(lines)
