@@ -11,13 +11,14 @@ import typer
 
 from panas_cli.options import (
     checked_folder,
+    checked_reach,
     checked_workers,
     numbers,
     refuse_used,
     with_common,
     with_compared,
 )
-from panas_cli.requests import Asked, FailOn, ModelRequest, Request
+from panas_cli.requests import Asked, FailOn, ModelRequest, Reach, Request
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
@@ -33,12 +34,27 @@ FailOnOption = Annotated[
 
 
 @with_common
-def run(request: Request) -> None:
+def run(
+    request: Request,
+    engine: Annotated[
+        Literal["inprocess", "flower"] | None,
+        typer.Option(help="What carries messages (default: inprocess, of a hub flower)."),
+    ] = None,
+    hub: Annotated[
+        Path | None,
+        typer.Option(help="A hub's folder, with its hub.toml: the sites are elsewhere."),
+    ] = None,
+    facts: Annotated[
+        Path | None,
+        typer.Option(help="With --hub: what a site declares (facts.json), if no public data do."),
+    ] = None,
+) -> None:
     """Search, tune, train, audit and report, in one go."""
     refuse_used(request)
+    reach = checked_reach(request, Reach(engine, hub, facts))
     from panas_cli.commands.run import run as work
 
-    work(request)
+    work(request, reach)
 
 
 @with_common

@@ -14,7 +14,7 @@ import typer
 
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
-from panas_cli.requests import Request
+from panas_cli.requests import Reach, Request
 from panas_cli.site_options import split_data
 
 
@@ -231,6 +231,33 @@ def checked_folder(path: Path) -> Path:
     if not path.is_dir():
         raise BadInput(f"expected a run directory, got {path}, which is none; check the path")
     return path
+
+
+def checked_reach(request: Request, reach: Reach) -> Reach:
+    """How sites are reached, as far as the arguments show that it fits."""
+    own = request.settings.get("federation", {})
+    if reach.facts and not reach.hub:
+        raise BadInput("expected --hub DIR with --facts, got none; sites here declare their own")
+    if reach.facts and not reach.facts.is_file():
+        raise BadInput(f"expected declared facts at {reach.facts}, found none; check --facts")
+    if reach.hub is None:
+        return reach
+    if not (reach.hub / "hub.toml").is_file():
+        raise BadInput(
+            f"expected a hub with a hub.toml at {reach.hub}, found none; `panas deploy init`"
+        )
+    if reach.engine == "inprocess":
+        raise BadInput(
+            "expected sites of this machine with --engine inprocess, got --hub, whose sites are "
+            "elsewhere; leave one out"
+        )
+    for name in ("sites", "client_data", "clients"):
+        if name in own:
+            raise BadInput(
+                f"expected the sites that hub.toml names, got federation.{name} as well; leave one "
+                "out"
+            )
+    return reach
 
 
 def checked_workers(shadows: int, workers: int | None) -> int:

@@ -26,6 +26,15 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Reach:
+    """How a run reaches its sites, as the words of the command line."""
+
+    engine: Literal["inprocess", "flower"] | None = None
+    hub: Path | None = None  # the folder of a hub, whose sites are elsewhere
+    facts: Path | None = None  # what sites elsewhere declare
+
+
+@dataclass(frozen=True)
 class Asked:
     """What the user asked to be compared, as the words of the command line."""
 

@@ -15,7 +15,9 @@ from attacks.audit.membership import PrivacyClaim
 from attacks.audit.run import audit_run
 from attacks.audit.target import ExternalModel
 from dprbft.config.files import load_config
+from dprbft.paths import is_hub
 from dprbft.run.bookkeeping import is_done, timed
+from panas.runtime.errors import BadInput
 from panas_cli.progress import Display
 from panas_cli.requests import FailOn, ModelRequest
 from panas_cli.text.audit_output import show_audit, show_model_audit
@@ -33,6 +35,11 @@ FAILS: dict[FailOn, tuple[str, ...]] = {
 def audit(run: Path, shadows: int, workers: int, fail_on: FailOn | None, json: bool) -> None:
     """Attack what a run released, beside blind controls."""
     config = load_config(run)
+    if is_hub(run):
+        raise BadInput(
+            f"expected a run whose sites are on this machine, got {run}, a hub's: an audit scores "
+            "its attacks on the sites' own samples, which stay there; simulate the federation"
+        )
 
     def whole() -> bool:  # else a site that is taken up again is still to be attacked
         return is_done(run, "train")

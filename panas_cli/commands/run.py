@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from attacks.audit.run import audit_run
-from dprbft.engines.inprocess import InProcess
-from dprbft.paths import places_of, sites_file
+from dprbft.paths import is_hub, places_of, sites_file
 from dprbft.run.bookkeeping import is_done, timed
 from dprbft.run.directory import OpenRun, hold
 from dprbft.run.stages import (
@@ -22,8 +21,9 @@ from dprbft.run.view import has_results
 from panas.runtime.errors import BudgetExhausted
 from panas_cli.commands.audit import steps
 from panas_cli.commands.job import Job, prices, start, tell_time
+from panas_cli.commands.sites.hub import opened, with_hub
 from panas_cli.progress import Display
-from panas_cli.requests import Request
+from panas_cli.requests import Reach, Request
 from panas_cli.text.output import show
 from panas_cli.text.sentences import PublicSamples, found_lines, seen_lines
 
@@ -35,12 +35,12 @@ MOST_COUNTED = 50
 """Sites whose samples are counted for the first lines."""
 
 
-def run(request: Request) -> None:
+def run(request: Request, reach: Reach) -> None:
     """Search, tune, train, audit and report, in one go."""
-    job = start(request)
+    job = start(with_hub(request, reach))
     try:
         with hold(job.run):
-            _stages(job)
+            _stages(job, reach)
     except BudgetExhausted:
         if not _has_results(job.run):
             raise
@@ -49,22 +49,20 @@ def run(request: Request) -> None:
     show(job.run, summarise(job.run, job.config), job.json)
 
 
-def _stages(job: Job) -> None:
+def _stages(job: Job, reach: Reach) -> None:
     config, clients = job.config, job.config.federation.clients
     totals = event_counts(config, clients)
     with Display() as display:
         display.say(f"run directory: {job.run}")
-        with InProcess(places_of(job.run), job.workers, job.device) as engine:
-            run = OpenRun(job.run, config, engine, display.event)
+        with opened(job, display, reach) as run:
             there = begin(run, job.ground)
-            for line in seen_lines(run.view):
-                display.say(line)
+            stages = stages_of(config)
             for line in _found(run):
                 display.say(line)
-            for line in prices(run, there):
-                display.say(line)
-            stages = stages_of(config)
-            tell_time(job, run, display, [s for s in stages if not is_done(job.run, s)])
+            if not run.elsewhere:
+                for line in (*seen_lines(run.view), *prices(run, there)):
+                    display.say(line)
+                tell_time(job, run, display, [s for s in stages if not is_done(job.run, s)])
             if "join" in stages:
                 display.stage("join", totals["join"])
                 exchange_stage(run)
@@ -88,16 +86,18 @@ def _stages(job: Job) -> None:
 
 def _has_results(run: Path) -> bool:
     """Whether there is a run, of which a summary can tell something."""
-    return sites_file(run).exists() and any(has_results(place) for place in places_of(run))
+    if not sites_file(run).exists():
+        return False
+    return is_hub(run) or any(has_results(place) for place in places_of(run))
 
 
 def _found(run: OpenRun) -> list[str]:
     """The first lines: what data there are, and what of them has no protection."""
-    view, source, f = run.view, run.config.data.source, run.config.federation
-    sites = len(view.places)
-    split = bool(f.sites or f.client_data)  # by their owners, not by this run
+    view, source = run.view, run.config.data.source
+    sites = len(run.sites.names)
+    split = run.config.federation.comes_split  # by their owners, not by this run
     own = not (split or source.built_in or source.public_data)
-    few = range(sites if sites <= MOST_COUNTED else 0)
+    few = range(sites if sites <= MOST_COUNTED and not run.elsewhere else 0)
     return found_lines(
         "data that come split" if split else Path(source.dataset).name,
         view.facts,

@@ -17,8 +17,9 @@ from panas.training.ladder import Ladder
 from panas.training.metrics import Metrics
 from panas_cli.text.audit_output import show_audit
 from panas_cli.text.conclusions import absent_lines, meaning_lines, no_gain_lines
+from panas_cli.text.hub import show_hub
 from panas_cli.text.joining import has_joined, kept_lines
-from panas_cli.text.printing import console, counted, figure, print_json, titled
+from panas_cli.text.printing import console, counted, figure, print_json, size_text, titled
 
 OF_ROUNDS = ("before", "after", "kept", "epsilon", "release", "search")
 OF_JOINED = (
@@ -66,6 +67,9 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
     if json:
         print_json(summary | {"run": str(run), "audit": audit and audit["summary"]})
         return
+    if "sites" in summary:
+        show_hub(run, summary)
+        return
     updates = _exchanges_updates(summary)
     if updates:
         summary = _without_alone(summary)
@@ -83,8 +87,8 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
     for line in kept_lines(clients):
         screen.print(line, soft_wrap=True)
     screen.print(
-        f"communication: {_bytes(bytes_['up_bytes'])} up, {_bytes(bytes_['down_bytes'])} down in "
-        f"{counted(summary['rounds'], 'round')}{'' if updates else '; the search sent nothing'}",
+        f"communication: {size_text(bytes_['up_bytes'])} up, {size_text(bytes_['down_bytes'])} "
+        f"down in {counted(summary['rounds'], 'round')}{'' if updates else '; the search sent nothing'}",
         soft_wrap=True,
     )
     screen.print("seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in s.items() if v or not updates))
@@ -222,7 +226,3 @@ def _metrics(clients: Sequence[Mapping[str, Any]], updates: bool) -> Table | Non
             "-" if worst is None else f"{worst:.3f} (class {k})",
         )
     return table
-
-
-def _bytes(n: int) -> str:
-    return f"{n / 1e6:.2f} MB" if n >= 1e6 else f"{n / 1e3:.1f} kB"

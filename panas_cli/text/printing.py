@@ -64,3 +64,8 @@ def json_number(x: float) -> float | str:
 def figure(x: float | str | None, digits: str = ".3f") -> str:
     """A number as text; words stay, and what is not there is a dash."""
     return "-" if x is None else x if isinstance(x, str) else format(x, digits)
+
+
+def size_text(n: int) -> str:
+    """A number of bytes."""
+    return f"{n / 1e6:.2f} MB" if n >= 1e6 else f"{n / 1e3:.1f} kB"

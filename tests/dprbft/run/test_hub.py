@@ -1,13 +1,14 @@
 """A run whose sites are elsewhere: the same as one here, and what it does where sites fail."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from elsewhere import NAMES, InThread, charges, hub_config, make_sites, opened, repeat_noise
 
-from dprbft.config.files import build_config
+from dprbft.config.files import build_config, load_config
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import SitePlace, places_of, predictor_file, server_folder
 from dprbft.run.directory import Ground, OpenRun, prepare
@@ -51,32 +52,38 @@ def left_out(heard: list[Event]) -> list[tuple[str, str, str]]:
     return [(e.site, e.stage, e.why) for e in heard if isinstance(e, SiteLeftOut)]
 
 
-@pytest.mark.parametrize("protected", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_hub_comes_to_the_head_and_ledgers_of_a_run_on_one_machine(
-    protected: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    whole: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     repeat_noise(monkeypatch)
     here, there = make_sites(tmp_path / "here"), make_sites(tmp_path / "there")
-    config, heard = hub_config(tmp_path / "there", protected=protected), list[Event]()
+    config, heard = hub_config(tmp_path / "there", protected=whole), list[Event]()
     run = tmp_path / "hub" / "trial"
-    carry_out(opened(run, config, InThread(there), heard))
+    carry = carry_out if whole else exchange_stage
+    carry(opened(run, config, InThread(there), heard))
     changed = {"remote": (), "sites": [str(path) for path in here.values()]}
     federation = config.federation.model_dump() | changed
     local = build_config(config.model_dump() | {"federation": federation})
     alone = tmp_path / "one" / "trial"
     prepare(alone, local, resume=False)
     with InProcess(places_of(alone)) as engine:
-        carry_out(OpenRun(alone, local, engine))
+        carry(OpenRun(alone, local, engine))
     assert head_of(run) == head_of(alone)
     assert charges(there) == charges(here)
     assert all(charges(there).values())
     assert left_out(heard) == []
     assert HeadShared(3) in heard
+    if whole:
+        check_whole(run, there, heard)
+
+
+def check_whole(run: Path, there: Mapping[str, Path], heard: list[Event]) -> None:
     done = {(e.site, e.stage) for e in heard if isinstance(e, SiteDone)}
     assert done == {(name, stage) for name in NAMES for stage in ("search", "tune", "train")}
     for i, (name, folder) in enumerate(there.items()):
         assert predictor_file(SitePlace(i, name, folder, "trial").home).is_file()
-    check_summary(summarise(run, config), run)
+    check_summary(summarise(run, load_config(run)), run)
 
 
 def check_summary(summary: dict[str, Any], run: Path) -> None:
@@ -140,6 +147,7 @@ def test_a_site_that_sends_junk_counts_as_absent_and_is_told_of(tmp_path: Path):
     assert {e.site for e in heard if isinstance(e, SiteDone)} == set(NAMES)
 
 
+@pytest.mark.slow
 def test_a_site_that_goes_and_comes_back_is_made_good(tmp_path: Path):
     places, heard, away = make_sites(tmp_path), list[Event](), set[str]()
 

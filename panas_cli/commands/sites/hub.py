@@ -1,0 +1,73 @@
+"""What `panas run` reaches sites with: this machine's processes, a hub's sockets, or Flower."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from dprbft.config.hub import HubSettings, public_keys, read_hub, socket_paths
+from dprbft.engines.framed import AROUND, Carrier, UnixCarrier
+from dprbft.engines.inprocess import InProcess
+from dprbft.paths import is_hub, places_of
+from dprbft.run.directory import OpenRun
+from dprbft.run.hub import answer_caps, open_hub
+from panas.runtime.errors import BadInput
+from panas_cli.commands.job import Job
+from panas_cli.progress import Display
+from panas_cli.requests import Reach, Request
+
+
+def with_hub(request: Request, reach: Reach) -> Request:
+    """The request with the sites that a hub's folder names."""
+    if reach.hub is None:
+        if request.resume and request.out and is_hub(request.out):
+            raise BadInput(
+                f"expected --hub DIR to go on with {request.out}, whose sites are elsewhere, got "
+                "none; give the hub's folder"
+            )
+        return request
+    names = list(read_hub(reach.hub).names)
+    told = {"remote": names, "clients": len(names)}
+    facts = {"facts": str(reach.facts.resolve())} if reach.facts else {}
+    federation = request.settings.get("federation", {}) | told | facts
+    return replace(request, settings=request.settings | {"federation": federation})
+
+
+@contextmanager
+def opened(job: Job, display: Display, reach: Reach) -> Iterator[OpenRun]:
+    """A run whose sites can be asked, as long as the block lasts."""
+    if reach.hub is not None:
+        hub = read_hub(reach.hub)
+        with _carrier(job, display, reach.hub, hub) as carrier:
+            yield open_hub(
+                job.run,
+                job.config,
+                hub,
+                carrier,
+                keys=public_keys(reach.hub, hub),
+                listener=display.event,
+            )
+        return
+    if reach.engine == "flower":
+        raise BadInput("expected a hub with --engine flower, got none; give --hub DIR")
+    with InProcess(places_of(job.run), job.workers, job.device) as engine:
+        yield OpenRun(job.run, job.config, engine, display.event)
+
+
+@contextmanager
+def _carrier(job: Job, display: Display, folder: Path, hub: HubSettings) -> Iterator[Carrier]:
+    """What brings frames to a hub's sites: their sockets where hub.toml names them, else Flower."""
+    if hub.sockets:
+        most = max(answer_caps(job.run, job.config).values())
+        yield UnixCarrier(socket_paths(folder, hub), most + AROUND)
+        return
+    from dprbft.engines.deploy.settings import flower_hub
+    from dprbft.engines.flower.carrier import FlowerCarrier
+    from dprbft.engines.flower.link import Deployed
+
+    found = flower_hub(folder)
+    link = Deployed(found.home, found.local_address, found.ca, found.keys)
+    with FlowerCarrier(
+        link, minimum=hub.minimum, patience=found.flower.patience, tell=display.say
+    ) as carrier:
+        yield carrier
