@@ -40,7 +40,9 @@ def show_hub(run: Path, summary: Mapping[str, Any]) -> None:
         f"down in {counted(summary['rounds'], 'round')}",
         soft_wrap=True,
     )
-    screen.print("seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in summary["seconds"].items()))
+    screen.print(
+        "seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in summary["seconds"].items() if v)
+    )
     screen.print(f"\nrun directory: {run}", soft_wrap=True)
     if summary["absent"]:
         names = ", ".join(summary["absent"])

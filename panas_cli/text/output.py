@@ -86,9 +86,10 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
     )
     for line in kept_lines(clients):
         screen.print(line, soft_wrap=True)
+    rounds = counted(summary["rounds"], "round")
     screen.print(
         f"communication: {size_text(bytes_['up_bytes'])} up, {size_text(bytes_['down_bytes'])} "
-        f"down in {counted(summary['rounds'], 'round')}{'' if updates else '; the search sent nothing'}",
+        f"down in {rounds}{'' if updates else '; the search sent nothing'}",
         soft_wrap=True,
     )
     screen.print("seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in s.items() if v or not updates))

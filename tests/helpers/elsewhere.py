@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from dprbft.config.files import build_config
 from dprbft.config.hub import HubSettings
 from dprbft.config.schema import RunConfig
 from dprbft.engines import verbs
-from dprbft.engines.frames import Answer, Request
-from dprbft.messages import Code, Hello, Reply, Verb
+from dprbft.engines.frames import Request
+from dprbft.engines.node.daemon import Node
+from dprbft.messages import Verb
 from dprbft.paths import SitePlace, ledger_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.events import Event
@@ -26,7 +27,6 @@ from dprbft.site.directory import SiteSettings, write_site
 from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise
-from panas.runtime.store import write_bytes
 
 NAMES = ("a", "b", "c")
 EACH, PUBLIC = 90, 60
@@ -91,32 +91,9 @@ class InThread:
             if not self.before(name, verb):
                 continue
             self.asked.append((name, verb))
-            answer = self.change(name, verb, answered(self.places[name], frames[name]))
-            if answer is not None:
-                yield name, answer
-
-
-def answered(folder: Path, frame: bytes) -> bytes:
-    """What a site's node answers."""
-    request = Request.from_bytes(frame)
-    place, content = SitePlace(request.number, request.site, folder, request.run), request.content
-    if request.verb in ("hello", "leave"):
-        hello = Hello.from_bytes(content)
-        at = {name: place.home / "public" / f"{name}.safetensors" for name in request.files}
-        for name, path in at.items():
-            write_bytes(path, request.files[name])
-        told = {name: str(place.home / "public" / f"{name}.safetensors") for name in FILES}
-        named = {name: told[name] if getattr(hello, name) else "" for name in FILES}
-        content = replace(hello, **named).to_bytes()
-    try:
-        reply = verbs.serve(place, verbs.Machine(), Verb(request.verb), content)
-    except Exception:
-        reply = Reply(Code.REFUSED)
-    about = (request.run, request.site, request.verb, request.nonce)
-    return Answer(*about, int(reply.code), reply.release).to_bytes()
-
-
-FILES = ("public", "unlabelled", "map")
+            answer = Node({name: self.places[name]}).answer(frames[name])
+            if answer is not None and (changed := self.change(name, verb, answer)) is not None:
+                yield name, changed
 
 
 def opened(
