@@ -147,5 +147,10 @@ class Local:
                 f"expected site {place.name} at {place.folder}, found none; put it back, and go "
                 "on with --resume"
             )
+        if refusal.code is Code.FAILED:
+            return PanasError(
+                f"expected an answer of site {place.name}, and it failed; where, says node.log in "
+                f"{place.folder}"
+            )
         text = f"{place.name}: {read_json(paths.refusal_file(place.home))['reason']}"
         return BudgetExhausted(text) if refusal.code is Code.NO_BUDGET else BadInput(text)

@@ -1,13 +1,15 @@
 """What `panas run` reaches sites with: this machine's processes, a hub's sockets, or Flower."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from dprbft.config.hub import HubSettings, public_keys, read_hub, socket_paths
 from dprbft.engines.framed import AROUND, Carrier, UnixCarrier
 from dprbft.engines.inprocess import InProcess
+from dprbft.engines.protocol import Engine
+from dprbft.engines.verbs import Machine
 from dprbft.paths import is_hub, places_of
 from dprbft.run.directory import OpenRun
 from dprbft.run.hub import answer_caps, open_hub
@@ -48,10 +50,21 @@ def opened(job: Job, display: Display, reach: Reach) -> Iterator[OpenRun]:
                 listener=display.event,
             )
         return
-    if reach.engine == "flower":
-        raise BadInput("expected a hub with --engine flower, got none; give --hub DIR")
-    with InProcess(places_of(job.run), job.workers, job.device) as engine:
+    with _engine(job, reach) as engine:
         yield OpenRun(job.run, job.config, engine, display.event)
+
+
+def _engine(job: Job, reach: Reach) -> AbstractContextManager[Engine]:
+    """What asks sites of this machine."""
+    places = places_of(job.run)
+    if reach.engine != "flower":
+        return InProcess(places, job.workers, job.device)
+    from dprbft.engines.flower.simulation import flower_simulation
+
+    # Few sites share the workers out, as they do in process.
+    at_once = min(job.workers, len(places))
+    machine = Machine(job.device, job.workers // at_once)
+    return flower_simulation(job.run, places, machine, at_once)
 
 
 @contextmanager
