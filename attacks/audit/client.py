@@ -98,7 +98,7 @@ def _audit_release(job: _Job) -> tuple[ClientAudit, dict[str, bytes]]:
     )
     received = load_release(job.view, job.client)
     if received is None:
-        return about, {}
+        return _of_masked(job, about), {}
     release, promised = received.release, promise(job.view.run, received.release)
     about = replace(
         about,
@@ -125,6 +125,19 @@ def _audit_release(job: _Job) -> tuple[ClientAudit, dict[str, bytes]]:
     spent = "unknown" if job.spent is None else f"{job.spent:.3g}"
     title = f"{job.name}, {release.kind}, epsilon {spent}: {verdict}"
     return replace(attacked, verdict=verdict, evidence=evidence), {"images": draw(title)}
+
+
+def _of_masked(job: _Job, about: ClientAudit) -> ClientAudit:
+    """The audit of a site of which no release arrived: it sent nothing, or a masked vector."""
+    if not job.config.privacy.secure_sum:
+        return about
+    from attacks.audit.masked import masked_evidence  # needs libraries that others do not
+
+    found = masked_evidence(job.view, job.client.id)
+    if found is None:
+        return about
+    verdict, evidence = with_claim(about.verdict, found.told, None, job.spent, found.fault)
+    return replace(about, verdict=verdict, evidence=evidence)
 
 
 def _fault(job: _Job, release: Release, promised: ClaimedNoise) -> str | None:

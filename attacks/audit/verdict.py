@@ -6,7 +6,7 @@
 | no better than blind | it is not |
 | inconclusive | the interval holds `MARGIN`, there are fewer than `MIN_SAMPLES` samples, |
 | | or too few public samples to learn an attack from |
-| nothing left | the client sent no release |
+| nothing left | the client sent no release, or a masked one, which nobody sees alone |
 
 The paired bootstrap interval of the difference must lie above the margin, or not above it. The
 best of k attacks is chosen by the scores that it is judged by, so that a leak is claimed at

@@ -15,7 +15,14 @@ from summed_runs import Direct, begun, joined_by, summed_config
 from dprbft.engines.verbs import Machine, serve
 from dprbft.messages import Broadcast, Code, Verb
 from dprbft.methods import PublicSide, joined
-from dprbft.paths import masked_file, refusal_file, sum_file, sum_refusals_file
+from dprbft.paths import (
+    masked_file,
+    refusal_file,
+    server_folder,
+    sum_file,
+    sum_folder,
+    sum_refusals_file,
+)
 from dprbft.run.directory import OpenRun
 from dprbft.run.exchange import server_files
 from dprbft.run.stages import join_stage
@@ -23,11 +30,12 @@ from dprbft.run.view import RunView
 from dprbft.secure_sum.messages import Offer, Parts, SumPlan, Survivors
 from dprbft.secure_sum.release import noise_of
 from dprbft.site.site import open_client
+from panas.privacy.discrete_gaussian import discrete_gaussian
 from panas.privacy.release.estimate import Moments, Rows
 from panas.privacy.release.kinds import moments
 from panas.privacy.release.summed import in_steps
 from panas.runtime.errors import BadInput
-from panas.runtime.store import read_json
+from panas.runtime.store import read_json, read_tensors
 
 CONFIG = summed_config()
 
@@ -156,12 +164,6 @@ def test_a_site_of_another_trust_or_method_takes_no_part(tmp_path: Path):
             assert asked(engine, verb, 0, plan.to_bytes()) == (Code.REFUSED, b"")
 
 
-def shares_of(sigma: int, size: int) -> Any:
-    """Noise that repeats, one call a site."""
-    rng = np.random.default_rng(size)
-    return np.rint(sigma * rng.standard_normal(size)).astype(np.int64)
-
-
 def test_the_head_is_that_of_a_plain_sum_with_the_same_noise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -194,6 +196,50 @@ def test_the_head_is_that_of_a_plain_sum_with_the_same_noise(
     total = Moments(sums.A, sums.B, sums.variance, counts.float())
     head = server_files(OpenRun(run, CONFIG, engine)).broadcast(1)
     assert torch.equal(joined.sum_round(side, total, 1).weight, head.weight)
+
+
+def noise_seen_by_colluders(run: Path, monkeypatch: pytest.MonkeyPatch, weaken: int = 1) -> float:
+    """The last site's noise, as all others find it by taking their own numbers off the sum, over
+    what the site's local cost says, as a ratio of variances; `weaken` divides its share."""
+    added, original = dict[int, np.ndarray](), joined._sums().add_to_sum
+
+    def noted(request: Any, rows: Any, **named: Any) -> Any:
+        def weak(sigma: int, size: int) -> np.ndarray:
+            return discrete_gaussian(sigma // weaken, size)
+
+        sampler = {"sampler": weak} if request.client == 3 else {}
+        summand = original(request, rows, **named, **sampler)
+        added[request.client] = summand.steps
+        return summand
+
+    monkeypatch.setattr("dprbft.site.predictor.secure_sum.add_to_sum", noted)
+    engine = begun(run, CONFIG)
+    joined_by(engine, run, CONFIG)
+    client = open_client(engine.places[3])
+    plan = SumPlan.from_bytes(next(c for v, _, c in engine.asked if v is Verb.KEYS))
+    step = noise_of(plan, 8, 10).step
+    sums, _ = read_tensors(sum_folder(server_folder(run), 1) / "sum.safetensors")
+    others = torch.from_numpy(sum(added[i] for i in range(3)) * step)
+    left = sums["B"].flatten() - others[-80:]
+    rows = Rows(client.phi(client.data.train.inputs()), client.data.train.y)
+    left = left - moments.numbers(rows, 10)[-80:]
+    (sent,) = (e.charge for e in client.account.entries if e.charge.phase == "release")
+    assert sent.trust is not None
+    assert sent.sensitivity is not None
+    return float(left.square().mean()) / (sent.trust.local * sent.sensitivity) ** 2
+
+
+def test_all_others_together_see_the_noise_that_the_local_cost_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # Of 80 numbers the mean square is within 5 standard errors of its expectation.
+    error = 5 * (2 / 80) ** 0.5
+    assert abs(noise_seen_by_colluders(tmp_path / "r", monkeypatch) - 1) < error
+
+
+def test_a_share_of_a_third_of_the_noise_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    error = 5 * (2 / 80) ** 0.5
+    assert noise_seen_by_colluders(tmp_path / "r", monkeypatch, weaken=3) < 1 - error
 
 
 @pytest.mark.slow

@@ -1,0 +1,117 @@
+"""A masked vector at the server, and the sum that was opened: what they promise, and keep.
+
+Without those of all other sites a masked vector is uniform noise: nothing in it can be attacked.
+What an audit can check is that the ledger covers it, and that the opened sum holds the noise which
+the sites were charged for. The sum is one release of all of them.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from attacks.epsilon.release import PartNoise, noise_of
+from attacks.threats.representation import rows_of
+from dprbft.config.files import load_config
+from dprbft.paths import arrived_file, ledger_file, server_folder
+from dprbft.run.view import RunView
+from dprbft.secure_sum.messages import MaskedRelease
+from dprbft.secure_sum.release import KIND, ROUND, masked_size
+from dprbft.secure_sum.release import noise_of as planned_noise
+from dprbft.server.records import read_rounds
+from dprbft.server.sum_checkpoint import SumFiles
+from panas.privacy.ledger.charge import Entry
+from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.release.estimate import Rows
+from panas.privacy.release.histogram import LABEL_HISTOGRAM
+from panas.privacy.release.kind import summed_kind
+from panas.privacy.release.summed import SumNoise
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_tensors
+
+
+@dataclass(frozen=True)
+class MaskedEvidence:
+    """What is to be said of one site's masked vector."""
+
+    noise_multiplier: float | None  # of the sum that was opened; None without noise
+    told: str  # what the server has, and what that promises
+    fault: str | None  # what contradicts the ledger, as half a sentence
+
+
+def masked_evidence(view: RunView, id: int) -> MaskedEvidence | None:
+    """What a site has sent under a mask; None where that is nothing, BadInput if it was changed."""
+    server = server_folder(view.run)
+    records = [r for r in read_rounds(server) if id in r.masked]
+    opened = SumFiles(server).opened()
+    if not records or opened is None or view.feature_map is None:
+        return None
+    width, classes = view.feature_map.width, view.facts.classes
+    path = arrived_file(server, ROUND, id)
+    content = path.read_bytes() if path.is_file() else b""
+    if hashlib.sha256(content).hexdigest() != records[-1].masked[id]:
+        raise BadInput(
+            f"expected {path} as it was sent, got a damaged or edited file; restore it, or train "
+            "the run again"
+        )
+    message = MaskedRelease.from_bytes(content, masked_size(width, classes))
+    noise = planned_noise(opened.plan, width, classes)
+    entries = {e.id: e for e in _entries(view, id)}
+    fault = _fault(entries, message, noise) if entries else None
+    told = (
+        f"it sent a masked vector, which says nothing without those of the other sites; the "
+        f"server opened the sum over {len(records[-1].masked)} sites alone"
+    )
+    if noise.trust is None:
+        return MaskedEvidence(None, f"{told}, without noise", fault)
+    part = _noise_of_sum(view.run)
+    low, high = part.interval
+    told += (
+        f", whose noise is {part.ratio:.3f} [{low:.3f}, {high:.3f}] of its claim, as long as "
+        f"{noise.trust.assumption}"
+    )
+    if part.wrong and fault is None:
+        fault = "that is not the noise which was charged for"
+    return MaskedEvidence(noise.noise_multiplier, told, fault)
+
+
+def _entries(view: RunView, id: int) -> tuple[Entry, ...]:
+    path = ledger_file(view.places[id].folder)
+    return Ledger(path).account().entries if path.is_file() else ()
+
+
+def _fault(entries: dict[str, Entry], message: MaskedRelease, noise: SumNoise) -> str | None:
+    entry = entries.get(message.receipt)
+    if entry is None:
+        return "its receipt is not in the ledger, so that nothing covers it"
+    if entry.charge.mechanism != KIND or entry.charge.round != message.round:
+        return f"its receipt is for {entry.charge.mechanism}, which does not cover {KIND}"
+    if (entry.event, entry.charge.trust) != (noise.event, noise.trust):
+        return "the ledger was charged for another noise, or another trust, than the sum's plan has"
+    counted = entries.get(message.histogram_receipt)
+    if message.histogram_receipt and (
+        counted is None or counted.charge.mechanism != LABEL_HISTOGRAM
+    ):
+        return "the receipt of its histogram is not in the ledger, so that nothing covers it"
+    return None
+
+
+@lru_cache(maxsize=2)
+def _noise_of_sum(run: Path) -> PartNoise:
+    """The noise of the opened sum over its claim, from the exact sums of all its sites."""
+    view, files = RunView(run, load_config(run)), SumFiles(server_folder(run))
+    opened, survivors, map_ = files.opened(), files.survivors(), view.feature_map
+    assert opened is not None
+    assert survivors is not None
+    assert map_ is not None
+    classes, kind = view.facts.classes, summed_kind(KIND)
+    noise = planned_noise(opened.plan, map_.width, classes)
+    exact = torch.zeros(classes, map_.width, dtype=torch.float64)
+    for id in survivors:
+        train = view.client(id).train
+        rows = Rows(rows_of(map_, train), train.y, train.groups)
+        exact += kind.from_numbers(kind.numbers(rows, classes), classes, 0.0).B
+    found, _ = read_tensors(files.folder / "sum.safetensors")
+    return noise_of("sum", found["B"], exact, noise.scale(len(survivors)))

@@ -1,0 +1,113 @@
+"""The audit of a run whose server learnt the sum of all sites' releases alone."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from summed_runs import begun, joined_by, summed_config
+
+from attacks.audit.masked import _fault as fault_of
+from attacks.audit.masked import _noise_of_sum
+from attacks.audit.run import audit_run
+from attacks.threats.representation import rows_of
+from dprbft.paths import arrived_file, server_folder, sum_folder
+from dprbft.run.view import RunView
+from dprbft.secure_sum.messages import MaskedRelease, SumPlan
+from dprbft.secure_sum.release import noise_of
+from panas.privacy.accounting.events import Gaussian
+from panas.privacy.ledger.charge import Charge, Entry
+from panas.privacy.release.estimate import Rows
+from panas.privacy.release.kinds import moments
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_tensors, write_tensors
+
+CONFIG = summed_config()
+
+
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("audited") / "r"
+    joined_by(begun(run, CONFIG), run, CONFIG)
+    return run
+
+
+@pytest.fixture
+def run(joined: Path) -> Path:
+    """The same run each time, whatever a test has done to it; its ledgers know the folder."""
+    kept = joined.parent / "kept"
+    if not kept.exists():
+        shutil.copytree(joined / "server", kept)
+    shutil.rmtree(joined / "server")
+    shutil.copytree(kept, joined / "server")
+    _noise_of_sum.cache_clear()
+    return joined
+
+
+def test_a_masked_vector_holds_nothing_and_the_sum_keeps_its_noise(run: Path):
+    audit = audit_run(run)
+    for client in audit.clients:
+        assert client.verdict == "nothing left"
+        assert "says nothing without those of the other sites" in client.evidence
+        assert "at most 1 of 4 sites collude" in client.evidence
+        assert "claimed epsilon" in client.evidence
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5, 1.6])
+def test_a_sum_with_other_noise_than_was_charged_for_is_found(run: Path, part: float):
+    path = sum_folder(server_folder(run), 1) / "sum.safetensors"
+    sums, about = read_tensors(path)
+    exact = _noise_of_sum(run)
+    assert not exact.wrong
+    view = RunView(run, CONFIG)
+    phi = view.feature_map
+    assert phi is not None
+    B = sums["B"] * 0
+    for place in view.places:
+        train = view.client(place.index).train
+        rows = Rows(rows_of(phi, train), train.y)
+        B += moments.from_numbers(moments.numbers(rows, 10), 10, 0.0).B
+    write_tensors(path, sums | {"B": B + part * (sums["B"] - B)}, about)
+    _noise_of_sum.cache_clear()
+    audit = audit_run(run)
+    assert {c.verdict for c in audit.clients} == {"leaks"}
+    assert "not the noise which was charged for" in audit.clients[0].evidence
+
+
+def test_a_vector_that_was_edited_is_refused(run: Path):
+    path = arrived_file(server_folder(run), 1, 0)
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(BadInput, match="damaged or edited"):
+        audit_run(run)
+
+
+NOISE = noise_of(SumPlan("0" * 32, 1, (0, 1, 2, 3), 1, 2.0), 8, 10)
+CHARGE = Charge(
+    event=NOISE.event,
+    phase="release",
+    mechanism="moments",
+    recipient="server",
+    sensitivity=moments.SENSITIVITY,
+    round=1,
+    trust=NOISE.trust,
+)
+
+
+@pytest.mark.parametrize(
+    ("charge", "told"),
+    [
+        (CHARGE, None),
+        (None, "its receipt is not in the ledger"),
+        (replace(CHARGE, mechanism="dp-sgd"), "its receipt is for dp-sgd"),
+        (replace(CHARGE, round=2), "its receipt is for moments"),
+        (replace(CHARGE, event=Gaussian(3.0)), "another noise, or another trust"),
+        (replace(CHARGE, trust=None), "another noise, or another trust"),
+    ],
+)
+def test_a_vector_that_no_charge_covers_is_a_fault(charge: Charge | None, told: str | None):
+    message = MaskedRelease(0, 1, "a" * 32, "", np.zeros(3, np.uint64))
+    entries = {} if charge is None else {"a" * 32: Entry("a" * 32, 0.0, charge)}
+    found = fault_of(entries, message, NOISE)
+    assert (found is None) == (told is None)
+    assert told is None or told in str(found)

@@ -1,0 +1,132 @@
+"""A site's part of a sum: charged first, on the grid, under its share of the noise."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from panas.privacy.accounting.events import ADD_OR_REMOVE, REPLACE, Gaussian, Unprotected
+from panas.privacy.budget import Budget
+from panas.privacy.discrete_gaussian import discrete_gaussian
+from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.release.estimate import Rows
+from panas.privacy.release.gate import ReleaseRequest
+from panas.privacy.release.kind import summed_kind
+from panas.privacy.release.kinds import moments
+from panas.privacy.release.summed import SumNoise, add_to_sum, from_steps, in_steps
+from panas.runtime.errors import BadInput, BudgetExhausted
+
+D, CLASSES = 6, 3
+SIZE = D * (D + 1) // 2 + CLASSES * D
+KIND = summed_kind("moments")
+NOISE = SumNoise.of(KIND, 1.5, 10, 2, SIZE)
+
+
+def rows() -> Rows:
+    g = torch.Generator().manual_seed(1)
+    z = torch.randn(40, D, generator=g)
+    return Rows(z / z.norm(dim=1, keepdim=True), torch.randint(CLASSES, (40,), generator=g))
+
+
+def request(noise: SumNoise = NOISE) -> ReleaseRequest:
+    return ReleaseRequest(kind="moments", event=noise.event, client=0, round=1, classes=CLASSES)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    found = Ledger(tmp_path / "ledger.jsonl")
+    found.open_account(Budget(8.0, 1e-5))
+    return found
+
+
+def test_numbers_are_what_the_release_says_with_noise_of_one_size():
+    numbers = moments.numbers(rows(), CLASSES)
+    assert numbers.shape == (SIZE,)
+    found = moments.from_numbers(numbers, CLASSES, 0.5)
+    u = rows().z.double()
+    one = torch.nn.functional.one_hot(rows().y, CLASSES).double()
+    torch.testing.assert_close(found.A, u.T @ u)
+    torch.testing.assert_close(found.B, one.T @ u)
+    assert found.variance == 0.25
+    # A unit moves them by as much as it moves (A, B): |u|^2 in A, and |u| in B.
+    less = moments.numbers(Rows(rows().z[1:], rows().y[1:]), CLASSES)
+    assert float((numbers - less).norm()) == pytest.approx(moments.SENSITIVITY)
+
+
+def test_shares_of_all_but_the_missing_make_up_the_noise():
+    assert NOISE.noise_multiplier >= 1.5
+    assert NOISE.noise_multiplier == pytest.approx(1.5, rel=1e-5)
+    assert NOISE.local == pytest.approx(1.5 / 8**0.5, rel=1e-5)
+    assert NOISE.scale(8) == pytest.approx(moments.SENSITIVITY * 1.5, rel=1e-5)
+    assert NOISE.scale(10) / NOISE.scale(8) == pytest.approx((10 / 8) ** 0.5)
+    assert NOISE.step * 2**24 <= NOISE.scale(8)
+    assert NOISE.trust is not None
+    assert (NOISE.trust.sites, NOISE.trust.missing, NOISE.trust.local) == (10, 2, NOISE.local)
+
+
+def test_the_charge_comes_first_and_rests_on_the_sum(ledger: Ledger):
+    seen = list[int]()
+
+    def read() -> Rows:
+        seen.append(len(ledger.account().entries))
+        return rows()
+
+    summand = add_to_sum(request(), read, noise=NOISE, ledger=ledger)
+    assert seen == [1]
+    (entry,) = ledger.account().entries
+    assert (entry.id, entry.finished) == (summand.receipt.id, True)
+    assert (entry.event, entry.charge.trust) == (NOISE.event, NOISE.trust)
+    with pytest.raises(BudgetExhausted):
+        add_to_sum(
+            request(big := SumNoise.of(KIND, 0.1, 10, 2, SIZE)), read, noise=big, ledger=ledger
+        )
+    assert len(seen) == 1
+
+
+def noise_of(ledger: Ledger, sampler: Callable[[int, int], np.ndarray]) -> float:
+    """Mean square of a share over what the local multiplier says."""
+    summand = add_to_sum(request(), rows, noise=NOISE, ledger=ledger, sampler=sampler)
+    exact = moments.numbers(rows(), CLASSES)
+    left = from_steps(summand.steps, NOISE.step) - exact
+    return float(left.square().mean()) / (NOISE.local * moments.SENSITIVITY) ** 2
+
+
+def test_a_share_has_the_noise_that_its_local_cost_says(ledger: Ledger):
+    error = 5 * (2 / SIZE) ** 0.5
+    assert abs(noise_of(ledger, discrete_gaussian) - 1) < error
+
+
+def test_a_share_with_half_the_noise_is_caught(tmp_path: Path):
+    found = []
+    for k in range(8):
+        ledger = Ledger(tmp_path / str(k) / "ledger.jsonl")
+        ledger.open_account(Budget(8.0, 1e-5))
+        found.append(noise_of(ledger, lambda sigma, size: discrete_gaussian(sigma // 2, size)))
+    assert sum(found) / 8 < 1 - 5 * (2 / SIZE / 8) ** 0.5
+
+
+def test_without_noise_a_sum_is_exact_and_unprotected(tmp_path: Path):
+    noise = SumNoise.of(KIND, 0.0, 4, 1, SIZE)
+    assert (noise.event, noise.trust, noise.scale(3)) == (Unprotected(), None, 0.0)
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.open_account(Budget(8.0, 1e-5), allow_unprotected=True)
+    summand = add_to_sum(request(noise), rows, noise=noise, ledger=ledger)
+    found = from_steps(summand.steps, noise.step)
+    torch.testing.assert_close(found, moments.numbers(rows(), CLASSES), rtol=0, atol=1e-7)
+    assert np.array_equal(summand.steps, in_steps(moments.numbers(rows(), CLASSES), noise.step))
+
+
+def test_what_does_not_add_up_or_is_charged_as_something_else_is_refused(tmp_path: Path):
+    for name in ("class_sums", "raw_rows", "public_rows"):
+        with pytest.raises(BadInput, match="expected a release that adds up"):
+            summed_kind(name)
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.open_account(Budget(8.0, 1e-5), relation=REPLACE)
+    with pytest.raises(BadInput, match=ADD_OR_REMOVE):
+        add_to_sum(request(), rows, noise=NOISE, ledger=ledger)
+    with pytest.raises(BadInput, match="give that event"):
+        add_to_sum(replace(request(), event=Gaussian(9.0)), rows, noise=NOISE, ledger=ledger)
+    assert ledger.account().entries == ()
