@@ -157,11 +157,11 @@ def sockets(names: Sequence[str], path: Path) -> Any:
     return up
 
 
-def simulated(names: Sequence[str], path: Path, folder: Path, workers: int) -> Any:
+def simulated(names: Sequence[str], path: Path, workers: int) -> Any:
     """Flower's simulation engine."""
 
     def up() -> FlowerCarrier:
-        link = Simulated(names, path, folder / "flower.log", workers)
+        link = Simulated(names, path, workers)
         return FlowerCarrier(link, minimum=len(names), patience=300.0)
 
     return up
@@ -222,7 +222,7 @@ def measure(sites: Sequence[int], deployed_sites: int, rounds: int) -> list[dict
             names = [f"s{i}" for i in range(n)]
             found.append(in_process(n, rounds, workers))
             found.append(timed("sockets", names, rounds, sockets(names, path)))
-            found.append(timed("simulated", names, rounds, simulated(names, path, folder, workers)))
+            found.append(timed("simulated", names, rounds, simulated(names, path, workers)))
         if deployed_sites:
             names = [f"s{i}" for i in range(deployed_sites)]
             found.append(timed("deployed", names, rounds, deployed(names, path, folder)))

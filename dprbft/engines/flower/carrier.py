@@ -171,7 +171,7 @@ class FlowerCarrier:
         state = state_of(self._link, self._run)
         raise PanasError(
             f"expected Flower's ServerApp to connect within {CONNECT:g} s, got none (the run is "
-            f"{state}); see {self._link.log}"
+            f"{state}); {self._link.log}"
         )
 
     def _gather(self) -> None:
@@ -182,7 +182,7 @@ class FlowerCarrier:
             self._next(min(TICK, until - time.monotonic()))
             if self._relay is None:
                 raise PanasError(
-                    f"expected Flower's ServerApp to go on, and it ended; see {self._link.log}"
+                    f"expected Flower's ServerApp to go on, and it ended; {self._link.log}"
                 )
         missing = sorted(set(wanted) - set(self._nodes))
         if len(self._nodes) < self._minimum:

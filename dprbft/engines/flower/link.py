@@ -45,7 +45,7 @@ class Link(Protocol):
 
     @property
     def log(self) -> str:
-        """Where to read what it wrote."""
+        """Where to read what it wrote, as the end of a sentence."""
 
     def open(self) -> None:
         """Prepare it; PanasError if it does not come up."""
@@ -107,7 +107,7 @@ class Deployed:
     @property
     def log(self) -> str:
         """As `Link.log`."""
-        return f"the log of the SuperLink at {self.address} (its FLWR_HOME must be {self.home})"
+        return f"see the log of the SuperLink at {self.address} (its FLWR_HOME must be {self.home})"
 
     def open(self) -> None:
         """As `Link.open`; BadInput if Flower is not installed, or the certificate does not hold."""
@@ -135,7 +135,6 @@ class Simulated:
 
     names: Sequence[str]
     node: Path  # socket of the node
-    log_file: Path
     cores: int = 1
     home: Path = field(default=Path(), init=False)
     address: str = field(default="", init=False)
@@ -143,8 +142,13 @@ class Simulated:
 
     @property
     def log(self) -> str:
-        """As `Link.log`."""
-        return str(self.log_file)
+        """As `Link.log`: its last line, since its folder goes with it."""
+        written = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        return f"it said last: {written[-1][:300] if written else 'nothing'}"
+
+    @property
+    def _log(self) -> Path:
+        return self.home / "superlink.log"
 
     def open(self) -> None:
         """As `Link.open`."""
@@ -162,7 +166,7 @@ class Simulated:
         _write_connection(self.home, lines | {f"options.{k}": v for k, v in options.items()})
         own = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
         command = [sys.executable, "-m", "dprbft.engines.flower.hub", "--with-parent", *own]
-        with self.log_file.open("wb") as log:
+        with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 command,
                 env=environment(self.home) | {SOCKET: str(self.node), "RAY_TMPDIR": str(self.home)},
@@ -171,7 +175,7 @@ class Simulated:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        _wait_for(port, self._process, self.log)
+        _wait_for(port, self._process, self)
 
     def close(self) -> None:
         """End the SuperLink, and with it what it has started; its folder is removed."""
@@ -261,7 +265,7 @@ def _write_connection(home: Path, lines: Mapping[str, Any]) -> None:
     write_bytes(home / "config.toml", "".join(text).encode())
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes], log: str) -> None:
+def _wait_for(port: int, process: subprocess.Popen[bytes], link: Link) -> None:
     until = time.monotonic() + START
     while time.monotonic() < until and process.poll() is None:
         try:
@@ -269,4 +273,4 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], log: str) -> None:
             return
         except OSError:
             time.sleep(0.1)
-    raise PanasError(f"expected a SuperLink of our own within {START:g} s, got none; see {log}")
+    raise PanasError(f"expected a SuperLink of our own within {START:g} s, got none; {link.log}")

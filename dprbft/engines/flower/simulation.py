@@ -19,7 +19,7 @@ from dprbft.engines.node.call import receive, send
 from dprbft.engines.node.daemon import Node
 from dprbft.engines.protocol import Engine
 from dprbft.engines.verbs import Machine
-from dprbft.paths import SitePlace, server_folder
+from dprbft.paths import SitePlace
 
 START = 120.0
 """Seconds in which Flower must have made its clients."""
@@ -40,7 +40,7 @@ def flower_simulation(
     node = Node({p.name: p.folder for p in places if p.there}, machine, shared=run)
     with tempfile.TemporaryDirectory(prefix="panas-") as folder:
         path = Path(folder) / "node.sock"
-        link = Simulated(names, path, server_folder(run) / "flower.log", workers)
+        link = Simulated(names, path, workers)
         with (
             _answering(node, path),
             FlowerCarrier(link, minimum=len(names), patience=START) as carrier,

@@ -27,7 +27,7 @@ class Fake:
     behave: Behaviour
     connected: Sequence[str] = ("a", "b")
     names: Sequence[str] = ("a", "b")
-    log: str = "the log"
+    log: str = "see the log"
     runs: int = 0
     stopped: list[bool] = field(default_factory=list)
     refuses: bool = False
