@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dprbft.engines.signing import signing_of
 from dprbft.messages import Broadcast, Code, Reply, Verb
 from dprbft.methods import method_named, round_method, update_method
 from dprbft.methods.updates.verbs import UPDATE_VERBS
@@ -80,7 +81,7 @@ def _answer(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> b
     if verb is Verb.LEAVE:
         leave(place, content)
         return b""
-    client = open_client(place, machine.device)
+    client = _with_keys(open_client(place, machine.device))
     with same_ledger(client):
         name = client.config.federation.method
         updates = client.config.federation.exchanges_updates
@@ -90,6 +91,14 @@ def _answer(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> b
         if updates:
             return UPDATE_VERBS[verb](update_method(name), client, content)
         return own[verb](client, content) if verb in own else VERBS[verb](client, machine, content)
+
+
+def _with_keys(client: Client) -> Client:
+    """The site and its node key, where a run among machines sums in secret."""
+    names = client.config.federation.remote
+    if not names or not client.config.privacy.secure_sum:
+        return client
+    return replace(client, signing=signing_of(client.place.folder, names, client.id))
 
 
 def _search(client: Client, machine: Machine, content: bytes) -> bytes:

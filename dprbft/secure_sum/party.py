@@ -8,7 +8,7 @@
 | `agree` | signs the list of survivors, once | the signature; only where keys are signed |
 | `unmask` | opens the sum | *one* share of each site: self seed of a survivor, else pair seed |
 
-Every step may be repeated, and gives the same bytes; a step with other input than the first time is
+Every step may be repeated, and gives the same again; a step with other input than the first time is
 refused, because two different answers together would open one site's vector. So the state has to be
 on disk before an answer leaves: `to_bytes` after every step, and `from_bytes` where a killed site
 goes on.

@@ -1,0 +1,64 @@
+"""A site's signatures in a secure sum: by its node key, which all other sites know."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dprbft.engines.identity import check_public, sign, verify
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_bytes
+
+if TYPE_CHECKING:  # its libraries are not always installed
+    from dprbft.secure_sum.keys import Signing
+
+
+NODE_KEY, FEDERATION = "node.key", "federation.json"
+
+
+def signing_of(folder: Path, names: Sequence[str], site: int) -> "Signing":
+    """How site number `site` of a run signs, and knows the signatures of the others.
+
+    `names` are the run's sites by number, as the hub has them. Each has one key, in this site's own
+    copy of `federation.json`, so that no hub can put in another. BadInput if the site's folder has
+    no keys, or the run calls it by another name.
+    """
+    from dprbft.secure_sum.keys import Signing
+
+    if not (folder / NODE_KEY).is_file() or not (folder / FEDERATION).is_file():
+        raise BadInput(
+            f"expected {NODE_KEY} and {FEDERATION} in {folder} for a secure sum between machines, "
+            "found none; `panas deploy init` makes them, or set privacy.trust to server"
+        )
+    own, public = _known_sites(folder / FEDERATION)
+    key = read_bytes(folder / NODE_KEY)
+    if len(set(names)) < len(names) or not 0 <= site < len(names):
+        raise BadInput("expected a name for each site of a secure sum, got others; ask the hub")
+    if names[site] != own:
+        raise BadInput(
+            f"expected a run that knows this site as {own}, got {names[site]}; ask the "
+            "hub's administrator"
+        )
+
+    def known(number: int, content: bytes, signature: bytes) -> bool:
+        name = names[number] if 0 <= number < len(names) else ""
+        return name in public and verify(public[name], content, signature)
+
+    return Signing(lambda content: sign(key, content), known)
+
+
+def _known_sites(path: Path) -> tuple[str, dict[str, bytes]]:
+    """This site's name, and the public keys of all by name; BadInput where two share a key."""
+    try:
+        record = json.loads(read_bytes(path))
+        own, sites = str(record["site"]), record["sites"]
+        public = {str(name): str(key).encode() for name, key in sites.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        raise BadInput(
+            f"expected names and keys of sites in {path}, got others; copy it anew"
+        ) from e
+    if len(set(public.values())) < len(public):
+        raise BadInput(f"{path}: expected a key for each site, got one twice; make new ones")
+    for key in public.values():
+        check_public(key)
+    return own, public

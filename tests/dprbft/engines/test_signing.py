@@ -1,0 +1,79 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from dprbft.engines.identity import new_key, public_of
+from dprbft.engines.signing import signing_of
+from dprbft.secure_sum.party import Party
+from dprbft.secure_sum.session import Session
+from panas.runtime.errors import BadInput
+
+NAMES = ("north", "east", "south", "west")
+
+
+def keyed(folder: Path, keys: dict[str, bytes]) -> dict[str, Path]:
+    """A folder for each site, with its key and the public ones of all."""
+    public = {name: public_of(key).decode() for name, key in keys.items()}
+    for name, key in keys.items():
+        (folder / name).mkdir()
+        (folder / name / "node.key").write_bytes(key)
+        about = {"site": name, "hub": "127.0.0.1:8000", "sites": public}
+        (folder / name / "federation.json").write_text(json.dumps(about))
+    return {name: folder / name for name in keys}
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> dict[str, Path]:
+    return keyed(tmp_path, {name: new_key() for name in NAMES})
+
+
+def test_sites_know_each_other_by_their_node_keys(folders: dict[str, Path]):
+    session = Session(b"x", (0, 1, 2, 3), 1)
+    signings = [signing_of(folders[name], NAMES, i) for i, name in enumerate(NAMES)]
+    parties = {i: Party.new(session, i, s) for i, s in enumerate(signings)}
+    keys = {i: p.keys() for i, p in parties.items()}
+    parties[0].shares(keys)
+    # East signs as south: its own key does not make it another site.
+    forged = Party.new(session, 2, signings[1]).keys()
+    with pytest.raises(BadInput, match="signed by site 2 itself"):
+        parties[3].shares(keys | {2: forged})
+
+
+def test_numbers_without_a_name_or_key_sign_nothing(folders: dict[str, Path]):
+    signing = signing_of(folders["north"], (*NAMES, "stranger"), 0)
+    signature = signing.sign(b"content")
+    assert signing.verify(0, b"content", signature)
+    assert not any(signing.verify(i, b"content", signature) for i in (-1, 1, 2, 4, 5, 99))
+    assert not signing.verify(0, b"contents", signature)
+
+
+@pytest.mark.parametrize(
+    ("names", "site"), [(NAMES, 1), (("north", "north"), 0), (NAMES, 4), ((), 0)]
+)
+def test_a_run_that_names_sites_otherwise_is_refused(
+    folders: dict[str, Path], names: tuple[str, ...], site: int
+):
+    with pytest.raises(BadInput, match="expected a"):
+        signing_of(folders["north"], names, site)
+
+
+@pytest.mark.parametrize("lacking", ["node.key", "federation.json"])
+def test_a_site_without_keys_takes_no_part(folders: dict[str, Path], lacking: str):
+    (folders["north"] / lacking).unlink()
+    with pytest.raises(BadInput, match="panas deploy init"):
+        signing_of(folders["north"], NAMES, 0)
+
+
+def test_two_sites_with_one_key_are_refused(tmp_path: Path):
+    key = new_key()
+    folders = keyed(tmp_path, {"north": key, "east": key})
+    with pytest.raises(BadInput, match="got one twice"):
+        signing_of(folders["north"], ("north", "east"), 0)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"site": "north"}', '{"site": 1, "sites": [2]}'])
+def test_a_damaged_list_of_sites_is_refused(folders: dict[str, Path], text: str):
+    (folders["north"] / "federation.json").write_text(text)
+    with pytest.raises(BadInput, match="expected"):
+        signing_of(folders["north"], NAMES, 0)
