@@ -72,11 +72,26 @@ def open_hub(
 
 def answer_caps(run: Path, config: RunConfig) -> dict[Verb, int]:
     """Bytes of an answer's message at most, for verbs of which the run's facts know it."""
-    if config.federation.exchanges_updates or config.privacy.secure_sum:
+    if config.federation.exchanges_updates:
         return {Verb.READY: 0, Verb.ROUND: MAX_BYTES}
     width, classes = message_size(run, config)
+    if config.privacy.secure_sum:
+        return _caps_of_sum(config.federation.clients, width, classes)
     most = largest_release(config.sent, width=width, classes=classes) if config.sent else 0
     return {Verb.READY: 0, Verb.ROUND: most}
+
+
+def _caps_of_sum(sites: int, width: int, classes: int) -> dict[Verb, int]:
+    """Bytes of an answer in a secure sum: keys, shares and signatures by site, and one vector."""
+    from dprbft.secure_sum.release import masked_size  # its libraries are not always installed
+
+    return {
+        Verb.READY: 1 << 10,
+        Verb.KEYS: 1 << 10,
+        Verb.SHARE: (1 << 10) + 256 * sites,
+        Verb.ROUND: (1 << 12) + 8 * masked_size(width, classes),
+        Verb.UNMASK: (1 << 10) + 64 * sites,
+    }
 
 
 def message_size(run: Path, config: RunConfig) -> tuple[int, int]:

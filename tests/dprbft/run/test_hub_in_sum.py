@@ -1,0 +1,64 @@
+"""A secure sum between nodes: their keys sign what opens it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from elsewhere import NAMES, InThread, charges, hub_config, make_sites, opened
+
+from dprbft.config.files import build_config
+from dprbft.config.schema import RunConfig
+from dprbft.engines.identity import new_key, public_of
+from dprbft.paths import SitePlace, refusal_file, server_folder, sum_folder
+from dprbft.run.directory import Ground
+from dprbft.run.stages import begin, exchange_stage
+from dprbft.secure_sum.keys import ANNOUNCED_BYTES
+from dprbft.server.sum_checkpoint import SumFiles
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_json
+
+
+def summed(folder: Path) -> RunConfig:
+    config = hub_config(folder).model_dump()
+    config["privacy"] |= {"trust": "secure-sum"}
+    config["federation"] |= {"secure_minimum": 3}
+    return build_config(config)
+
+
+def with_keys(places: dict[str, Path]) -> None:
+    keys = {name: new_key() for name in places}
+    public = {name: public_of(key).decode() for name, key in keys.items()}
+    for name, folder in places.items():
+        (folder / "node.key").write_bytes(keys[name])
+        about = {"site": name, "hub": "127.0.0.1:8000", "sites": public}
+        (folder / "federation.json").write_text(json.dumps(about))
+
+
+def test_nodes_sign_their_keys_and_the_list_of_survivors(tmp_path: Path):
+    places, run = make_sites(tmp_path), tmp_path / "hub" / "trial"
+    with_keys(places)
+    carrier = InThread(places)
+    to_run = opened(run, summed(tmp_path), carrier, minimum=3)
+    begin(to_run, Ground.of(run))
+    exchange_stage(to_run)
+    kept = SumFiles(server_folder(run)).opened()
+    assert kept is not None
+    assert all(len(k) > ANNOUNCED_BYTES for k in kept.keys.values())
+    assert (sum_folder(server_folder(run), 1) / "sum.safetensors").is_file()
+    unmasked = [name for name, verb in carrier.asked if verb == "unmask"]
+    assert sorted(unmasked) == sorted(NAMES * 2)  # to sign, then to open
+    assert [len(c) for c in charges(places).values()] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("lacking", ["node.key", "federation.json"])
+def test_a_site_without_keys_gives_nothing(lacking: str, tmp_path: Path):
+    places, run = make_sites(tmp_path), tmp_path / "hub" / "trial"
+    with_keys(places)
+    (places["b"] / lacking).unlink()
+    to_run = opened(run, summed(tmp_path), InThread(places), minimum=3)
+    begin(to_run, Ground.of(run))
+    with pytest.raises(BadInput, match="got 2 that send"):
+        exchange_stage(to_run)
+    assert "moments" not in str([c.mechanism for of in charges(places).values() for c in of])
+    reason = read_json(refusal_file(SitePlace(1, "b", places["b"], "trial").home))["reason"]
+    assert "panas deploy init" in reason
