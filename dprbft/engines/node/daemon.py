@@ -19,7 +19,7 @@ from dprbft.engines.frames import Answer, Request
 from dprbft.engines.identity import sign
 from dprbft.engines.node.public import local_hello, tidy
 from dprbft.engines.verbs import Machine, serve
-from dprbft.messages import Code, Reply, Verb
+from dprbft.messages import Code, Hello, Reply, Verb
 from dprbft.paths import SitePlace, hello_file, refusal_file, settings_file
 from dprbft.site.directory import read_site
 from panas.runtime.errors import BadInput
@@ -123,8 +123,8 @@ class Node:
             content = local_hello(place, request, self._shared)
         elif request.files:
             raise BadInput(f"expected no files with {verb}, got some; leave them out")
-        elif not hello_file(place.home).is_file():
-            raise BadInput(f"expected a run that the site has joined, got {place.run}; say hello")
+        else:
+            _check_joined(place)
         reply = serve(place, self.machine, verb, content)
         if reply.code in (Code.REFUSED, Code.NO_BUDGET):
             return reply, str(read_json(refusal_file(place.home))["reason"])
@@ -149,6 +149,16 @@ class Node:
                 append_bytes(path, line, path.stat().st_size if path.exists() else 0)
         with suppress(OSError):
             self._tell(served)
+
+
+def _check_joined(place: SitePlace) -> None:
+    """Refuse a run that the site has not joined, or has joined under another number."""
+    noted = hello_file(place.home)
+    if not noted.is_file():
+        raise BadInput(f"expected a run that the site has joined, got {place.run}; say hello first")
+    number = Hello.from_bytes(noted.read_bytes()).site
+    if number != place.index:
+        raise BadInput(f"expected site {number} of run {place.run}, got {place.index}; ask as that")
 
 
 def _verb(text: str) -> Verb:

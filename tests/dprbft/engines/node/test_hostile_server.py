@@ -1,0 +1,324 @@
+"""A server that asks for what it must not have: refused at the site, and nothing is left of it."""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from node_sites import CLASSES, Hub, code_of, everything, hub_of, owned_site
+
+from dprbft.config.schema import RunConfig
+from dprbft.engines.frames import Request
+from dprbft.engines.node.daemon import Node, Served
+from dprbft.messages import Broadcast, Code, Hello
+from dprbft.paths import ledger_file
+from panas.privacy.ledger.ledger import Ledger
+from panas.runtime.errors import BadInput
+
+WIDTH = 16
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    return owned_site(tmp_path / "north")
+
+
+@pytest.fixture
+def told() -> list[Served]:
+    return []
+
+
+@pytest.fixture
+def node(site: Path, told: list[Served]) -> Node:
+    return Node({"north": site}, tell=told.append)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, site: Path) -> Hub:
+    return hub_of(tmp_path, [site], network="stays")
+
+
+def head(round: int = 0, classes: int = CLASSES, value: float = 0.0) -> bytes:
+    weight = torch.full((classes, WIDTH), value)
+    return Broadcast(round, weight, torch.zeros(classes)).to_bytes()
+
+
+def hello_with(hub: Hub, *, to: dict[str, Any] | None = None, **changes: Any) -> Request:
+    """A hello of other settings, by section and key, or with other fields."""
+    request = hub.request("hello")
+    hello = Hello.from_bytes(request.content)
+    if to is not None:
+        record = json.loads(hello.config)
+        for section, values in to.items():
+            record[section] = (record[section] | values) if isinstance(values, dict) else values
+        changes["config"] = RunConfig.model_validate(record).model_dump_json()
+    return replace(request, content=replace(hello, **changes).to_bytes())
+
+
+def entries(site: Path) -> list[str]:
+    return [e.id for e in Ledger(ledger_file(site)).account().entries]
+
+
+POLICIES: list[tuple[dict[str, Any], str]] = [
+    ({"methods": ["dprbft", "fedavg"]}, "got joined"),
+    ({"releases": ["moments"]}, "sends moments and label-histogram"),
+    ({"releases": []}, "allows, got a run that sends"),
+    ({"epsilon_per_run": 3.9}, "epsilon 3.9 at most"),
+    ({"versions": ["0.0", "99"]}, "led by panas 0.0 or 99"),
+]
+
+
+@pytest.mark.parametrize(("policy", "why"), POLICIES)
+def test_what_the_owner_does_not_allow_is_refused_with_a_reason_there_alone(
+    policy: dict[str, Any], why: str, tmp_path: Path
+):
+    told: list[Served] = []
+    site = owned_site(tmp_path / "north", **policy)
+    hub, before = hub_of(tmp_path, [site]), everything(site)
+    assert code_of(Node({"north": site}, tell=told.append), hub.request("hello")) is Code.REFUSED
+    assert why in told[-1].reason
+    assert everything(site) == before
+    assert not (site / "runs").exists()
+
+
+def test_what_the_owner_allows_is_joined(tmp_path: Path):
+    allowed = {"methods": ["joined"], "epsilon_per_run": 4.0, "versions": ["0"]}
+    site = owned_site(tmp_path / "north", **allowed)
+    assert code_of(Node({"north": site}), hub_of(tmp_path, [site]).request("hello")) is Code.DONE
+
+
+def test_an_unknown_method_in_site_toml_is_named(tmp_path: Path):
+    with pytest.raises(ValueError, match="to be of"):
+        owned_site(tmp_path / "north", methods=["fedall"])
+
+
+def test_a_run_without_protection_is_refused(node: Node, hub: Hub, site: Path, told: list[Served]):
+    before = everything(site)
+    bare = {"privacy": {"allow_unprotected": True}}
+    assert code_of(node, hello_with(hub, to=bare)) is Code.REFUSED
+    assert "allow_unprotected" in told[-1].reason
+    assert everything(site) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"config": "{}"},
+        {"config": "no json"},
+        {"config": "[" * 5000},
+        {"facts": "{}"},
+        {"facts": '{"class_names":1}'},
+        {"public": "/etc/passwd"},
+        {"map": "../../site.toml"},
+        {"unlabelled": "unlabelled"},  # which did not come along
+        {"public": ""},  # and came along all the same
+        {"run": "trial-2"},
+        {"site": 1},
+    ],
+)
+def test_a_hello_of_other_parts_is_refused(
+    change: dict[str, Any], node: Node, hub: Hub, site: Path, told: list[Served]
+):
+    before = everything(site)
+    assert code_of(node, hello_with(hub, **change)) is Code.REFUSED
+    assert everything(site) == before
+    assert told[-1].reason.startswith("expected")
+
+
+@pytest.mark.parametrize("clients", [10**9, 10**6])
+def test_a_run_of_more_turns_than_memory_is_refused(clients: int, node: Node, hub: Hub, site: Path):
+    before, method = everything(site), {"method": "dprbft", "rounds": 100}
+    large = {
+        "federation": {"sites": [], "clients": clients} | method,
+        "privacy": {"network": "protected"},
+    }
+    assert code_of(node, hello_with(hub, to=large)) is Code.REFUSED
+    assert everything(site) == before
+
+
+@pytest.mark.parametrize("name", ["public", "map"])
+@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"{}", None])
+def test_public_files_that_do_not_fit_the_run_are_refused_and_not_kept(
+    name: str, content: bytes | None, node: Node, hub: Hub, site: Path
+):
+    before, request = everything(site), hub.request("hello")
+    other = request.files["map" if name == "public" else "public"]
+    files = {**request.files, name: other if content is None else content}
+    assert code_of(node, replace(request, files=files)) is Code.REFUSED
+    assert everything(site) == before
+
+
+OPENED: list[str] = []
+WATCHING: list[bool] = []
+
+
+def _note_opened(event: str, arguments: Any) -> None:
+    if WATCHING and event in ("open", "os.listdir", "os.scandir", "os.mkdir", "os.rename"):
+        OPENED.append(str(arguments[0]))
+
+
+@pytest.fixture
+def watched() -> Iterator[list[str]]:
+    """All paths that this process opens, lists or makes."""
+    if not OPENED:
+        sys.addaudithook(_note_opened)
+    OPENED.clear()
+    WATCHING.append(True)
+    yield OPENED
+    WATCHING.clear()
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"federation": {"sites": [], "client_data": ["PLANTED/secret.npz"]}},
+        {"federation": {"sites": ["PLANTED"]}},
+        {"data": {"public_data": "PLANTED/secret.npz"}},
+        {"data": {"unlabelled_data": "PLANTED/secret.npz"}},
+        {"data": {"dataset": "PLANTED/secret.npz", "data_root": "PLANTED"}},
+        {"federation": {"sites": [], "remote": ["north"], "facts": "PLANTED/facts.json"}},
+    ],
+)
+def test_no_path_in_a_runs_settings_is_opened_at_a_site(
+    named: dict[str, Any], node: Node, hub: Hub, site: Path, tmp_path: Path, watched: list[str]
+):
+    owned_site(tmp_path / "planted-here")
+    (tmp_path / "planted-here" / "secret.npz").write_bytes(
+        (tmp_path / "planted-here" / "data.npz").read_bytes()
+    )
+    text = json.dumps(named).replace("PLANTED", str(tmp_path / "planted-here"))
+    request = hello_with(hub, to=json.loads(text))
+    watched.clear()
+    assert code_of(node, request) is Code.DONE
+    assert code_of(node, hub.request("round", head())) is Code.DONE
+    assert any(str(site) in path for path in watched)
+    assert [path for path in watched if "planted-here" in path] == []
+
+
+def test_a_round_is_answered_once_and_for_one_broadcast_of_the_right_shape(
+    node: Node, hub: Hub, site: Path, told: list[Served]
+):
+    assert code_of(node, hub.request("round", head())) is Code.REFUSED  # before any hello
+    assert not (site / "runs").exists()
+    assert code_of(node, hub.request("hello")) is Code.DONE
+    for wrong in (head(classes=5), head(value=float("nan")), head(round=1), b"", b"x" * 100):
+        assert code_of(node, hub.request("round", wrong)) is Code.REFUSED
+    assert code_of(node, hub.request("round", head(), number=1)) is Code.REFUSED
+    assert entries(site) == []
+    assert code_of(node, hub.request("round", head())) is Code.DONE
+    paid = entries(site)
+    assert paid
+    assert code_of(node, hub.request("round", head(value=1.0))) is Code.REFUSED
+    assert "another" in told[-1].reason
+    assert code_of(node, hub.request("round", head())) is Code.DONE
+    assert code_of(node, hub.request("leave")) is Code.DONE  # too late: it changes nothing
+    assert (site / "runs" / "trial-1" / "run.json").exists()
+    assert entries(site) == paid
+
+
+def test_no_run_is_a_path(node: Node, hub: Hub, site: Path, tmp_path: Path):
+    before = everything(tmp_path)
+    for name in (b'"../abcd"', b'"/tmp/abc"', b'".hidden"', b'"a/b/c/d"'):
+        frame = hub.request("hello").to_bytes().replace(b'"trial-1"', name[:8] + b'"')
+        assert code_of(node, frame) is None
+    with pytest.raises(BadInput):
+        hub.request("hello", run="../x")
+    assert everything(tmp_path) == before
+
+
+FIELDS = ("run", "site", "verb", "nonce", "number", "message", "files", "type")
+JUNK: Any = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from(["../x", "trial-2", "hello", "train", "0" * 32, "public", {}, [], 0, 1, -1]),
+    st.dictionaries(st.text(max_size=4), st.integers(-5, 5), max_size=2),
+)
+
+
+def mutated(frame: bytes, draw: Any) -> bytes:
+    """A frame with some bytes, a field of its header, or a field of its message changed."""
+    how = draw(st.sampled_from(["bytes", "header", "message", "cut"]))
+    size = int.from_bytes(frame[:4], "big")
+    if how == "bytes":
+        at = draw(st.integers(0, min(len(frame) - 1, 4000)))
+        return frame[:at] + draw(st.binary(max_size=4)) + frame[at + draw(st.integers(0, 4)) :]
+    if how == "cut":
+        return frame[: draw(st.integers(0, len(frame) - 1))]
+    about = json.loads(frame[4 : 4 + size])
+    rest = frame[4 + size :]
+    if how == "header":
+        about[draw(st.sampled_from(FIELDS))] = draw(JUNK)
+    elif about["message"]:
+        message, tail = rest[: about["message"]], rest[about["message"] :]
+        try:
+            said = json.loads(message)
+        except ValueError:
+            said = None
+        if said is None:
+            at = draw(st.integers(0, len(message) - 1))
+            message = message[:at] + draw(st.binary(min_size=1, max_size=3)) + message[at + 1 :]
+        else:
+            said[draw(st.sampled_from(sorted(said)))] = draw(JUNK)
+            message = json.dumps(said).encode()
+        about["message"], rest = len(message), message + tail
+    head = json.dumps(about, sort_keys=True, separators=(",", ":")).encode()
+    return len(head).to_bytes(4, "big") + head + rest
+
+
+def is_meant(frame: bytes, original: Request) -> bool:
+    """Whether a mutant may be answered: it differs in nothing that counts, or in the head alone."""
+    try:
+        return _asks(Request.from_bytes(frame), original)
+    except BadInput:
+        return False
+
+
+def _asks(found: Request, original: Request) -> bool:
+    if found.verb in ("ready", "finish", "leave") and found.number == original.number:
+        return True  # what they bring is looked at, and changes nothing here any more
+    if found.verb == "hello" == original.verb:
+        said = Hello.from_bytes(found.content), Hello.from_bytes(original.content)
+        found = replace(found, content=replace(said[0], version=said[1].version).to_bytes())
+    return replace(found, nonce=original.nonce) == original
+
+
+@pytest.mark.parametrize("examples", [60, pytest.param(600, marks=pytest.mark.slow)])
+def test_mutated_requests_are_refused_and_change_nothing(
+    examples: int, node: Node, hub: Hub, site: Path, tmp_path: Path
+):
+    requests = [hub.request("hello"), hub.request("round", head()), hub.request("ready", head())]
+    requests += [hub.request("finish", head(1)), hub.request("leave"), hub.request("train")]
+    assert [code_of(node, r) for r in requests[:2]] == [Code.DONE, Code.DONE]
+    ledger, outside = ledger_file(site).read_bytes(), set(everything(tmp_path))
+    answers: list[Code | None] = []
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.data())
+    def attack(data: Any) -> None:
+        original = data.draw(st.sampled_from(requests))
+        frame = mutated(original.to_bytes(), data.draw)
+        code = code_of(node, frame)
+        if not is_meant(frame, original):
+            answers.append(code)
+            assert code in (None, Code.REFUSED, Code.ABSENT), frame[:300]
+        assert ledger_file(site).read_bytes() == ledger
+        left = {name for name in everything(tmp_path) if not name.endswith("refused.json")}
+        assert left == outside
+
+    attack()
+    assert len(answers) > examples / 2
+    assert code_of(node, requests[1]) is Code.DONE  # it answers as before
