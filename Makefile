@@ -9,7 +9,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 # A path in site-packages and no import hook, through which type checkers do not see.
 EDITABLE := --config-settings editable_mode=compat -e
 
-.PHONY: run test slow thorough test-flower lint types notebooks pair check clean
+.PHONY: run test slow thorough test-flower flower-demo lint types notebooks pair check clean
 
 run: $(VENV)/.installed  ## the main job on the embedded data set: search, tune, train, audit
 	$(BIN)/panas run --preset demo --dataset digits --clients 4 --partition dirichlet --epsilon 8 $(ARGS)
@@ -25,6 +25,9 @@ thorough: $(VENV)/.installed-dev  ## deaths at every further step, beside those 
 
 test-flower: $(VENV)/.installed-dev  ## a federation of real processes on this machine, over Flower
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m flower tests/flower $(ARGS)
+
+flower-demo: $(VENV)/.installed-dev  ## a hub and three sites with processes of their own, over TLS
+	OMP_NUM_THREADS=1 $(BIN)/panas deploy demo
 
 lint: $(VENV)/.installed-dev  ## style
 	$(BIN)/ruff check .

@@ -77,6 +77,17 @@ def status(
         of_hub(folder, run, json=json)
 
 
+@deploy.command("demo")
+def demo() -> None:
+    """Show a hub and three sites at work on this machine, with processes of their own."""
+    from dprbft.engines.identity import need_library
+
+    need_library()
+    from panas_cli.commands.sites.demo import demo as work
+
+    work()
+
+
 def one_of(site: Path | None, hub: Path | None) -> Path:
     """The one folder that was given; BadInput for none, or both."""
     found = [folder for folder in (site, hub) if folder is not None]
