@@ -9,11 +9,12 @@ tenth for the label histogram goes to one release of moments; no public sample h
 | local | K: the server sees each release |
 | secure sum | K / (K - t): discrete Gaussian shares on the grid, t by the rule, nobody missing |
 | secure sum, t missing | 1: the same without the vectors of t sites |
+| secure sum, t = 0 | 1: where no site may be missing, or tell its part |
 | central | 1: as if the sites trusted the server, which adds the noise once |
 | central, counts too | the same, and the noise of one site's histogram on the sum of all |
 | exact | none, and exact counts |
 
-In the first four rows the server's class counts are the sum of the sites' noised histograms.
+In the first five rows the server's class counts are the sum of the sites' noised histograms.
 """
 
 import statistics
@@ -44,7 +45,8 @@ from panas.runtime.seeds import stream
 from panas.training.linear.ridge import logits, shared_head
 
 SITES, EPSILONS = (4, 10, 50), (1.0, 3.0, 8.0)
-ROWS = ("local", "secure sum", "secure sum, t missing", "central", "central, counts too", "exact")
+SECURE = ("secure sum", "secure sum, t missing", "secure sum, t = 0")
+ROWS = ("local", *SECURE, "central", "central, counts too", "exact")
 SIZES = {"digits": (300, 400, None), "fashion-mnist": (2000, 5000, 150)}
 """Public and test samples, and those of a site; None: the rest, shared out."""
 FIRST_SEED, DRAWS = 2000, 10
@@ -101,15 +103,11 @@ def _heads(
     exact = torch.stack([moments.numbers(part, classes) for part in parts])
     counts = torch.stack([torch.bincount(part.y, minlength=classes) for part in parts]).double()
     noised = counts + histogram * noise.normal(*counts.shape)
-    shares = SumNoise.of(
-        summed_kind("moments"),
-        m,
-        sites,
-        FederationSettings().secure_missing_of(sites),
-        exact.shape[1],
-    )
-    s, size, there = moments.SENSITIVITY * m, exact.shape[1], sites - shares.missing
+    t, size = FederationSettings().secure_missing_of(sites), exact.shape[1]
+    shares, all_there = (SumNoise.of(summed_kind("moments"), m, sites, k, size) for k in (t, 0))
+    s, there = moments.SENSITIVITY * m, sites - t
     summed = _opened(exact, shares, stream(0, "secure sum", "shares", draw))
+    whole = _opened(exact, all_there, stream(0, "secure sum", "all there", draw)).sum(0)
     once = counts.sum(0) + histogram * noise.normal(classes)
     local = exact.sum(0) + s * sites**0.5 * noise.normal(size)
     central = exact.sum(0) + s * noise.normal(size)
@@ -121,6 +119,7 @@ def _heads(
             shares.scale(there),
             noised[:there].sum(0),
         ),
+        "secure sum, t = 0": (whole, all_there.scale(sites), noised.sum(0)),
         "central": (central, s, noised.sum(0)),
         "central, counts too": (central, s, once),
         "exact": (exact.sum(0), 0.0, counts.sum(0)),

@@ -45,7 +45,7 @@ from panas.training.linear.ridge import pooled
 T = TypeVar("T")
 SumAnswer = Callable[[Moments, int], Broadcast]
 """A method's server half: the sum of a round's moments, and the round, to the next broadcast."""
-MISSING = (Code.ABSENT,)
+MISSING = (Code.ABSENT, Code.FAILED)
 """What a site answers that is counted as missing; any other refusal stops the sum."""
 
 
