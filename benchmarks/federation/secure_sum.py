@@ -1,11 +1,12 @@
 """What a secure sum costs in time and bytes, what it brings, and what colluding sites learn.
 
-    python -m benchmarks.secure_sum [--parts cost,accuracy,audit] [--sites 4,10,50] [--repeats 3]
-        [--datasets digits,fashion-mnist --data-root DIR] [--seeds 5] [--json]
+    python -m benchmarks.secure_sum [--parts cost,trust,accuracy,audit] [--sites 4,10,50]
+        [--repeats 3] [--datasets digits,fashion-mnist --data-root DIR] [--seeds 5] [--json]
 
-`benchmarks.secure_sum_cost` has the cost of masking, `benchmarks.secure_sum_accuracy` the accuracy
-of the shared head, `benchmarks.secure_sum_audit` what n - 1 sites learn of the last. Fashion-MNIST
-is left out without --data-root. What is measured of accuracy is kept in --work.
+`benchmarks.secure_sum_cost` has the cost of masking, `benchmarks.secure_sum_trust` the epsilon
+where the trust does not hold, `benchmarks.secure_sum_accuracy` the accuracy of the shared head,
+`benchmarks.secure_sum_audit` what n - 1 sites learn of the last. Fashion-MNIST is left out without
+--data-root. What is measured of accuracy is kept in --work.
 """
 
 import argparse
@@ -17,9 +18,10 @@ from typing import Any
 import benchmarks.secure_sum_accuracy as accuracy
 import benchmarks.secure_sum_audit as audit
 import benchmarks.secure_sum_cost as cost
+import benchmarks.secure_sum_trust as trust
 from benchmarks.kept import kept
 
-PARTS = ("cost", "accuracy", "audit")
+PARTS = ("cost", "trust", "accuracy", "audit")
 
 
 def main() -> None:
@@ -39,6 +41,8 @@ def main() -> None:
     found: dict[str, Any] = {"numbers": cost.NUMBERS}
     if "cost" in parts:
         found["cost"] = cost.costs(sites, a.repeats)
+    if "trust" in parts:
+        found["trust"] = trust.trusts(sites)
     if "accuracy" in parts:
         found["accuracy"] = accuracies(a, sites)
     if "audit" in parts:
@@ -48,10 +52,16 @@ def main() -> None:
         return
     titles = {
         "cost": f"Cost of masking {cost.NUMBERS} numbers a site",
+        "trust": f"Epsilon where more come together than the sum trusts, at delta {trust.DELTA}",
         "accuracy": "Accuracy of the shared head",
         "audit": f"What n - 1 sites learn of the last, at delta {audit.DELTA}",
     }
-    tables = {"cost": cost.text, "accuracy": accuracy.text, "audit": audit.text}
+    tables = {
+        "cost": cost.text,
+        "trust": trust.text,
+        "accuracy": accuracy.text,
+        "audit": audit.text,
+    }
     for part in (p for p in PARTS if p in found):
         print(f"{titles[part]}\n\n{tables[part](found[part])}\n")
 

@@ -28,6 +28,7 @@ T = TypeVar("T")
 SITES = (4, 10, 50)
 D, CLASSES = 128, 10
 NUMBERS = D * (D + 1) // 2 + CLASSES * D + CLASSES
+STEPS = ("keys", "shares", "noise", "mask", "agree", "unmask")
 SIGMA = 1 << 24  # steps of a share of the noise
 
 
@@ -78,12 +79,14 @@ def cost(sites: int, missing: int, repeats: int = 1) -> dict[str, Any]:
             x += clock.timed("noise", discrete_gaussian, SIGMA, NUMBERS).view(np.uint64)
             plain += x
             masked[i] = clock.timed("mask", parties[i].mask, x, _received(sealed, i))
-        answers = {i: clock.timed("unmask", parties[i].unmask, masked) for i in masked}
+        agreed = {i: clock.timed("agree", parties[i].agree, masked) for i in masked}
+        answers = {i: clock.timed("unmask", parties[i].unmask, masked, agreed) for i in masked}
         found = clock.timed("server", total, session, keys, masked, answers)
         assert bool((found == plain).all())
     last = max(masked)
-    up = [len(keys[last]), sum(map(len, sealed[last].values())), len(answers[last])]
-    down = [sum(map(len, keys.values())), sum(map(len, _received(sealed, last).values()))]
+    up = [len(keys[last]), sum(map(len, sealed[last].values())), len(agreed[last])]
+    up += [len(answers[last])]
+    down = [sum(map(len, m.values())) for m in (keys, _received(sealed, last), agreed)]
     steps = clock.means()
     of_site = sum(ms for step, ms in steps.items() if step != "server")
     return {
@@ -112,14 +115,12 @@ def costs(sites: Iterable[int] = SITES, repeats: int = 3) -> list[dict[str, Any]
 def text(rows: list[dict[str, Any]]) -> str:
     """The table of the documents."""
     lines = [
-        "| sites | dropouts | ms a site | of it keys, shares, noise, mask, unmask | ms server "
-        "| KB up | of it masks' | KB down |",
+        "| sites | dropouts | ms a site | of it keys, shares, noise, mask, agree, unmask "
+        "| ms server | KB up | of it masks' | KB down |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for r in rows:
-        steps = ", ".join(
-            f"{r['ms'][s]:.1f}" for s in ("keys", "shares", "noise", "mask", "unmask")
-        )
+        steps = ", ".join(f"{r['ms'][s]:.1f}" for s in STEPS)
         lines.append(
             f"| {r['sites']} | {r['missing']} | {r['ms_site']:.1f} | {steps} "
             f"| {r['ms_server']:.0f} | {r['bytes_up'] / 1e3:.1f} "

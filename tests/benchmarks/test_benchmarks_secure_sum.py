@@ -3,6 +3,7 @@ import pytest
 
 import benchmarks.secure_sum_accuracy as accuracy
 import benchmarks.secure_sum_audit as audit
+import benchmarks.secure_sum_trust as trust
 from benchmarks.secure_sum_cost import NUMBERS, costs, text
 
 
@@ -11,7 +12,8 @@ def test_costs_of_few_sites():
     assert [r["missing"] for r in rows] == [0, 1]
     for row in rows:
         assert row["bytes_vector"] == 8 * (NUMBERS + 1)
-        # keys and a signature, 60 bytes to each of 3 peers, 21 bytes on each of 4 sites
+        # keys, 60 bytes to each of 3 peers, 21 bytes on each of 4 sites
+        # and two signatures
         assert 96 + 180 + 84 < row["bytes_up_beside_vector"] < 96 + 180 + 84 + 256
         assert row["ms_site"] > 0
     assert len(text(rows).splitlines()) == 4
@@ -41,3 +43,11 @@ def test_what_colluding_sites_show_stays_below_the_claim_and_half_the_noise_does
     row = audit.audit(4, 3.0, draws=20_000)
     assert row["claim_of_sum"] < row["bound"] < row["claim_of_share"] < row["bound_half_noise"]
     assert len(audit.text([row]).splitlines()) == 3
+
+
+def test_less_noise_that_nobody_else_knows_costs_more():
+    rows = trust.trusts([10], [1.0])
+    assert rows == [
+        {"sites": 10, "missing": 2, "epsilon": 1.0, "sum": 1.0, "left_out": 1.17, "share": 3.19}
+    ]
+    assert len(trust.text(rows).splitlines()) == 3
