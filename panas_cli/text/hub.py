@@ -7,7 +7,8 @@ from typing import Any
 from panas_cli.text.printing import console, counted, figure, size_text, titled
 
 ELSEWHERE = (
-    "accuracies and ledgers stay with the sites, and never cross the wire: there, "
+    "epsilon: by the noise that releases tell, without the label histogram beside them; accuracies "
+    "and ledgers stay with the sites, and never cross the wire: there, "
     "`panas site show DIR`"
 )
 
