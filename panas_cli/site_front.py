@@ -1,7 +1,7 @@
 """Every command of a site's owner: its options, its help, and nothing else."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -40,6 +40,10 @@ def site_init(
         float | None,
         typer.Option(help="The most that one run may ask for; default: what is left."),
     ] = None,
+    trust: Annotated[
+        Literal["server", "secure-sum"],
+        typer.Option(help="secure-sum: only runs whose server learns no more than a sum."),
+    ] = "server",
     versions: Annotated[
         str | None,
         typer.Option(help="Versions of panas that may lead a run, between commas; default: any."),
@@ -55,6 +59,7 @@ def site_init(
         "data": str(source),
         "epsilon": epsilon,
         "delta": delta,
+        "trust": trust,
     }
     lists = (
         ("classes", classes),

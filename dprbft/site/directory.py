@@ -7,7 +7,7 @@ The owner says there where the data are, what they may cost in their whole life,
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import Field, ValidationError, field_validator
@@ -51,6 +51,9 @@ class SiteSettings(Section):
     methods: tuple[str, ...] = ()  # what may run here; (): all that send no more than `releases`
     # the most that one run may ask for; None: what is left for life
     epsilon_per_run: Annotated[float, Field(gt=0)] | None = None
+    # secure-sum: only runs whose server learns no more than a sum, over as many sites at least
+    trust: Literal["server", "secure-sum"] = "server"
+    secure_minimum: Annotated[int, Field(ge=3)] = 3
     versions: tuple[str, ...] = ()  # of panas where a run is led, as 0.1 or 0.1.2; (): any
     allow_unprotected: bool = False  # let a run train or release without a bound
 

@@ -176,6 +176,13 @@ def _check_consent(settings: SiteSettings, config: RunConfig, budget: Budget, ve
             f"expected a run of method {' or '.join(settings.methods)}, which site.toml allows, "
             f"got {method}; choose another, or name it there"
         )
+    summed = config.privacy.secure_sum and config.federation.secure_minimum
+    if settings.trust == "secure-sum" and config.leaves and summed < settings.secure_minimum:
+        raise BadInput(
+            f"expected a run with privacy.trust = secure-sum over at least "
+            f"{settings.secure_minimum} sites, which site.toml asks for, got "
+            f"{f'one over {summed}' if summed else 'one without'}; set it, or allow it there"
+        )
     if not settings.takes_version(version):
         raise BadInput(
             f"expected a run led by panas {' or '.join(settings.versions)}, which site.toml "

@@ -59,6 +59,11 @@ def local_hello(place: SitePlace, request: Request, folder: Path | None = None) 
     local = replace(hello, public=path["public"], unlabelled=path["unlabelled"], map=path["map"])
     if request.verb == "hello":
         config, facts = approved(place, hello)
+        if folder is None and config.privacy.secure_sum and not config.federation.remote:
+            raise BadInput(
+                "expected the names of all sites in federation.remote for a secure sum among "
+                "machines, got none; without them nobody knows whose keys the masks are from"
+            )
         if set(named) != set(request.files):
             raise BadInput(
                 f"expected the files that the hello names ({', '.join(named) or 'none'}), got "

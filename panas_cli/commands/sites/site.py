@@ -80,6 +80,7 @@ def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, 
                 "releases": list(site.releases),
                 "methods": list(site.methods),
                 "epsilon_per_run": number(most) if most is not None else None,
+                "trust": site.trust,
                 "versions": list(site.versions),
                 "runs": [r.to_json() for r in runs],
             }
@@ -95,6 +96,8 @@ def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, 
     print_text(f"  may leave {', '.join(site.releases)}")
     if site.methods:
         print_text(f"  methods   {', '.join(site.methods)} alone")
+    if site.trust == "secure-sum":
+        print_text(f"  trust     a secure sum alone, over at least {site.secure_minimum} sites")
     if site.versions:
         print_text(f"  versions  runs led by panas {', '.join(site.versions)} alone")
     if most is not None:

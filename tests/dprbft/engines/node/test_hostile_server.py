@@ -71,6 +71,7 @@ POLICIES: list[tuple[dict[str, Any], str]] = [
     ({"releases": []}, "allows, got a run that sends"),
     ({"epsilon_per_run": 3.9}, "epsilon 3.9 at most"),
     ({"versions": ["0.0", "99"]}, "led by panas 0.0 or 99"),
+    ({"trust": "secure-sum"}, "got one without"),
 ]
 
 
@@ -91,6 +92,42 @@ def test_what_the_owner_allows_is_joined(tmp_path: Path):
     allowed = {"methods": ["joined"], "epsilon_per_run": 4.0, "versions": ["0"]}
     site = owned_site(tmp_path / "north", **allowed)
     assert code_of(Node({"north": site}), hub_of(tmp_path, [site]).request("hello")) is Code.DONE
+
+
+SUMMED = {"trust": "secure-sum", "network": "protected"}
+
+
+@pytest.mark.parametrize(("least", "code"), [(4, Code.DONE), (5, Code.REFUSED)])
+def test_a_sum_over_too_few_sites_is_refused_where_the_owner_wants_more(
+    least: int, code: Code, tmp_path: Path
+):
+    site = owned_site(tmp_path / "north", trust="secure-sum", secure_minimum=least)
+    hub = hub_of(tmp_path, [site])
+    among = {"sites": [], "remote": ["north", "b", "c", "d"], "clients": 4, "secure_minimum": 4}
+    request = hello_with(hub, to={"federation": among, "privacy": SUMMED})
+    assert code_of(Node({"north": site}), request) is code
+
+
+def test_a_secure_sum_must_name_the_sites_whose_keys_are_known(
+    node: Node, hub: Hub, told: list[Served]
+):
+    unnamed = {"sites": [], "clients": 4, "secure_minimum": 4}
+    request = hello_with(hub, to={"federation": unnamed, "privacy": SUMMED})
+    assert code_of(node, request) is Code.REFUSED
+    assert "federation.remote" in told[-1].reason
+    among = unnamed | {"remote": ["north", "b", "c", "d"]}
+    request = hello_with(hub, to={"federation": among, "privacy": SUMMED})
+    assert code_of(node, request) is Code.DONE
+    assert code_of(node, hub.request("ready")) is Code.REFUSED  # the site has no keys
+    assert "node.key" in told[-1].reason
+
+
+def test_a_run_that_began_without_a_file_gets_none_later(node: Node, hub: Hub, told: list[Served]):
+    full = hub.request("hello")
+    less = hello_with(hub, public="")
+    assert code_of(node, replace(less, files={"map": full.files["map"]})) is Code.DONE
+    assert code_of(node, full) is Code.REFUSED
+    assert "has begun with" in told[-1].reason
 
 
 def test_an_unknown_method_in_site_toml_is_named(tmp_path: Path):
