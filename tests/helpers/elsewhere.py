@@ -62,13 +62,15 @@ def make_sites(folder: Path) -> dict[str, Path]:
     return places
 
 
-def hub_config(folder: Path, *, protected: bool = False) -> RunConfig:
+def hub_config(
+    folder: Path, *, protected: bool = False, changes: Mapping[str, Any] | None = None
+) -> RunConfig:
     """Settings of a small run over the sites that `make_sites` made; the noise of protected
     networks takes half a minute to find."""
     told = {"federation": {"remote": list(NAMES), "clients": len(NAMES)}}
     public = {"data": {"public_data": str(folder / "public.npz")}}
     kept = {"privacy": {"network": "protected" if protected else "stays"}}
-    return build_config(SMALL, public, told, kept)
+    return build_config(SMALL, public, told, kept, dict(changes or {}))
 
 
 @dataclass

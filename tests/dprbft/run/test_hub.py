@@ -12,7 +12,7 @@ from dprbft.config.files import build_config, load_config
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import SitePlace, places_of, predictor_file, server_folder
 from dprbft.run.directory import Ground, OpenRun, prepare
-from dprbft.run.events import Event, HeadShared, SiteDone, SiteLeftOut
+from dprbft.run.events import Event, HeadShared, RoundEnded, SiteDone, SiteLeftOut, SiteMissed
 from dprbft.run.stages import (
     begin,
     exchange_stage,
@@ -38,9 +38,11 @@ def carry_out(run: OpenRun) -> None:
     """As `panas run` does, without an audit."""
     there = begin(run, Ground.of(run.folder))
     exchange_stage(run)
-    if "search" in stages_of(run.config):
+    stages = stages_of(run.config)
+    if "search" in stages:
         there = search_stage(run)
-    tune_stage(run, there)
+    if "tune" in stages:
+        tune_stage(run, there)
     train_stage(run)
 
 
@@ -169,3 +171,34 @@ def test_a_site_that_goes_and_comes_back_is_made_good(tmp_path: Path):
     assert {name: c[: len(spent[name])] for name, c in charges(places).items()} == spent
     again = {(site, verb) for site, verb in carrier.asked if verb in ("search", "tune", "round")}
     assert again == {("b", "search"), ("b", "tune")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["dprbft", "fedavg"])
+def test_methods_of_rounds_go_on_without_a_view_of_sites(method: str, tmp_path: Path):
+    places = make_sites(tmp_path)
+    for folder in places.values():  # what the method sends has to be named
+        path = folder / "site.toml"
+        path.write_text(path.read_text().replace('"moments"', f'"moments", "{method}"'))
+    changes = {
+        "federation": {"method": method, "rounds": 2},
+        "training": {"epochs": 1, "warm_epochs": 1, "batch_size": 1000},
+    }
+    config = hub_config(tmp_path, protected=True, changes=changes)
+    run, heard, missed = tmp_path / "trial", list[Event](), set[int]()
+
+    def before(site: str, verb: str) -> bool:
+        """Site c misses the first round."""
+        if (site, verb) == ("c", "round") and not missed:
+            missed.add(1)
+            return False
+        return True
+
+    carry_out(opened(run, config, InThread(places, before=before), heard))
+    first, second = read_rounds(server_folder(run))
+    assert (first.sites, first.absent, second.sites) == ((0, 1), (2,), (0, 1, 2))
+    assert SiteMissed("c", 1, "absent") in heard
+    assert RoundEnded(2, 2, None) in heard
+    summary = summarise(run, config)
+    assert (summary["absent"], summary["finished"], summary["head"]) == ([], True, None)
+    assert all(charges(places).values())

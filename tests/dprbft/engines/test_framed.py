@@ -1,0 +1,139 @@
+"""Frames to nodes of this machine over their sockets; who does not answer them is absent."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from elsewhere import hub_config, make_sites
+
+from dprbft.config.hub import HubSettings
+from dprbft.engines.framed import Framed, UnixCarrier
+from dprbft.engines.frames import Answer, Request
+from dprbft.engines.identity import new_key, public_of
+from dprbft.engines.node.daemon import KEY, Node
+from dprbft.engines.node.listen import run_node
+from dprbft.messages import Code, Reply, Verb
+from dprbft.paths import server_folder
+from dprbft.run.directory import prepare
+from dprbft.run.hub import open_hub
+from dprbft.run.stages import exchange_stage
+from dprbft.server.records import read_rounds
+from panas.runtime.errors import BadInput
+from panas.runtime.store import write_bytes
+
+
+def serve_in_thread(folder: Path, name: str) -> Path:
+    """A node that answers at its site's socket, as long as this process lasts."""
+    ready, path = threading.Event(), folder / "node.sock"
+    threading.Thread(
+        target=run_node, args=(Node({name: folder}), path, ready.set), daemon=True
+    ).start()
+    assert ready.wait(30)
+    return path
+
+
+def test_signed_answers_of_nodes_come_over_their_sockets(tmp_path: Path):
+    places, keys = make_sites(tmp_path), dict[str, bytes]()
+    for name, folder in places.items():
+        private = new_key()
+        write_bytes(folder / KEY, private)
+        keys[name] = public_of(private)
+    sockets = {name: serve_in_thread(folder, name) for name, folder in places.items()}
+    run, config = tmp_path / "trial", hub_config(tmp_path)
+    prepare(run, config, resume=False)
+    hub = HubSettings(names=config.federation.remote, minimum=3)
+    exchange_stage(open_hub(run, config, hub, UnixCarrier(sockets), keys=keys))
+    (record,) = read_rounds(server_folder(run))
+    assert (record.sites, record.absent) == ((0, 1, 2), ())
+    assert not (server_folder(run) / "refused.jsonl").exists()
+    other = keys | {"c": keys["a"]}
+    again = open_hub(run, config, hub, UnixCarrier(sockets), keys=other)
+    replies = dict(again.engine.call(Verb.READY, dict.fromkeys(range(3), b"")))
+    assert replies[2] == Reply(Code.ABSENT)
+    assert "expected the signature" in (server_folder(run) / "refused.jsonl").read_text()
+
+
+@contextlib.contextmanager
+def listening(path: Path, answer: bytes | None) -> Iterator[Path]:
+    """A socket that answers every request alike, or never."""
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server,
+        contextlib.ExitStack() as open_,
+    ):
+        server.bind(str(path))
+        server.listen(8)
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    link = open_.enter_context(server.accept()[0])
+                    if answer is not None:
+                        link.sendall(len(answer).to_bytes(8, "big") + answer)
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield path
+
+
+def test_who_does_not_answer_in_time_or_at_all_is_absent(tmp_path: Path):
+    refused = list[tuple[str, str]]()
+    with (
+        listening(tmp_path / "hung", None) as hung,
+        listening(tmp_path / "junk", b"junk") as junk,
+        listening(tmp_path / "vast", b"x" * 100_000) as vast,
+    ):
+        sockets = {"hung": hung, "junk": junk, "vast": vast, "gone": tmp_path / "gone"}
+        engine = Framed(
+            carrier=UnixCarrier(sockets, cap=90_000),
+            run="trial",
+            names=tuple(sockets),
+            seconds=0.5,
+            refused=lambda site, verb, why: refused.append((site, str(why))),
+        )
+        found = dict(engine.call(Verb.SEARCH, dict.fromkeys(range(4), b"")))
+    assert found == dict.fromkeys(range(4), Reply(Code.ABSENT))
+    assert {site for site, _ in refused} == {"junk", "vast"}
+
+
+class Echo:
+    """A carrier that answers as asked, with something to change."""
+
+    def __init__(self, **changes: object) -> None:
+        self.changes = changes
+
+    def carry(
+        self, frames: Mapping[str, bytes], seconds: float | None
+    ) -> Iterator[tuple[str, bytes]]:
+        for name, frame in frames.items():
+            r = Request.from_bytes(frame)
+            about = {"run": r.run, "site": r.site, "verb": r.verb, "nonce": r.nonce, "code": 0}
+            yield name, Answer(**(about | self.changes)).to_bytes()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"run": "other"}, {"site": "b"}, {"verb": "tune"}, {"nonce": "0" * 32}, {"code": 9}]
+)
+def test_an_answer_to_something_else_is_refused(changes: dict):
+    refused = list[str]()
+
+    def engine(**changes: object) -> Framed:
+        return Framed(
+            carrier=Echo(**changes),
+            run="trial",
+            names=("a",),
+            refused=lambda site, verb, why: refused.append(str(why)),
+        )
+
+    assert list(engine().call(Verb.SEARCH, {0: b""})) == [(0, Reply(Code.DONE))]
+    assert refused == []
+    assert list(engine(**changes).call(Verb.SEARCH, {0: b""})) == [(0, Reply(Code.ABSENT))]
+    assert len(refused) == 1
+
+
+@pytest.mark.parametrize("name", ["../a", "", "a b"])
+def test_a_name_that_cannot_cross_is_refused(name: str):
+    for run, site in ((name, "a"), ("trial", name)):
+        with pytest.raises(BadInput, match="names of a run and its sites"):
+            Framed(carrier=Echo(), run=run, names=(site,))
