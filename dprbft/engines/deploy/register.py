@@ -7,13 +7,11 @@ is noted in `nodes.json` beside Flower's files.
 import sys
 from pathlib import Path
 
-from dprbft.engines.deploy.settings import Hub, flower_hub
+from dprbft.engines.deploy.settings import NODES, Hub, flower_hub
 from dprbft.engines.flower.link import Deployed
 from dprbft.engines.identity import ssh_public
 from panas.runtime.errors import PanasError
 from panas.runtime.store import write_bytes, write_json
-
-NODES = "nodes.json"
 
 
 def link_of(hub: Hub) -> Deployed:

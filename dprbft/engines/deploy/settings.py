@@ -21,6 +21,8 @@ from panas.runtime.errors import BadInput
 
 FEDERATION = "federation.json"
 NODE_KEY, CA = "node.key", "ca.crt"
+NODES = "nodes.json"
+"""Beside Flower's files: which node is which site, since the hub was started."""
 
 LONGEST_SETTINGS = 1 << 24
 """Bytes of such a file, at most."""

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dprbft.engines.deploy.settings import CA, NODE_KEY, Hub, flower_hub, read_federation
+from dprbft.engines.deploy.settings import CA, NODE_KEY, NODES, Hub, flower_hub, read_federation
 from dprbft.engines.node.call import SOCKET
 from panas.runtime.errors import BadInput, PanasError
 
@@ -70,6 +70,7 @@ def start_hub(folder: Path) -> None:
 
     """
     hub = flower_hub(folder)
+    (hub.home / NODES).unlink(missing_ok=True)  # of an earlier start
     with suppress(KeyboardInterrupt), _Processes([hub_part(hub)]) as processes:
         _wait_for(hub, processes)
         done = subprocess.run(

@@ -12,8 +12,8 @@ from typing import Any
 from dprbft.config.files import load_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.deploy.checks import check_node
-from dprbft.engines.deploy.register import NODES, link_of
-from dprbft.engines.deploy.settings import Hub, flower_hub
+from dprbft.engines.deploy.register import link_of
+from dprbft.engines.deploy.settings import NODES, Hub, flower_hub
 from dprbft.engines.node.daemon import LOG
 from dprbft.paths import config_file, ledger_file, refused_file, server_folder
 from dprbft.run.hub import sites_of
