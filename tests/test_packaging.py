@@ -68,7 +68,7 @@ TOOLS = {
     "ruff": "/ruff",
     "mypy": "/mypy",
     "beartype": "beartype.beartype",
-    "pycryptodome": "pycryptodome",
+    "pycryptodome": "Crypto",
 }
 """Libraries that are called and not imported, and how; or imported by another name."""
 
