@@ -5,6 +5,7 @@ from secure_sums import play, session_of, signing, vectors_of
 
 from dprbft.secure_sum.answer import UnmaskAnswer
 from dprbft.secure_sum.keys import ANNOUNCED_BYTES
+from dprbft.secure_sum.masks import self_mask
 from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.session import Session
 from panas.runtime.errors import BadInput
@@ -46,7 +47,11 @@ def test_the_same_seeds_in_another_session_give_other_masks():
     played = play(session_of(4), vectors_of(4))
     old = played.parties[0]
     other = Session(b"another", old.session.sites, old.session.missing)
-    assert Party(other, 0, None, old._seeds).keys() != old.keys()
+    new = Party(other, 0, None, old._seeds).keys()
+    for part in (slice(0, 32), slice(32, 64), slice(64, 96)):  # both keys, and the commitment
+        assert new[part] != old.keys()[part]
+    masks = [self_mask(old._seeds.own, session, 0, 9) for session in (old.session, other)]
+    assert (masks[0] != masks[1]).all()
 
 
 @pytest.mark.parametrize("dies", range(4))
