@@ -27,7 +27,8 @@ class RoundRecord:
 
     def to_json(self) -> dict[str, Any]:
         """The record as plain JSON."""
-        return asdict(self)
+        record = asdict(self)
+        return record if self.masked else {k: v for k, v in record.items() if k != "masked"}
 
     @staticmethod
     def from_json(record: dict[str, Any]) -> "RoundRecord":
