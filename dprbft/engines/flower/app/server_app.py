@@ -11,6 +11,7 @@ import re
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from dprbft.engines.node.call import short
 NAME = r"relay-[0-9a-f]{16}\.sock"
 POLL = 0.1
 """Seconds between looks for answers."""
+STALLED = 3.0
+"""Seconds after which others no longer wait for a reply that has come in part."""
 LOOK = 1.0
 """Seconds between looks for nodes."""
 GRACE = 20.0
@@ -53,8 +56,12 @@ class Relay:
     grid: Grid
     hub: socket.socket
     jobs: dict[str, int] = field(default_factory=dict)  # by the message that carries it
+    pulling: "Pulling" = field(init=False)
     nodes: list[list[object]] = field(default_factory=list)  # as the hub was told last
     looked: float = 0.0  # when, on the monotonic clock
+
+    def __post_init__(self) -> None:
+        self.pulling = Pulling(self.grid)
 
     def work(self) -> None:
         """Relay until the hub says so, or is gone."""
@@ -107,13 +114,74 @@ class Relay:
 
     def tell(self) -> None:
         """Hand to the hub what has come back."""
-        if not self.jobs:
-            return
-        for message in self.grid.pull_messages(list(self.jobs)):
+        for message in self.pulling.found(list(self.jobs)):
             job = self.jobs.pop(message.metadata.reply_to_message_id, None)
             if job is not None:
                 state, answer = _outcome(message)
                 send(self.hub, {"job": job, "state": state}, answer)
+
+
+@dataclass
+class Pulling:
+    """Looks for replies one by one, in a thread: where a site dies while it sends, Flower waits
+    minutes for the rest, and nobody else's reply may wait with it."""
+
+    grid: Grid
+    replies: "queue.Queue[Message]" = field(default_factory=queue.Queue)
+    stuck: set[str] = field(default_factory=set)  # messages whose replies Flower waits for
+    sweep: "Sweep | None" = None
+
+    def found(self, names: list[str]) -> list[Message]:
+        """Replies to these messages that have come by now."""
+        if self.sweep and self.sweep.running and time.monotonic() - self.sweep.since > STALLED:
+            self.stuck.add(self.sweep.name)
+            self.sweep.left = True
+        elif self.sweep and self.sweep.running:
+            names = []
+        names = [name for name in names if name not in self.stuck]
+        if names:
+            self.sweep = Sweep(self.grid, names, self.replies)
+            threading.Thread(target=self.sweep.work, daemon=True).start()
+            self.sweep.ended.wait(POLL)
+        return _all_now(self.replies)
+
+
+@dataclass
+class Sweep:
+    """One look at each of some messages."""
+
+    grid: Grid
+    names: list[str]
+    replies: "queue.Queue[Message]"
+    name: str = ""  # that which is looked at
+    since: float = field(default_factory=time.monotonic)
+    left: bool = False  # by whom it worked for: another goes on
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def running(self) -> bool:
+        """Whether it still looks."""
+        return not self.ended.is_set()
+
+    def work(self) -> None:
+        """Look at each message, until another sweep has taken over."""
+        try:
+            for name in self.names:
+                if self.left:
+                    return
+                self.name, self.since = name, time.monotonic()
+                for message in self.grid.pull_messages([name]):
+                    self.replies.put(message)
+        finally:
+            self.ended.set()
+
+
+def _all_now(replies: "queue.Queue[Message]") -> list[Message]:
+    found = list[Message]()
+    with suppress(queue.Empty):
+        while True:
+            found.append(replies.get_nowait())
+    return found
 
 
 def _outcome(message: Message) -> tuple[str, bytes]:

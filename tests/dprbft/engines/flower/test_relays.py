@@ -122,3 +122,28 @@ def test_the_hub_hears_what_became_of_a_job(
     ours.close()
     thread.join(5)
     assert not thread.is_alive()
+
+
+def test_nobody_waits_for_a_site_that_died_while_it_sent(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server_app, "STALLED", 0.1)
+    forever = threading.Event()
+
+    class Stalled(Grid):
+        def pull_messages(self, names: list[str]) -> list[Any]:
+            if "m0" in names:
+                forever.wait(20)
+            return super().pull_messages(names)
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    grid = Stalled({"state": "answered", "answer": b"yes"})
+    relay = server_app.Relay(grid, theirs)  # type: ignore[arg-type]
+    thread = threading.Thread(target=relay.work)
+    thread.start()
+    receive(ours)
+    relay.jobs.update({"m0": 1, "m1": 2})
+    assert receive(ours) == ({"job": 2, "state": "answered"}, b"yes")
+    forever.set()
+    assert receive(ours) == ({"job": 1, "state": "answered"}, b"yes")
+    ours.close()
+    thread.join(5)
+    assert not thread.is_alive()
