@@ -249,10 +249,11 @@ def _ask(
 def _go_on(
     run: OpenRun, stage: events.StageName, sites: Sequence[int], there: list[int]
 ) -> list[int]:
-    """Tell of the sites that a stage goes on without; BadInput if too few are left: a run begins
-    with its minimum, and goes on with any."""
+    """Tell of the sites that a stage goes on without; BadInput if too few are left: a run needs its
+    minimum until all is exchanged, and any from then on."""
     known, absent = run.sites, [site for site in sites if site not in there]
-    least = run.minimum if stage == "start" and not is_done(run.folder, "train") else 1
+    exchanged = "join" if run.config.federation.joins_first else "train"
+    least = run.minimum if stage == "start" and not is_done(run.folder, exchanged) else 1
     if len(there) < min(least, len(sites)):
         raise known.error(SiteRefusal(absent[0], Code.ABSENT))
     for site in absent:
