@@ -26,7 +26,7 @@ from panas.privacy.calibration import release_multiplier
 from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
 
-SECRET = 77  # a value of the data
+SECRET = 987_654_321  # a label of the data, which is no part of a path or a port
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -82,7 +82,6 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("deployed")
     data, random = folder / "data.npz", np.random.default_rng(0)
     images = random.integers(0, 255, (60, 8, 8), dtype=np.uint8)
-    images[:, 0, 0] = SECRET
     np.savez(data, train_images=images, train_labels=np.arange(60) % 3)
     make_deployment(folder / "f", Deployment(sites=("a",)))
     site = SiteSettings(name="a", data=str(data), epsilon=8, delta=1e-3)
