@@ -8,6 +8,7 @@ import pytest
 from elsewhere import InThread, hub_config, make_sites, opened
 
 from dprbft.run.stages import exchange_stage
+from panas.runtime.errors import PanasError
 
 
 @pytest.fixture
@@ -63,3 +64,17 @@ def test_a_hub_reports_what_it_knows_and_says_what_it_cannot(cli: Callable, tmp_
     outcome = cli("run", "--resume", "--out", run)
     assert outcome.code == 2
     assert "expected --hub DIR" in outcome.err
+
+
+def test_a_new_run_whose_carrier_does_not_start_leaves_nothing(
+    cli: Callable, hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(*given: object) -> None:
+        raise PanasError("expected at least 2 of 3 sites, got 1")
+
+    make_sites(tmp_path)
+    monkeypatch.setattr("panas_cli.commands.sites.hub.UnixCarrier", refuse)
+    public = ("--public-data", tmp_path / "public.npz", "--method", "joined")
+    outcome = cli("run", "--hub", hub, *public, "--out", tmp_path / "run")
+    assert outcome.err.splitlines()[-1] == "error: expected at least 2 of 3 sites, got 1"
+    assert not (tmp_path / "run").exists()

@@ -22,6 +22,8 @@ UP = 60.0
 """Seconds in which a hub must answer at its port."""
 ENDING = 20.0
 """Seconds that a process has to end by itself."""
+AGAIN = 10.0
+"""Seconds after which a relay that the hub has refused, or lost, is started again."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +88,17 @@ def start_hub(folder: Path) -> None:
 def start_site(folder: Path) -> None:
     """Run a site's node and relay until they are interrupted.
 
+    A relay that ends is started again: its hub may not know the site's key yet.
+
     Raises:
-        PanasError: if a part ends by itself; what it said is on stderr.
+        PanasError: if the node ends by itself; what it said is on stderr.
 
     """
     if not (folder / "site.toml").is_file():
         raise BadInput(f"expected a site.toml in {folder}, found none; `panas site init {folder}`")
-    with suppress(KeyboardInterrupt), _Processes(site_parts(folder)) as processes:
-        processes.wait()
+    node, relay = site_parts(folder)
+    with suppress(KeyboardInterrupt), _Processes([node, relay]) as processes:
+        processes.wait(again=relay)
 
 
 class _Processes:
@@ -105,25 +110,34 @@ class _Processes:
     def __enter__(self) -> "_Processes":
         try:
             for part in self._parts:
-                os.makedirs(part.flower, mode=0o700, exist_ok=True)  # noqa: PTH103
-                self._running[part.name] = subprocess.Popen(
-                    part.command, env=_environment(part.flower), stdin=subprocess.DEVNULL
-                )
+                self._start(part)
         except BaseException:
             self.__exit__()
             raise
         return self
 
-    def check(self) -> None:
+    def _start(self, part: Part) -> None:
+        os.makedirs(part.flower, mode=0o700, exist_ok=True)  # noqa: PTH103
+        self._running[part.name] = subprocess.Popen(
+            part.command, env=_environment(part.flower), stdin=subprocess.DEVNULL
+        )
+
+    def check(self, but: Part | None = None) -> None:
         """PanasError if one of them has ended."""
         for name, process in self._running.items():
-            if (code := process.poll()) is not None:
+            if (not but or name != but.name) and (code := process.poll()) is not None:
                 raise PanasError(f"expected the {name} to go on, and it ended with code {code}")
 
-    def wait(self) -> None:
-        """Wait until one of them ends."""
+    def wait(self, again: Part | None = None) -> None:
+        """Wait until one of them ends; `again` is started anew whenever it has ended."""
+        due = 0.0
         while True:
-            self.check()
+            self.check(but=again)
+            if again and self._running[again.name].poll() is not None:
+                due = due or time.monotonic() + AGAIN
+                if time.monotonic() >= due:
+                    self._start(again)
+                    due = 0.0
             time.sleep(0.5)
 
     def __exit__(self, *error: object) -> None:

@@ -1,7 +1,7 @@
 """What `panas run` reaches sites with: this machine's processes, a hub's sockets, or Flower."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from dprbft.engines.verbs import Machine
 from dprbft.paths import is_hub, places_of
 from dprbft.run.directory import OpenRun
 from dprbft.run.hub import answer_caps, open_hub
-from panas.runtime.errors import BadInput
+from panas.runtime.errors import BadInput, PanasError
 from panas_cli.commands.job import Job
 from panas_cli.progress import Display
 from panas_cli.requests import Reach, Request
@@ -37,10 +37,18 @@ def with_hub(request: Request, reach: Reach) -> Request:
 
 @contextmanager
 def opened(job: Job, display: Display, reach: Reach) -> Iterator[OpenRun]:
-    """A run whose sites can be asked, as long as the block lasts."""
+    """A run whose sites can be asked, as long as the block lasts.
+
+    A new run whose sites cannot be reached leaves nothing behind.
+    """
     if reach.hub is not None:
-        hub = read_hub(reach.hub)
-        with _carrier(job, display, reach.hub, hub) as carrier:
+        with ExitStack() as held:
+            try:
+                hub = read_hub(reach.hub)
+                carrier = held.enter_context(_carrier(job, display, reach.hub, hub))
+            except PanasError:
+                job.ground.restore()
+                raise
             yield open_hub(
                 job.run,
                 job.config,
