@@ -136,7 +136,7 @@ def _of_masked(job: _Job, about: ClientAudit) -> ClientAudit:
     found = masked_evidence(job.view, job.client.id)
     if found is None:
         return about
-    verdict, evidence = with_claim(about.verdict, found.told, None, job.spent, found.fault)
+    verdict, evidence = with_claim("masked", found.told, None, job.spent, found.fault)
     return replace(about, verdict=verdict, evidence=evidence)
 
 

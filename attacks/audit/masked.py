@@ -61,8 +61,8 @@ def masked_evidence(view: RunView, id: int) -> MaskedEvidence | None:
     entries = {e.id: e for e in _entries(view, id)}
     fault = _fault(entries, message, noise) if entries else None
     told = (
-        f"it sent a masked vector, which says nothing without those of the other sites; the "
-        f"server opened the sum over {len(records[-1].masked)} sites alone"
+        f"what it sent says nothing without the vectors of the other sites; the server "
+        f"opened the sum over {len(records[-1].masked)} sites alone"
     )
     if noise.trust is None:
         return MaskedEvidence(None, f"{told}, without noise", fault)

@@ -6,7 +6,8 @@
 | no better than blind | it is not |
 | inconclusive | the interval holds `MARGIN`, there are fewer than `MIN_SAMPLES` samples, |
 | | or too few public samples to learn an attack from |
-| nothing left | the client sent no release, or a masked one, which nobody sees alone |
+| nothing left | the client sent no release |
+| masked | it sent a masked vector, which nobody sees alone |
 
 The paired bootstrap interval of the difference must lie above the margin, or not above it. The
 best of k attacks is chosen by the scores that it is judged by, so that a leak is claimed at
@@ -28,7 +29,7 @@ from attacks.reconstruction.metrics import ReconstructionScore
 from attacks.statistics import gain_interval
 from attacks.threats import controls
 
-Verdict = Literal["leaks", "no better than blind", "inconclusive", "nothing left"]
+Verdict = Literal["leaks", "no better than blind", "inconclusive", "nothing left", "masked"]
 
 MARGIN = 0.05
 """By how much R^2 must beat the best blind control before it counts as a leak."""

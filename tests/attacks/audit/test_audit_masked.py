@@ -48,8 +48,8 @@ def run(joined: Path) -> Path:
 def test_a_masked_vector_holds_nothing_and_the_sum_keeps_its_noise(run: Path):
     audit = audit_run(run)
     for client in audit.clients:
-        assert client.verdict == "nothing left"
-        assert "says nothing without those of the other sites" in client.evidence
+        assert client.verdict == "masked"
+        assert "says nothing without the vectors of the other sites" in client.evidence
         assert "at most 1 of 4 sites collude" in client.evidence
         assert "claimed epsilon" in client.evidence
 
