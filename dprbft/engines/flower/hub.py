@@ -145,6 +145,8 @@ def main(arguments: Sequence[str]) -> None:
     """Run a SuperLink until it is told to end."""
     wanted = checked(arguments)
     os.environ.update(QUIET)
+    # The SuperLink starts programs of this installation by their names.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     import flwr.superlink.main as superlink
     from flwr.superlink.cli.flower_superlink import SuperLinkLifespan, flower_superlink
     from flwr.superlink.config_loader import SuperLinkLifespanConfig

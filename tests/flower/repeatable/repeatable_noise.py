@@ -1,16 +1,25 @@
-"""Noise that depends on the site, and on what it is asked, alone: not on process, order or time."""
+"""Noise that depends on the site and on what it is asked alone, and faults that a test plants.
+
+A file `fault` in a site's folder, "HOW VERB", makes its node fail once at that verb: "raise" an
+error, "hang" (with nothing done), or "die" (with all done, before anybody hears of it).
+"""
 
 import hashlib
-from contextvars import ContextVar
+import os
+import signal
+import threading
+import time
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
+from dprbft.site.predictor import student, student_search
 from panas.privacy.noise import ReproducibleNoise, SystemNoise
 
-CURRENT: ContextVar[ReproducibleNoise] = ContextVar("noise")
+HERE = threading.local()
+HANGS = 45.0
 
 
 def change(verbs: ModuleType) -> None:
@@ -19,15 +28,31 @@ def change(verbs: ModuleType) -> None:
 
     def repeatable(place: Any, machine: Any, verb: str, content: bytes) -> bytes:
         seed = hashlib.sha256(f"{place.name} {verb}".encode()).digest()
-        rng = np.random.default_rng(list(seed))
-        CURRENT.set(ReproducibleNoise(rng))
-        return answer(place, machine, verb, content)
+        HERE.noise = ReproducibleNoise(np.random.default_rng(list(seed)))
+        how = _planted(place.folder, verb)
+        if how == "raise":
+            raise RuntimeError(f"a text that must not leave {place.folder}")
+        if how == "hang":
+            time.sleep(HANGS)
+        found: bytes = answer(place, machine, verb, content)
+        if how == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
 
-    verbs._answer = repeatable
-    SystemNoise.normal = lambda self, *shape: CURRENT.get().normal(*shape)  # type: ignore
-    SystemNoise.uniform = lambda self, size: CURRENT.get().uniform(size)  # type: ignore
+    verbs._answer = repeatable  # type: ignore[attr-defined]
+    SystemNoise.normal = lambda self, *shape: HERE.noise.normal(*shape)  # type: ignore
+    SystemNoise.uniform = lambda self, size: HERE.noise.uniform(size)  # type: ignore
+    # Networks that need not be good take as few steps as their epochs.
+    student.STEPS = student_search.SHORT_STEPS = 1
 
 
-def draw(size: int) -> Tensor:
-    """Numbers of the generator of the verb that is served now."""
-    return CURRENT.get().uniform(size)
+def _planted(folder: Path, verb: str) -> str:
+    """How a site is to fail at a verb, once."""
+    path = folder / "fault"
+    if not path.exists():
+        return ""
+    how, at = path.read_text().split()
+    if at != verb:
+        return ""
+    path.unlink()
+    return how
