@@ -14,7 +14,6 @@ the session: where a server tells two sites of two plans, their masks do not can
 
 import hashlib
 import json
-import math
 import re
 import secrets
 from collections.abc import Mapping
@@ -30,6 +29,8 @@ from panas.runtime.errors import BadInput
 
 MOST_BYTES = 1 << 28
 """Of any of these messages; a larger one is refused before it is decoded."""
+MOST_NOISE = 1e6
+"""Of a noise multiplier, far above what any budget needs; the noise of one site is that of all."""
 _NUMBER = re.compile("[0-9a-f]{32}")
 
 
@@ -212,5 +213,5 @@ def _unhex(parts: Mapping[str, Any], kind: str) -> dict[int, bytes]:
 
 
 def _check_noise(noise: float) -> None:
-    if not (0 <= noise < math.inf):
-        raise BadInput(f"expected a noise multiplier of 0 or more, got {noise}")
+    if not 0 <= noise <= MOST_NOISE:
+        raise BadInput(f"expected a noise multiplier from 0 to {MOST_NOISE:g}, got {noise}")

@@ -62,7 +62,8 @@ def join(place: SitePlace, content: bytes) -> None:
     noted = hello_file(place.home)
     if noted.is_file():
         known = Hello.from_bytes(noted.read_bytes())
-        if (known.config, known.facts) != (hello.config, hello.facts):
+        facts_of_run = (known.site, known.config, known.facts)
+        if facts_of_run != (hello.site, hello.config, hello.facts):
             raise BadInput(
                 f"expected another name of the run than {place.run}, which was a run of other "
                 "settings here; give another --out"

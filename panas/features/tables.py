@@ -140,7 +140,7 @@ class TableMap:
     def restored(record: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> "TableMap":
         """What `to_json` and `arrays` hold."""
         fourier = Fourier(arrays["directions"], arrays["phases"])
-        blocks = Blocks(fourier, restored(arrays))
+        blocks = Blocks(fourier, restored(arrays, len(fourier.directions)))
         return TableMap(blocks, Projection(arrays["mean"], arrays["matrix"]))
 
 

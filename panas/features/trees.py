@@ -13,6 +13,8 @@ from jaxtyping import Float, Int
 from sklearn.ensemble import ExtraTreesClassifier
 from torch import Tensor
 
+from panas.runtime.errors import BadInput
+
 TREES = 50
 LEAVES = 16  # at most, of a tree
 FEWEST_ROWS = 2  # of a leaf
@@ -58,10 +60,22 @@ class Forest:
         return {name: getattr(self, name) for name in NAMES}
 
 
-def restored(arrays: Mapping[str, Tensor]) -> Forest | None:
-    """The forest of `Forest.arrays`, none where there are none."""
+def restored(arrays: Mapping[str, Tensor], columns: int) -> Forest | None:
+    """The forest of `Forest.arrays` for rows of so many columns, none where there are none.
+
+    BadInput if a node names what is not there: walking would fail for some rows and not for others,
+    and so tell of them.
+    """
     if "column" not in arrays:
         return None
+    shape, whole = arrays["column"].shape, torch.int64
+    kinds = (whole, torch.float32, whole, whole)
+    for name, kind in zip(NAMES, kinds, strict=True):
+        found, most = arrays[name], columns if name == "column" else shape[-1]
+        sized = found.dtype == kind and found.shape == shape and len(shape) == 2
+        there = name == "threshold" or bool(((found >= 0) & (found < most)).all())
+        if not (sized and there):
+            raise BadInput(f"expected a forest whose nodes are all there, got another {name}")
     return Forest(*(arrays[name] for name in NAMES))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dprbft.engines.frames import Answer, Request
 from dprbft.engines.identity import sign
-from dprbft.engines.node.public import local_hello, tidy
+from dprbft.engines.node.public import came_along, local_hello, tidy
 from dprbft.engines.verbs import Machine, serve
 from dprbft.messages import Code, Hello, Reply, Verb
 from dprbft.paths import SitePlace, hello_file, refusal_file, settings_file
@@ -124,7 +124,7 @@ class Node:
         elif request.files:
             raise BadInput(f"expected no files with {verb}, got some; leave them out")
         else:
-            _check_joined(place)
+            _check_joined(place, elsewhere=self._shared is None)
         reply = serve(place, self.machine, verb, content)
         if reply.code in (Code.REFUSED, Code.NO_BUDGET):
             return reply, str(read_json(refusal_file(place.home))["reason"])
@@ -151,14 +151,23 @@ class Node:
             self._tell(served)
 
 
-def _check_joined(place: SitePlace) -> None:
-    """Refuse a run that the site has not joined, or has joined under another number."""
+def _check_joined(place: SitePlace, *, elsewhere: bool) -> None:
+    """Refuse a run that the site has not joined, or has joined under another number; of a hub that
+    is `elsewhere` also one that was begun on this machine, whose files are not in its own folder.
+    """
     noted = hello_file(place.home)
     if not noted.is_file():
         raise BadInput(f"expected a run that the site has joined, got {place.run}; say hello first")
-    number = Hello.from_bytes(noted.read_bytes()).site
-    if number != place.index:
-        raise BadInput(f"expected site {number} of run {place.run}, got {place.index}; ask as that")
+    known = Hello.from_bytes(noted.read_bytes())
+    if known.site != place.index:
+        raise BadInput(
+            f"expected site {known.site} of run {place.run}, got {place.index}; ask as that"
+        )
+    if elsewhere and not came_along(place, known):
+        raise BadInput(
+            f"expected a run that a hub has begun, got {place.run}, which was begun on this "
+            "machine; give another --out"
+        )
 
 
 def _verb(text: str) -> Verb:

@@ -79,6 +79,13 @@ def local_hello(place: SitePlace, request: Request, folder: Path | None = None) 
     return local.to_bytes()
 
 
+def came_along(place: SitePlace, known: Hello) -> bool:
+    """Whether all files of a run that has begun here came with its hello, and lie in its folder."""
+    paths = [path for name in FILES if (path := getattr(known, name))]
+    own = (place.home / FOLDER).resolve()
+    return all(Path(path).resolve().parent == own for path in paths)
+
+
 def tidy(place: SitePlace) -> None:
     """Remove what a hello has left that nothing came of: its files, and why it was refused."""
     if hello_file(place.home).exists():

@@ -25,6 +25,7 @@ from dprbft.paths import histogram_file, sum_file, sum_refusals_file
 from dprbft.secure_sum.messages import MaskedRelease, Offer, Parts, SumPlan, Survivors
 from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.release import KIND, ROUND, noise_of, to_vector
+from dprbft.secure_sum.session import MOST_SITES
 from dprbft.site.predictor.budget import planned_release
 from dprbft.site.predictor.residual import rows_of
 from dprbft.site.site import Client
@@ -41,6 +42,9 @@ from panas.runtime.store import (
     unpack_tensors,
     write_bytes,
 )
+
+MOST_NOTES = 1 << 20
+"""Bytes: a longer file takes no more lines, so that a server cannot fill the disk."""
 
 
 @dataclass(frozen=True)
@@ -188,10 +192,11 @@ def _note(client: Client, asked: tuple[int, ...], error: BadInput) -> None:
     """Add a line on an unmasking that was refused; it stays, whatever is asked next."""
     path = sum_refusals_file(client.home)
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    record = {"time": when, "verb": "unmask", "asked": asked, "reason": str(error)}
+    record = {"time": when, "verb": "unmask", "asked": asked[:MOST_SITES], "reason": str(error)}
     with exclusive(path):
         at = path.stat().st_size if path.exists() else 0
-        append_bytes(path, (json.dumps(record) + "\n").encode(), at)
+        if at < MOST_NOTES:
+            append_bytes(path, (json.dumps(record) + "\n").encode(), at)
 
 
 def _begun(client: Client) -> SumState:

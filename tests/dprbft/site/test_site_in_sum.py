@@ -29,6 +29,7 @@ from dprbft.run.stages import join_stage
 from dprbft.run.view import RunView
 from dprbft.secure_sum.messages import Offer, Parts, SumPlan, Survivors
 from dprbft.secure_sum.release import noise_of
+from dprbft.site.predictor import secure_sum
 from dprbft.site.site import open_client
 from panas.privacy.discrete_gaussian import discrete_gaussian
 from panas.privacy.release.estimate import Moments, Rows
@@ -126,6 +127,23 @@ def test_a_second_unmasking_is_refused_and_noted(whole: Direct):
     assert all("got a second with other sites" in note["reason"] for note in notes)
     assert asked(whole, Verb.UNMASK, 1, Survivors((0, 1, 2, 3)).to_bytes())[0] is Code.DONE
     assert len(sum_refusals_file(home).read_text().splitlines()) == 2
+
+
+def test_refusals_do_not_fill_the_disk(whole: Direct, monkeypatch: pytest.MonkeyPatch):
+    home = whole.places[2].home
+    many = Survivors(tuple(range(10_000))).to_bytes()
+    assert asked(whole, Verb.UNMASK, 2, many) == (Code.REFUSED, b"")
+    size = sum_refusals_file(home).stat().st_size
+    assert size < 1 << 15
+    monkeypatch.setattr(secure_sum, "MOST_NOTES", size)
+    assert asked(whole, Verb.UNMASK, 2, many) == (Code.REFUSED, b"")
+    assert sum_refusals_file(home).stat().st_size == size
+
+
+def test_no_site_asks_for_a_noise_in_which_the_sum_is_lost():
+    for noise in (1e7, 1e300):
+        with pytest.raises(BadInput, match="noise multiplier from 0 to"):
+            Offer.from_bytes(Offer(True, noise).to_bytes())
 
 
 def test_no_release_leaves_without_a_mask_where_the_sum_alone_is_trusted(greeted: Direct):

@@ -9,6 +9,7 @@ from panas.data.files.columns import Column
 from panas.features import trees
 from panas.features.tables import WIDE, Fourier, fit_table
 from panas.features.trees import LEAVES, TREES, grow
+from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 
 NUMBERS = tuple(Column(name=f"n{i}", reach=1.0) for i in range(3))
@@ -87,3 +88,16 @@ def test_classes_that_no_line_parts_are_told_apart():
     phi, tests = feature_map(x), feature_map(new)
     weights = torch.linalg.lstsq(phi.T @ phi + 0.1 * torch.eye(64), phi.T @ (2.0 * y - 1)).solution
     assert ((tests @ weights > 0) == truth.bool()).float().mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("left", 31), ("right", -1), ("column", 2), ("left", 0.0)]
+)
+def test_a_forest_that_fails_for_some_rows_alone_is_refused(name: str, value: float):
+    x = torch.randn(60, 2, generator=torch.Generator().manual_seed(1))
+    arrays = grow(x, (x[:, 0] > 0).long(), stream(0, "grown")).arrays()
+    assert trees.restored(arrays, 2) is not None
+    changed = arrays[name].clone() if isinstance(value, int) else arrays[name].float()
+    changed[0, 1] = value  # a node that not every row comes to
+    with pytest.raises(BadInput, match=name):
+        trees.restored(arrays | {name: changed}, 2)

@@ -18,6 +18,7 @@ from dprbft.engines.frames import Request
 from dprbft.engines.node.daemon import Node, Served
 from dprbft.messages import Broadcast, Code, Hello
 from dprbft.paths import ledger_file
+from dprbft.site.joining import join
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput
 
@@ -128,6 +129,27 @@ def test_a_run_that_began_without_a_file_gets_none_later(node: Node, hub: Hub, t
     assert code_of(node, replace(less, files={"map": full.files["map"]})) is Code.DONE
     assert code_of(node, full) is Code.REFUSED
     assert "has begun with" in told[-1].reason
+
+
+def test_a_run_that_was_begun_on_this_machine_is_not_a_hubs(
+    node: Node, hub: Hub, site: Path, told: list[Served]
+):
+    join(hub.view.places[0], hub.view.hello(0))  # as `panas run` does it here
+    before = everything(site)
+    for verb, content in (("ready", head()), ("round", head()), ("search", b"")):
+        assert code_of(node, hub.request(verb, content)) is Code.REFUSED
+        assert "begun on this machine" in told[-1].reason
+    assert everything(site) == before
+    own = Node({"north": site}, shared=hub.run)
+    assert code_of(own, hub.request("ready", head())) is Code.DONE
+
+
+def test_a_site_keeps_its_number_in_a_run(node: Node, hub: Hub, told: list[Served]):
+    two = {"federation": {"sites": [], "clients": 2}}
+    assert code_of(node, hello_with(hub, to=two)) is Code.DONE
+    request = replace(hello_with(hub, to=two, site=1), number=1)
+    assert code_of(node, request) is Code.REFUSED
+    assert "another name of the run" in told[-1].reason
 
 
 def test_an_unknown_method_in_site_toml_is_named(tmp_path: Path):
