@@ -72,7 +72,7 @@ def _show_site(folder: Path, name: str, site: Path) -> None:
     for line in (site / LOG).read_text().splitlines():
         told = json.loads(line)
         print_text(f"  {told['verb']} of {told['run']}: {told['code']}, {told['seconds']:.1f} s")
-    _panas(folder, "ledger", str(site))
+    _panas(folder, "deploy", "status", "--site", str(site))
 
 
 def _share_out_digits(folder: Path) -> None:
