@@ -55,6 +55,17 @@ def load_data(
     return divided(place.index, settings.name, samples, key_of(place), config)
 
 
+def warn_of_public(place: SitePlace, facts: Facts, public: Sequence[Samples]) -> None:
+    """Tell the owner alone where some of a site's samples are public ones too."""
+    settings = read_site(place.folder)
+    samples = load_samples(place.folder, settings, facts)
+    for known in public:
+        try:
+            check_disjoint(samples, known, settings.name)
+        except BadInput as e:
+            warnings.warn(str(e), stacklevel=2)
+
+
 def load_samples(folder: Path, settings: SiteSettings, facts: Facts) -> Samples:
     """All samples of a site, as the federation's facts say."""
     path = data_path(folder, settings)

@@ -11,8 +11,8 @@ from typing import Any
 
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Hello, facts_text
-from dprbft.paths import SitePlace, book_file, hello_file, seen_file
-from dprbft.site.data import STORED, load_data, values_of
+from dprbft.paths import SitePlace, book_file, declared_file, hello_file, seen_file
+from dprbft.site.data import STORED, load_data, values_of, warn_of_public
 from dprbft.site.directory import SiteSettings, data_path, read_site
 from dprbft.site.site import check_book, config_of, facts_of, note_book, public_of
 from panas.data.facts import Facts
@@ -77,8 +77,14 @@ def join(place: SitePlace, content: bytes) -> None:
     )
     ledger.begin_run(place.run, config.budget(place.index))
     if not noted.is_file():
-        paths = (hello.public, hello.unlabelled)
-        load_data(place, config, facts, [public_of(path, facts) for path in paths])
+        public = [public_of(path, facts) for path in (hello.public, hello.unlabelled)]
+        if config.federation.remote:
+            # A hub elsewhere could find out by refusals which samples a site has.
+            _check_declared(place, facts)
+            load_data(place, config, facts)
+            warn_of_public(place, facts, public)
+        else:
+            load_data(place, config, facts, public)
         if not _is_built_in(place, settings, config):
             _look_back(place, settings, config, facts, ledger)
     else:
@@ -117,6 +123,29 @@ def approved(place: SitePlace, hello: Hello) -> tuple[RunConfig, Facts]:
     settings, share = read_site(place.folder), config.budget(place.index)
     _check_consent(settings, config, share, hello.version)
     return config, facts
+
+
+def _check_declared(place: SitePlace, facts: Facts) -> None:
+    """Refuse facts that are not those which the owner has declared; no sample is read for it."""
+    path = declared_file(place.folder)
+    if not path.is_file():
+        raise BadInput(f"expected {path.name} at the site, found none; `panas site init` writes it")
+    own = Facts.from_json(read_json(path))
+    lacking = set(own.class_names) - set(facts.class_names)
+    forms = [
+        {(c.name, c.kind) for c in side.columns} or (side.shape, side.dtype)
+        for side in (own, facts)
+    ]
+    if lacking or forms[0] != forms[1]:
+        raise BadInput(
+            f"expected facts that hold for what {path.name} declares, got other classes, columns "
+            "or shapes; agree on them with the hub"
+        )
+
+
+def _form(facts: Facts) -> object:
+    """Columns of a table, of which the shape follows with its categories; else shape and type."""
+    return {(c.name, c.kind) for c in facts.columns} or (facts.shape, facts.dtype)
 
 
 def leave(place: SitePlace, content: bytes) -> None:

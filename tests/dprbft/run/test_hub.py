@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from elsewhere import NAMES, InThread, charges, hub_config, make_sites, opened, repeat_noise
 
@@ -23,6 +24,7 @@ from dprbft.run.stages import (
 )
 from dprbft.run.summary import summarise
 from dprbft.server.records import read_rounds
+from dprbft.site.data import load_samples
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_lines
 
@@ -202,3 +204,32 @@ def test_methods_of_rounds_go_on_without_a_view_of_sites(method: str, tmp_path: 
     summary = summarise(run, config)
     assert (summary["absent"], summary["finished"], summary["head"]) == ([], True, None)
     assert all(charges(places).values())
+
+
+def test_a_hub_cannot_find_out_by_public_samples_which_a_site_has(tmp_path: Path):
+    places = make_sites(tmp_path)
+    open_to_all, theirs = np.load(tmp_path / "public.npz"), np.load(tmp_path / "data/a.npz")
+    both = {k: np.concatenate([open_to_all[k], theirs[k][:1]]) for k in ("x", "y")}
+    np.savez(tmp_path / "public.npz", **both)
+    run = opened(tmp_path / "r", hub_config(tmp_path), InThread(places))
+    with pytest.warns(UserWarning, match="some of its samples among them"):  # for a's owner
+        assert begin(run, Ground.of(run.folder)) == [0, 1, 2]
+
+
+def test_facts_other_than_an_owner_declares_are_refused_before_the_data_are_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    places = make_sites(tmp_path)
+    path = places["a"] / "facts.json"
+    facts = json.loads(path.read_text())
+    path.write_text(json.dumps(facts | {"class_names": [*facts["class_names"], "more"]}))
+    heard: list[Event] = []
+    run = opened(tmp_path / "r", hub_config(tmp_path), InThread(places), heard)
+    read = []
+    monkeypatch.setattr(
+        "dprbft.site.data.load_samples",
+        lambda folder, *rest: read.append(folder.name) or load_samples(folder, *rest),
+    )
+    assert begin(run, Ground.of(run.folder)) == [1, 2]
+    assert "a" not in read
+    assert "a" in [site for site, _, _ in left_out(heard)]
