@@ -93,7 +93,14 @@ def test_work_goes_on_when_nobody_waits_and_requests_of_a_site_queue(
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
 def test_the_command_serves_and_stops_without_a_trace(site: Path, hub: Hub, told: signal.Signals):
     command = [sys.executable, "-m", "panas_cli", "node", "--site", str(site), "--device", "cpu"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # Tests in the background of a script are started deaf to Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     try:
         assert process.stderr is not None
         assert "answers at" in process.stderr.readline()
