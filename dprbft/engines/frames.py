@@ -11,8 +11,8 @@ Nothing here imports torch: what merely hands frames on should start at once, an
 
 import hashlib
 import json
+import os
 import re
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +43,7 @@ _ANSWER = ("code", "message", "nonce", "run", "signature", "site", "type", "verb
 
 def new_nonce() -> str:
     """The number of one request, never used before: 32 hexadecimal digits."""
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 def is_name(text: str) -> bool:

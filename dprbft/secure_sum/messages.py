@@ -14,8 +14,8 @@ the session: where a server tells two sites of two plans, their masks do not can
 
 import hashlib
 import json
+import os
 import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,7 +66,7 @@ class SumPlan:
     @staticmethod
     def new(round: int, sites: tuple[int, ...], missing: int, noise: float) -> "SumPlan":
         """A plan that nobody has seen before."""
-        return SumPlan(secrets.token_hex(16), round, sites, missing, noise)
+        return SumPlan(os.urandom(16).hex(), round, sites, missing, noise)
 
     @property
     def session(self) -> Session:

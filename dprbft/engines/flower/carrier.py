@@ -9,8 +9,8 @@ This module imports no part of Flower.
 """
 
 import itertools
+import os
 import queue
-import secrets
 import socket
 import threading
 import time
@@ -144,7 +144,7 @@ class FlowerCarrier:
     def _start(self) -> None:
         """Start a Flower run and wait for its relay, and for sites."""
         self._packets, self._nodes = queue.Queue(), {}
-        path = self._link.home / f"relay-{secrets.token_hex(8)}.sock"
+        path = self._link.home / f"relay-{os.urandom(8).hex()}.sock"
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
             with short(path) as address:
                 door.bind(address)

@@ -9,7 +9,6 @@ hub sends is executed, no process is started for a message, and no text of an er
 """
 
 import os
-import secrets
 import socket
 import sys
 import threading
@@ -78,7 +77,7 @@ def main(arguments: Sequence[str]) -> None:
     port = option(arguments, "--port") or str(_free_port())
     if "--with-parent" in arguments:
         end_with_parent()
-    secret = secrets.token_bytes(32)  # keeps other users from the SuperNode's messages
+    secret = os.urandom(32)  # keeps other users from the SuperNode's messages
     threading.Thread(target=_work, args=(f"127.0.0.1:{port}", secret, place), daemon=True).start()
     own = ["--isolation", "process", "--superexec-auth-secret-file", _handed(secret)]
     sys.argv = ["flower-supernode", *_without(wanted, "--port"), "--port", port, *own]

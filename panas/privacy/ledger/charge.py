@@ -45,10 +45,12 @@ class SecureSum:
     @classmethod
     def from_json(cls, r: Mapping[str, Any]) -> "SecureSum":
         """What `to_json` gave; KeyError, TypeError or ValueError if it is something else."""
-        sites, missing, local = int(r["sites"]), int(r["missing"]), float(r["local"])
-        if r["trust"] != SECURE_SUM or not 0 <= 3 * missing < sites or not local > 0:
+        found = cls(**{key: value for key, value in r.items() if key != "trust"})
+        if r["trust"] != SECURE_SUM or not (0 <= 3 * found.missing < found.sites):
             raise ValueError("no such trust")
-        return cls(sites=sites, missing=missing, local=local)
+        if not found.local > 0:
+            raise ValueError("a share of no noise")
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ import re
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +47,7 @@ def main(grid: Grid, context: Context) -> None:
     hub = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with hub, short(Path(os.environ["FLWR_HOME"]) / name) as address:
         hub.connect(address)
-        Relay(grid, hub).work()
+        Relay(grid, hub, gone=_end_soon).work()
 
 
 @dataclass
@@ -55,6 +56,7 @@ class Relay:
 
     grid: Grid
     hub: socket.socket
+    gone: Callable[[], None] = lambda: None  # called when the hub is
     jobs: dict[str, int] = field(default_factory=dict)  # by the message that carries it
     pulling: "Pulling" = field(init=False)
     nodes: list[list[object]] = field(default_factory=list)  # as the hub was told last
@@ -66,7 +68,7 @@ class Relay:
     def work(self) -> None:
         """Relay until the hub says so, or is gone."""
         waiting: queue.Queue[Packet | None] = queue.Queue()
-        threading.Thread(target=_listen, args=(self.hub, waiting), daemon=True).start()
+        threading.Thread(target=_listen, args=(self.hub, waiting, self.gone), daemon=True).start()
         while True:
             self.look()
             packets = _all_of(waiting, POLL)
@@ -195,15 +197,22 @@ def _outcome(message: Message) -> tuple[str, bytes]:
     return state, answer
 
 
-def _listen(hub: socket.socket, waiting: "queue.Queue[Packet | None]") -> None:
-    """Collect what the hub says; when it is gone, see to it that this process ends."""
+def _end_soon() -> None:
+    """End this process after a while: Flower still tries to reach a SuperLink that may be gone."""
+    time.sleep(GRACE)
+    os._exit(0)
+
+
+def _listen(
+    hub: socket.socket, waiting: "queue.Queue[Packet | None]", gone: Callable[[], None]
+) -> None:
+    """Collect what the hub says, until it is gone."""
     while True:
         packet = receive(hub)
         waiting.put(None if packet is None or packet[0].get("stop") else packet)
         if packet is None or packet[0].get("stop"):
             break
-    time.sleep(GRACE)
-    os._exit(0)  # Flower still tries to reach a SuperLink that may be gone, too
+    gone()
 
 
 def _all_of(waiting: "queue.Queue[Packet | None]", seconds: float) -> list[Packet | None]:
