@@ -51,9 +51,12 @@ class SiteSettings(Section):
     methods: tuple[str, ...] = ()  # what may run here; (): all that send no more than `releases`
     # the most that one run may ask for; None: what is left for life
     epsilon_per_run: Annotated[float, Field(gt=0)] | None = None
-    # secure-sum: only runs whose server learns no more than a sum, over as many sites at least
+    # secure-sum: only runs whose server learns no more than a sum
     trust: Literal["server", "secure-sum"] = "server"
+    # of any secure sum: how many sites it is over, at least, and how many of them its noise bears
+    # to help the server or to be missing (t), at least
     secure_minimum: Annotated[int, Field(ge=3)] = 3
+    secure_missing: Annotated[int, Field(ge=0)] = 0
     versions: tuple[str, ...] = ()  # of panas where a run is led, as 0.1 or 0.1.2; (): any
     allow_unprotected: bool = False  # let a run train or release without a bound
 
@@ -74,6 +77,15 @@ class SiteSettings(Section):
         """Whether a run led by this version of panas may be joined."""
         fits = (version == v or version.startswith(f"{v}.") for v in self.versions)
         return not self.versions or any(fits)
+
+    def check_missing(self, missing: int) -> None:
+        """BadInput if fewer sites than the owner asks for may help a secure sum's server (t)."""
+        if missing < self.secure_missing:
+            raise BadInput(
+                f"expected a secure sum of which at least {self.secure_missing} sites may help "
+                f"the server (t), as site.toml asks for, got {missing}; raise "
+                "federation.secure_missing, or lower secure_missing there"
+            )
 
     @property
     def budget(self) -> Budget:

@@ -198,6 +198,24 @@ def _look_back(
     remember(values, ledger)
 
 
+def _check_trust(settings: SiteSettings, config: RunConfig) -> None:
+    """Refuse a run in which more could be seen of a release than the owner has allowed."""
+    f, summed = config.federation, config.privacy.secure_sum
+    if settings.trust == "secure-sum" and config.leaves and not summed:
+        raise BadInput(
+            "expected a run with privacy.trust = secure-sum, which site.toml asks for, got one "
+            "without; set it, or allow trust = server there"
+        )
+    if summed and f.secure_minimum < settings.secure_minimum:
+        raise BadInput(
+            f"expected a secure sum over at least {settings.secure_minimum} sites, which "
+            f"site.toml asks for, got one over {f.secure_minimum}; raise "
+            "federation.secure_minimum, or lower secure_minimum there"
+        )
+    if summed:
+        settings.check_missing(f.secure_missing_of(f.clients))
+
+
 def _check_consent(settings: SiteSettings, config: RunConfig, budget: Budget, version: str) -> None:
     """Refuse a run that does, costs or lets leave what the owner has not allowed."""
     method = config.federation.method
@@ -206,13 +224,7 @@ def _check_consent(settings: SiteSettings, config: RunConfig, budget: Budget, ve
             f"expected a run of method {' or '.join(settings.methods)}, which site.toml allows, "
             f"got {method}; choose another, or name it there"
         )
-    summed = config.privacy.secure_sum and config.federation.secure_minimum
-    if settings.trust == "secure-sum" and config.leaves and summed < settings.secure_minimum:
-        raise BadInput(
-            f"expected a run with privacy.trust = secure-sum over at least "
-            f"{settings.secure_minimum} sites, which site.toml asks for, got "
-            f"{f'one over {summed}' if summed else 'one without'}; set it, or allow it there"
-        )
+    _check_trust(settings, config)
     if not settings.takes_version(version):
         raise BadInput(
             f"expected a run led by panas {' or '.join(settings.versions)}, which site.toml "

@@ -26,6 +26,7 @@ from dprbft.secure_sum.messages import MaskedRelease, Offer, Parts, SumPlan, Sur
 from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.release import KIND, ROUND, noise_of, to_vector
 from dprbft.secure_sum.session import MOST_SITES
+from dprbft.site.directory import read_site
 from dprbft.site.predictor.budget import planned_release
 from dprbft.site.predictor.residual import rows_of
 from dprbft.site.site import Client
@@ -111,6 +112,7 @@ def _check_plan(client: Client, plan: SumPlan) -> None:
             f"expected a secure sum over at least {f.secure_minimum} sites, of which "
             f"{f.secure_missing_of(n)} may be missing, got {n} and {plan.missing}"
         )
+    read_site(client.place.folder).check_missing(plan.missing)
     event = planned_release(client)
     if event is None:
         raise BadInput("expected no secure sum, since a release would not pay, got one")

@@ -81,6 +81,8 @@ def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, 
                 "methods": list(site.methods),
                 "epsilon_per_run": number(most) if most is not None else None,
                 "trust": site.trust,
+                "secure_minimum": site.secure_minimum,
+                "secure_missing": site.secure_missing,
                 "versions": list(site.versions),
                 "runs": [r.to_json() for r in runs],
             }
@@ -97,7 +99,11 @@ def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, 
     if site.methods:
         print_text(f"  methods   {', '.join(site.methods)} alone")
     if site.trust == "secure-sum":
-        print_text(f"  trust     a secure sum alone, over at least {site.secure_minimum} sites")
+        print_text("  trust     a secure sum alone")
+    print_text(
+        f"  sums      over at least {site.secure_minimum} sites, of which at least "
+        f"{site.secure_missing} may help the server"
+    )
     if site.versions:
         print_text(f"  versions  runs led by panas {', '.join(site.versions)} alone")
     if most is not None:

@@ -19,6 +19,7 @@ from dprbft.paths import (
     masked_file,
     refusal_file,
     server_folder,
+    settings_file,
     sum_file,
     sum_folder,
     sum_refusals_file,
@@ -90,6 +91,22 @@ def test_a_plan_that_breaks_a_promise_is_refused(greeted: Direct):
         assert asked(greeted, Verb.KEYS, 0, wrong.to_bytes()) == (Code.REFUSED, b"")
         assert told in why(greeted, 0)
     assert not sum_file(greeted.places[0].home).exists()
+    assert asked(greeted, Verb.KEYS, 0, plan.to_bytes())[0] is Code.DONE
+
+
+def test_a_plan_that_bears_fewer_colluding_sites_than_the_owner_asks_for_is_refused(
+    greeted: Direct,
+):
+    plan = SumPlan.new(1, (0, 1, 2, 3), 1, offer_of(greeted).noise_multiplier)
+    path = settings_file(greeted.places[0].folder)
+    text = path.read_text()
+    path.write_text(text.replace("secure_missing = 0", "secure_missing = 2"))
+    assert asked(greeted, Verb.KEYS, 0, plan.to_bytes()) == (Code.REFUSED, b"")
+    assert "at least 2 sites may help the server (t), as site.toml asks for, got 1" in why(
+        greeted, 0
+    )
+    assert not sum_file(greeted.places[0].home).exists()
+    path.write_text(text.replace("secure_missing = 0", "secure_missing = 1"))
     assert asked(greeted, Verb.KEYS, 0, plan.to_bytes())[0] is Code.DONE
 
 

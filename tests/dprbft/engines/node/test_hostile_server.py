@@ -109,6 +109,27 @@ def test_a_sum_over_too_few_sites_is_refused_where_the_owner_wants_more(
     assert code_of(Node({"north": site}), request) is code
 
 
+@pytest.mark.parametrize("trust", ["server", "secure-sum"])
+@pytest.mark.parametrize(
+    ("least", "missing", "code"),
+    [(1, None, Code.DONE), (2, None, Code.REFUSED), (2, 2, Code.DONE), (1, 0, Code.REFUSED)],
+)
+def test_a_sum_that_bears_fewer_colluding_sites_than_the_owner_asks_for_is_refused(
+    trust: str, least: int, missing: int | None, code: Code, tmp_path: Path
+):
+    told: list[Served] = []
+    site = owned_site(tmp_path / "north", trust=trust, secure_missing=least)
+    names = ["north", *"bcdefgh"]  # by rule one of eight
+    among: dict[str, Any] = {"sites": [], "remote": names, "clients": 8, "secure_missing": missing}
+    request = hello_with(hub_of(tmp_path, [site]), to={"federation": among, "privacy": SUMMED})
+    assert code_of(Node({"north": site}, tell=told.append), request) is code
+    if code is Code.REFUSED:
+        reason = told[-1].reason
+        assert f"at least {least} sites may help the server" in reason
+        assert f"got {missing or least - 1}; raise federation.secure_missing" in reason
+        assert "\n" not in reason
+
+
 def test_a_secure_sum_must_name_the_sites_whose_keys_are_known(
     node: Node, hub: Hub, told: list[Served]
 ):
