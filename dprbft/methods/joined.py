@@ -231,11 +231,13 @@ def _noised(client: Client, histogram: list[float]) -> NoisedHistogram | None:
 
 
 def take_answer(client: Client, content: bytes) -> bytes:
-    """After step 2: keep the shared head."""
+    """After step 2: keep the shared head; the secrets of a secure sum are erased."""
     state = JoinedState.read(client)
     answer = Broadcast.from_bytes(content, width=client.width, classes=client.spec.classes)
     if answer.round != ROUND:
         raise BadInput(f"expected the answer to round {ROUND}, got that to round {answer.round}")
+    if client.config.privacy.secure_sum:
+        _sums().close(client)
     if state.round < ROUND:  # it comes late, and gets the head alone
         histogram = paid_histogram(client) or [1.0] * client.spec.classes
         state = replace(state, round=ROUND, answered=False, histogram=tuple(histogram))

@@ -11,7 +11,7 @@
 Every step may be repeated, and gives the same again; a step with other input than the first time is
 refused, because two different answers together would open one site's vector. So the state has to be
 on disk before an answer leaves: `to_bytes` after every step, and `from_bytes` where a killed site
-goes on.
+goes on. Once the sum is known nobody needs the secrets any more: `erased` is a party without them.
 
 Trust: at most t sites collude with the server (`Session`), and keys are signed by keys that sites
 know of each other (`Signing`). Nobody opens anything before n - t sites have signed one list of
@@ -25,7 +25,7 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
 
@@ -95,6 +95,7 @@ class Party:
         BadInput if fewer than n - t sites did, a signature is wrong, this site's own keys are not
         among them, or other keys came before.
         """
+        self._check_open()
         verify = self.signing.verify if self.signing else None
         known = read_keys(self.session, all_keys, verify)
         if all_keys.get(self.site) != self.keys():
@@ -125,6 +126,7 @@ class Party:
 
         Privacy: to whoever lacks the seeds the result is uniform, whatever the vector.
         """
+        self._check_open()
         if vector.dtype != np.uint64 or vector.ndim != 1:
             raise BadInput(f"expected a vector of uint64, got {vector.dtype} {vector.shape}")
         if not self._sent or self.site in received or not received.keys() <= self._sent.keys():
@@ -204,6 +206,7 @@ class Party:
 
     def _settle(self, survivors: Collection[int]) -> None:
         """Take a list of survivors, once and for all."""
+        self._check_open()
         asked = tuple(sorted(set(survivors)))
         if not self._masked or self.site not in asked or not set(asked) <= self._held.keys():
             raise BadInput(
@@ -217,6 +220,23 @@ class Party:
                 "would show a single site's release, start a new run"
             )
         self._survivors = asked
+
+    @property
+    def over(self) -> bool:
+        """Whether its secrets are erased."""
+        return not self._seeds.pair
+
+    def erased(self) -> "Party":
+        """The same without any secret: it answers nothing more, and knows what it has answered."""
+        announced, nothing = self.keys(), Seeds(b"", b"", b"")
+        return replace(self, _announced=announced, _seeds=nothing, _known={}, _sent={}, _held={})
+
+    def _check_open(self) -> None:
+        if self.over:
+            raise BadInput(
+                "expected nothing more of a secure sum that is over, whose secrets are erased, "
+                "got a request; start a new run"
+            )
 
     def to_bytes(self) -> bytes:
         """All of the state, secrets included: keep it private on this site's disk."""

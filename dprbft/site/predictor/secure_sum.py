@@ -8,10 +8,12 @@
 | round | charges, sums, adds its noise, masks | the masked vector |
 | unmask | signs who is summed, where sites have keys | the signature |
 | unmask | opens the sum, once | its shares of what masks the sum |
+| finish | erases its secrets | nothing |
 
 All of it stands in one file, replaced whole before an answer leaves: a killed site goes on, and the
 vector without its mask is never on disk. Before a vector is masked another plan may replace the
-first, since nothing of the data has left; after it none may.
+first, since nothing of the data has left; after it none may. When the server answers the round, the
+sum is open, and the secrets go; what stays are the plan, the masked vector and whose sum it was.
 """
 
 import json
@@ -88,7 +90,7 @@ def offer(client: Client) -> bytes:
 def keys(client: Client, content: bytes) -> bytes:
     """Take part in the sum of this plan, if it keeps what the site was promised."""
     plan, state = SumPlan.from_bytes(content), SumState.read(client)
-    if state and state.plan != plan and state.masked:
+    if state and state.plan != plan and (state.masked or state.party.over):
         raise BadInput(
             "expected the secure sum that the site has released in, got another; a run that has "
             "joined cannot begin anew: give another --out"
@@ -188,6 +190,16 @@ def unmask(client: Client, content: bytes) -> bytes:
         raise
     state.write(client)
     return answer
+
+
+def close(client: Client) -> None:
+    """Erase the secrets of a sum that is over, from the one file that has them; it may be repeated.
+
+    Privacy: from then on nothing on this disk takes the masks between sites off a masked vector.
+    """
+    state = SumState.read(client)
+    if state and not state.party.over:
+        replace(state, party=state.party.erased()).write(client)
 
 
 def _note(client: Client, asked: tuple[int, ...], error: BadInput) -> None:

@@ -93,6 +93,22 @@ def test_a_second_unmasking_is_refused(killed: bool):
         party.unmask([0, 1, 2])
 
 
+def test_an_erased_party_answers_nothing_more():
+    played = play(session_of(4), vectors_of(4))
+    erased = played.parties[0].erased()
+    for party in (erased, Party.from_bytes(erased.to_bytes())):
+        assert party.over
+        assert party.keys() == played.keys[0]
+        for ask in (
+            lambda party=party: party.shares(played.keys),
+            lambda party=party: party.mask(vectors_of(4)[0], played.received(0)),
+            lambda party=party: party.agree(range(4)),
+            lambda party=party: party.unmask(range(4)),
+        ):
+            with pytest.raises(BadInput, match="that is over"):
+                ask()
+
+
 def test_no_answer_opens_both_secrets_of_a_site():
     played = play(session_of(10), vectors_of(10), {"mask": [4, 7]})
     for site, content in played.answers.items():

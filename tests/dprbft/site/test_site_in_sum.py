@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Direct:
     return engine
 
 
+@pytest.fixture(scope="module")
+def unanswered(tmp_path_factory: pytest.TempPathFactory) -> Direct:
+    """Sites whose sum is open, and who have not been told the server's answer."""
+    run = tmp_path_factory.mktemp("unanswered") / "r"
+    engine = begun(run, CONFIG, gone={Verb.FINISH: {0, 1, 2, 3}})
+    joined_by(engine, run, CONFIG)
+    return engine
+
+
 def offer_of(engine: Direct, site: int = 0) -> Offer:
     before = Broadcast(0, torch.zeros(10, 8), torch.zeros(10)).to_bytes()
     code, content = asked(engine, Verb.READY, site, before)
@@ -121,40 +130,103 @@ def test_a_plan_may_be_replaced_until_a_vector_is_masked(greeted: Direct, whole:
     assert "cannot begin anew" in why(whole, 0)
 
 
-def test_every_verb_gives_the_same_bytes_again(whole: Direct):
-    charges = len(open_client(whole.places[0]).account.entries)
-    said = {(v, c) for v, site, c in whole.asked if site == 0}
+def test_every_verb_gives_the_same_bytes_again(unanswered: Direct):
+    charges = len(open_client(unanswered.places[0]).account.entries)
+    said = {(v, c) for v, site, c in unanswered.asked if site == 0}
     for verb, content in said:
         if verb in (Verb.KEYS, Verb.SHARE, Verb.ROUND, Verb.UNMASK):
-            first, again = (asked(whole, verb, 0, content) for _ in range(2))
+            first, again = (asked(unanswered, verb, 0, content) for _ in range(2))
             assert first == again
             assert first[0] is Code.DONE
             if verb is Verb.ROUND:
-                assert first[1] == masked_file(whole.places[0].home, 1).read_bytes()
-    assert len(open_client(whole.places[0]).account.entries) == charges
+                assert first[1] == masked_file(unanswered.places[0].home, 1).read_bytes()
+    assert len(open_client(unanswered.places[0]).account.entries) == charges
 
 
-def test_a_second_unmasking_is_refused_and_noted(whole: Direct):
-    home = whole.places[1].home
+def test_a_second_unmasking_is_refused_and_noted(unanswered: Direct):
+    home = unanswered.places[1].home
     for sites in ((0, 1, 2), (1, 2, 3)):
         content = Survivors(sites).to_bytes()
-        assert asked(whole, Verb.UNMASK, 1, content) == (Code.REFUSED, b"")
+        assert asked(unanswered, Verb.UNMASK, 1, content) == (Code.REFUSED, b"")
     notes = [json.loads(line) for line in sum_refusals_file(home).read_text().splitlines()]
     assert [note["asked"] for note in notes] == [[0, 1, 2], [1, 2, 3]]
     assert all("got a second with other sites" in note["reason"] for note in notes)
-    assert asked(whole, Verb.UNMASK, 1, Survivors((0, 1, 2, 3)).to_bytes())[0] is Code.DONE
+    assert asked(unanswered, Verb.UNMASK, 1, Survivors((0, 1, 2, 3)).to_bytes())[0] is Code.DONE
     assert len(sum_refusals_file(home).read_text().splitlines()) == 2
 
 
-def test_refusals_do_not_fill_the_disk(whole: Direct, monkeypatch: pytest.MonkeyPatch):
-    home = whole.places[2].home
+def test_refusals_do_not_fill_the_disk(unanswered: Direct, monkeypatch: pytest.MonkeyPatch):
+    home = unanswered.places[2].home
     many = Survivors(tuple(range(10_000))).to_bytes()
-    assert asked(whole, Verb.UNMASK, 2, many) == (Code.REFUSED, b"")
+    assert asked(unanswered, Verb.UNMASK, 2, many) == (Code.REFUSED, b"")
     size = sum_refusals_file(home).stat().st_size
     assert size < 1 << 15
     monkeypatch.setattr(secure_sum, "MOST_NOTES", size)
-    assert asked(whole, Verb.UNMASK, 2, many) == (Code.REFUSED, b"")
+    assert asked(unanswered, Verb.UNMASK, 2, many) == (Code.REFUSED, b"")
     assert sum_refusals_file(home).stat().st_size == size
+
+
+def secrets_of(state: secure_sum.SumState) -> list[bytes]:
+    """Whatever of a site's part in a sum could take a mask off."""
+    party = state.party
+    return [*astuple(party._seeds), *party._held.values(), *party._sent.values()]
+
+
+def spelt(secret: bytes) -> list[bytes]:
+    """A secret as a file may hold it, also as a part of a longer one."""
+    text = secret.hex().encode()
+    return [secret, text, text.hex().encode()]
+
+
+def test_secrets_are_erased_once_the_server_has_answered(tmp_path: Path):
+    run = tmp_path / "r"
+    engine = begun(run, CONFIG, gone={Verb.FINISH: {0, 1, 2, 3}})
+    joined_by(engine, run, CONFIG)
+    client = open_client(engine.places[0])
+    before = secure_sum.SumState.read(client)
+    assert before is not None
+    secrets = [s for secret in secrets_of(before) for s in spelt(secret)]
+    assert len(secrets) == 3 * (3 + 4 + 3)
+    content = sum_file(client.home).read_bytes()
+    assert sum(s in content for s in secrets) >= 3 + 4 + 3
+
+    answer = server_files(OpenRun(run, CONFIG, engine)).broadcast(1).to_bytes()
+    assert asked(engine, Verb.FINISH, 0, answer)[0] is Code.DONE
+    files = {p: p.read_bytes() for p in client.place.folder.rglob("*") if p.is_file()}
+    assert not [p for p, content in files.items() for s in secrets if s in content]
+    after = secure_sum.SumState.read(client)
+    assert after is not None
+    assert (after.plan, after.masked) == (before.plan, before.masked)
+    assert after.party._survivors == before.party._survivors == (0, 1, 2, 3)
+
+    assert asked(engine, Verb.FINISH, 0, answer)[0] is Code.DONE  # as to a server that goes on
+    assert {p: p.read_bytes() for p in files} == files
+
+
+def test_a_sum_that_is_over_is_opened_no_second_time(whole: Direct):
+    home = whole.places[3].home
+    for sites in ((0, 1, 2, 3), (0, 1, 3)):
+        reply = asked(whole, Verb.UNMASK, 3, Survivors(sites).to_bytes())
+        assert reply == (Code.REFUSED, b"")
+        assert "that is over, whose secrets are erased" in why(whole, 3)
+    assert len(sum_refusals_file(home).read_text().splitlines()) == 2
+    said = {v: c for v, site, c in whole.asked if site == 3}
+    assert asked(whole, Verb.SHARE, 3, said[Verb.SHARE]) == (Code.REFUSED, b"")
+    other = SumPlan.new(1, (0, 1, 2, 3), 1, offer_of(whole, 3).noise_multiplier)
+    assert asked(whole, Verb.KEYS, 3, other.to_bytes()) == (Code.REFUSED, b"")
+    sent = masked_file(whole.places[3].home, 1).read_bytes()
+    assert asked(whole, Verb.ROUND, 3, said[Verb.ROUND]) == (Code.DONE, sent)
+
+
+def test_a_site_that_was_left_out_erases_its_secrets_as_well(tmp_path: Path):
+    run = tmp_path / "r"
+    engine = begun(run, CONFIG, gone={Verb.SHARE: {2}})
+    joined_by(engine, run, CONFIG)
+    state = secure_sum.SumState.read(open_client(engine.places[2]))
+    assert state is not None
+    assert (state.masked, secrets_of(state)) == (b"", [b"", b"", b""])
+    other = SumPlan.new(1, (0, 1, 2, 3), 1, state.plan.noise_multiplier)
+    assert asked(engine, Verb.KEYS, 2, other.to_bytes()) == (Code.REFUSED, b"")
 
 
 def test_no_site_asks_for_a_noise_in_which_the_sum_is_lost():
