@@ -96,12 +96,19 @@ def node(
     workers: Annotated[
         int, typer.Option(min=1, help="Worker processes of a search or of tuning.")
     ] = 1,
+    parent: Annotated[
+        int | None, typer.Option(hidden=True, help="Process to end with: what has started it.")
+    ] = None,
 ) -> None:
     """Serve a site to federations: the one process that touches its data."""
     if device not in ("auto", "cpu", "cuda"):
         raise BadInput(f"expected --device auto, cpu or cuda, got {device!r}; use auto")
     if not (site / "site.toml").is_file():
         raise BadInput(f"expected a site with a site.toml at {site}, found none; panas site init")
+    if parent is not None:
+        from dprbft.engines.flower.hub import end_with_parent
+
+        end_with_parent(parent)
     from panas_cli.commands.sites.node import serve as work
 
     work(site, socket, device, workers)

@@ -5,8 +5,10 @@ were. Equal drawings give equal bytes on the same machine.
 """
 
 import io
+import logging
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,9 +34,10 @@ STYLE: dict[Any, Any] = {
 
 def png(draw: Callable[["Figure"], None], inches: tuple[float, float]) -> bytes:
     """The picture as PNG bytes, without its date."""
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    with _quiet():
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
@@ -45,6 +48,18 @@ def png(draw: Callable[["Figure"], None], inches: tuple[float, float]) -> bytes:
         content = io.BytesIO()
         canvas.print_png(content, metadata={"Software": None})  # `savefig` would draw it twice
     return content.getvalue()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let Matplotlib not say that its folder cannot be written: it takes a temporary one."""
+    log = logging.getLogger("matplotlib")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def headline(figure: "Figure", *lines: str) -> None:

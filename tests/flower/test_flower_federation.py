@@ -18,7 +18,7 @@ from elsewhere import charges, make_sites
 from federation import Federation, federation, wait_for
 
 from dprbft.engines.deploy.certificates import Pair, new_certificate
-from dprbft.engines.flower.link import environment, free_port
+from dprbft.engines.flower.link import free_port
 from dprbft.engines.identity import new_key
 from dprbft.paths import server_folder
 from dprbft.server.records import RoundRecord, read_rounds
@@ -172,7 +172,7 @@ def test_a_policy_and_a_budget_that_refuse_are_told_apart(made: Federation):
 
 
 def test_too_few_sites_are_one_line(made: Federation):
-    made.stop("c")
+    made.kill("c")  # its node and its relay end with what started them
     with (
         changed(made.hub_file, "^minimum = .*", "minimum = 3"),
         changed(made.hub_file, "^patience = .*", "patience = 3.0"),
@@ -192,7 +192,7 @@ def relay(made: Federation, folder: Path, address: str, authority: Path) -> tupl
     options += ["--auth-supernode-private-key", str(folder / "node.key")]
     done = subprocess.run(
         [sys.executable, "-m", "dprbft.engines.flower.site", "--socket", "none.sock", *options],
-        env=environment(folder / "flower") | made.environment(),
+        env=made.environment() | {"FLWR_HOME": str(folder / "flower")},
         cwd=folder,
         capture_output=True,
         text=True,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from elsewhere import NAMES, make_sites
+from no_network import NOTED
 
 from dprbft.engines.deploy.folders import Deployment, make_deployment
 from dprbft.engines.deploy.register import link_of
@@ -43,6 +44,11 @@ class Federation:
     def out(self) -> Path:
         """The deployment."""
         return self.folder / "deployment"
+
+    @property
+    def tried(self) -> Path:
+        """Where a process that tries to reach another machine is noted."""
+        return self.folder / "tried"
 
     @property
     def hub(self) -> Hub:
@@ -95,12 +101,16 @@ class Federation:
             )
 
     def environment(self) -> dict[str, str]:
-        """Of all processes: repeatable noise, one thread, and a home that nobody can write to."""
+        """Of all processes: repeatable noise, one thread, no other machine, and a home that nobody
+        can write to, not even root."""
         path = os.pathsep.join((str(REPEATABLE), str(ROOT), str(ROOT / "tests" / "helpers")))
         own = {
             "PYTHONPATH": path,
             TOKEN: self.token,
-            "HOME": "/nonexistent",
+            "HOME": f"{os.devnull}/home",
+            "PANAS_STATE": str(self.folder / "state"),
+            NOTED: str(self.tried),
+            "FLWR_HOME": str(self.folder / "flower"),
             "OMP_NUM_THREADS": "1",
         }
         return {**os.environ, **own}
@@ -118,6 +128,13 @@ class Federation:
         process = self.running.pop(name)
         process.terminate()
         return process.wait(40)
+
+    def kill(self, name: str) -> None:
+        """End the process of a command and none that it has started; returns once they are gone."""
+        process = self.running.pop(name)
+        process.kill()
+        process.wait()
+        wait_for(lambda: not self.processes(str(self.sites[name])), 30)
 
     def close(self) -> list[str]:
         """End everything; returns the commands of what had to be killed."""
@@ -152,6 +169,7 @@ def federation(folder: Path, *, epsilon: float = 8.0) -> Iterator[Federation]:
     finally:
         left = made.close()
     assert left == []
+    assert not made.tried.exists(), made.tried.read_text()
 
 
 def wait_for(holds: Callable[[], Any], seconds: float = 240.0) -> None:

@@ -60,7 +60,7 @@ def site_parts(folder: Path) -> tuple[Part, Part]:
         *("--root-certificates", str(folder / CA)),
         *("--auth-supernode-private-key", str(folder / NODE_KEY)),
     )
-    node = _python("panas_cli", "node", "--site", str(folder))
+    node = _python("panas_cli", "node", "--site", str(folder), "--parent", str(os.getpid()))
     return Part("node", node, flower), Part("relay", relay, flower)
 
 

@@ -129,12 +129,13 @@ def check_hub(address: str, certificate: Path) -> None:
         raise Unreachable(f"expected a hub at {address}, got no answer ({e}); start it") from e
 
 
-def end_with_parent() -> None:
-    """Let this process end, in its own order, when the one that started it is gone."""
-    parent = os.getppid()
+def end_with_parent(parent: int | None = None) -> None:
+    """Let this process end, in its own order, when the one that started it is gone; `parent` is
+    its number, where it may have gone already."""
+    number = os.getppid() if parent is None else parent
 
     def watch() -> None:
-        while os.getppid() == parent:
+        while os.getppid() == number:
             time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGTERM)
 

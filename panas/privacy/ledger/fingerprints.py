@@ -31,6 +31,8 @@ from panas.runtime.errors import BadInput
 from panas.runtime.store import exclusive, read_bytes, read_json, write_bytes, write_json
 
 KEPT = 4096  # files that a process has read and keeps in memory
+NOWHERE = Path(os.devnull) / "panas"
+"""The state folder of a user without a home, as in some containers: nothing can be there."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +66,24 @@ def state_folder() -> Path:
     """The user's own state: PANAS_STATE, else `panas` in XDG_STATE_HOME or ~/.local/state."""
     if own := os.environ.get("PANAS_STATE"):
         return Path(own)
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(home) / "panas"
+    if home := os.environ.get("XDG_STATE_HOME"):
+        return Path(home) / "panas"
+    try:
+        return Path.home() / ".local" / "state" / "panas"
+    except RuntimeError:  # no HOME, and no entry of this user
+        return NOWHERE
+
+
+def check_state() -> None:
+    """BadInput if what is remembered of samples can be kept nowhere."""
+    _key()
 
 
 def remember(data: Samples | Raw, ledger: Ledger) -> None:
     """Note whose samples a ledger is charged for, before they are touched; its account is open."""
-    folder = _folder()
+    folder, tags = _folder(), _tags(data)
     with exclusive(folder / "notes"):
-        path, tags = folder / f"{ledger.id}.tags", _tags(data)
+        path = folder / f"{ledger.id}.tags"
         _note(ledger)
         if path.exists():
             tags = np.union1d(tags, np.frombuffer(read_bytes(path), np.uint64))

@@ -12,6 +12,7 @@ from dprbft.engines.verbs import Machine
 from dprbft.paths import ledger_file
 from dprbft.site.directory import read_site
 from panas.privacy.ledger.account import Account
+from panas.privacy.ledger.fingerprints import check_state
 from panas.privacy.ledger.ledger import Ledger
 from panas_cli.commands.job import device_named
 from panas_cli.text.printing import figure
@@ -20,6 +21,7 @@ from panas_cli.text.printing import figure
 def serve(folder: Path, socket: Path | None, device: str, workers: int) -> None:
     """Answer requests for the site in a folder; Ctrl-C and SIGTERM end it, and lose nothing."""
     settings, path = read_site(folder), socket or folder / SOCKET
+    check_state()
     machine = Machine(device_named(device), workers)
     node = Node({settings.name: folder}, machine, tell=_tell)
     book = ledger_file(folder)

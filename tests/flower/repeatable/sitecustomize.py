@@ -1,4 +1,5 @@
-"""First on PYTHONPATH, this makes the noise of a process repeatable; for tests alone.
+"""First on PYTHONPATH, this makes the noise of a process repeatable, and keeps it from the network;
+for tests alone.
 
 Python imports a module of this name when it starts. Of production code nothing asks for it.
 """
@@ -8,6 +9,8 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
+
+import no_network
 
 
 class _Finder(MetaPathFinder):
@@ -33,3 +36,4 @@ class _Finder(MetaPathFinder):
 
 
 sys.meta_path.insert(0, _Finder())
+no_network.forbid()

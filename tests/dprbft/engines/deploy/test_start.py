@@ -1,12 +1,19 @@
 """What a site starts: a relay that ends is started again, a node that ends ends all."""
 
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from federation import wait_for
+from node_sites import owned_site
 
 from dprbft.engines.deploy import start
+from dprbft.engines.deploy.folders import Deployment, make_deployment
 from dprbft.engines.deploy.start import Part, start_site
+from dprbft.engines.node.call import SOCKET
 from panas.runtime.errors import PanasError
 
 
@@ -30,3 +37,46 @@ def test_a_relay_that_ends_is_started_again_until_the_node_ends(
     with pytest.raises(PanasError, match="expected the node to go on, and it ended with code 0"):
         start_site(tmp_path)
     assert len(starts.read_text()) >= 3
+
+
+def test_a_node_is_told_to_end_with_what_starts_it(tmp_path: Path):
+    make_deployment(tmp_path / "f", Deployment(sites=("a",)))
+    node, relay = start.site_parts(tmp_path / "f/sites/a")
+    assert node.command[-2:] == ("--parent", str(os.getpid()))
+    assert "--with-parent" in relay.command
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("early", [True, False])
+def test_a_node_ends_when_what_started_it_is_killed(early: bool, tmp_path: Path):
+    site = owned_site(tmp_path / "north")
+    node = [sys.executable, "-m", "panas_cli", "node", "--site", str(site), "--device", "cpu"]
+    starter = (
+        "import os, subprocess, sys, time\n"
+        f"node = subprocess.Popen([*{node!r}, '--parent', str(os.getpid())])\n"
+        "print(node.pid, flush=True)\n"
+        "time.sleep(120)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", starter], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    try:
+        if not early:
+            wait_for((site / SOCKET).exists, 60)
+        parent.kill()
+        parent.wait()
+        wait_for(lambda: not is_running(child), 60)
+        assert not (site / SOCKET).exists()
+    finally:
+        parent.kill()
+        parent.wait()
+        if is_running(child):
+            os.kill(child, signal.SIGKILL)
+
+
+def is_running(process: int) -> bool:
+    """Whether a process is there, and is not merely waited for."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

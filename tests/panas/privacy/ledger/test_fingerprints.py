@@ -22,6 +22,7 @@ from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.fingerprints import (
     SeenBefore,
+    check_state,
     note_spent,
     refuse_seen,
     remember,
@@ -256,3 +257,22 @@ def test_sixty_thousand_samples_take_well_under_a_second(tmp_path: Path) -> None
     began = time.process_time()
     assert seen(data, tmp_path).overlap == 60_000
     assert time.process_time() - began < 1.0
+
+
+def test_a_user_without_a_home_is_told_where_to_keep_what_is_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def none() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("PANAS_STATE", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", none)
+    ledger = opened(tmp_path)
+    note_spent(ledger)  # nothing is remembered, so that nothing is noted
+    for refused in (check_state, lambda: remember(pictures(3), ledger)):
+        with pytest.raises(BadInput, match="set PANAS_STATE to one"):
+            refused()
+    monkeypatch.setenv("PANAS_STATE", str(tmp_path / "state"))
+    check_state()
+    remember(pictures(3), ledger)
