@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import IntEnum, StrEnum
 from importlib.metadata import version
 from typing import Any, Literal
@@ -21,6 +21,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 from panas.data.facts import Facts
+from panas.privacy.release.compression import (
+    Compression,
+    compression_named,
+    decode,
+    encode,
+    rounded,
+)
 from panas.privacy.release.estimate import ArraySpec, Estimate
 from panas.privacy.release.gate import Released
 from panas.privacy.release.kind import is_noised, kind_named, noise_scale
@@ -154,6 +161,7 @@ class Release:
     receipt: str
     arrays: Mapping[str, Tensor]
     histogram: "NoisedHistogram | None" = None  # of the site's labels, where the method pools it
+    compression: Compression = "none"  # of the arrays, whose numbers are as they decode
 
     @staticmethod
     def of(released: Released, histogram: "NoisedHistogram | None" = None) -> "Release":
@@ -165,6 +173,11 @@ class Release:
         m = getattr(event, "noise_multiplier", None)
         return Release(released.client, round, released.kind, m, r.id, released.arrays, histogram)
 
+    def compressed(self, compression: Compression) -> "Release":
+        """The same in fewer bytes; its numbers become what the receiver will decode."""
+        arrays = rounded(self.arrays, compression)
+        return replace(self, arrays=arrays, compression=compression)
+
     def estimate(self, classes: int) -> Estimate:
         """What a receiver makes of it, given the number of classes."""
         kind = kind_named(self.kind)
@@ -174,7 +187,10 @@ class Release:
         """The message as it crosses the wire."""
         names = ("client", "round", "kind", "noise_multiplier", "receipt")
         about = {"type": "release"} | {name: getattr(self, name) for name in names}
-        arrays = {k: v.contiguous() for k, v in self.arrays.items()}
+        encoded = encode(self.arrays, self.compression)
+        arrays = {k: v.contiguous() for k, v in encoded.items()}
+        if self.compression != "none":
+            about["compression"] = self.compression
         if self.histogram:
             about["histogram_receipt"] = self.histogram.receipt
             arrays[HISTOGRAM] = self.histogram.counts.contiguous()
@@ -194,6 +210,11 @@ class Release:
         wanted = dict(kind.arrays(classes, width))
         if with_histogram:
             wanted[HISTOGRAM] = ArraySpec((classes,))
+        try:
+            compression = compression_named(about.get("compression", "none"))
+            arrays = decode(arrays, compression)
+        except ValueError as e:
+            raise BadInput(f"{e} in a release, got others") from e
         _check(arrays, wanted, "release")
         for labels in (arrays[name] for name, spec in wanted.items() if spec.labels):
             if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
@@ -204,6 +225,7 @@ class Release:
         counts = arrays.pop(HISTOGRAM, None)
         noised = None if counts is None else NoisedHistogram(counts, about["histogram_receipt"])
         found = Release(**given, noise_multiplier=m, arrays=arrays, histogram=noised)
+        found = replace(found, compression=compression)
         _check_form(found, content, "release")
         return found
 

@@ -243,6 +243,7 @@ def _claim(job: _Job, received: Received, promised: ClaimedNoise) -> ReleaseAudi
         truth=Rows(rows_of(received.made_by, samples), samples.y, samples.groups),
         classes=job.view.facts.classes,
         noise_multiplier=promised.noise_multiplier,
+        compression=release.compression,
     )
     return audit_release(claim, confidence=1 - FALSE_ALARMS / len(job.view.places))
 

@@ -34,6 +34,7 @@ from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of
 from panas.privacy.noise import NoiseSource, SystemNoise
+from panas.privacy.release.compression import Compression, rounding
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kind import ReleaseKind, is_noised, kind_named, noise_scale
 from panas.privacy.release.rows import clip_rows
@@ -93,6 +94,8 @@ class ReleaseClaim:
     """What it was made of, at least one row."""
     classes: int
     noise_multiplier: float
+    compression: Compression = "none"
+    """Of what left, whose rounding is no noise."""
 
     def __post_init__(self) -> None:
         if not is_noised(self.mechanism) or not len(self.truth.z):
@@ -188,8 +191,9 @@ def realised_noise(
     for name, of_each in spread.items():
         sent = claim.arrays[name].double()
         values = (sent - exact[name].double()).abs() / (s * of_each)
-        # Both are rounded to 32 bits: noise below that cannot be told from none.
-        numbers = torch.stack([values, sent.abs() * 2.0**-23 / (s * of_each)])
+        # Both are rounded, to 32 bits at least: noise below that cannot be told from none.
+        rounded = sent.abs() * 2.0**-23 + rounding(sent, claim.compression)
+        numbers = torch.stack([values, rounded / (s * of_each)])
         for level, parts in zip(levels, _divided(name, numbers, of_each), strict=True):
             level.update(parts)
     found = []

@@ -56,7 +56,7 @@ FIRST_SEED, DRAWS = 2000, 10
 def one(root: str, task: tuple[str, int, int]) -> dict[str, Any]:
     """Accuracy of each row on the test samples, by epsilon, of one seed."""
     dataset, sites, seed = task
-    parts, test, classes = _shared_out(dataset, root, sites, seed)
+    parts, test, classes = shared_out(dataset, root, sites, seed)
     found: dict[str, Any] = {"n": len(parts[0].y)}
     for epsilon in EPSILONS:
         scores: dict[str, list[float]] = {name: [] for name in ROWS}
@@ -74,8 +74,11 @@ def one(root: str, task: tuple[str, int, int]) -> dict[str, Any]:
     return found
 
 
-def _shared_out(dataset: str, root: str, sites: int, seed: int) -> tuple[list[Rows], Rows, int]:
-    """The rows of each site, those to test on, and the number of classes."""
+def shared_out(
+    dataset: str, root: str, sites: int, seed: int, n: int | None = None
+) -> tuple[list[Rows], Rows, int]:
+    """The rows of each site, of `n` each where that is given, those to test on, and the number of
+    classes."""
     pool, rng = samples_of(dataset, root), stream(seed, "secure sum")
     public, tested, own = SIZES[dataset]
     order = rng.permutation(len(pool))
@@ -83,7 +86,7 @@ def _shared_out(dataset: str, root: str, sites: int, seed: int) -> tuple[list[Ro
     width = min(WIDTH, int(np.prod(facts.shape)))
     phi = fit_map(facts, pool.take(order[:public]), width)
     rest = order[public + tested :]
-    size = own or len(rest) // sites
+    size = n or own or len(rest) // sites
 
     def rows(at: np.ndarray) -> Rows:
         part = pool.take(at)

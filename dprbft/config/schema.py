@@ -272,8 +272,19 @@ def _secure_sum(config: RunConfig) -> str | None:
     return None
 
 
+def _compressed(config: RunConfig) -> str | None:
+    f = config.federation
+    if f.compression == "none" or not (f.exchanges_updates or config.privacy.secure_sum):
+        return None
+    other = f"federation.method = {f.method}" if f.exchanges_updates else "a secure sum"
+    return (
+        f"federation.compression = none for {other}, which has no releases to compress, got "
+        f"{f.compression}; change one of the two"
+    )
+
+
 RULES: tuple[Callable[[RunConfig], str | None], ...] = (
     *(_protected, _finite, _a_budget_each, _as_many_clients, _searchable),
-    *(_splits, _norm, _passes, _samples_to_release, _unit, _joined, _secure_sum),
+    *(_splits, _norm, _passes, _samples_to_release, _unit, _joined, _secure_sum, _compressed),
 )
 """What sections must not contradict each other in; a rule says what it expected instead."""

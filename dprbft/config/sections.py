@@ -12,6 +12,7 @@ from panas.architecture.blocks import Shape
 from panas.architecture.space import SearchSpace
 from panas.data.load import DataSettings
 from panas.evolution.records import EvolutionConfig
+from panas.privacy.release.compression import Compression
 from panas.privacy.release.kind import ReleaseKind, kind_named, kind_names
 from panas.search_modes.mode import SearchMode, mode_named
 from panas.training.sgd import SHORT, WARM, OptimizerConfig
@@ -141,6 +142,7 @@ class FederationSettings(Section):
     warm_start: Literal["none", "public"] = "public"  # public: bottoms start from public samples
     head: Literal["shared", "local", "blend"] = "blend"  # which head a client keeps
     head_init: Literal["etf", "random"] = "etf"  # random: drawn small, so it moves (train_head)
+    compression: Compression = "none"  # of releases, on the wire
     train_head: bool = False  # whether the simplex head moves during local training
     baselines: bool = True  # fit forests and regressions, for the summary to compare with
     # of privacy.trust = secure-sum: fewer sites than this are refused

@@ -118,7 +118,7 @@ def send(client: Client, state: State, bottom: Bottom, round: int, kind: str) ->
         ledger=client.ledger,
         noise=SystemNoise(),
     )
-    return Release.of(released)
+    return Release.of(released).compressed(client.config.federation.compression)
 
 
 def own_head(client: Client, state: State, message: Release | None, broadcast: Broadcast) -> Head:

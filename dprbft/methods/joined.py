@@ -221,7 +221,8 @@ def _release(client: Client, histogram: list[float]) -> Release | None:
         )
     except BudgetExhausted:
         return None
-    return Release.of(released, _noised(client, histogram))
+    message = Release.of(released, _noised(client, histogram))
+    return message.compressed(client.config.federation.compression)
 
 
 def _noised(client: Client, histogram: list[float]) -> NoisedHistogram | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hostile import told
 from torch import Tensor
 
 from attacks.epsilon.release import ReleaseClaim, audit_release
@@ -29,6 +30,7 @@ from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.receipt import Receipt
 from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.release import kinds
+from panas.privacy.release.compression import Compression, rounding
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.gate import Released, ReleaseRequest, release
 from panas.privacy.release.kind import ReleaseEvent, ReleaseKind, event_of, kind_named, kind_names
@@ -77,6 +79,35 @@ def test_a_release_becomes_the_next_head(ledger: Ledger, kind: str) -> None:
     assert again.round == 1
     assert bool(torch.isfinite(again.weight).all())
     assert not torch.equal(again.weight, start.weight)
+
+
+@pytest.mark.parametrize("compression", ["float16", "int8"])
+@pytest.mark.parametrize("kind", kind_names())
+def test_a_compressed_release_says_what_its_sender_keeps(
+    ledger: Ledger, kind: str, compression: Compression
+) -> None:
+    whole = Release.of(released(ledger, kind))
+    message = whole.compressed(compression)
+    content = message.to_bytes()
+    found = Release.from_bytes(content, width=WIDTH, classes=CLASSES)
+    assert found.compression == compression
+    assert found.to_bytes() == content
+    assert all(torch.equal(found.arrays[name], a) for name, a in message.arrays.items())
+    for name, array in whole.arrays.items():
+        if not array.is_floating_point():
+            assert torch.equal(found.arrays[name], array)
+        else:
+            moved = (found.arrays[name].double() - array.double()).abs()
+            assert bool((moved <= rounding(found.arrays[name], compression)).all())
+
+
+@pytest.mark.parametrize("other", ["float8", "none", "float16", 3, None, ["int8"]])
+def test_a_compression_that_is_not_the_message_s_is_refused(ledger: Ledger, other: object) -> None:
+    message = Release.of(released(ledger, "moments")).compressed("int8")
+    with pytest.raises(BadInput, match="in a release"):
+        Release.from_bytes(
+            told(message.to_bytes(), compression=other), width=WIDTH, classes=CLASSES
+        )
 
 
 @pytest.mark.parametrize("kind", kind_names())

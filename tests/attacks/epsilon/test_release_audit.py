@@ -16,6 +16,7 @@ from attacks.epsilon.release import (
     realised_noise,
 )
 from panas.privacy.noise import ReproducibleNoise
+from panas.privacy.release.compression import Compression, rounded
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kind import kind_named, noise_scale
 from panas.privacy.release.kinds import moments
@@ -52,6 +53,22 @@ def test_a_sound_release_is_not_refuted_and_half_the_noise_is(kind: str) -> None
     assert 0 <= sound.epsilon_lower_bound <= sound.claimed_epsilon
     assert half.refuted
     assert half.noise_over_claim == pytest.approx(0.5, rel=0.3)
+
+
+@pytest.mark.parametrize("compression", ["float16", "int8"])
+def test_rounding_is_no_noise_and_hides_no_lack_of_it(compression: Compression) -> None:
+    fine, coarse = (rounded(_made("moments", m), compression) for m in (1.0, 0.004))
+    claim = replace(_claim("moments", fine), compression=compression)
+    assert not any(part.wrong for part in realised_noise(claim))
+    sound = replace(claim, arrays=coarse, noise_multiplier=0.004)
+    assert not any(part.wrong for part in realised_noise(sound))
+    lacking = replace(claim, arrays=coarse, noise_multiplier=1.0)
+    assert any(part.wrong for part in realised_noise(lacking))
+
+
+def test_rounding_that_is_not_told_of_looks_like_noise() -> None:
+    coarse = rounded(_made("moments", 0.004), "int8")
+    assert any(part.wrong for part in realised_noise(_claim("moments", coarse, 0.004)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

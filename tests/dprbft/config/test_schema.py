@@ -215,3 +215,14 @@ def test_a_secure_sum_that_cannot_be_is_refused(wrong: dict[str, dict[str, objec
     with pytest.raises(BadInput, match=told) as refused:
         build_config(SECURE, wrong)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "feathers"])
+def test_only_releases_are_compressed(method: str):
+    config = {"federation": {"compression": "int8"}}
+    for allowed in ("joined", "dprbft"):
+        build_config(config, {"federation": {"method": allowed}})
+    with pytest.raises(BadInput, match=f"federation.method = {method}, which has no releases"):
+        build_config(config, {"federation": {"method": method}})
+    with pytest.raises(BadInput, match="compression = none for a secure sum"):
+        build_config(SECURE, config)

@@ -12,6 +12,7 @@ import torch
 from accounting_oracles import analytic_gaussian
 
 import panas
+from attacks.audit.run import audit_run
 from dprbft.config.files import build_config, merge
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
@@ -131,6 +132,20 @@ def test_what_leaves_names_the_charges_that_cover_it(whole: Path):
         assert entries[message.histogram.receipt] == "label-histogram"
         exact = client.data.train.histogram()
         assert not torch.equal(message.histogram.counts, exact.float())
+
+
+@pytest.mark.slow
+def test_a_run_with_fewer_bits_costs_the_same_and_passes_its_audit(whole: Path, tmp_path: Path):
+    run = tmp_path / "run"
+    carry(run, config_of(federation={"compression": "int8"}))
+    for place, other in zip(places_of(run), places_of(whole), strict=True):
+        sent, plain = (sent_file(p.home, 1).read_bytes() for p in (place, other))
+        assert len(sent) < len(plain)
+        charged, as_before = (
+            [e.charge.mechanism for e in opened(p).account.entries] for p in (place, other)
+        )
+        assert charged == as_before
+    assert {c.verdict for c in audit_run(run).clients} <= {"protected", "no better than blind"}
 
 
 def test_a_predictor_is_what_its_site_reports(whole: Path):
