@@ -91,13 +91,13 @@ def left_of_sum(last: np.ndarray, sites: int) -> np.ndarray:
     session = Session(os.urandom(16), tuple(range(sites)), (sites - 1) // 3)
     parties = [Party.new(session, i) for i in range(sites)]
     keys = {i: party.keys() for i, party in enumerate(parties)}
-    sealed = [party.shares(keys) for party in parties]
+    sealed = {i: party.shares(keys) for i, party in enumerate(parties)}
     masked = {
         i: party.mask(vectors[i].view(np.uint64), {j: sealed[j][i] for j in range(sites) if j != i})
         for i, party in enumerate(parties)
     }
     answers = {i: party.unmask(masked) for i, party in enumerate(parties)}
-    opened = total(session, keys, masked, answers).view(np.int64)
+    opened = total(session, keys, sealed, masked, answers).view(np.int64)
     return (opened - sum(vectors[:-1])).reshape(last.shape)
 
 

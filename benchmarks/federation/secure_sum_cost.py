@@ -81,7 +81,7 @@ def cost(sites: int, missing: int, repeats: int = 1) -> dict[str, Any]:
             masked[i] = clock.timed("mask", parties[i].mask, x, _received(sealed, i))
         agreed = {i: clock.timed("agree", parties[i].agree, masked) for i in masked}
         answers = {i: clock.timed("unmask", parties[i].unmask, masked, agreed) for i in masked}
-        found = clock.timed("server", total, session, keys, masked, answers)
+        found = clock.timed("server", total, session, keys, sealed, masked, answers)
         assert bool((found == plain).all())
     last = max(masked)
     up = [len(keys[last]), sum(map(len, sealed[last].values())), len(agreed[last])]

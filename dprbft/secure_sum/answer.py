@@ -1,9 +1,11 @@
 """What a site answers when the sum is to be unmasked: its shares of the secrets that open it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from dprbft.secure_sum.keys import SEED_BYTES
+from dprbft.secure_sum.session import Session
+from dprbft.secure_sum.shares import share_tag, tag_of
 from panas.runtime.errors import BadInput
 
 RECORD_BYTES = 1 + 4 + SEED_BYTES
@@ -13,7 +15,8 @@ SELF, PAIR = 0, 1
 @dataclass(frozen=True)
 class UnmaskAnswer:
     """Shares by the site whose secret they are of: the self seed of each survivor, and the seed of
-    the pair masks of each site that dropped out. No site is in both."""
+    the pair masks of each site that dropped out. No site is in both; one whose share was wrong when
+    it arrived is in neither."""
 
     of_self: Mapping[int, bytes]
     of_pair: Mapping[int, bytes]
@@ -40,3 +43,40 @@ class UnmaskAnswer:
                 "another; ask the site again"
             )
         return found
+
+
+Dealt = Mapping[int, Mapping[int, bytes]]
+"""What sites have dealt, by who dealt it and to whom; each site's own is its tags alone."""
+
+
+def read_answer(
+    session: Session, content: bytes, site: int, dealt: Dealt, survivors: Collection[int]
+) -> UnmaskAnswer:
+    """A site's answer, of right shares alone; BadInput if one is not what was dealt to the site."""
+    answer = UnmaskAnswer.from_bytes(content, site)
+    lost = dealt.keys() - set(survivors)
+    if not (answer.of_self.keys() <= set(survivors) and answer.of_pair.keys() <= lost):
+        raise BadInput(
+            f"expected site {site} to answer for the sites of the sum and those that dropped out, "
+            "got others; ask the site again"
+        )
+    for kind, shares in ((SELF, answer.of_self), (PAIR, answer.of_pair)):
+        for owner, share in shares.items():
+            right = tag_of(dealt[owner][site], kind)
+            if share_tag(share, session, (owner, site), kind) != right:
+                raise BadInput(
+                    f"expected from site {site} the share that site {owner} has dealt to it, got "
+                    "another; ask the site again"
+                )
+    return answer
+
+
+def short_of_shares(
+    session: Session, answers: Mapping[int, UnmaskAnswer], dealt: Dealt
+) -> list[int]:
+    """The sites whose secret these answers do not open."""
+    found = dict.fromkeys(sorted(dealt), 0)
+    for answer in answers.values():
+        for owner in (*answer.of_self, *answer.of_pair):
+            found[owner] += 1
+    return [owner for owner, shares in found.items() if shares < session.threshold]

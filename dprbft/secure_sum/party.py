@@ -3,7 +3,7 @@
 | step | the site | what leaves |
 |---|---|---|
 | `keys` | draws its three seeds | public keys, a commitment |
-| `shares` | shares its pair seed and its self seed | two shares a peer, encrypted |
+| `shares` | shares its pair seed and its self seed | two shares a peer, encrypted, and tags |
 | `mask` | adds its masks to its vector | the masked vector: uniform, to who lacks the seeds |
 | `agree` | signs the list of survivors, once | the signature; only where keys are signed |
 | `unmask` | opens the sum | *one* share of each site: self seed of a survivor, else pair seed |
@@ -41,7 +41,7 @@ from dprbft.secure_sum.keys import (
 )
 from dprbft.secure_sum.masks import Masked, Vector, pair_mask, self_mask, with_check
 from dprbft.secure_sum.session import Session
-from dprbft.secure_sum.shares import seal, split, unseal
+from dprbft.secure_sum.shares import deal, dealt_to, split, tags
 from panas.runtime.errors import BadInput
 
 PAIR_KEY, SEAL_KEY = "pair key", "seal key"
@@ -66,8 +66,9 @@ class Party:
     _seeds: Seeds
     _announced: bytes = b""
     _known: dict[int, bytes] = field(default_factory=dict)  # everybody's keys
-    _sent: dict[int, bytes] = field(default_factory=dict, repr=False)  # sealed shares, by peer
-    _held: dict[int, bytes] = field(default_factory=dict, repr=False)  # of self and pair seeds
+    _sent: dict[int, bytes] = field(default_factory=dict, repr=False)  # dealt shares, by peer
+    # of self and pair seeds, by site that masks were agreed with; empty where it was dealt wrong
+    _held: dict[int, bytes] = field(default_factory=dict, repr=False)
     _masked: str = ""  # a digest of what was masked
     _survivors: tuple[int, ...] = ()
 
@@ -90,7 +91,8 @@ class Party:
         return self._announced
 
     def shares(self, all_keys: Mapping[int, bytes]) -> dict[int, bytes]:
-        """This site's shares for each other site that announced keys, encrypted, by site.
+        """This site's shares for each other site that announced keys, encrypted, by site; and the
+        tags of all, also of its own.
 
         BadInput if fewer than n - t sites did, a signature is wrong, this site's own keys are not
         among them, or other keys came before.
@@ -109,11 +111,14 @@ class Party:
             pair, own = (split(s, self.session) for s in (self._seeds.pair, self._seeds.own))
             key = key_pair(self._seeds.seal, self.session, SEAL_KEY, self.site)
             self._known = dict(all_keys)
-            self._held = {self.site: own[self.site] + pair[self.site]}
+            both = {site: own[site] + pair[site] for site in known}
+            ways = {site: (self.site, site) for site in known}
+            self._held = {self.site: both[self.site]}
             self._sent = {
-                site: seal(own[site] + pair[site], self.session, (self.site, site), key, of.seal)
-                for site, of in known.items()
+                site: deal(both[site], self.session, ways[site], key, of.seal)
                 if site != self.site
+                else tags(both[site], self.session, ways[site])
+                for site, of in known.items()
             }
         return dict(self._sent)
 
@@ -121,8 +126,9 @@ class Party:
         """The vector and its check number under masks, one number longer than the vector.
 
         `received` holds the encrypted shares for this site, by who sent them; masks are agreed with
-        these sites. BadInput if with this site they are fewer than n - t, or shares are not what
-        their sender encrypted, or another vector or other shares came before.
+        these sites, also with one whose shares are not what its tags say: they are left out of the
+        answer. BadInput if with this site fewer than n - t have sent right ones, or another vector
+        or other shares came before.
 
         Privacy: to whoever lacks the seeds the result is uniform, whatever the vector.
         """
@@ -142,6 +148,7 @@ class Party:
             )
         if not self._masked:
             held = {site: self._opened(site, received[site]) for site in received}
+            self.session.check_enough(sum(map(bool, held.values())) + 1, "right shares")
             self._held = {self.site: self._held[self.site], **held}
         masked = self._under_masks(with_check(vector, self.session))
         self._masked = digest.hexdigest()
@@ -150,7 +157,7 @@ class Party:
     def _opened(self, site: int, sealed: bytes) -> bytes:
         key = key_pair(self._seeds.seal, self.session, SEAL_KEY, self.site)
         public = Announced.from_bytes(self._known[site], site).seal
-        return unseal(sealed, self.session, (site, self.site), key, public)
+        return dealt_to(sealed, self.session, (site, self.site), key, public)
 
     def _under_masks(self, vector: Masked) -> Masked:
         total = vector + self_mask(self._seeds.own, self.session, self.site, len(vector))
@@ -160,6 +167,11 @@ class Party:
                 peer = site, Announced.from_bytes(self._known[site], site).pair
                 total += pair_mask(key, self.session, self.site, peer, len(vector))
         return total
+
+    @property
+    def wrongly_dealt(self) -> tuple[int, ...]:
+        """The sites whose shares were not what their tags say."""
+        return tuple(site for site in sorted(self._held) if not self._held[site])
 
     @property
     def signs(self) -> bool:
@@ -188,8 +200,9 @@ class Party:
         self._settle(survivors)
         self._check_agreed(agreed or {})
         held, asked = self._held, self._survivors
-        of_self = {s: share[:SEED_BYTES] for s, share in held.items() if s in asked}
-        of_pair = {s: share[SEED_BYTES:] for s, share in held.items() if s not in asked}
+        right = {s: share for s, share in held.items() if share}
+        of_self = {s: share[:SEED_BYTES] for s, share in right.items() if s in asked}
+        of_pair = {s: share[SEED_BYTES:] for s, share in right.items() if s not in asked}
         return UnmaskAnswer(of_self, of_pair).to_bytes()
 
     def _agreed_part(self) -> bytes:

@@ -1,12 +1,15 @@
 """Shamir shares of 16-byte secrets, and how they reach each peer unread by the server.
 
 `Crypto.Protocol.SecretSharing` works in GF(2^128) and puts a wrong secret together, silently, from
-too few or wrong shares. So the number of shares is checked here, and what they give is compared
-with what its owner announced.
+too few or wrong shares. So every share has a tag, which goes with it: a hash that tells whether a
+share is the one that its owner has dealt, and hides a share of 128 random bits. The peer checks it
+when the share arrives, the server when the share comes back. What the right shares give is compared
+with what the owner announced.
 
 Sources: Shamir 1979; RFC 8439 (ChaCha20-Poly1305).
 """
 
+import hashlib
 import os
 from collections.abc import Mapping
 
@@ -21,6 +24,10 @@ from panas.runtime.errors import BadInput
 
 NONCE_BYTES, TAG_BYTES = 12, 16
 SEALED_BYTES = NONCE_BYTES + 2 * SEED_BYTES + TAG_BYTES
+SHARE_TAG_BYTES = 16
+TAGS_BYTES = 2 * SHARE_TAG_BYTES
+DEALT_BYTES = SEALED_BYTES + TAGS_BYTES
+"""Of what a site deals to a peer; of what it keeps for itself it tells the tags alone."""
 
 
 def split(secret: bytes, session: Session) -> dict[int, bytes]:
@@ -34,9 +41,9 @@ def split(secret: bytes, session: Session) -> dict[int, bytes]:
     return {session.sites[position - 1]: share for position, share in pieces}
 
 
-def combine(shares: Mapping[int, bytes], session: Session) -> bytes:
+def combine(shares: Mapping[int, bytes], session: Session, what: str = "shares") -> bytes:
     """The secret that n - t shares or more open; a wrong one if any share is wrong."""
-    session.check_enough(len(shares), "shares")
+    session.check_enough(len(shares), what)
     chosen = sorted(shares)[: session.threshold]
     if any(len(shares[site]) != SEED_BYTES for site in chosen):
         raise BadInput(f"expected shares of {SEED_BYTES} bytes, got others; ask the sites again")
@@ -44,29 +51,47 @@ def combine(shares: Mapping[int, bytes], session: Session) -> bytes:
     return Shamir.combine(pieces, ssss=False)
 
 
-def seal(
+def share_tag(share: bytes, session: Session, way: tuple[int, int], kind: int) -> bytes:
+    """What tells a share from any other: of a kind of secret of the first site, for the second."""
+    sites = b"".join(site.to_bytes(4, "big") for site in way)
+    content = b"share" + session.context + sites + bytes([kind]) + share
+    return hashlib.sha256(content).digest()[:SHARE_TAG_BYTES]
+
+
+def tags(content: bytes, session: Session, way: tuple[int, int]) -> bytes:
+    """The tags of two shares, one of either kind."""
+    pieces = content[:SEED_BYTES], content[SEED_BYTES:]
+    return b"".join(share_tag(piece, session, way, kind) for kind, piece in enumerate(pieces))
+
+
+def tag_of(dealt: bytes, kind: int) -> bytes:
+    """The tag of a kind of share, out of what was dealt."""
+    start = len(dealt) - TAGS_BYTES + kind * SHARE_TAG_BYTES
+    return dealt[start : start + SHARE_TAG_BYTES]
+
+
+def deal(
     content: bytes, session: Session, way: tuple[int, int], key: X25519PrivateKey, public: bytes
 ) -> bytes:
-    """Two shares, encrypted from the first to the second site of `way`; `key` is the sender's."""
+    """Two shares, encrypted from the first to the second site of `way`, and their tags; `key` is
+    the sender's."""
     cipher, about = _cipher(session, way, agreed(key, public, way[1]))
     nonce = os.urandom(NONCE_BYTES)
-    return nonce + cipher.encrypt(nonce, content, about)
+    return nonce + cipher.encrypt(nonce, content, about) + tags(content, session, way)
 
 
-def unseal(
+def dealt_to(
     content: bytes, session: Session, way: tuple[int, int], key: X25519PrivateKey, public: bytes
 ) -> bytes:
-    """What the first site of `way` sealed for the second, whose `key` this is; else BadInput."""
+    """What the first site of `way` dealt to the second, whose `key` this is; empty if it does not
+    open, or is not what its tags say."""
     cipher, about = _cipher(session, way, agreed(key, public, way[0]))
+    sealed, told = content[:SEALED_BYTES], content[SEALED_BYTES:]
     try:
-        if len(content) != SEALED_BYTES:
-            raise InvalidTag
-        return cipher.decrypt(content[:NONCE_BYTES], content[NONCE_BYTES:], about)
-    except InvalidTag as e:
-        raise BadInput(
-            f"expected shares that site {way[0]} encrypted for site {way[1]}, got others; the "
-            "secure sum ends here"
-        ) from e
+        found = cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], about)
+    except (InvalidTag, ValueError):
+        return b""
+    return found if tags(found, session, way) == told else b""
 
 
 def _cipher(

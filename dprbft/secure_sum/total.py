@@ -1,7 +1,8 @@
 """The server's part: from masked vectors and the sites' answers to the sum, and nothing but it.
 
 The sum of the masked vectors holds the self masks of all survivors, and those pair masks whose
-other site dropped out. n - t answers open exactly these.
+other site dropped out. n - t right answers open exactly these; wrong ones are told by the tags of
+their shares, and left out.
 
 Source: Bonawitz et al. 2017, figure 4, round 4.
 """
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dprbft.secure_sum.answer import UnmaskAnswer
+from dprbft.secure_sum.answer import Dealt, UnmaskAnswer, read_answer
 from dprbft.secure_sum.grid import checked_range
 from dprbft.secure_sum.keys import Announced, commitment, key_pair, public_bytes, read_keys
 from dprbft.secure_sum.masks import (
@@ -30,6 +31,7 @@ from panas.runtime.errors import BadInput
 def total(
     session: Session,
     keys: Mapping[int, bytes],
+    dealt: Dealt,
     masked: Mapping[int, Masked],
     answers: Mapping[int, bytes],
 ) -> Vector:
@@ -38,25 +40,27 @@ def total(
     Args:
         session: what it is a sum of.
         keys: what sites announced.
+        dealt: what `Party.shares` gave at the sites whose shares were passed on.
         masked: the masked vectors that arrived, all of one length.
-        answers: what `Party.unmask(masked)` gave at these sites; n - t or more of them.
+        answers: what `Party.unmask(masked)` gave at these sites; n - t or more right ones.
 
     Raises:
-        BadInput: if too few sites are there at any step, an answer is not to this list of
-            survivors, a secret does not fit what its site announced, or the sum is not what
-            unmasked vectors can come to, as where a masked vector was changed.
+        BadInput: if too few sites are there at any step, with fewer than n - t right answers, a
+            secret does not fit what its site announced, or the sum is not what unmasked vectors
+            can come to, as where a masked vector was changed.
     """
     known = read_keys(session, keys)
     summed = _sum(session, known, masked)
-    read = _read(session, known, masked, answers)
-    missing = sorted(next(iter(read.values())).of_pair)
+    read, missing = _right(session, dealt, masked, answers), sorted(dealt.keys() - masked.keys())
     for site in masked:
-        seed = combine({a: read[a].of_self[site] for a in read}, session)
+        of_self = {a: r.of_self[site] for a, r in read.items() if site in r.of_self}
+        seed = combine(of_self, session, f"right shares of site {site}")
         if commitment(seed, session, site) != known[site].commitment:
             raise _unfit(site)
         summed -= self_mask(seed, session, site, len(summed))
     for site in missing:
-        seed = combine({a: read[a].of_pair[site] for a in read}, session)
+        of_pair = {a: r.of_pair[site] for a, r in read.items() if site in r.of_pair}
+        seed = combine(of_pair, session, f"right shares of site {site}")
         key = key_pair(seed, session, PAIR_KEY, site)
         if public_bytes(key) != known[site].pair:
             raise _unfit(site)
@@ -86,30 +90,26 @@ def _sum(session: Session, known: Mapping[int, Announced], masked: Mapping[int, 
     return summed
 
 
-def _read(
-    session: Session,
-    known: Mapping[int, Announced],
-    masked: Mapping[int, Masked],
-    answers: Mapping[int, bytes],
+def _right(
+    session: Session, dealt: Dealt, masked: Mapping[int, Masked], answers: Mapping[int, bytes]
 ) -> dict[int, UnmaskAnswer]:
-    """The answers, which all speak of the same survivors and the same missing sites."""
+    """The answers whose shares are right; the first error of the others if they are too few."""
     session.check_enough(len(answers), "answers to the unmasking")
-    if not answers.keys() <= masked.keys():
+    if not answers.keys() <= masked.keys() <= dealt.keys():
         raise BadInput("expected answers of sites whose masked vectors arrived, got others")
-    read = {site: UnmaskAnswer.from_bytes(answers[site], site) for site in sorted(answers)}
-    missing = next(iter(read.values())).of_pair.keys()
-    for site, answer in read.items():
-        same = answer.of_self.keys() == masked.keys() and answer.of_pair.keys() == missing
-        if not same or not missing <= known.keys():
-            raise BadInput(
-                f"expected site {site} to answer for the sites that the others answer for, got "
-                "others; the secure sum ends here, start a new run"
-            )
-    return read
+    right, wrong = dict[int, UnmaskAnswer](), dict[int, BadInput]()
+    for site in sorted(answers):
+        try:
+            right[site] = read_answer(session, answers[site], site, dealt, masked)
+        except BadInput as e:
+            wrong[site] = e
+    if len(right) < session.threshold:
+        raise wrong[min(wrong)]
+    return right
 
 
 def _unfit(site: int) -> BadInput:
     return BadInput(
-        f"expected shares that open what site {site} announced, got others: an answer was changed; "
+        f"expected shares that open what site {site} announced, got others: it dealt other ones; "
         "the secure sum ends here, start a new run"
     )

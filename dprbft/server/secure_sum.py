@@ -26,11 +26,12 @@ import numpy as np
 from dprbft.config.schema import RunConfig
 from dprbft.engines.protocol import Engine, SiteRefusal, check_reply
 from dprbft.messages import Broadcast, Code, Verb
-from dprbft.secure_sum.answer import UnmaskAnswer
+from dprbft.secure_sum.answer import UnmaskAnswer, read_answer, short_of_shares
 from dprbft.secure_sum.keys import Announced
 from dprbft.secure_sum.messages import MaskedRelease, Offer, Parts, SumPlan, Survivors
 from dprbft.secure_sum.release import ROUND, from_total, masked_size, noise_of
 from dprbft.secure_sum.session import most_missing
+from dprbft.secure_sum.shares import DEALT_BYTES, TAGS_BYTES
 from dprbft.secure_sum.total import total
 from dprbft.server.checkpoint import ServerFiles
 from dprbft.server.events import Listener, RoundEnded, SiteAbsent, SiteReady, SiteTrained
@@ -168,8 +169,9 @@ class SumServer:
 
         def shares_of(site: int, reply: bytes) -> Mapping[int, bytes]:
             found = Parts.from_bytes(reply).parts
-            if found.keys() != keys.keys() - {site}:
-                raise BadInput("expected a share for each other site, got others")
+            sizes = {i: TAGS_BYTES if i == site else DEALT_BYTES for i in keys}
+            if {i: len(part) for i, part in found.items()} != sizes:
+                raise BadInput("expected shares and their tags for each site, got others")
             return found
 
         shares = self._ask(Verb.SHARE, dict.fromkeys(keys, content), shares_of)
@@ -201,29 +203,27 @@ class SumServer:
 
     def _unmask(self, opened: Opened, survivors: tuple[int, ...]) -> np.ndarray:
         """Have the sum over the survivors opened, and open it."""
-        lost = set(opened.shares).difference(survivors)
-        known = [i for i in survivors if self._kept.answer(i).exists()]
-        enough = len(known) >= opened.plan.session.threshold
-        waiting = [] if enough else [i for i in survivors if i in self.sites and i not in known]
+        session, dealt = opened.plan.session, opened.shares
+        found = self._kept.answers(opened, survivors)
+        waiting = [i for i in survivors if i in self.sites and i not in found]
+        if not short_of_shares(session, found, dealt):
+            waiting = []
         content = self._agreed(opened, survivors) if waiting else b""
 
-        def keep(site: int, reply: bytes) -> bytes:
-            found = UnmaskAnswer.from_bytes(reply, site)
-            if (found.of_self.keys(), found.of_pair.keys()) != (set(survivors), lost):
-                raise BadInput("expected a share of each site of the sum, got others")
+        def keep(site: int, reply: bytes) -> UnmaskAnswer:
+            answer = read_answer(session, reply, site, dealt, survivors)
             write_bytes(self._kept.answer(site), reply)
-            return reply
+            return answer
 
-        self._ask(Verb.UNMASK, dict.fromkeys(waiting, content), keep)
-        there = [i for i in survivors if self._kept.answer(i).exists()]
-        self._check_enough(opened.plan, len(there), "answers to the unmasking")
+        found |= self._ask(Verb.UNMASK, dict.fromkeys(waiting, content), keep)
+        self._check_enough(opened.plan, len(found), "answers to the unmasking")
         size = masked_size(self.files.width, self.files.classes)
         masked = {
             i: MaskedRelease.from_bytes(read_bytes(self._kept.masked(i)), size).numbers
             for i in survivors
         }
-        answers = {i: read_bytes(self._kept.answer(i)) for i in there}
-        return total(opened.plan.session, opened.keys, masked, answers)
+        answers = {i: answer.to_bytes() for i, answer in found.items()}
+        return total(session, opened.keys, dealt, masked, answers)
 
     def _agreed(self, opened: Opened, survivors: tuple[int, ...]) -> bytes:
         """The list of survivors, signed by those who are there, where sites sign."""

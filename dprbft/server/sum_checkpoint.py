@@ -4,14 +4,17 @@
 `survivors.json` has whose sum is opened: it is there before anybody is asked to open it, and stays.
 """
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dprbft.paths import arrived_file, sum_folder
+from dprbft.secure_sum.answer import UnmaskAnswer, read_answer
 from dprbft.secure_sum.messages import Parts, SumPlan
 from dprbft.secure_sum.release import ROUND
-from panas.runtime.store import read_json, write_json
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_bytes, read_json, write_json
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,16 @@ class SumFiles:
     def answer(self, site: int) -> Path:
         """Where a site's answer to the unmasking is."""
         return self.folder / f"unmask-{site:04d}.bin"
+
+    def answers(self, opened: Opened, survivors: tuple[int, ...]) -> dict[int, UnmaskAnswer]:
+        """The right answers that have come; a file that is damaged counts as none."""
+        session, found = opened.plan.session, dict[int, UnmaskAnswer]()
+        for site in survivors:
+            if (path := self.answer(site)).exists():
+                with contextlib.suppress(BadInput):
+                    content = read_bytes(path)
+                    found[site] = read_answer(session, content, site, opened.shares, survivors)
+        return found
 
     def survivors(self) -> tuple[int, ...] | None:
         """Whose sum is opened; None before that is known."""

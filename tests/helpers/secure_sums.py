@@ -48,7 +48,7 @@ class Played:
         return {i: sent[site] for i, sent in self.sealed.items() if i != site}
 
     def sum(self) -> Vector:
-        return total(self.session, self.keys, self.masked, self.answers)
+        return total(self.session, self.keys, self.sealed, self.masked, self.answers)
 
 
 def play(

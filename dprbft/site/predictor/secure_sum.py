@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 import numpy as np
 import torch
 
+from dprbft.messages import Verb
 from dprbft.paths import histogram_file, sum_file, sum_refusals_file
 from dprbft.secure_sum.messages import MaskedRelease, Offer, Parts, SumPlan, Survivors
 from dprbft.secure_sum.party import Party
@@ -165,6 +166,8 @@ def _mask(client: Client, state: SumState, received: Parts, histogram: list[floa
     paid = read_json(histogram_file(client.home))["receipt"]["charges"]
     vector = to_vector(summand.steps, histogram if paid else [0.0] * classes, noise)
     numbers = state.party.mask(vector, received.parts)
+    if wrong := state.party.wrongly_dealt:
+        _note(client, Verb.ROUND, wrong, "expected the shares that their tags tell, got others")
     message = MaskedRelease(
         site=client.id,
         round=ROUND,
@@ -186,7 +189,7 @@ def unmask(client: Client, content: bytes) -> bytes:
         signs = party.signs and not asked.agreed
         answer = party.agree(sites) if signs else party.unmask(sites, asked.agreed)
     except BadInput as e:
-        _note(client, sites, e)
+        _note(client, Verb.UNMASK, sites, str(e))
         raise
     state.write(client)
     return answer
@@ -202,11 +205,11 @@ def close(client: Client) -> None:
         replace(state, party=state.party.erased()).write(client)
 
 
-def _note(client: Client, asked: tuple[int, ...], error: BadInput) -> None:
-    """Add a line on an unmasking that was refused; it stays, whatever is asked next."""
+def _note(client: Client, verb: Verb, sites: tuple[int, ...], reason: str) -> None:
+    """Add a line on what was refused, of which sites; it stays, whatever is asked next."""
     path = sum_refusals_file(client.home)
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    record = {"time": when, "verb": "unmask", "asked": asked[:MOST_SITES], "reason": str(error)}
+    record = {"time": when, "verb": verb, "asked": sites[:MOST_SITES], "reason": reason}
     with exclusive(path):
         at = path.stat().st_size if path.exists() else 0
         if at < MOST_NOTES:

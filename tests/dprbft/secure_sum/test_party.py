@@ -151,15 +151,20 @@ def test_shares_are_for_their_site_alone_and_unchanged():
     played = play(session_of(4), vectors_of(4), {"mask": range(4)})
     party, vector = played.parties[0], vectors_of(4)[0]
     good = played.received(0)
-    swapped = good | {1: played.sealed[1][2]}
-    flipped = good | {1: good[1][:-1] + bytes([good[1][-1] ^ 1])}
-    for received in (swapped, flipped, good | {1: good[2]}, good | {1: b""}):
-        with pytest.raises(BadInput, match="that site 1 encrypted for site 0"):
-            party.mask(vector, received)
+    tags = good[1][:-1] + bytes([good[1][-1] ^ 1])
+    flipped = bytes([good[1][0] ^ 1]) + good[1][1:]
+    for wrong in (played.sealed[1][2], good[2], flipped, tags, b"", good[1][:-32]):
+        copy = Party.from_bytes(party.to_bytes())
+        copy.mask(vector, good | {1: wrong})
+        assert copy.wrongly_dealt == (1,)
+        assert 1 not in UnmaskAnswer.from_bytes(copy.unmask(range(4)), 0).of_self
+        with pytest.raises(BadInput, match="right shares of at least 3 of 4"):
+            party.mask(vector, good | {1: wrong, 3: b""})
     for received in (good | {0: good[1]}, good | {9: good[1]}):
         with pytest.raises(BadInput, match="other sites"):
             party.mask(vector, received)
     party.mask(vector, good)
+    assert party.wrongly_dealt == ()
 
 
 @pytest.mark.parametrize("vector", [np.zeros(3), np.zeros((2, 2), np.uint64)])
@@ -190,7 +195,7 @@ def test_keys_that_the_server_made_up_are_refused():
         parties[0].shares(keys | {2: other})
     again = Party.from_bytes(parties[0].to_bytes(), signing(0))
     assert again.keys() == keys[0]
-    assert again.shares(keys).keys() == {1, 2, 3}
+    assert again.shares(keys).keys() == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"session": ["", [0], 0]}'])

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from secure_sums import play, session_of, vectors_of
 
+from dprbft.secure_sum.answer import read_answer, short_of_shares
 from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.session import Session, most_missing
 from dprbft.secure_sum.total import total
@@ -90,37 +91,92 @@ def test_a_sum_out_of_range_is_found():
         play(session_of(4), vectors).sum()
 
 
-@pytest.mark.parametrize("step", ["unmask", "mask"])
-def test_a_changed_share_is_found_and_its_owner_named(step: str):
+def spoilt(content: bytes) -> bytes:
+    """An answer whose last share, of a self seed or of a pair seed, is another."""
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+@pytest.mark.parametrize("sites", [4, 10, pytest.param(50, marks=pytest.mark.slow)])
+def test_wrong_answers_are_left_out_while_enough_are_right(sites: int):
+    session, vectors = session_of(sites), vectors_of(sites)
+    played = play(session, vectors)
+    for site in range(session.missing):  # among those that come first
+        played.answers[site] = spoilt(played.answers[site])
+    assert played.sum().tolist() == plain(vectors, vectors).tolist()
+    played.answers[session.missing] = spoilt(played.answers[session.missing])
+    with pytest.raises(BadInput, match="expected from site 0 the share that site"):
+        played.sum()
+
+
+@pytest.mark.parametrize(("step", "owner"), [("mask", 1), ("unmask", 3)])
+def test_a_wrong_answer_is_named_where_all_have_to_be_right(step: str, owner: int):
     played = play(session_of(4), vectors_of(4), {step: [1]})
-    content = bytearray(played.answers[0])
-    content[-1] ^= 1  # of the last site's self seed, or of the missing site's pair seed
-    played.answers[0] = bytes(content)
-    with pytest.raises(BadInput, match=f"site {3 if step == 'unmask' else 1} announced"):
+    played.answers[0] = spoilt(played.answers[0])
+    with pytest.raises(BadInput, match=f"from site 0 the share that site {owner} has dealt"):
+        played.sum()
+
+
+def test_every_share_of_an_answer_is_checked():
+    played = play(session_of(7), vectors_of(7), {"mask": [3, 5]})
+    content = played.answers[0]
+    read_answer(played.session, content, 0, played.sealed, played.masked)
+    for start in range(0, len(content), 21):
+        changed = bytearray(content)
+        changed[start + 7] ^= 1
+        with pytest.raises(BadInput, match="from site 0 the share"):
+            read_answer(played.session, bytes(changed), 0, played.sealed, played.masked)
+
+
+@pytest.mark.parametrize("gone", [{}, {"mask": [2]}])
+def test_a_share_that_was_dealt_wrong_costs_its_owner_alone(gone: dict[str, list[int]]):
+    """What site 2 dealt to two of ten does not open; the eight other shares of it do."""
+    session, vectors = session_of(10), vectors_of(10)
+    played = play(session, vectors, {"mask": range(10)})
+    for site in (0, 9):
+        part = bytearray(played.sealed[2][site])
+        part[20] ^= 1
+        played.sealed[2] = played.sealed[2] | {site: bytes(part)}
+    there = [i for i in range(10) if i not in gone.get("mask", ())]
+    played.masked = {i: played.parties[i].mask(vectors[i], played.received(i)) for i in there}
+    assert [i for i in there if played.parties[i].wrongly_dealt == (2,)] == [0, 9]
+    played.answers = {i: played.parties[i].unmask(there) for i in there}
+    assert played.sum().tolist() == plain(vectors, there).tolist()
+    read = {
+        i: read_answer(session, content, i, played.sealed, there)
+        for i, content in played.answers.items()
+    }
+    assert short_of_shares(session, read, played.sealed) == []
+    for i in (7, 8):
+        del played.answers[i], read[i]
+    assert short_of_shares(session, read, played.sealed) == [2]
+    with pytest.raises(BadInput, match="right shares of site 2 of at least 7 of 10 sites"):
         played.sum()
 
 
 @pytest.mark.parametrize(
     "content",
-    [b"", bytes(20), bytes(21), b"\2" + bytes(20), bytes(42), b"\0\0\0\0\7" + bytes(16)],
+    [bytes(20), bytes(21), b"\2" + bytes(20), bytes(42), b"\0\0\0\0\7" + bytes(16)],
 )
 def test_an_answer_of_another_form_is_refused(content: bytes):
     played = play(session_of(4), vectors_of(4))
-    for changed in (played.answers | {0: content}, dict.fromkeys(played.answers, content)):
-        with pytest.raises(BadInput):
-            total(played.session, played.keys, played.masked, changed)
+    with pytest.raises(BadInput):
+        read_answer(played.session, content, 0, played.sealed, played.masked)
+    changed = dict.fromkeys(played.answers, content)
+    with pytest.raises(BadInput):
+        total(played.session, played.keys, played.sealed, played.masked, changed)
 
 
 def test_answers_and_vectors_of_strangers_are_refused():
     played = play(session_of(4), vectors_of(4), {"mask": [3]})
     answers = played.answers | {3: played.answers[0]}
     with pytest.raises(BadInput, match="whose masked vectors arrived"):
-        total(played.session, played.keys, played.masked, answers)
+        total(played.session, played.keys, played.sealed, played.masked, answers)
+    masked = played.masked | {7: played.masked[0]}
     with pytest.raises(BadInput, match="announced keys"):
-        total(played.session, played.keys, played.masked | {7: played.masked[0]}, answers)
+        total(played.session, played.keys, played.sealed, masked, answers)
     short = played.masked | {1: played.masked[1][:4]}
     with pytest.raises(BadInput, match="one length"):
-        total(played.session, played.keys, short, played.answers)
+        total(played.session, played.keys, played.sealed, short, played.answers)
 
 
 def test_answers_to_different_lists_do_not_make_a_sum():
@@ -129,7 +185,7 @@ def test_answers_to_different_lists_do_not_make_a_sum():
     for site in (0, 1):
         played.answers[site] = played.parties[site].unmask([0, 1, 2, 3])
     played.answers[2] = played.parties[2].unmask([0, 1, 2])
-    with pytest.raises(BadInput, match="the sites that the others answer for"):
+    with pytest.raises(BadInput, match="site 2 to answer for the sites of the sum"):
         played.sum()
 
 

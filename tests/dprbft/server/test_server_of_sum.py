@@ -1,5 +1,6 @@
 """A secure sum from the server's side: missing sites, deaths, and replies that were changed."""
 
+import json
 import pkgutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +13,11 @@ from summed_runs import begun, joined_by, summed_config
 
 from dprbft.engines.protocol import SiteRefusal
 from dprbft.messages import Verb
-from dprbft.paths import arrived_file, server_folder, sum_folder
+from dprbft.paths import arrived_file, server_folder, sum_folder, sum_refusals_file
 from dprbft.run.directory import OpenRun
 from dprbft.run.exchange import server_files
 from dprbft.secure_sum.messages import MaskedRelease, Survivors
+from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.release import masked_size
 from dprbft.server.records import read_rounds
 from dprbft.site.site import open_client
@@ -202,6 +204,79 @@ def test_what_is_no_reply_costs_its_site_alone_the_sum(verb: Verb, reply: bytes,
     joined_by(engine, run, summed_config(federation={"clients": 5}))
     assert set(survivors(run)) >= {0, 2, 3, 4}
     assert (1 in survivors(run)) == (verb is Verb.UNMASK)
+
+
+def refusals(run: Path) -> list[tuple[str, str]]:
+    lines = (server_folder(run) / "refused.jsonl").read_text().splitlines()
+    return [(r["site"], r["reason"]) for r in map(json.loads, lines)]
+
+
+def test_a_wrong_share_is_refused_by_name_and_may_come_right_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """All four vectors are there, and three answers are needed: of sites 0 and 1 one is wrong."""
+    run, original = tmp_path / "r", Party.unmask
+
+    def wrong(party: Party, *given: Any) -> bytes:
+        content = original(party, *given)
+        flipped = content[:-1] + bytes([content[-1] ^ 1])
+        return flipped if party.site in (0, 1) else content
+
+    engine = begun(run, CONFIG)
+    monkeypatch.setattr("dprbft.secure_sum.party.Party.unmask", wrong)
+    with pytest.raises(BadInput, match=r"answers to the unmasking of at least 3 of 4 .* --resume"):
+        joined_by(engine, run, CONFIG)
+    told = refusals(run)
+    shares = "expected from site {} the share that site 3 has dealt to it"
+    assert told == [(f"client-00{i}", shares.format(i)) for i in (0, 1)]
+    assert not server_files(OpenRun(run, CONFIG, engine)).answered(1)
+    monkeypatch.setattr("dprbft.secure_sum.party.Party.unmask", original)
+    engine.asked.clear()
+    joined_by(engine, run, CONFIG)
+    assert [site for v, site, _ in engine.asked if v is Verb.UNMASK] == [0, 1]
+    assert survivors(run) == [0, 1, 2, 3]
+    assert releases(run) == [1, 1, 1, 1]
+
+
+def test_one_wrong_answer_ends_no_sum(tmp_path: Path):
+    run = tmp_path / "r"
+    engine = begun(run, CONFIG, changed={(Verb.UNMASK, 0): b"\0\0\0\0\1" + bytes(16)})
+    joined_by(engine, run, CONFIG)
+    assert survivors(run) == [0, 1, 2, 3]
+    shares = "expected from site 0 the share that site 1 has dealt to it"
+    assert refusals(run) == [("client-000", shares)]
+
+
+def test_a_damaged_answer_on_the_servers_disk_is_asked_for_again(tmp_path: Path):
+    run = tmp_path / "r"
+    engine = begun(run, CONFIG, gone={Verb.UNMASK: {0, 1}})
+    with pytest.raises(BadInput):
+        joined_by(engine, run, CONFIG)
+    (path,) = (sum_folder(server_folder(run), 1)).glob("unmask-0002.bin")
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    engine.gone = {}
+    engine.asked.clear()
+    joined_by(engine, run, CONFIG)
+    assert [site for v, site, _ in engine.asked if v is Verb.UNMASK] == [0, 1, 2]
+
+
+def test_a_site_that_deals_a_wrong_share_ends_no_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run, original = tmp_path / "r", Party.shares
+
+    def wrong(party: Party, all_keys: Any) -> dict[int, bytes]:
+        parts = original(party, all_keys)
+        if party.site == 2:
+            parts[1] = bytes([parts[1][0] ^ 1]) + parts[1][1:]
+        return parts
+
+    monkeypatch.setattr("dprbft.secure_sum.party.Party.shares", wrong)
+    engine = begun(run, CONFIG)
+    joined_by(engine, run, CONFIG)
+    assert survivors(run) == [0, 1, 2, 3]
+    (line,) = sum_refusals_file(engine.places[1].home).read_text().splitlines()
+    assert (json.loads(line)["verb"], json.loads(line)["asked"]) == ("round", [2])
 
 
 def test_a_vector_of_another_site_or_size_is_refused(tmp_path: Path):

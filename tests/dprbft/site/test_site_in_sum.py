@@ -186,9 +186,9 @@ def test_secrets_are_erased_once_the_server_has_answered(tmp_path: Path):
     before = secure_sum.SumState.read(client)
     assert before is not None
     secrets = [s for secret in secrets_of(before) for s in spelt(secret)]
-    assert len(secrets) == 3 * (3 + 4 + 3)
+    assert len(secrets) == 3 * (3 + 4 + 4)
     content = sum_file(client.home).read_bytes()
-    assert sum(s in content for s in secrets) >= 3 + 4 + 3
+    assert sum(s in content for s in secrets) >= 3 + 4 + 4
 
     answer = server_files(OpenRun(run, CONFIG, engine)).broadcast(1).to_bytes()
     assert asked(engine, Verb.FINISH, 0, answer)[0] is Code.DONE
@@ -254,7 +254,8 @@ def test_shares_that_do_not_open_are_refused_before_anything_is_charged(tmp_path
         joined_by(engine, run, CONFIG)
     content = next(c for v, site, c in engine.asked if v is Verb.ROUND and site == 0)
     parts = dict(Parts.from_bytes(content).parts)
-    parts[1] = bytes([parts[1][0] ^ 1]) + parts[1][1:]
+    for i in (1, 2):
+        parts[i] = bytes([parts[i][0] ^ 1]) + parts[i][1:]
     assert asked(engine, Verb.ROUND, 0, Parts(parts).to_bytes()) == (Code.REFUSED, b"")
     events = open_client(engine.places[0]).account.entries
     assert not any(e.charge.phase == "release" for e in events)
