@@ -25,7 +25,7 @@ from dprbft.paths import (
     tune_file,
 )
 from dprbft.site import search, tuning
-from dprbft.site.joining import join, leave
+from dprbft.site.joining import check_allowed, join, leave
 from dprbft.site.plan import current_plan, refusal, searched
 from dprbft.site.results.pictures import draw_search, draw_tuning
 from dprbft.site.results.records import SearchRecord, TuningRecord
@@ -81,6 +81,7 @@ def _answer(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> b
     if verb is Verb.LEAVE:
         leave(place, content)
         return b""
+    check_allowed(place)
     client = _with_keys(open_client(place, machine.device))
     with same_ledger(client):
         name = client.config.federation.method

@@ -11,7 +11,14 @@ from typing import Any
 
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Hello, facts_text
-from dprbft.paths import SitePlace, book_file, declared_file, hello_file, seen_file
+from dprbft.paths import (
+    SitePlace,
+    book_file,
+    declared_file,
+    hello_file,
+    ledger_file,
+    seen_file,
+)
 from dprbft.site.data import STORED, load_data, values_of, warn_of_public
 from dprbft.site.directory import SiteSettings, data_path, read_site
 from dprbft.site.site import check_book, config_of, facts_of, note_book, public_of
@@ -123,6 +130,26 @@ def approved(place: SitePlace, hello: Hello) -> tuple[RunConfig, Facts]:
     settings, share = read_site(place.folder), config.budget(place.index)
     _check_consent(settings, config, share, hello.version)
     return config, facts
+
+
+def check_allowed(place: SitePlace) -> None:
+    """Refuse to go on with a run that the owner allows no more; of the site only `site.toml` and
+    the ledger are read.
+
+    BadInput if `site.toml` has changed since the hello, and refuses it now.
+    """
+    noted = hello_file(place.home)
+    if not noted.is_file():
+        return  # not joined: whoever opens the site says so
+    hello, settings = Hello.from_bytes(noted.read_bytes()), read_site(place.folder)
+    config = config_of(hello.config)
+    _check_consent(settings, config, config.budget(place.index), hello.version)
+    ledger = Ledger(ledger_file(place.folder), place.run)
+    if ledger.is_open and ledger.account().budget != settings.budget:
+        raise BadInput(
+            "expected the budget for life that the ledger was opened with, got another in "
+            "site.toml; give the same again"
+        )
 
 
 def _check_declared(place: SitePlace, facts: Facts) -> None:

@@ -2,12 +2,15 @@
 
 import json
 import sys
+import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,7 +20,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.frames import Request
 from dprbft.engines.node.daemon import Node, Served
 from dprbft.messages import Broadcast, Code, Hello
-from dprbft.paths import ledger_file
+from dprbft.paths import ledger_file, settings_file
 from dprbft.site.joining import join
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput
@@ -87,6 +90,41 @@ def test_what_the_owner_does_not_allow_is_refused_with_a_reason_there_alone(
     assert why in told[-1].reason
     assert everything(site) == before
     assert not (site / "runs").exists()
+
+
+@contextmanager
+def decided(site: Path, **policy: Any) -> Iterator[None]:
+    """The owner's settings with other lines, for a while."""
+    path = settings_file(site)
+    before = path.read_text()
+    path.write_text(tomli_w.dumps(tomllib.loads(before) | policy))
+    yield
+    path.write_text(before)
+
+
+@pytest.mark.parametrize(("policy", "why"), [*POLICIES, ({"epsilon": 5.0}, "budget for life")])
+def test_what_the_owner_forbids_later_is_refused_from_then_on(
+    policy: dict[str, Any],
+    why: str,
+    node: Node,
+    hub: Hub,
+    site: Path,
+    told: list[Served],
+    watched: list[str],
+):
+    assert code_of(node, hub.request("hello")) is Code.DONE
+    verbs = {"ready": head(), "round": head(), "finish": head(1), "search": b"", "train": b""}
+    watched.clear()
+    with decided(site, **policy):
+        for verb, content in verbs.items():
+            assert code_of(node, hub.request(verb, content)) is Code.REFUSED
+            assert why in told[-1].reason
+    assert not [path for path in watched if path.endswith(("data.npz", "releases"))]
+    assert entries(site) == []
+    assert code_of(node, hub.request("round", head())) is Code.DONE
+    with decided(site, **policy):  # also what was sent once is not sent again
+        assert code_of(node, hub.request("round", head())) is Code.REFUSED
+        assert code_of(node, hub.request("export")) is Code.REFUSED
 
 
 def test_what_the_owner_allows_is_joined(tmp_path: Path):
