@@ -59,6 +59,9 @@ class SiteSettings(Section):
     secure_missing: Annotated[int, Field(ge=0)] = 0
     versions: tuple[str, ...] = ()  # of panas where a run is led, as 0.1 or 0.1.2; (): any
     allow_unprotected: bool = False  # let a run train or release without a bound
+    # what hubs may leave here: beginnings of runs in the ledger, and GiB below runs/
+    run_limit: Annotated[int, Field(ge=1)] = 1000
+    disk_limit: Annotated[float, Field(gt=0)] = 20.0
 
     @property
     def table(self) -> TableColumns:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 NOTED = "PANAS_TEST_TRIED"
 """Environment variable with a file for what was tried."""
-WATCHED = ("socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo")
+WATCHED = ("socket.bind", "socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo")
 
 
 def forbid() -> None:

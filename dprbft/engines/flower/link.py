@@ -26,6 +26,8 @@ from panas.runtime.store import write_bytes
 
 OLDEST = (1, 41)
 APP = Path(__file__).parent / "app"
+RAY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Environment of a simulation: without clusters Ray listens on loopback alone, on any system."""
 START = 30.0
 """Seconds in which a SuperLink of our own must answer."""
 ENDING = 15.0
@@ -166,10 +168,11 @@ class Simulated:
         _write_connection(self.home, lines | {f"options.{k}": v for k, v in options.items()})
         own = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
         command = [sys.executable, "-m", "dprbft.engines.flower.hub", "--with-parent", *own]
+        own_files = {SOCKET: str(self.node), "RAY_TMPDIR": str(self.home)}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 command,
-                env=environment(self.home) | {SOCKET: str(self.node), "RAY_TMPDIR": str(self.home)},
+                env=environment(self.home) | RAY | own_files,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

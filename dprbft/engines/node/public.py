@@ -15,6 +15,7 @@ import torch
 
 from dprbft.config.schema import RunConfig
 from dprbft.engines.frames import Request
+from dprbft.engines.node.room import check_room
 from dprbft.messages import Hello
 from dprbft.paths import SitePlace, hello_file, map_file, public_file, refusal_file, unlabelled_file
 from dprbft.site.data import read_samples
@@ -71,6 +72,9 @@ def local_hello(place: SitePlace, request: Request, folder: Path | None = None) 
             )
         if _is_known(place, local, request, at):
             return local.to_bytes()
+        if folder is None:
+            size = len(request.content) + sum(map(len, request.files.values()))
+            check_room(place, config, size)
         for name, content in request.files.items():
             _keep(FILES[name](at), content, shared=folder is not None)
         _check(at, named, config, facts)

@@ -25,6 +25,7 @@ class Book:
     id: str = ""  # the ledger's, wherever it lies
     terms: Account | None = None  # the account, without its charges
     shares: dict[str, Budget] = field(default_factory=dict)
+    begun: int = 0  # lines of runs: one that asks for another share has one more
     entries: list[Entry] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)  # of the entries, by id
     places: list[Place] = field(default_factory=list)  # where the file was begun, and moved to
@@ -36,7 +37,7 @@ class Book:
             anew, records = self.chain.refresh(locked=locked)
             if anew:
                 self.terms, self.shares, self.entries = None, {}, []
-                self.numbers, self.places = {}, []
+                self.numbers, self.places, self.begun = {}, [], 0
             for record in records:
                 self.take(record)
 
@@ -67,6 +68,7 @@ class Book:
                     raise ValueError("a second account would hide the charges of the first")
                 self.terms = Account.from_json(r)
             elif r["kind"] == "run":
+                self.begun += 1
                 if self.terms is None or any(e.charge.run == r["run"] for e in self.entries):
                     raise ValueError("a run begins after the account, and before it charges")
                 self.shares[r["run"]] = Budget(float(r["epsilon"]), r["delta"])

@@ -176,6 +176,11 @@ class Ledger:
             place = book.here.to_json()
             book.append({"kind": "moved", "time": time.time(), "place": place})
 
+    @property
+    def begun(self) -> int:
+        """How often a run has begun, or asked for another share: a line each."""
+        return self._read().begun
+
     def head(self) -> tuple[int, str]:
         """Number and hash of the last line, to be noted elsewhere for `check_holds`."""
         return self._read().chain.head()

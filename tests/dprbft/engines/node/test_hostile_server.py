@@ -340,6 +340,61 @@ def test_a_round_is_answered_once_and_for_one_broadcast_of_the_right_shape(
     assert entries(site) == paid
 
 
+def named(hub: Hub, run: str, epsilon: float = 4.0) -> Request:
+    """A hello of a run of another name."""
+    request = hello_with(hub, to={"privacy": {"epsilon": epsilon}}, run=run)
+    return replace(request, run=run)
+
+
+def left(request: Request) -> Request:
+    """The leave after a hello."""
+    return replace(request, verb="leave", files={})
+
+
+def test_a_hub_cannot_fill_the_ledger_with_names(
+    node: Node, hub: Hub, site: Path, told: list[Served]
+):
+    with decided(site, run_limit=3):
+        for run in ("one", "two"):
+            assert code_of(node, named(hub, run)) is Code.DONE
+        assert code_of(node, left(named(hub, "two"))) is Code.DONE
+        assert code_of(node, named(hub, "two", 3.0)) is Code.DONE  # another share: another line
+        before = everything(site)
+        for request in (named(hub, "three"), named(hub, "three", 0.5)):
+            assert code_of(node, request) is Code.REFUSED
+            assert "at most 3 beginnings of runs" in told[-1].reason
+        assert everything(site) == before
+        assert code_of(node, left(named(hub, "two", 3.0))) is Code.DONE
+        assert code_of(node, named(hub, "two")) is Code.REFUSED
+        for run, share in (("one", 4.0), ("two", 3.0)):  # known ones go on
+            assert code_of(node, named(hub, run, share)) is Code.DONE
+    assert code_of(node, named(hub, "three")) is Code.DONE
+
+
+def test_a_run_that_charges_counts_once(node: Node, hub: Hub, site: Path):
+    with decided(site, run_limit=2):
+        assert code_of(node, hub.request("hello")) is Code.DONE
+        assert code_of(node, hub.request("round", head())) is Code.DONE
+        assert len(entries(site)) == 1
+        assert code_of(node, named(hub, "second", 0.1)) is Code.DONE
+        assert code_of(node, named(hub, "third", 0.1)) is Code.REFUSED
+
+
+def test_a_hub_cannot_fill_the_disk_with_public_files(
+    node: Node, hub: Hub, site: Path, told: list[Served]
+):
+    assert code_of(node, named(hub, "one")) is Code.DONE
+    each = sum(p.stat().st_size for p in (site / "runs").rglob("*") if p.is_file())
+    with decided(site, disk_limit=1.5 * each / 2**30):
+        before = everything(site)
+        assert code_of(node, named(hub, "two")) is Code.REFUSED
+        assert "disk_limit in site.toml" in told[-1].reason
+        assert everything(site) == before
+        assert code_of(node, named(hub, "one")) is Code.DONE
+    with decided(site, disk_limit=2.5 * each / 2**30):
+        assert code_of(node, named(hub, "two")) is Code.DONE
+
+
 def test_no_run_is_a_path(node: Node, hub: Hub, site: Path, tmp_path: Path):
     before = everything(tmp_path)
     for name in (b'"../abcd"', b'"/tmp/abc"', b'".hidden"', b'"a/b/c/d"'):

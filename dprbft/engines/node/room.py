@@ -1,0 +1,44 @@
+"""How much a hub may leave at a site: runs in its ledger, and bytes below its `runs/`."""
+
+from contextlib import suppress
+from pathlib import Path
+
+from dprbft.config.schema import RunConfig
+from dprbft.paths import SitePlace, hello_file, ledger_file, settings_file
+from dprbft.site.directory import read_site
+from panas.privacy.ledger.ledger import Ledger
+from panas.runtime.errors import BadInput
+
+GIB = 1 << 30
+
+
+def check_room(place: SitePlace, config: RunConfig, size: int) -> None:
+    """BadInput for a run of which the owner's limits hold no more; `size` bytes came with it.
+
+    What the site has joined already is let pass.
+    """
+    if hello_file(place.home).is_file():
+        return
+    settings, where = read_site(place.folder), settings_file(place.folder).name
+    ledger = Ledger(ledger_file(place.folder))
+    shares = ledger.account().shares if ledger.is_open else {}
+    if shares.get(place.run) != config.budget(place.index) and ledger.begun >= settings.run_limit:
+        raise BadInput(
+            f"expected at most {settings.run_limit} beginnings of runs in this ledger (run_limit "
+            f"in {where}), got one more; raise it there if these are wanted"
+        )
+    if _taken(place.home.parent) + size > settings.disk_limit * GIB:
+        raise BadInput(
+            f"expected runs of at most {settings.disk_limit:g} GiB in {place.home.parent} "
+            f"(disk_limit in {where}), got one that makes it more; remove runs that nobody needs, "
+            "or raise it there"
+        )
+
+
+def _taken(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # it has gone meanwhile
+            total += 0 if path.is_symlink() else path.lstat().st_size
+    return total
