@@ -25,7 +25,6 @@ from dprbft.server.sum_checkpoint import SumFiles
 from panas.privacy.ledger.charge import Entry
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.estimate import Rows
-from panas.privacy.release.histogram import LABEL_HISTOGRAM
 from panas.privacy.release.kind import summed_kind
 from panas.privacy.release.summed import SumNoise
 from panas.runtime.errors import BadInput
@@ -90,11 +89,6 @@ def _fault(entries: dict[str, Entry], message: MaskedRelease, noise: SumNoise) -
         return f"its receipt is for {entry.charge.mechanism}, which does not cover {KIND}"
     if (entry.event, entry.charge.trust) != (noise.event, noise.trust):
         return "the ledger was charged for another noise, or another trust, than the sum's plan has"
-    counted = entries.get(message.histogram_receipt)
-    if message.histogram_receipt and (
-        counted is None or counted.charge.mechanism != LABEL_HISTOGRAM
-    ):
-        return "the receipt of its histogram is not in the ledger, so that nothing covers it"
     return None
 
 

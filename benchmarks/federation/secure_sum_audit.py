@@ -2,8 +2,9 @@
 
 They know the sum and their own vectors, and subtract them: what is left is the last site's vector
 with its own share of the noise, in steps of the grid. One sample moves it as far as any can: two
-numbers by 1, sqrt(2) in L2. The bound is that of `attacks.epsilon.mechanism` from `DRAWS` draws in
-each world, at delta .01 and 95 %. The planted bug halves the share: its bound must pass the claim.
+numbers by 1, and a count by c. The bound is that of `attacks.epsilon.mechanism` from `DRAWS` draws
+in each world, at delta .01 and 95 %. The planted bug halves the share: its bound must pass the
+claim.
 """
 
 import os
@@ -29,7 +30,7 @@ from panas.privacy.release.kinds import moments
 from panas.privacy.release.summed import SumNoise, in_steps
 
 DELTA, RELEASE_DELTA = 0.01, 1e-5
-SIZE = 128 * 129 // 2 + 10 * 128
+SIZE = moments.numbers_of(128, 10)
 DRAWS = 100_000
 
 
@@ -68,7 +69,7 @@ def _bound(noise: SumNoise, sigma: int, draws: int) -> float:
     worlds = [in_steps(moments.numbers(part, 1), noise.step) for part in (one, _nobody(one))]
     seen = [_seen(steps, noise, sigma, draws) for steps in worlds]
     means = [torch.from_numpy(steps * noise.step) for steps in worlds]
-    std = torch.full((2,), sigma * noise.step, dtype=torch.float64)
+    std = torch.full((len(worlds[0]),), sigma * noise.step, dtype=torch.float64)
     score = gaussian_score(means[0], means[1], std)
     return lower_bound(score(seen[0]), score(seen[1]), DELTA)
 

@@ -4,7 +4,8 @@ Every site computes the same fixed map phi of a sample (`panas.features`), which
 has shaped, so that what sites release can be added up. In this order:
 
 1. a site releases, once: its noised label histogram (`privacy.histogram_share` of epsilon) and the
-   noised second moments of phi (`privacy.release_share`); where public facts say that this would
+   noised second moments of phi (`privacy.release_share`); in a secure sum the label counts are part
+   of the moments, and the histogram stays with the site; where public facts say that this would
    not pay (`panas.training.linear.split`) it sends nothing, and has more for itself
 2. the server adds them up, the noisier ones with less weight, and exact moments of labelled public
    samples; it balances the classes, and broadcasts one ridge head
@@ -126,7 +127,7 @@ def join(client: Client, content: bytes) -> bytes:
     histogram = paid_histogram(client) or [1.0] * client.spec.classes
     pays = share_of(client) > 0
     if summed:
-        sent, noise = _masked(client, content, histogram)
+        sent, noise = _masked(client, content)
     else:
         sent, noise = _sent(client, histogram) if pays else (b"", None)
     if sent:
@@ -157,11 +158,11 @@ def _sent(client: Client, histogram: list[float]) -> tuple[bytes, float | None]:
     return (message.to_bytes(), message.noise_multiplier) if message else (b"", None)
 
 
-def _masked(client: Client, content: bytes, histogram: list[float]) -> tuple[bytes, float | None]:
+def _masked(client: Client, content: bytes) -> tuple[bytes, float | None]:
     """A masked message, and the noise multiplier of the sum; none if a process that died has spent
     what it costs."""
     try:
-        found, noise = _sums().masked_release(client, content, histogram)
+        found, noise = _sums().masked_release(client, content)
     except BudgetExhausted:
         return b"", None
     return found, noise.noise_multiplier or None

@@ -5,7 +5,7 @@
 | `Offer` | ready | site to server | whether the site sends, and the noise that it needs |
 | `SumPlan` | keys | server to sites | who takes part, and the noise of the sum |
 | `Parts` | share, round | both ways | the protocol's bytes, by site |
-| `MaskedRelease` | round | site to server | a masked vector, and the charges that cover it |
+| `MaskedRelease` | round | site to server | a masked vector, and the charge that covers it |
 | `Survivors` | unmask | server to sites | the sum over whom is to be opened, and who signed it |
 
 Each has one form: bytes that encoding it again would not give are refused. The sites' plan names
@@ -137,17 +137,16 @@ class Survivors:
 
 @dataclass(frozen=True)
 class MaskedRelease:
-    """A site's masked vector, with the numbers of the charges that cover what it hides."""
+    """A site's masked vector, with the number of the charge that covers what it hides."""
 
     site: int
     round: int
     receipt: str
-    histogram_receipt: str  # empty where no histogram was paid for: its counts are 0
     numbers: np.ndarray  # uint64
 
     def to_bytes(self) -> bytes:
         """The message as it crosses the wire."""
-        names = ("site", "round", "receipt", "histogram_receipt")
+        names = ("site", "round", "receipt")
         about = {"type": "masked"} | {name: getattr(self, name) for name in names}
         return save({"numbers": self.numbers}, {"message": json.dumps(about)})
 
@@ -160,7 +159,7 @@ class MaskedRelease:
             arrays = load(content)
             length = int.from_bytes(content[:8], "little")
             about = json.loads(content[8 : 8 + length])["__metadata__"]["message"]
-            facts = _read(about.encode(), "masked", site=int, round=int, **_RECEIPTS)
+            facts = _read(about.encode(), "masked", site=int, round=int, receipt=str)
             found = MaskedRelease(**facts, numbers=arrays["numbers"])
         except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as e:
             raise BadInput("expected a masked vector, got bytes that do not decode") from e
@@ -169,9 +168,6 @@ class MaskedRelease:
         if not _NUMBER.fullmatch(found.receipt) or found.to_bytes() != content:
             raise BadInput("expected a masked vector in its one form, got another")
         return found
-
-
-_RECEIPTS: Mapping[str, Any] = {"receipt": str, "histogram_receipt": str}
 
 
 def _json(kind: str, **about: Any) -> bytes:

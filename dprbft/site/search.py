@@ -65,6 +65,7 @@ def search_price(client: Client) -> SearchPrice:
 
 def search_site(client: Client) -> SearchSite:
     """What a search mode may use of a client."""
+    c = client.config
     return SearchSite(
         id=client.id,
         seed=client.config.seed,
@@ -74,7 +75,8 @@ def search_site(client: Client) -> SearchSite:
         warm_start=client.config.federation.warm_start != "none",
         ledger=client.ledger,
         histogram_share=client.config.privacy.histogram_share,
-        recipient="server" if client.config.federation.joins_first else WHOEVER,
+        # In a secure sum counts leave with the moments, and the histogram stays.
+        recipient="server" if c.federation.joins_first and not c.privacy.secure_sum else WHOEVER,
     )
 
 

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from dprbft.messages import Verb
-from dprbft.paths import histogram_file, sum_file, sum_refusals_file
+from dprbft.paths import sum_file, sum_refusals_file
 from dprbft.secure_sum.messages import MaskedRelease, Offer, Parts, SumPlan, Survivors
 from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.release import KIND, ROUND, noise_of, to_vector
@@ -42,7 +42,6 @@ from panas.runtime.store import (
     exclusive,
     pack_tensors,
     read_bytes,
-    read_json,
     unpack_tensors,
     write_bytes,
 )
@@ -134,10 +133,8 @@ def share(client: Client, content: bytes) -> bytes:
     return Parts(shares).to_bytes()
 
 
-def masked_release(
-    client: Client, content: bytes, histogram: list[float]
-) -> tuple[bytes, SumNoise]:
-    """Charge, and mask what is to be summed: the moments with the site's noise, and its histogram.
+def masked_release(client: Client, content: bytes) -> tuple[bytes, SumNoise]:
+    """Charge, and mask what is to be summed: moments and label counts with the site's noise.
 
     Returns the message, the same whenever it is asked for, and the noise of the sum.
 
@@ -145,12 +142,12 @@ def masked_release(
     """
     state = _begun(client)
     if not state.masked:
-        state = _mask(client, state, Parts.from_bytes(content), histogram)
+        state = _mask(client, state, Parts.from_bytes(content))
         state.write(client)
     return state.masked, noise_of(state.plan, client.width, client.spec.classes)
 
 
-def _mask(client: Client, state: SumState, received: Parts, histogram: list[float]) -> SumState:
+def _mask(client: Client, state: SumState, received: Parts) -> SumState:
     # Refused before anything is charged, where the shares do not open; nothing of this leaves.
     Party.from_bytes(state.party.to_bytes()).mask(np.zeros(1, np.uint64), received.parts)
     noise, classes = noise_of(state.plan, client.width, client.spec.classes), client.spec.classes
@@ -163,16 +160,13 @@ def _mask(client: Client, state: SumState, received: Parts, histogram: list[floa
         noise=noise,
         ledger=client.ledger,
     )
-    paid = read_json(histogram_file(client.home))["receipt"]["charges"]
-    vector = to_vector(summand.steps, histogram if paid else [0.0] * classes, noise)
-    numbers = state.party.mask(vector, received.parts)
+    numbers = state.party.mask(to_vector(summand.steps), received.parts)
     if wrong := state.party.wrongly_dealt:
         _note(client, Verb.ROUND, wrong, "expected the shares that their tags tell, got others")
     message = MaskedRelease(
         site=client.id,
         round=ROUND,
         receipt=summand.receipt.id,
-        histogram_receipt=paid[-1] if paid else "",
         numbers=numbers,
     )
     return replace(state, masked=message.to_bytes())

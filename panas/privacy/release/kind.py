@@ -56,13 +56,16 @@ class ReleaseKind(Protocol):
 class SummedKind(ReleaseKind, Protocol):
     """A kind whose releases add up, so that a receiver may see their sum alone."""
 
-    SENSITIVITY: float
+    SUM_SENSITIVITY: float  # of `numbers`, to one unit more or less, in L2 norm
 
     def numbers(self, rows: Rows, classes: int) -> Float[Tensor, "k"]:
         """What leaves, without noise, as numbers that take noise of one size."""
 
     def from_numbers(self, found: Float[Tensor, "k"], classes: int, scale: float) -> Moments:
         """What a receiver makes of such numbers, or of their sum, under noise of std `scale`."""
+
+    def numbers_of(self, width: int, classes: int) -> int:
+        """How many these numbers are, for representations of this width."""
 
 
 def kind_names() -> tuple[str, ...]:

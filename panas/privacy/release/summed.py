@@ -55,15 +55,15 @@ class SumNoise:
     @staticmethod
     def of(kind: SummedKind, least: float, sites: int, missing: int, size: int) -> "SumNoise":
         """The noise with which a sum over `sites`, `missing` of them gone, has at least the
-        multiplier `least`; 0 for no noise. `size` is how many numbers get noise."""
+        multiplier `least`; 0 for no noise. `size` is how many numbers there are."""
         if not least:
             step = 2.0**-STEPS
             return SumNoise(
                 sites=sites, missing=missing, step=step, sigma=0, noise_multiplier=0.0, local=0.0
             )
-        s, honest = kind.SENSITIVITY * least, sites - missing
+        s, honest = kind.SUM_SENSITIVITY * least, sites - missing
         step = 2.0 ** math.floor(math.log2(s) - STEPS)
-        vector = SummedVector(sensitivity=kind.SENSITIVITY, step=step, size=size)
+        vector = SummedVector(sensitivity=kind.SUM_SENSITIVITY, step=step, size=size)
         sigma = share_sigma(vector, least, honest)
         return SumNoise(
             sites=sites,
@@ -127,7 +127,7 @@ def add_to_sum(
         phase="release",
         mechanism=request.kind,
         recipient="server",
-        sensitivity=kind.SENSITIVITY,
+        sensitivity=kind.SUM_SENSITIVITY,
         subset=request.subset,
         round=request.round,
         trust=noise.trust,

@@ -21,6 +21,7 @@ from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.release import masked_size
 from dprbft.server.records import read_rounds
 from dprbft.site.site import open_client
+from panas.privacy.release.kinds import moments
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, read_tensors
 
@@ -51,7 +52,8 @@ def test_a_missing_site_changes_nothing_but_the_noise(verb: Verb, tmp_path: Path
     late = verb is Verb.UNMASK  # its vector is there, and n - t answers open the sum
     assert survivors(run) == ([0, 1, 2, 3] if late else [0, 1, 3])
     noise = open_client(engine.places[0]).account.entries[1].event.noise_multiplier
-    assert variance(run) == pytest.approx(2 * noise**2 * (4 if late else 3) / 3, rel=1e-3)
+    s2 = (moments.SUM_SENSITIVITY * noise) ** 2
+    assert variance(run) == pytest.approx(s2 * (4 if late else 3) / 3, rel=1e-3)
     assert releases(run) == [1, 1, 1 if late else 0, 1]
     (record,) = read_rounds(server_folder(run))
     assert record.absent == (() if late else (2,))
@@ -281,7 +283,7 @@ def test_a_site_that_deals_a_wrong_share_ends_no_sum(
 
 def test_a_vector_of_another_site_or_size_is_refused(tmp_path: Path):
     run = tmp_path / "r"
-    other = MaskedRelease(3, 1, "a" * 32, "", np.zeros(SIZE, np.uint64))
+    other = MaskedRelease(3, 1, "a" * 32, np.zeros(SIZE, np.uint64))
     engine = begun(run, CONFIG, changed={(Verb.ROUND, 1): other.to_bytes()})
     joined_by(engine, run, CONFIG)
     assert survivors(run) == [0, 2, 3]

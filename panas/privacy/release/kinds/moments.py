@@ -4,6 +4,9 @@ Adding a sample adds u u^T to A and u to one row of B, each of norm at most 1: s
 A group's rows get one weight, at which all of them together move (A, B) by sqrt(2) at most.
 Of A its upper triangle leaves; off-diagonal numbers, each two equal entries, get s / sqrt(2).
 
+Where a receiver sees a sum over clients alone, the counts of labels are part of it, times c: adding
+a sample adds c to one of them, so that all numbers together have sensitivity sqrt(2 + c^2).
+
 Source: Dwork and Roth 2014 (Gaussian mechanism); Sheffet 2017 (moments).
 """
 
@@ -18,10 +21,14 @@ from torch import Tensor
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.noise import NoiseSource
 from panas.privacy.release.estimate import ArraySpec, Moments, Rows
-from panas.privacy.release.rows import clip_rows, sums_by_class, unit_weights
+from panas.privacy.release.rows import clip_rows, counts_by_class, sums_by_class, unit_weights
 
 CHARGED_AS = Gaussian
 SENSITIVITY = math.sqrt(2.0)
+COUNTS = 0.25
+"""c: 1.5 % more noise on A and B, and counts with sqrt(2 + c^2) / c = 5.7 times the multiplier;
+measured by `benchmarks.secure_sum`, where .14 to .45 differ little."""
+SUM_SENSITIVITY = math.sqrt(2.0 + COUNTS**2)
 READS = "training"
 UNIT = True
 BARE = "sums of representations leave without noise"
@@ -29,7 +36,7 @@ BARE = "sums of representations leave without noise"
 
 def run(rows: Rows, classes: int, scale: float, noise: NoiseSource) -> dict[str, Tensor]:
     """A, as its upper triangle by rows, and B; `scale` is s."""
-    upper, sums = _sums(rows, classes)
+    upper, sums, _ = _sums(rows, classes, SENSITIVITY, 0.0)
     d = sums.shape[1]
     B = sums + scale * noise.normal(classes, d)
     A = upper + scale * _spread(d) * noise.normal(len(upper))
@@ -37,39 +44,54 @@ def run(rows: Rows, classes: int, scale: float, noise: NoiseSource) -> dict[str,
 
 
 def numbers(rows: Rows, classes: int) -> Float[Tensor, "k"]:
-    """The sums without noise as numbers that take noise of one size: A by its spread, and B.
+    """The sums without noise as numbers that take noise of one size: A by its spread, B, and c
+    times the count of each label.
 
-    A unit moves them by `SENSITIVITY` in L2 norm at most. Sums of several clients add up.
+    A unit moves them by `SUM_SENSITIVITY` in L2 norm at most. Sums of several clients add up.
     """
-    upper, sums = _sums(rows, classes)
-    return torch.cat([upper / _spread(sums.shape[1]), sums.flatten()])
+    upper, sums, counts = _sums(rows, classes, SUM_SENSITIVITY, COUNTS)
+    return torch.cat([upper / _spread(sums.shape[1]), sums.flatten(), COUNTS * counts])
 
 
 def from_numbers(found: Float[Tensor, "k"], classes: int, scale: float) -> Moments:
     """What `numbers`, of one client or added up, say under noise of std `scale`."""
     d = _width(len(found), classes)
-    upper, B = found[: -classes * d].double() * _spread(d), found[-classes * d :].double()
-    return Moments(unpack_symmetric(upper, d), B.reshape(classes, d), scale**2)
+    upper, B, counts = found.double().split([d * (d + 1) // 2, classes * d, classes])
+    A = unpack_symmetric(upper * _spread(d), d)
+    return Moments(A, B.reshape(classes, d), scale**2, (counts / COUNTS).float())
+
+
+def numbers_of(width: int, classes: int) -> int:
+    """How many these numbers are."""
+    return width * (width + 1) // 2 + classes * width + classes
 
 
 def _width(size: int, classes: int) -> int:
-    """d, of d (d + 1) / 2 + classes d numbers."""
-    return (math.isqrt((1 + 2 * classes) ** 2 + 8 * size) - 1 - 2 * classes) // 2
+    """d, of d (d + 1) / 2 + classes d + classes numbers."""
+    return (math.isqrt((1 + 2 * classes) ** 2 + 8 * (size - classes)) - 1 - 2 * classes) // 2
 
 
-def _sums(rows: Rows, classes: int) -> tuple[Float[Tensor, "k"], Float[Tensor, "classes d"]]:
-    """The upper triangle of A, by rows, and B, of clipped and weighed rows; float64."""
+def _sums(
+    rows: Rows, classes: int, most: float, counted: float
+) -> tuple[Float[Tensor, "k"], Float[Tensor, "classes d"], Float[Tensor, "classes"]]:
+    """The upper triangle of A, by rows, B, and counts, of clipped and weighed rows; float64.
+
+    A unit moves them, counts times `counted`, by `most`.
+    """
     u = clip_rows(rows.z.double())
     d = u.shape[1]
-    length = partial(_length, classes)
-    weighted = u * unit_weights(rows._replace(z=u), SENSITIVITY, length)[:, None]
+    length = partial(_length, classes, counted)
+    weights = unit_weights(rows._replace(z=u), most, length)
+    weighted = u * weights[:, None]
     upper = (weighted.T @ u)[tuple(torch.triu_indices(d, d))]
-    return upper, sums_by_class(weighted, rows.y, classes)
+    counts = counts_by_class(weights, rows.y, classes)
+    return upper, sums_by_class(weighted, rows.y, classes), counts
 
 
-def _length(classes: int, u: Float[Tensor, "m d"], y: Int[Tensor, "m"]) -> float:
-    """How far rows move (A, B) together."""
-    return math.hypot((u.T @ u).norm(), sums_by_class(u, y, classes).norm())
+def _length(classes: int, counted: float, u: Float[Tensor, "m d"], y: Int[Tensor, "m"]) -> float:
+    """How far rows move (A, B) and so much of the counts together."""
+    counts = counted * torch.bincount(y, minlength=classes).double()
+    return math.hypot((u.T @ u).norm(), sums_by_class(u, y, classes).norm(), counts.norm())
 
 
 def arrays(classes: int, d: int) -> dict[str, ArraySpec]:
@@ -87,7 +109,7 @@ def estimate(arrays: Mapping[str, Tensor], classes: int, scale: float) -> Moment
 
 def _spread(d: int) -> Float[Tensor, "k"]:
     row, column = torch.triu_indices(d, d)
-    return torch.where(row == column, 1.0, math.sqrt(0.5)).double()
+    return torch.tensor([math.sqrt(0.5), 1.0], dtype=torch.float64)[(row == column).long()]
 
 
 def unpack_symmetric(upper: Float[Tensor, "k"], d: int) -> Float[Tensor, "d d"]:

@@ -20,7 +20,7 @@ from panas.privacy.release.summed import SumNoise, add_to_sum, from_steps, in_st
 from panas.runtime.errors import BadInput, BudgetExhausted
 
 D, CLASSES = 6, 3
-SIZE = D * (D + 1) // 2 + CLASSES * D
+SIZE = D * (D + 1) // 2 + CLASSES * D + CLASSES
 KIND = summed_kind("moments")
 NOISE = SumNoise.of(KIND, 1.5, 10, 2, SIZE)
 
@@ -51,16 +51,44 @@ def test_numbers_are_what_the_release_says_with_noise_of_one_size():
     torch.testing.assert_close(found.A, u.T @ u)
     torch.testing.assert_close(found.B, one.T @ u)
     assert found.variance == 0.25
-    # A unit moves them by as much as it moves (A, B): |u|^2 in A, and |u| in B.
+    assert found.counts is not None
+    assert torch.equal(found.counts, torch.bincount(rows().y, minlength=CLASSES).float())
+    assert moments.numbers_of(D, CLASSES) == SIZE
+    # A unit moves them by |u|^2 in A, |u| in B, and c in its label's count.
     less = moments.numbers(Rows(rows().z[1:], rows().y[1:]), CLASSES)
-    assert float((numbers - less).norm()) == pytest.approx(moments.SENSITIVITY)
+    assert float((numbers - less).norm()) == pytest.approx(moments.SUM_SENSITIVITY)
+
+
+def farthest(counted: float = moments.COUNTS) -> float:
+    """How far numbers move at most when one unit of many, a row or a group of them, is taken out;
+    of counts that weigh so much."""
+    moved = 0.0
+    for seed in range(150):
+        g = torch.Generator().manual_seed(seed)
+        n, d = 6, 1 + seed % 3
+        z = 10.0 ** (seed % 3 - 1) * torch.randn(n, d, generator=g)
+        y = torch.randint(3, (n,), generator=g)
+        groups = torch.randint(3, (n,), generator=g) if seed % 2 else None
+        out = torch.arange(n) == 0 if groups is None else groups == groups[0]
+        left = groups if groups is None else groups[~out]
+        gap = moments.numbers(Rows(z, y, groups), 3) - moments.numbers(
+            Rows(z[~out], y[~out], left), 3
+        )
+        gap[-3:] *= counted / moments.COUNTS
+        moved = max(moved, float(gap.norm()))
+    return moved
+
+
+def test_no_unit_moves_the_numbers_by_more_than_their_sensitivity():
+    assert 0.99 * moments.SUM_SENSITIVITY <= farthest() <= moments.SUM_SENSITIVITY + 1e-9
+    assert farthest(counted=0.5) > moments.SUM_SENSITIVITY + 0.05  # the planted bug
 
 
 def test_shares_of_all_but_the_missing_make_up_the_noise():
     assert NOISE.noise_multiplier >= 1.5
     assert NOISE.noise_multiplier == pytest.approx(1.5, rel=1e-5)
     assert NOISE.local == pytest.approx(1.5 / 8**0.5, rel=1e-5)
-    assert NOISE.scale(8) == pytest.approx(moments.SENSITIVITY * 1.5, rel=1e-5)
+    assert NOISE.scale(8) == pytest.approx(moments.SUM_SENSITIVITY * 1.5, rel=1e-5)
     assert NOISE.scale(10) / NOISE.scale(8) == pytest.approx((10 / 8) ** 0.5)
     assert NOISE.step * 2**24 <= NOISE.scale(8)
     assert NOISE.trust is not None
@@ -91,7 +119,7 @@ def noise_of(ledger: Ledger, sampler: Callable[[int, int], np.ndarray]) -> float
     summand = add_to_sum(request(), rows, noise=NOISE, ledger=ledger, sampler=sampler)
     exact = moments.numbers(rows(), CLASSES)
     left = from_steps(summand.steps, NOISE.step) - exact
-    return float(left.square().mean()) / (NOISE.local * moments.SENSITIVITY) ** 2
+    return float(left.square().mean()) / (NOISE.local * moments.SUM_SENSITIVITY) ** 2
 
 
 def test_a_share_has_the_noise_that_its_local_cost_says(ledger: Ledger):
