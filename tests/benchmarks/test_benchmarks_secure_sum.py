@@ -12,9 +12,9 @@ def test_costs_of_few_sites():
     assert [r["missing"] for r in rows] == [0, 1]
     for row in rows:
         assert row["bytes_vector"] == 8 * (NUMBERS + 1)
-        # keys, 60 bytes to each of 3 peers, 21 bytes on each of 4 sites
+        # keys, 92 bytes to each of 3 peers and 32 of tags, 21 bytes on each of 4 sites
         # and two signatures
-        assert 96 + 180 + 84 < row["bytes_up_beside_vector"] < 96 + 180 + 84 + 256
+        assert 96 + 308 + 84 < row["bytes_up_beside_vector"] < 96 + 308 + 84 + 256
         assert row["ms_site"] > 0
     assert len(text(rows).splitlines()) == 4
 
