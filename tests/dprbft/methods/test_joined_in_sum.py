@@ -26,6 +26,7 @@ from panas.privacy.accounting.events import Gaussian
 from panas.privacy.release.estimate import Moments
 from panas.privacy.release.kinds import moments
 from panas.runtime.store import read_tensors
+from panas.search_modes.mode import WHOEVER
 
 SITES = 4
 SMALL: dict[str, Any] = {
@@ -60,6 +61,7 @@ def test_a_site_pays_for_the_sum_and_says_what_its_share_costs(whole: Path):
         client = open_client(place)
         events = client.account.entries
         assert [e.charge.mechanism for e in events] == ["label-histogram", "moments"]
+        assert [e.charge.recipient for e in events] == [WHOEVER, "server"]
         sent = events[1].charge
         assert isinstance(sent.event, Gaussian)
         assert sent.trust is not None
