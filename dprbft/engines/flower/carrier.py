@@ -32,6 +32,8 @@ TICK = 0.2
 """Seconds between looks at what is due."""
 KNOCK = 5.0
 """Seconds between looks at a run that has not connected."""
+REMEMBERED = 10_000
+"""Jobs whose answers may still come after the call, to be handed on with their sites."""
 REJOIN = 15.0
 """Seconds for which a call waits for a site that is not connected."""
 
@@ -60,6 +62,7 @@ class FlowerCarrier:
     ) -> None:
         self._link, self._minimum, self._patience, self._tell = link, minimum, patience, tell
         self._number = itertools.count()
+        self._late = dict[int, str]()  # sites by jobs that no call waits for any more
         self._nodes = dict[str, int]()  # of connected sites
         self._since = dict[int, str]()  # when a node has connected
         self._relay: socket.socket | None = None
@@ -84,6 +87,9 @@ class FlowerCarrier:
     ) -> Iterator[tuple[str, bytes]]:
         """Hand each site its frame; yields (site, answer) as answers come, until the deadline.
 
+        An answer to an earlier call, which that no longer waited for, is yielded too: whoever asks
+        knows its requests, and tells it from those of this call.
+
         Raises:
             PanasError: if Flower does not run, and cannot be started.
 
@@ -94,25 +100,38 @@ class FlowerCarrier:
         now = time.monotonic()
         until = now + (LONGEST if seconds is None else seconds)
         call = _Call(dict(frames), until, seen=dict.fromkeys(frames, now))
+        try:
+            yield from self._carry(call, seconds)
+        finally:
+            self._late.update({number: job.site for number, job in call.jobs.items()})
+            for number in list(self._late)[:-REMEMBERED]:
+                del self._late[number]
+
+    def _carry(self, call: "_Call", seconds: float | None) -> Iterator[tuple[str, bytes]]:
         while call.left():
             call.take_back({name: self._since[node] for name, node in self._nodes.items()})
             self._hand_out(call)
             for name in call.away(self._nodes):
                 self._tell(f"site {name} is not connected; going on without it")
-            packet = self._next(min(until - time.monotonic(), TICK))
+            packet = self._next(min(call.until - time.monotonic(), TICK))
             if self._relay is None:
                 self._tell("Flower's ServerApp has ended; going on without what it was asked")
                 return
-            site = call.answered(packet)
-            if packet and site:
-                if (state := str(packet[0].get("state"))) == "answered":
-                    yield site, packet[1]
-                else:
-                    self._tell(f"site {site}: {_why(state)}")
-            if time.monotonic() > until:
+            if packet:
+                yield from self._answer(call, packet)
+            if time.monotonic() > call.until:
                 for name in call.left():
                     self._tell(f"site {name} has not answered in {seconds:g} s")
                 return
+
+    def _answer(self, call: "_Call", packet: Packet) -> Iterator[tuple[str, bytes]]:
+        """What a packet answers, to this call or an earlier one."""
+        state, late = str(packet[0].get("state")), self._late.pop(packet[0].get("job", -1), None)
+        site = call.answered(packet)
+        if state == "answered" and (site or late):
+            yield site or late or "", packet[1]
+        elif site:
+            self._tell(f"site {site}: {_why(state)}")
 
     def _hand_out(self, call: "_Call") -> None:
         """Send the frames of those sites that are connected."""
@@ -205,8 +224,9 @@ class FlowerCarrier:
         if relay is not None:
             with relay, suppress(OSError, queue.Empty):
                 send(relay, {"stop": True})
-                while self._packets.get(timeout=5) is not None:
-                    pass
+                while packet := self._packets.get(timeout=5):
+                    if name := self._late.pop(packet[0].get("job", -1), ""):
+                        self._tell(f"site {name} has answered when nobody waited any more")
         run, self._run = self._run, ""
         if run:
             end_run(self._link, run)
@@ -250,9 +270,9 @@ class _Call:
             del self.frames[name]
         return gone
 
-    def answered(self, packet: Packet | None) -> str | None:
+    def answered(self, packet: Packet) -> str | None:
         """The site whose job a packet ends; None if it is none of this call."""
-        job = self.jobs.pop(packet[0].get("job", -1), None) if packet else None
+        job = self.jobs.pop(packet[0].get("job", -1), None)
         return job.site if job else None
 
 

@@ -14,6 +14,9 @@ import pytest
 from dprbft.engines.flower import carrier as carrying
 from dprbft.engines.flower.app.packets import Packet, receive, send
 from dprbft.engines.flower.carrier import FlowerCarrier
+from dprbft.engines.framed import Framed
+from dprbft.engines.frames import Answer, Request
+from dprbft.messages import Code, Reply, Verb
 from panas.runtime.errors import BadInput, PanasError
 
 Behaviour = Callable[[socket.socket, Packet], None]
@@ -121,7 +124,7 @@ def test_nothing_lasts_beyond_the_deadline(tmp_path: Path):
     ]
 
 
-def test_a_late_answer_is_not_taken_for_that_of_the_next_call(tmp_path: Path):
+def test_a_late_answer_is_handed_on_with_its_site(tmp_path: Path):
     held = list[Packet]()
 
     def behave(hub: socket.socket, packet: Packet) -> None:
@@ -133,7 +136,36 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_call(tmp_path: Path):
 
     with up(tmp_path, behave) as (carrier, _, _):
         assert dict(carrier.carry({"a": b"1"}, 0.2)) == {}
-        assert dict(carrier.carry({"a": b"2"}, 5)) == {"a": b"2!"}
+        assert list(carrier.carry({"a": b"2"}, 5)) == [("a", b"old"), ("a", b"2!")]
+
+
+def test_a_late_answer_is_refused_and_recorded(tmp_path: Path):
+    held, refused = list[bytes](), list[tuple[str, str]]()
+
+    def behave(hub: socket.socket, packet: Packet) -> None:
+        held.append(_answer_to(packet[1]))
+        if len(held) > 1:  # the second request is answered after the first
+            numbers = packet[0]["job"] - 1, packet[0]["job"]
+            for number, answer in zip(numbers, held, strict=True):
+                send(hub, {"job": number, "state": "answered"}, answer)
+
+    with up(tmp_path, behave, connected=("a",), names=("a",)) as (carrier, _, _):
+        engine = Framed(
+            carrier=carrier,
+            run="trial",
+            names=("a",),
+            seconds=0.3,
+            refused=lambda site, verb, why: refused.append((site, str(why))),
+        )
+        assert list(engine.call(Verb.SEARCH, {0: b""})) == [(0, Reply(Code.ABSENT))]
+        assert refused == []
+        assert list(engine.call(Verb.SEARCH, {0: b""})) == [(0, Reply(Code.DONE))]
+    assert refused == [("a", "expected one answer in time to each request, got one late or twice")]
+
+
+def _answer_to(frame: bytes) -> bytes:
+    r = Request.from_bytes(frame)
+    return Answer(run=r.run, site=r.site, verb=r.verb, nonce=r.nonce, code=0).to_bytes()
 
 
 def test_a_relay_that_dies_leaves_the_sites_absent_and_the_next_call_starts_anew(tmp_path: Path):
