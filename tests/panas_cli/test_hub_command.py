@@ -1,14 +1,19 @@
 """The command line of a hub: what does not fit, and what it can say of its run."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from elsewhere import InThread, hub_config, make_sites, opened
+from node_sites import serving
 
+from dprbft.engines.node.call import SOCKET
+from dprbft.engines.node.daemon import LOG, Node
 from dprbft.run.stages import exchange_stage
 from panas.runtime.errors import PanasError
+from panas.runtime.store import read_json, write_json
 
 
 @pytest.fixture
@@ -78,3 +83,63 @@ def test_a_new_run_whose_carrier_does_not_start_leaves_nothing(
     outcome = cli("run", "--hub", hub, *public, "--out", tmp_path / "run")
     assert outcome.err.splitlines()[-1] == "error: expected at least 2 of 3 sites, got 1"
     assert not (tmp_path / "run").exists()
+
+
+def of_facts(tmp_path: Path, facts: Path) -> list[object]:
+    """A small run over sites whose hub has no samples, only what they declare."""
+    settings = {
+        "federation.method": "joined",
+        "federation.baselines": "false",
+        "network.width": "16",
+        "network.features": "16",
+        "privacy.delta": "1e-3",
+        "privacy.network": "stays",
+    }
+    options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    reach = ["--hub", tmp_path / "hub", "--facts", facts, "--out", tmp_path / "run"]
+    return ["run", *reach, *options]
+
+
+@pytest.fixture
+def sites(hub: Path, tmp_path: Path) -> Iterator[dict[str, Path]]:
+    """Three sites whose nodes answer at sockets, which the hub knows."""
+    places = make_sites(tmp_path)
+    sockets = "".join(f'{name} = "{place / SOCKET}"\n' for name, place in places.items())
+    (hub / "hub.toml").write_text(f'names = ["a", "b", "c"]\nminimum = 2\n[sockets]\n{sockets}')
+    with ExitStack() as up:
+        for name, place in places.items():
+            up.enter_context(serving(Node({name: place}), place / SOCKET))
+        yield places
+
+
+@pytest.mark.slow
+def test_declared_facts_are_enough_for_a_hub(cli: Callable, sites: dict[str, Path], tmp_path: Path):
+    outcome = cli(*of_facts(tmp_path, sites["a"] / "facts.json"))
+    assert outcome.code == 0, outcome.err
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["public_samples"], summary["absent"]) == (0, [])
+
+
+def test_facts_that_the_sites_do_not_declare_are_refused_by_them(
+    cli: Callable, sites: dict[str, Path], tmp_path: Path
+):
+    facts = read_json(sites["a"] / "facts.json")
+    write_json(tmp_path / "facts.json", facts | {"shape": [1, 9, 9]})
+    outcome = cli(*of_facts(tmp_path, tmp_path / "facts.json"))
+    assert outcome.code == 2
+    assert "a (refused), b (refused), c (refused)" in outcome.err.splitlines()[-1]
+    assert "facts that hold for what facts.json declares" in (sites["a"] / LOG).read_text()
+    assert not (tmp_path / "run").exists()
+    assert not any((place / "runs").exists() for place in sites.values())
+
+
+@pytest.mark.parametrize("damage", [b"{}", b"no facts", b'{"shape": [1, 8, 8]}'])
+def test_a_file_that_holds_no_facts_is_refused_here(
+    damage: bytes, cli: Callable, sites: dict[str, Path], tmp_path: Path
+):
+    (tmp_path / "facts.json").write_bytes(damage)
+    outcome = cli(*of_facts(tmp_path, tmp_path / "facts.json"))
+    assert (outcome.code, len(outcome.errors)) == (2, 1)
+    assert "facts.json" in outcome.err
+    assert not (tmp_path / "run").exists()
+    assert not any((place / LOG).exists() for place in sites.values())

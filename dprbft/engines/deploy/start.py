@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dprbft.engines.deploy.settings import CA, NODE_KEY, NODES, Hub, flower_hub, read_federation
+from dprbft.engines.flower.link import check_flower
 from dprbft.engines.node.call import SOCKET
 from panas.runtime.errors import BadInput, PanasError
 
@@ -72,6 +73,7 @@ def start_hub(folder: Path) -> None:
 
     """
     hub = flower_hub(folder)
+    check_flower()
     (hub.home / NODES).unlink(missing_ok=True)  # of an earlier start
     with suppress(KeyboardInterrupt), _Processes([hub_part(hub)]) as processes:
         _wait_for(hub, processes)
@@ -97,6 +99,7 @@ def start_site(folder: Path) -> None:
     if not (folder / "site.toml").is_file():
         raise BadInput(f"expected a site.toml in {folder}, found none; `panas site init {folder}`")
     node, relay = site_parts(folder)
+    check_flower()
     with suppress(KeyboardInterrupt), _Processes([node, relay]) as processes:
         processes.wait(again=relay)
 

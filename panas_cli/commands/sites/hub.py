@@ -58,7 +58,12 @@ def opened(job: Job, display: Display, reach: Reach) -> Iterator[OpenRun]:
                 listener=display.event,
             )
         return
-    with _engine(job, reach) as engine:
+    with ExitStack() as held:
+        try:
+            engine = held.enter_context(_engine(job, reach))
+        except PanasError:
+            job.ground.restore()
+            raise
         yield OpenRun(job.run, job.config, engine, display.event)
 
 
