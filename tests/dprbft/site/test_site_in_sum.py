@@ -31,7 +31,9 @@ from dprbft.run.view import RunView
 from dprbft.secure_sum.messages import Offer, Parts, SumPlan, Survivors
 from dprbft.secure_sum.release import noise_of
 from dprbft.site.predictor import secure_sum
+from dprbft.site.predictor.budget import planned_release
 from dprbft.site.site import open_client
+from panas.privacy.accounting.events import Gaussian
 from panas.privacy.discrete_gaussian import discrete_gaussian
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kinds import moments
@@ -106,17 +108,18 @@ def test_a_plan_that_breaks_a_promise_is_refused(greeted: Direct):
 def test_a_plan_that_bears_fewer_colluding_sites_than_the_owner_asks_for_is_refused(
     greeted: Direct,
 ):
-    plan = SumPlan.new(1, (0, 1, 2, 3), 1, offer_of(greeted).noise_multiplier)
+    """Of ten sites two may collude by rule, of the nine that would send one."""
+    config = summed_config(federation={"clients": 10})
+    client = replace(open_client(greeted.places[0]), config=config)
+    event = planned_release(client)
+    assert isinstance(event, Gaussian)
+    plans = [SumPlan.new(1, tuple(range(n)), n // 5, event.noise_multiplier) for n in (9, 10)]
     path = settings_file(greeted.places[0].folder)
-    text = path.read_text()
-    path.write_text(text.replace("secure_missing = 0", "secure_missing = 2"))
-    assert asked(greeted, Verb.KEYS, 0, plan.to_bytes()) == (Code.REFUSED, b"")
-    assert "at least 2 sites may help the server (t), as site.toml asks for, got 1" in why(
-        greeted, 0
-    )
-    assert not sum_file(greeted.places[0].home).exists()
-    path.write_text(text.replace("secure_missing = 0", "secure_missing = 1"))
-    assert asked(greeted, Verb.KEYS, 0, plan.to_bytes())[0] is Code.DONE
+    path.write_text(path.read_text().replace("secure_missing = 0", "secure_missing = 2"))
+    with pytest.raises(BadInput, match=r"at least 2 sites may help the server \(t\), .* got 1;"):
+        secure_sum.keys(client, plans[0].to_bytes())
+    assert not sum_file(client.home).exists()
+    assert secure_sum.keys(client, plans[1].to_bytes())
 
 
 def test_a_plan_may_be_replaced_until_a_vector_is_masked(greeted: Direct, whole: Direct):
