@@ -45,6 +45,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_the_table_has_every_method_column_and_seed(compared: Path):
     found = read_json(compared / "compare.json")
     assert list(found["methods"]) == ["fedavg", "local"]
@@ -62,6 +63,7 @@ def test_the_table_has_every_method_column_and_seed(compared: Path):
     assert local["difference"]["pairs"] == 4
 
 
+@pytest.mark.slow
 def test_the_figures_are_those_of_the_runs(compared: Path):
     found = read_json(compared / "compare.json")["methods"]["fedavg"]
     runs = [compared / f"runs/fedavg/sound/seed-{s}" for s in (0, 1)]
@@ -77,6 +79,7 @@ def test_the_figures_are_those_of_the_runs(compared: Path):
     assert found["majority"] == pytest.approx(sum(majority) / 4)
 
 
+@pytest.mark.slow
 def test_the_same_table_is_there_as_markdown_and_csv_beside_its_pictures(compared: Path):
     rows = list(csv.DictReader((compared / "compare.csv").open()))
     found = read_json(compared / "compare.json")["methods"]
@@ -90,6 +93,7 @@ def test_the_same_table_is_there_as_markdown_and_csv_beside_its_pictures(compare
     assert {p.name for p in compared.glob("*.png")} == PICTURES
 
 
+@pytest.mark.slow
 def test_what_is_finished_is_not_repeated(compared: Path, cli: Callable, files: Callable):
     before = files(compared / "runs")
     outcome = cli("compare", "--out", compared, "--resume", "--json", "--workers", "1")
@@ -100,6 +104,7 @@ def test_what_is_finished_is_not_repeated(compared: Path, cli: Callable, files: 
     assert {k: v for k, v in shown.items() if k != "out"} == kept
 
 
+@pytest.mark.slow
 def test_the_text_names_methods_and_what_figures_mean(compared: Path, cli: Callable):
     outcome = cli("compare", "--out", compared, "--resume", "--workers", "1")
     lines = outcome.out.splitlines()
@@ -113,6 +118,7 @@ def test_the_text_names_methods_and_what_figures_mean(compared: Path, cli: Calla
     assert max(map(len, lines[: lines.index("")])) <= 140
 
 
+@pytest.mark.slow
 def test_other_settings_are_refused(compared: Path, cli: Callable, files: Callable):
     before = files(compared)
     for options in (
@@ -126,6 +132,7 @@ def test_other_settings_are_refused(compared: Path, cli: Callable, files: Callab
     assert files(compared) == before
 
 
+@pytest.mark.slow
 def test_a_run_of_updates_tells_nothing_of_a_search_or_of_heads(compared: Path, cli: Callable):
     outcome = cli("report", compared / "runs/fedavg/sound/seed-0")
     assert outcome.code == 0

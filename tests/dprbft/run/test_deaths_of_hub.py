@@ -28,6 +28,8 @@ DEATHS = [
     Death(SERVER + "end"),
     Death(SERVER + "end", after=True),
 ]
+QUICK = (3, 7)
+"""Of them; the others are slow."""
 
 
 class Stop(BaseException):
@@ -44,7 +46,11 @@ def head_of(run: Path) -> bytes:
     return (server_folder(run) / "round-001/broadcast.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("death", DEATHS, ids=str)
+@pytest.mark.parametrize(
+    "death",
+    [pytest.param(d, marks=() if at in QUICK else pytest.mark.slow) for at, d in enumerate(DEATHS)],
+    ids=str,
+)
 def test_a_hub_that_died_comes_to_the_same_head(
     death: Death, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
@@ -73,6 +79,7 @@ def test_a_hub_that_died_comes_to_the_same_head(
     assert (record.sites, record.absent) == ((0, 1, 2), ())
 
 
+@pytest.mark.slow
 def test_a_hub_that_died_asks_only_for_what_is_missing(tmp_path: Path):
     places, run = make_sites(tmp_path), tmp_path / "trial"
     config, first = hub_config(tmp_path), InThread(places)

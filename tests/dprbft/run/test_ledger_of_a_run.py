@@ -109,7 +109,10 @@ def spend_less(run: Path, old: Path) -> None:
     ("tamper", "message"),
     [
         (delete_both, "it was deleted, or another copy was put in its place"),
-        (put_back_old_copies, "it was deleted, or another copy was put in its place"),
+        pytest.param(
+            *(put_back_old_copies, "it was deleted, or another copy was put in its place"),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             *(delete_the_ledger, "no such file, although ledger.head knows of one"),
             marks=pytest.mark.slow,
@@ -164,7 +167,12 @@ def test_a_new_run_does_not_begin_a_ledger_anew(
 
 
 @pytest.mark.parametrize(
-    "moment", [RoundEnded, SiteTrained("client-000", 2), SiteTrained("client-001", 2)]
+    "moment",
+    [
+        RoundEnded,
+        pytest.param(SiteTrained("client-000", 2), marks=pytest.mark.slow),
+        pytest.param(SiteTrained("client-001", 2), marks=pytest.mark.slow),
+    ],
 )
 def test_a_ledger_exchanged_while_it_trains_is_missed(
     moment: object, tiny: Tiny, carry: Carry, tmp_path: Path

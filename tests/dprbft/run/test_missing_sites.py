@@ -110,6 +110,7 @@ def test_where_nobody_is_there_a_stage_stops(tiny: Tiny, tmp_path: Path):
     assert heard == []
 
 
+@pytest.mark.slow
 def test_who_has_missed_the_search_is_tuned_and_trained_when_it_is_resumed(
     tiny: Tiny, carry: Carry, tmp_path: Path
 ):
@@ -138,7 +139,7 @@ def test_who_has_missed_the_search_is_tuned_and_trained_when_it_is_resumed(
     assert [len(a.entries) for a in accounts(run)] == [3, 1, 3]
 
 
-@pytest.mark.parametrize("noise", [None, 2.0])
+@pytest.mark.parametrize("noise", [None, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_who_is_not_there_when_training_begins_is_asked_before_its_first_round(
     noise: float | None, tiny: Tiny, carry: Carry, tmp_path: Path
 ):
@@ -310,6 +311,7 @@ def kept(folder: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
+@pytest.mark.slow
 def test_who_takes_no_part_in_a_round_is_not_touched(tiny: Tiny, carry: Carry, tmp_path: Path):
     run = tmp_path / "r"
     config = tiny(

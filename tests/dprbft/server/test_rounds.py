@@ -35,19 +35,19 @@ def slow(changes: dict) -> Any:
         pytest.param(
             {"privacy__release": "class_sums", "federation__head": "local"}, marks=pytest.mark.slow
         ),
-        {"federation__head": "shared", "federation__head_init": "random"},
+        slow({"federation__head": "shared", "federation__head_init": "random"}),
         pytest.param(
             {"federation__warm_start": "none", "federation__train_head": True},
             marks=pytest.mark.slow,
         ),
         {"federation__method": "local", "training__momentum": 0.5},
-        {"privacy__epsilons": [1.0, 8.0], "training__batch_size": 10_000},
+        slow({"privacy__epsilons": [1.0, 8.0], "training__batch_size": 10_000}),
         {"privacy__epsilon": math.inf, **FREE},
         pytest.param(
             {"privacy__release": "raw_rows", "network__unit": False, **FREE}, marks=pytest.mark.slow
         ),
         slow({"privacy__search": "unaccounted", **FREE}),
-        {"privacy__release": "public_rows"},
+        slow({"privacy__release": "public_rows"}),
         {"privacy__release": "none"},
     ],
     ids=lambda c: "-".join(f"{v}" for v in c.values() if not isinstance(v, bool)) or "default",
