@@ -99,6 +99,7 @@ def test_of_private_samples_only_the_network_tells(tmp_path: Path) -> None:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_training_that_died_has_spent_its_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +126,7 @@ def test_a_finished_tuning_is_read_again(tmp_path: Path) -> None:
     assert (again.setting, again.accuracy) == (first.setting, first.accuracy)
 
 
+@pytest.mark.slow
 def test_what_was_saved_is_loaded_from_its_folder_or_file(tmp_path: Path) -> None:
     found, tuned = search(images(0), tmp_path / "found"), tune(images(1), tmp_path / "tuned")
     x = torch.rand(3, 1, 8, 8)

@@ -42,6 +42,7 @@ def _tampered(run: Path, arrays: dict[str, Tensor], client: int = 0) -> None:
     put_release(run, 0, Release(client, 3, "raw_rows", None, "0" * 32, arrays).to_bytes())
 
 
+@pytest.mark.slow
 def test_raw_rows_leak_and_the_record_says_so(tmp_path: Path) -> None:
     fabricate(tmp_path, audited_config("raw_rows", threats=("shadow", "leaked pairs")))
     told: list[str] = []
@@ -153,7 +154,9 @@ def test_a_release_without_a_charge_of_its_own_leaks(
     assert fault in record["evidence"]
 
 
-@pytest.mark.parametrize("kind", ["public_rows", "class_sums"])
+@pytest.mark.parametrize(
+    "kind", ["public_rows", pytest.param("class_sums", marks=pytest.mark.slow)]
+)
 def test_a_charge_for_another_kind_covers_nothing(tmp_path: Path, kind: str) -> None:
     fabricate(tmp_path, audited_config(kind), clients=(0,))
     save_config(tmp_path, audited_config("moments"))

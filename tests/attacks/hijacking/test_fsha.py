@@ -275,6 +275,7 @@ def test_the_attack_inverts_a_client_that_obeys() -> None:
     assert found.score.r2 == pytest.approx(1 - mse / found.mean_image_mse, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_it_learns_nothing_from_a_client_that_sends_independent_noise() -> None:
     truth, public = _lights(200, 1).inputs(), _lights(600, 2)
     server = Hijacker(public, LEARNS, rng=np.random.default_rng(0), device=CPU)

@@ -39,7 +39,7 @@ def recorded(run: Path, config: RunConfig) -> RecordedWire:
     return wire
 
 
-@pytest.mark.parametrize("release", ["moments", "none"])
+@pytest.mark.parametrize("release", ["moments", pytest.param("none", marks=pytest.mark.slow)])
 def test_a_whole_run_crosses_as_hellos_broadcasts_releases_and_codes(
     release: str, tiny: Callable[..., RunConfig], tmp_path: Path
 ):

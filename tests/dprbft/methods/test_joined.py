@@ -291,6 +291,7 @@ def test_a_budget_too_small_is_refused_before_anything_is_charged(tmp_path: Path
     assert opened(place).account.entries == ()
 
 
+@pytest.mark.slow
 def test_a_site_that_comes_late_gets_the_shared_head_alone(tmp_path: Path):
     config, run = config_of(), tmp_path / "run"
     prepare(run, config, resume=False)
@@ -329,6 +330,7 @@ def test_the_map_depends_on_no_private_sample(tmp_path: Path):
     assert maps[0] == maps[1]
 
 
+@pytest.mark.slow
 def test_without_a_budget_it_says_so(tmp_path: Path):
     run = tmp_path / "run"
     config = config_of(privacy={"epsilon": math.inf, "allow_unprotected": True})
@@ -461,6 +463,7 @@ def test_a_table_has_a_forest_of_its_public_rows(tmp_path: Path, monkeypatch: py
         assert SiteReport.read(place.home).candidates == {}
 
 
+@pytest.mark.slow
 def test_a_site_that_was_away_for_the_answer_gets_it_later(tmp_path: Path):
     config, run = config_of(), tmp_path / "run"
     prepare(run, config, resume=False)

@@ -30,11 +30,13 @@ CLEAN = 1 + 2 * 2
 METHOD = "dprbft.methods.dprbft:"
 TRAINING = "dprbft.site.round:fit_private"
 QUICK = [
+    Death(SERVER + "put_release", after=True),
+    Death("dprbft.server.checkpoint:write_json", call=3),  # the number of the last whole round
+]
+SLOW = [
     Death("dprbft.site.search:write_json", lost=1),  # charged, and not kept
     Death(TRAINING, lost=1),
     Death(STATE, "finish", call=2),
-    Death(SERVER + "put_release", after=True),
-    Death("dprbft.server.checkpoint:write_json", call=3),  # the number of the last whole round
 ]
 THOROUGH = [
     Death(VERBS + "draw_search", call=2),
@@ -110,7 +112,13 @@ def released(wire: RecordedWire) -> Counter[tuple[int, int, bytes]]:
 
 
 @pytest.mark.parametrize(
-    "death", [*QUICK, *(pytest.param(d, marks=pytest.mark.thorough) for d in THOROUGH)], ids=str
+    "death",
+    [
+        *QUICK,
+        *(pytest.param(d, marks=pytest.mark.slow) for d in SLOW),
+        *(pytest.param(d, marks=pytest.mark.thorough) for d in THOROUGH),
+    ],
+    ids=str,
 )
 def test_a_death_anywhere_is_resumed_and_stays_paid_for(
     death: Death, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -23,6 +23,8 @@ CLEAN = 3
 """Charges of a site: a histogram, a release, and DP-SGD of a residual."""
 QUICK = [
     Death(JOINED + "release", after=True, lost=1),  # charged, and not kept
+]
+SLOW = [
     Death("dprbft.site.predictor.residual:fit_residual", lost=1),
     Death(FINISH + "write_predictor"),
 ]
@@ -99,7 +101,13 @@ def whole(run: Path) -> dict[Path, bytes]:
 
 
 @pytest.mark.parametrize(
-    "death", [*QUICK, *(pytest.param(d, marks=pytest.mark.thorough) for d in THOROUGH)], ids=str
+    "death",
+    [
+        *QUICK,
+        *(pytest.param(d, marks=pytest.mark.slow) for d in SLOW),
+        *(pytest.param(d, marks=pytest.mark.thorough) for d in THOROUGH),
+    ],
+    ids=str,
 )
 def test_a_run_that_joins_goes_on_after_a_death(death: Death, config: RunConfig, tmp_path: Path):
     run = tmp_path / "r"

@@ -40,7 +40,7 @@ def rounds_charged(account: Account) -> list[int | None]:
     return [e.charge.round for e in account.entries if e.charge.phase != "search"]
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.4])
+@pytest.mark.parametrize("participation", [1.0, pytest.param(0.4, marks=pytest.mark.slow)])
 def test_nobody_is_charged_for_training_if_one_budget_is_too_small_for_it(
     participation: float, tiny: Tiny, carry: Carry, tmp_path: Path
 ):

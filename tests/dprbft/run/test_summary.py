@@ -77,6 +77,7 @@ def test_the_summary_has_every_field_of_the_contract(
     assert summary["accuracy"]["mean"] == pytest.approx(mean)
 
 
+@pytest.mark.slow
 def test_what_is_unprotected_is_infinity_in_words(
     tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
 ):

@@ -42,13 +42,13 @@ def slow(changes: dict) -> Any:
         ),
         {"federation__method": "local", "training__momentum": 0.5},
         slow({"privacy__epsilons": [1.0, 8.0], "training__batch_size": 10_000}),
-        {"privacy__epsilon": math.inf, **FREE},
+        slow({"privacy__epsilon": math.inf, **FREE}),
         pytest.param(
             {"privacy__release": "raw_rows", "network__unit": False, **FREE}, marks=pytest.mark.slow
         ),
         slow({"privacy__search": "unaccounted", **FREE}),
         slow({"privacy__release": "public_rows"}),
-        {"privacy__release": "none"},
+        slow({"privacy__release": "none"}),
     ],
     ids=lambda c: "-".join(f"{v}" for v in c.values() if not isinstance(v, bool)) or "default",
 )
@@ -196,6 +196,7 @@ def test_the_server_keeps_every_round_and_no_accuracy(
     assert not any(name in told for name in ("accuracy", *scores[0].to_json().keys() - {"round"}))
 
 
+@pytest.mark.slow
 def test_raw_rows_and_a_search_on_private_samples_are_charged_as_unprotected(
     tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
 ):

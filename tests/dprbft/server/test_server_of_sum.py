@@ -25,7 +25,11 @@ from panas.privacy.release.kinds import moments
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, read_tensors
 
-STEPS = (Verb.KEYS, Verb.SHARE, Verb.ROUND, Verb.UNMASK)
+STEPS = (
+    Verb.ROUND,
+    Verb.UNMASK,
+    *(pytest.param(verb, marks=pytest.mark.slow) for verb in (Verb.KEYS, Verb.SHARE)),
+)
 CONFIG = summed_config()
 SIZE = masked_size(8, 10)
 
@@ -199,7 +203,7 @@ def test_a_masked_vector_that_was_changed_is_found(tmp_path: Path):
 
 
 @pytest.mark.parametrize("reply", [b"", pytest.param(bytes(5000), marks=pytest.mark.slow)])
-@pytest.mark.parametrize("verb", [Verb.READY, Verb.KEYS, Verb.SHARE, Verb.UNMASK])
+@pytest.mark.parametrize("verb", [Verb.READY, *STEPS[1:]])
 def test_what_is_no_reply_costs_its_site_alone_the_sum(verb: Verb, reply: bytes, tmp_path: Path):
     run = tmp_path / "r"
     engine = begun(run, summed_config(federation={"clients": 5}), changed={(verb, 1): reply})

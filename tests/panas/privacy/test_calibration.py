@@ -73,6 +73,7 @@ def solvable(budget: Budget, draft: Plan, share: float, spent: tuple[Event, ...]
         reject()
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None, phases=UNSHRUNK)
 @given(case=cases())
 def test_a_plan_lands_within_one_percent_under_its_budget(case: tuple[Budget, Plan, float]) -> None:

@@ -111,6 +111,7 @@ def test_the_result_is_a_function_of_the_rng_and_global_states_are_left_alone() 
     assert search(seed=6, trials=6) != first
 
 
+@pytest.mark.slow
 def test_it_beats_random_search() -> None:
     guided, blind = [], []
     space = TuningSpace(batch_sizes=(64,))

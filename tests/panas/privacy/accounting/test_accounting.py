@@ -52,7 +52,12 @@ def test_anchors(event: Event, delta: float, method: Method, anchor: str) -> Non
 
 @pytest.mark.parametrize(
     ("rounds", "release", "sigma"),
-    [(1, None, "1.03"), (10, None, "2.47"), (300, None, "13.0"), (1, 1.5, "1.08")],
+    [
+        (1, None, "1.03"),
+        (10, None, "2.47"),
+        pytest.param(300, None, "13.0", marks=pytest.mark.slow),
+        (1, 1.5, "1.08"),
+    ],
 )
 def test_noise_that_epsilon_8_needs(rounds: int, release: float | None, sigma: str) -> None:
     plan = calibrate(
@@ -66,7 +71,10 @@ def test_noise_that_epsilon_8_needs(rounds: int, release: float | None, sigma: s
     assert f"{plan.noise_multiplier:.{digits}f}" == sigma
 
 
-@pytest.mark.parametrize(("sigma", "releases"), [(1.026, []), (1.080, [Gaussian(1.5)])])
+@pytest.mark.parametrize(
+    ("sigma", "releases"),
+    [(1.026, []), pytest.param(1.080, [Gaussian(1.5)], marks=pytest.mark.slow)],
+)
 def test_noise_that_epsilon_8_needs_to_three_digits(sigma: float, releases: list[Event]) -> None:
     q = 256 / 5000
     steps = math.ceil(30 / q)
