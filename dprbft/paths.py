@@ -40,6 +40,7 @@ audit_unfinished = _file("audit/unfinished")  # where an audit goes on that was 
 latest_file = _file("latest.json")  # the number of the last whole round
 rounds_file = _file("rounds.jsonl")  # one line a finished round
 refused_file = _file("refused.jsonl")  # one line a reply that was refused, without its content
+traffic_file = _file("traffic.json")  # bytes that a carrier brought to sites and back, by verb
 
 # In a site's directory.
 settings_file = _file("site.toml")  # its data, its lifetime budget, what may leave

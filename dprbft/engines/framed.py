@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dprbft.engines.frames import (
+    DIGEST,
     MAX_FRAME,
     MAX_HEADER,
     MAX_SIGNATURE,
@@ -24,6 +25,7 @@ from dprbft.engines.frames import (
     answer_cap,
     is_name,
     new_nonce,
+    sha256,
 )
 from dprbft.engines.identity import verify
 from dprbft.engines.node.call import ask
@@ -98,7 +100,11 @@ class Framed:
     keys: Mapping[str, bytes] | None = None
     caps: Mapping[Verb, int] = field(default_factory=dict)
     refused: Callable[[str, Verb, BadInput], None] = lambda site, verb, why: None
+    # hears what a call has carried: its verb, bytes of the frames down, and of those up
+    carried: Callable[[Verb, int, int], None] = lambda verb, down, up: None
     _past: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    # digests of the public files that a site has joined with
+    _has: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in (self.run, *self.names):
@@ -111,25 +117,41 @@ class Framed:
             raise BadInput(f"expected a public key of {missing[0]}, got none; add it to hub.toml")
 
     def call(self, verb: Verb, messages: Mapping[int, bytes]) -> Iterator[tuple[int, Reply]]:
-        """As `Engine.call`."""
+        """As `Engine.call`; a site that has lost the files of a run is asked again, with them."""
+        again = dict[int, bytes]()
+        for request, reply in self._ask(verb, messages):
+            if reply.code is Code.REFUSED and _is_brief(request):
+                self._has.pop(request.site)
+                again[request.number] = messages[request.number]
+                continue
+            if verb is Verb.HELLO and reply.code is Code.DONE and not _is_brief(request):
+                self._has[request.site] = {n: sha256(c) for n, c in request.files.items()}
+            yield request.number, reply
+        if again:
+            yield from self.call(verb, again)
+
+    def _ask(self, verb: Verb, messages: Mapping[int, bytes]) -> Iterator[tuple[Request, Reply]]:
+        """Bring each site its request; yields it with the reply."""
         waiting = {self.names[i]: self._request(i, verb, c) for i, c in messages.items()}
         frames = {name: request.to_bytes() for name, request in waiting.items()}
+        up = 0
         try:
             for name, content in self.carrier.carry(frames, self.seconds) if frames else ():
+                up += len(content)
                 try:
                     answer = self._checked(waiting.get(name), verb, content)
                 except BadInput as e:
                     self.refused(name if name in self.names else "", verb, e)
                     continue
-                number = waiting.pop(name).number
                 self._past.append(answer.nonce)
-                yield number, Reply(Code(answer.code), answer.content)
+                yield waiting.pop(name), Reply(Code(answer.code), answer.content)
                 if not waiting:
                     return
         finally:
             self._past.extend(request.nonce for request in waiting.values())
+            self.carried(verb, sum(map(len, frames.values())), up)
         for request in waiting.values():
-            yield request.number, Reply(Code.ABSENT)
+            yield request, Reply(Code.ABSENT)
 
     def _request(self, number: int, verb: Verb, content: bytes) -> Request:
         """What a site is asked; the public files of a hello go along, those of a leave do not."""
@@ -141,7 +163,7 @@ class Framed:
             hello = replace(hello, public=public, unlabelled=unlabelled, map=map_)
             content = hello.to_bytes()
             if verb is Verb.HELLO:
-                files = {name: read_bytes(Path(path)) for name, path in paths.items()}
+                files = self._files(self.names[number], paths)
         return Request(
             run=self.run,
             site=self.names[number],
@@ -151,6 +173,14 @@ class Framed:
             content=content,
             files=files,
         )
+
+    def _files(self, site: str, paths: Mapping[str, str]) -> dict[str, bytes]:
+        """The public files of a hello, or their digests where the site has them by now."""
+        files = {name: read_bytes(Path(path)) for name, path in paths.items()}
+        digests = {name: sha256(content) for name, content in files.items()}
+        if not files or self._has.get(site) != digests:
+            return files
+        return {name + DIGEST: digest.encode() for name, digest in digests.items()}
 
     def _checked(self, request: Request | None, verb: Verb, content: bytes) -> Answer:
         """The answer to a request; BadInput if these bytes are none."""
@@ -172,3 +202,8 @@ class Framed:
         if answer.code not in list(Code):
             raise BadInput("expected a code that is known, got another")
         return answer
+
+
+def _is_brief(request: Request) -> bool:
+    """Whether digests went along in the place of files."""
+    return any(name.endswith(DIGEST) for name in request.files)

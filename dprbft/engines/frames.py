@@ -28,6 +28,10 @@ MAX_FILES = 8
 MAX_NUMBER = 10**6
 MAX_CODE = 255
 
+DIGEST = ".sha256"
+"""Ends the name of a file that does not come along: its SHA-256 does, as text, for a site that has
+the file from an earlier hello."""
+
 QUIET = ("hello", "search", "tune", "finish", "train", "export", "leave")
 """Verbs that a site answers with a code alone, whatever the method."""
 
@@ -39,6 +43,11 @@ _VERB = re.compile(r"[a-z][a-z-]{0,31}")
 _NONCE = re.compile(r"[0-9a-f]{32}")
 _REQUEST = ("files", "message", "nonce", "number", "run", "site", "type", "verb")
 _ANSWER = ("code", "message", "nonce", "run", "signature", "site", "type", "verb")
+
+
+def sha256(content: bytes) -> str:
+    """The digest of a file, as a request has it in the file's place: 64 hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def new_nonce() -> str:

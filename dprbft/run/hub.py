@@ -26,6 +26,7 @@ from dprbft.run.sites.remote import Remote, Tolerant
 from dprbft.run.view import RunView
 from dprbft.server.records import RoundRecord, read_rounds
 from dprbft.server.refusals import expected, note_refused
+from dprbft.server.traffic import Traffic, carried
 from dprbft.server.updates import result_bytes
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian
@@ -66,6 +67,7 @@ def open_hub(
         keys=keys,
         caps=answer_caps(run, config),
         refused=refuse,
+        carried=Traffic(server_folder(run)).note,
     )
     return OpenRun(run, config, Tolerant(framed, sites), listener, sites, hub.minimum)
 
@@ -113,6 +115,7 @@ def summarise_hub(run: Path, config: RunConfig) -> dict[str, Any]:
     view, rounds = RunView(run, config), read_rounds(server_folder(run))
     sites = Remote(view, 1)
     finished = [sites.done("train", i) for i in range(len(sites.names))]
+    found = carried(server_folder(run))
     summary = {
         "preset": config.preset,
         "method": config.federation.method,
@@ -128,6 +131,9 @@ def summarise_hub(run: Path, config: RunConfig) -> dict[str, Any]:
         "communication": {
             "up_bytes": sum(r.up_bytes for r in rounds),
             "down_bytes": sum(r.down_bytes for r in rounds) + result_bytes(server_folder(run)),
+            # All frames, public files among them; the two above are what rounds exchange.
+            "carried_down_bytes": sum(down for down, _ in found.values()),
+            "carried_up_bytes": sum(up for _, up in found.values()),
         },
         "seconds": seconds(run),
         "versions": {name: version(name) for name in LIBRARIES},

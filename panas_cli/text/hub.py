@@ -38,7 +38,7 @@ def show_hub(run: Path, summary: Mapping[str, Any]) -> None:
         )
     screen.print(
         f"communication: {size_text(bytes_['up_bytes'])} up, {size_text(bytes_['down_bytes'])} "
-        f"down in {counted(summary['rounds'], 'round')}",
+        f"down in {counted(summary['rounds'], 'round')}; {_carried(bytes_)}",
         soft_wrap=True,
     )
     screen.print(
@@ -52,6 +52,11 @@ def show_hub(run: Path, summary: Mapping[str, Any]) -> None:
             soft_wrap=True,
         )
     screen.print(ELSEWHERE, soft_wrap=True)
+
+
+def _carried(found: Mapping[str, int]) -> str:
+    up, down = found["carried_up_bytes"], found["carried_down_bytes"]
+    return f"with public files and all else {size_text(up)} up, {size_text(down)} down"
 
 
 def _span(noise: list[float | None]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from dprbft.config.schema import RunConfig
-from dprbft.engines.frames import Request
+from dprbft.engines.frames import DIGEST, Request, sha256
 from dprbft.engines.node.room import check_room
 from dprbft.messages import Hello
 from dprbft.paths import SitePlace, hello_file, map_file, public_file, refusal_file, unlabelled_file
@@ -49,7 +49,7 @@ def local_hello(place: SitePlace, request: Request, folder: Path | None = None) 
 
     """
     hello = Hello.from_bytes(request.content)
-    named = [name for name in FILES if getattr(hello, name)]
+    named = sorted(name for name in FILES if getattr(hello, name))
     if any(getattr(hello, name) != name for name in named):
         raise BadInput(
             f"expected a hello whose files are named {', '.join(FILES)}, got other names; ask with "
@@ -65,13 +65,18 @@ def local_hello(place: SitePlace, request: Request, folder: Path | None = None) 
                 "expected the names of all sites in federation.remote for a secure sum among "
                 "machines, got none; without them nobody knows whose keys the masks are from"
             )
-        if set(named) != set(request.files):
+        if named != sorted(name.removesuffix(DIGEST) for name in request.files):
             raise BadInput(
                 f"expected the files that the hello names ({', '.join(named) or 'none'}), got "
                 f"{', '.join(request.files) or 'none'}; send them along"
             )
         if _is_known(place, local, request, at):
             return local.to_bytes()
+        if any(name.endswith(DIGEST) for name in request.files):
+            raise BadInput(
+                "expected the files of a run that has not begun here, got their digests; send them "
+                "along"
+            )
         if folder is None:
             size = len(request.content) + sum(map(len, request.files.values()))
             check_room(place, config, size)
@@ -108,7 +113,8 @@ def _is_known(place: SitePlace, local: Hello, request: Request, at: Path) -> boo
         return False
     known = Hello.from_bytes(noted.read_bytes())
     same = all(getattr(known, name) == getattr(local, name) for name in FILES)
-    if not same or not all(_holds(FILES[name](at), c) for name, c in request.files.items()):
+    digests = _digests(request.files)
+    if not same or not all(_holds(FILES[name](at), digest) for name, digest in digests.items()):
         raise BadInput(
             f"expected the public files that run {place.run} has begun with, got others; give "
             "another --out"
@@ -118,18 +124,27 @@ def _is_known(place: SitePlace, local: Hello, request: Request, at: Path) -> boo
 
 def _keep(path: Path, content: bytes, *, shared: bool) -> None:
     """Write a file; what stands in a shared folder is not the node's to replace."""
-    if _holds(path, content):
+    if _holds(path, sha256(content)):
         return
     if shared and path.exists():
         raise BadInput(f"expected the file {path.name} of the run, got another; start it again")
     write_bytes(path, content)
 
 
-def _holds(path: Path, content: bytes) -> bool:
+def _digests(files: Mapping[str, bytes]) -> dict[str, str]:
+    """SHA-256 of each file by what it is; of one that did not come along, as the hello has it."""
+
+    def digest(name: str, content: bytes) -> str:
+        return content.decode("ascii", "replace") if name.endswith(DIGEST) else sha256(content)
+
+    return {name.removesuffix(DIGEST): digest(name, content) for name, content in files.items()}
+
+
+def _holds(path: Path, digest: str) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").digest() == hashlib.sha256(content).digest()
+        return hashlib.file_digest(file, "sha256").hexdigest() == digest
 
 
 def _check(at: Path, named: list[str], config: RunConfig, facts: Facts) -> None:

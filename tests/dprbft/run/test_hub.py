@@ -1,7 +1,10 @@
 """A run whose sites are elsewhere: the same as one here, and what it does where sites fail."""
 
 import json
-from collections.abc import Mapping
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +13,16 @@ import pytest
 from elsewhere import NAMES, InThread, charges, hub_config, make_sites, opened, repeat_noise
 
 from dprbft.config.files import build_config, load_config
+from dprbft.engines.frames import Request
 from dprbft.engines.inprocess import InProcess
+from dprbft.messages import Verb
 from dprbft.paths import SitePlace, places_of, predictor_file, server_folder
 from dprbft.run.directory import Ground, OpenRun, prepare
 from dprbft.run.events import Event, HeadShared, RoundEnded, SiteDone, SiteLeftOut, SiteMissed
 from dprbft.run.stages import (
     begin,
     exchange_stage,
+    join_stage,
     search_stage,
     stages_of,
     train_stage,
@@ -233,3 +239,59 @@ def test_facts_other_than_an_owner_declares_are_refused_before_the_data_are_read
     assert begin(run, Ground.of(run.folder)) == [1, 2]
     assert "a" not in read
     assert "a" in [site for site, _, _ in left_out(heard)]
+
+
+@dataclass
+class Weighed:
+    """A carrier over another one that keeps what it brings, both ways."""
+
+    carrier: InThread
+    down: list[Request] = field(default_factory=list)
+    bytes: Counter[str] = field(default_factory=Counter)
+
+    def carry(
+        self, frames: Mapping[str, bytes], seconds: float | None
+    ) -> Iterator[tuple[str, bytes]]:
+        for frame in frames.values():
+            self.down.append(Request.from_bytes(frame))
+            self.bytes["down"] += len(frame)
+        for name, answer in self.carrier.carry(frames, seconds):
+            self.bytes["up"] += len(answer)
+            yield name, answer
+
+    def files_to(self, site: str) -> list[set[str]]:
+        """Names of the files with each hello to a site."""
+        return [set(r.files) for r in self.down if (r.site, r.verb) == (site, "hello")]
+
+
+WHOLE, BRIEF = {"public", "map"}, {"public.sha256", "map.sha256"}
+
+
+def test_public_files_cross_once_and_all_that_is_carried_is_counted(tmp_path: Path):
+    places, run = make_sites(tmp_path), tmp_path / "trial"
+    carrier = Weighed(InThread(places))
+    hub = opened(run, hub_config(tmp_path), carrier)
+    join_stage(hub)
+    shutil.rmtree(places["a"] / "runs")  # it gets them again
+    exchange_stage(hub)
+    exchange_stage(hub)
+    assert carrier.files_to("b") == [WHOLE, BRIEF, BRIEF]
+    assert carrier.files_to("a") == [WHOLE, BRIEF, WHOLE, BRIEF]
+    again = opened(run, hub_config(tmp_path), carrier, resume=True)
+    exchange_stage(again)  # another process cannot know what they have
+    assert carrier.files_to("c") == [WHOLE, BRIEF, BRIEF, WHOLE]
+    list(again.engine.call(Verb.READY, {0: b""}))  # with it the last greetings are written down
+    told = summarise(run, again.config)["communication"]
+    assert told["carried_down_bytes"] == carrier.bytes["down"]
+    assert told["carried_up_bytes"] == carrier.bytes["up"]
+
+
+def test_a_run_that_all_sites_refuse_leaves_nothing_of_what_was_carried(tmp_path: Path):
+    places, run = make_sites(tmp_path), tmp_path / "trial"
+    for place in places.values():
+        path = place / "site.toml"
+        path.write_text(path.read_text().replace("moments", "class_sums"))
+    hub = opened(run, hub_config(tmp_path), InThread(places))
+    with pytest.raises(BadInput, match="too few without"):
+        begin(hub, Ground(run, (run,), frozenset(), new=True))
+    assert not run.exists()

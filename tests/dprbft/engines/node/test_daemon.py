@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from node_sites import Hub, code_of, everything, hub_of, owned_site
 
-from dprbft.engines.frames import Answer
+from dprbft.engines.frames import Answer, sha256
 from dprbft.engines.identity import new_key, public_of, verify
 from dprbft.engines.node import daemon
 from dprbft.engines.node.daemon import KEY, LOG, Node, Served
@@ -59,6 +59,28 @@ def test_the_public_files_of_a_hello_are_kept_once_and_read_there(
     assert code_of(node, hub.request("hello", files=other)) is Code.REFUSED
     assert "has begun with" in told[-1].reason
     assert kept.stat().st_mtime_ns == before
+
+
+def test_a_hello_may_name_files_that_are_here_by_their_digests(
+    node: Node, hub: Hub, site: Path, told: list[Served]
+):
+    whole = hub.request("hello")
+    digests = {f"{n}.sha256": sha256(c).encode() for n, c in whole.files.items()}
+    brief, before = replace(whole, files=digests), everything(site)
+    assert code_of(node, brief) is Code.REFUSED
+    assert "send them along" in told[-1].reason
+    assert everything(site) == before
+    assert code_of(node, whole) is Code.DONE
+    assert code_of(node, brief) is Code.DONE
+    one = {"public": whole.files["public"], "map.sha256": digests["map.sha256"]}
+    assert code_of(node, replace(whole, files=one)) is Code.DONE
+    both = whole.files | digests
+    other = digests | {"map.sha256": digests["public.sha256"]}
+    less = {"map.sha256": digests["map.sha256"]}
+    for files in (both, other, less, dict.fromkeys(digests, b"")):
+        assert code_of(node, replace(whole, files=files)) is Code.REFUSED
+    public_file(site / "runs/trial-1/public").write_bytes(b"damaged")
+    assert code_of(node, brief) is Code.REFUSED
 
 
 def test_a_hello_that_nothing_came_of_is_forgotten_whole(node: Node, hub: Hub, site: Path):
