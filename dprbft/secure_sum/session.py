@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -18,6 +20,24 @@ LIBRARIES = ("cryptography", "Crypto")
 def most_missing(sites: int) -> int:
     """The largest t below a third of the sites."""
     return (sites - 1) // 3
+
+
+def worth_summing(
+    needed: Mapping[int, float], least: int, missing_of: Callable[[int], int]
+) -> tuple[int, ...]:
+    """Those of the sites, `least` or more, whose sum has the least noise for its size, ascending.
+
+    `needed` are the noise multipliers of their budgets. A sum has the largest of its sites: one
+    with little budget left would cost all others theirs. It is left out, pays nothing for the sum,
+    and gets its head as all do. Nobody, if there are too few for what may be missing.
+    """
+    order = sorted(needed, key=lambda site: (needed[site], site))
+    found: list[tuple[float, int]] = []
+    for n in range(least, len(order) + 1):
+        t = missing_of(n)
+        if t <= most_missing(n):
+            found.append((needed[order[n - 1]] / math.sqrt(n * (n - t)), -n))
+    return tuple(sorted(order[: -min(found)[1]])) if found else ()
 
 
 def check_libraries() -> None:

@@ -30,7 +30,7 @@ from dprbft.secure_sum.answer import UnmaskAnswer, read_answer, short_of_shares
 from dprbft.secure_sum.keys import Announced
 from dprbft.secure_sum.messages import MaskedRelease, Offer, Parts, SumPlan, Survivors
 from dprbft.secure_sum.release import ROUND, from_total, masked_size, noise_of
-from dprbft.secure_sum.session import most_missing
+from dprbft.secure_sum.session import worth_summing
 from dprbft.secure_sum.shares import DEALT_BYTES, TAGS_BYTES
 from dprbft.secure_sum.total import total
 from dprbft.server.checkpoint import ServerFiles
@@ -142,17 +142,18 @@ class SumServer:
             raise SiteRefusal(min(self.sites), Code.ABSENT)
         for site in offers:
             self.listener(SiteReady(site))
-        senders = tuple(sorted(site for site, o in offers.items() if o.sends))
-        if not senders:
+        needed = {site: o.noise_multiplier for site, o in offers.items() if o.sends}
+        if not needed:
             return frozenset(offers), None
-        n, t = len(senders), f.secure_missing_of(len(senders))
-        if n < f.secure_minimum or t > most_missing(n):
+        senders = worth_summing(needed, f.secure_minimum, f.secure_missing_of)
+        t = f.secure_missing_of(len(senders or needed))
+        if not senders:
             raise BadInput(
                 f"expected at least {max(f.secure_minimum, 3 * t + 1)} sites for a secure sum that "
-                f"bears {t} missing, got {n} that send; bring the others back and go on with "
-                "--resume: nothing was charged"
+                f"bears {t} missing, got {len(needed)} that send; bring the others back and go on "
+                "with --resume: nothing was charged"
             )
-        most = max(offers[site].noise_multiplier for site in senders)
+        most = max(needed[site] for site in senders)
         return frozenset(offers), SumPlan.new(ROUND, senders, t, most)
 
     def _open(self, plan: SumPlan, there: frozenset[int]) -> Opened:

@@ -3,6 +3,7 @@
 import json
 import pkgutil
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from dprbft.run.exchange import server_files
 from dprbft.secure_sum.messages import MaskedRelease, Survivors
 from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.release import masked_size
+from dprbft.secure_sum.session import worth_summing
 from dprbft.server.records import read_rounds
 from dprbft.site.site import open_client
 from panas.privacy.release.kinds import moments
@@ -64,6 +66,51 @@ def test_a_missing_site_changes_nothing_but_the_noise(verb: Verb, tmp_path: Path
     assert set(record.masked) == set(survivors(run))
     asked = {site for v, site, _ in engine.asked if v is Verb.FINISH}
     assert asked == {0, 1, 2, 3}  # who was missing gets the head afterwards
+
+
+def test_a_site_with_little_budget_is_left_out_and_gets_the_head(tmp_path: Path):
+    run = tmp_path / "r"
+    config = summed_config(
+        federation={"clients": 5}, privacy={"trust": "secure-sum", "epsilons": [8, 8, 1, 8, 8]}
+    )
+    engine = begun(run, config)
+    joined_by(engine, run, config)
+    assert survivors(run) == [0, 1, 3, 4]
+    assert releases(run) == [1, 1, 0, 1, 1]
+    charged = {a.entries[-1].event.noise_multiplier for a in accounts(run) if len(a.entries) > 1}
+    alone = tmp_path / "alone"
+    config = summed_config()
+    joined_by(begun(alone, config), alone, config)
+    without = {a.entries[1].event.noise_multiplier for a in accounts(alone)}
+    assert max(charged) == pytest.approx(max(without), rel=0.02)
+    assert {site for v, site, _ in engine.asked if v is Verb.FINISH} == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("needed", "wanted"),
+    [
+        ([1.0] * 6, {0, 1, 2, 3, 4, 5}),
+        ([1.0] * 4 + [1.05, 1.1], {0, 1, 2, 3, 4, 5}),
+        ([9.0] + [1.0] * 5, {1, 2, 3, 4, 5}),
+        ([9.0, 9.0] + [1.0] * 3, {0, 1, 2, 3, 4}),  # fewer than 4 may not be summed
+        ([0.0] * 5, {0, 1, 2, 3, 4}),
+        ([1.0] * 3, set()),
+    ],
+)
+def test_those_are_summed_whose_sum_has_the_least_noise_for_its_size(
+    needed: list[float], wanted: set[int]
+):
+    f = CONFIG.federation
+    found = worth_summing(dict(enumerate(needed)), 4, f.secure_missing_of)
+    assert found == tuple(sorted(wanted))
+    if wanted and max(needed):  # against all sets that may be summed
+
+        def noise(sites: tuple[int, ...]) -> float:
+            n, t = len(sites), f.secure_missing_of(len(sites))
+            return max(needed[i] for i in sites) ** 2 * n / (n - t) / n**2
+
+        sets = (s for n in range(4, len(needed) + 1) for s in combinations(range(len(needed)), n))
+        assert noise(found) == pytest.approx(min(map(noise, sets)))
 
 
 @pytest.mark.parametrize("verb", STEPS)
