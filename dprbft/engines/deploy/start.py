@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dprbft.engines.deploy.settings import CA, NODE_KEY, NODES, Hub, flower_hub, read_federation
+from dprbft.engines.flower.hub import with_parent
 from dprbft.engines.flower.link import check_flower
 from dprbft.engines.node.call import SOCKET
 from panas.runtime.errors import BadInput, PanasError
@@ -46,7 +47,7 @@ def hub_part(hub: Hub) -> Part:
     )
     listen = ("--host", s.bind, "--port", str(s.port))
     return Part(
-        "hub", _python("dprbft.engines.flower.hub", "--with-parent", *listen, *files), hub.home
+        "hub", _python("dprbft.engines.flower.hub", with_parent(), *listen, *files), hub.home
     )
 
 
@@ -56,7 +57,7 @@ def site_parts(folder: Path) -> tuple[Part, Part]:
     flower = folder / "flower"
     relay = _python(
         "dprbft.engines.flower.site",
-        *("--with-parent", "--socket", str(folder / SOCKET)),
+        *(with_parent(), "--socket", str(folder / SOCKET)),
         *("--superlink", federation.hub),
         *("--root-certificates", str(folder / CA)),
         *("--auth-supernode-private-key", str(folder / NODE_KEY)),

@@ -5,8 +5,8 @@ runs and registers keys, and Runtime, for what it has started. Control asks for 
 whoever reaches the port could run code on the hub: here Control and Runtime answer this machine
 alone. Nodes must hold a registered key, and an address that others reach must have TLS.
 
-`python -m dprbft.engines.flower.hub` takes the options of `flower-superlink`, and `--with-parent`
-to end with the process that started it.
+`python -m dprbft.engines.flower.hub` takes the options of `flower-superlink`, and
+`--with-parent=PID` to end with the process that started it.
 """
 
 import ipaddress
@@ -31,6 +31,8 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 """Environment of all that belongs to Flower: it calls nobody and installs nothing."""
+
+PARENT = "--with-parent"
 
 OPEN = ("/v1/fleet/", "/health")
 """What other machines may ask for."""
@@ -86,7 +88,7 @@ def checked(arguments: Sequence[str]) -> list[str]:
             f"expected TLS on {host}, which other machines reach, got --insecure; give "
             "--ssl-certfile, --ssl-keyfile and --ssl-ca-certfile"
         )
-    wanted = [a for a in arguments if a not in ("--with-parent", "--enable-supernode-auth")]
+    wanted = [a for a in arguments if a != "--enable-supernode-auth" and not is_parent(a)]
     return wanted if "--simulation" in wanted else [*wanted, "--enable-supernode-auth"]
 
 
@@ -129,13 +131,27 @@ def check_hub(address: str, certificate: Path) -> None:
         raise Unreachable(f"expected a hub at {address}, got no answer ({e}); start it") from e
 
 
-def end_with_parent(parent: int | None = None) -> None:
-    """Let this process end, in its own order, when the one that started it is gone; `parent` is
-    its number, where it may have gone already."""
-    number = os.getppid() if parent is None else parent
+def with_parent() -> str:
+    """The option by which a process that this one starts ends with it."""
+    return f"{PARENT}={os.getpid()}"
+
+
+def is_parent(word: str) -> bool:
+    """Whether a word of the command line is that option."""
+    return word.startswith(PARENT)
+
+
+def follow_parent(arguments: Sequence[str]) -> None:
+    """End with the process that the command line names, if it does."""
+    for word in filter(is_parent, arguments):
+        end_with_parent(int(word.partition("=")[2]))
+
+
+def end_with_parent(parent: int) -> None:
+    """Let this process end, in its own order, once it is no longer a child of `parent`."""
 
     def watch() -> None:
-        while os.getppid() == number:
+        while os.getppid() == parent:
             time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -145,6 +161,7 @@ def end_with_parent(parent: int | None = None) -> None:
 def main(arguments: Sequence[str]) -> None:
     """Run a SuperLink until it is told to end."""
     wanted = checked(arguments)
+    follow_parent(arguments)
     os.environ.update(QUIET)
     # The SuperLink starts programs of this installation by their names.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
@@ -160,8 +177,6 @@ def main(arguments: Sequence[str]) -> None:
         return app
 
     superlink.create_app = create_app  # type: ignore[assignment]
-    if "--with-parent" in arguments:
-        end_with_parent()
     sys.argv = ["flower-superlink", *wanted]
     flower_superlink()
 

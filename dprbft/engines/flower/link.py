@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dprbft.engines.flower.app.packets import SOCKET
-from dprbft.engines.flower.hub import QUIET, check_hub
+from dprbft.engines.flower.hub import QUIET, check_hub, with_parent
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.store import write_bytes
 
@@ -167,7 +167,7 @@ class Simulated:
         lines = {"address": self.address, "insecure": True}
         _write_connection(self.home, lines | {f"options.{k}": v for k, v in options.items()})
         own = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
-        command = [sys.executable, "-m", "dprbft.engines.flower.hub", "--with-parent", *own]
+        command = [sys.executable, "-m", "dprbft.engines.flower.hub", with_parent(), *own]
         own_files = {SOCKET: str(self.node), "RAY_TMPDIR": str(self.home)}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(

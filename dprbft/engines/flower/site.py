@@ -22,8 +22,9 @@ from dprbft.engines.flower.hub import (
     QUIET,
     Unreachable,
     check_hub,
-    end_with_parent,
+    follow_parent,
     is_loopback,
+    is_parent,
     option,
 )
 from panas.runtime.errors import BadInput, PanasError
@@ -47,7 +48,7 @@ def checked(arguments: Sequence[str]) -> list[str]:
     wanted = list(arguments)
     for name in ("--socket", "--isolation", "--superexec-auth-secret-file"):
         wanted = _without(wanted, name)
-    return [word for word in wanted if word != "--with-parent"]
+    return [word for word in wanted if not is_parent(word)]
 
 
 def _without(arguments: list[str], name: str) -> list[str]:
@@ -63,6 +64,7 @@ def _without(arguments: list[str], name: str) -> list[str]:
 def main(arguments: Sequence[str]) -> None:
     """Run a SuperNode and its relay until it is told to end."""
     wanted = checked(arguments)
+    follow_parent(arguments)
     os.environ.update(QUIET)
     certificate = option(arguments, "--root-certificates")
     address = option(arguments, "--superlink") or ""
@@ -75,8 +77,6 @@ def main(arguments: Sequence[str]) -> None:
         sys.stderr.write(f"panas: {e}; trying again until it answers\n")
         sys.stderr.flush()
     port = option(arguments, "--port") or str(_free_port())
-    if "--with-parent" in arguments:
-        end_with_parent()
     secret = os.urandom(32)  # keeps other users from the SuperNode's messages
     threading.Thread(target=_work, args=(f"127.0.0.1:{port}", secret, place), daemon=True).start()
     own = ["--isolation", "process", "--superexec-auth-secret-file", _handed(secret)]

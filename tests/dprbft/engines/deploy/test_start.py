@@ -43,7 +43,7 @@ def test_a_node_is_told_to_end_with_what_starts_it(tmp_path: Path):
     make_deployment(tmp_path / "f", Deployment(sites=("a",)))
     node, relay = start.site_parts(tmp_path / "f/sites/a")
     assert node.command[-2:] == ("--parent", str(os.getpid()))
-    assert "--with-parent" in relay.command
+    assert f"--with-parent={os.getpid()}" in relay.command
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """What the hub's SuperLink and a site's SuperNode refuse to be started with, and who may ask."""
 
 import asyncio
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from dprbft.engines.flower import hub, site
+from dprbft.engines.flower.link import environment, free_port
 from panas.runtime.errors import BadInput
 
 
@@ -29,7 +31,7 @@ def test_loopback_may_go_without(host: str):
 def test_nodes_of_a_deployment_always_need_a_registered_key():
     assert hub.checked([]) == ["--enable-supernode-auth"]
     assert hub.checked(["--enable-supernode-auth"]) == ["--enable-supernode-auth"]
-    assert hub.checked(["--simulation", "--with-parent"]) == ["--simulation"]
+    assert hub.checked(["--simulation", hub.with_parent()]) == ["--simulation"]
 
 
 def test_what_starts_programs_at_a_site_cannot_be_chosen():
@@ -103,3 +105,17 @@ def test_nothing_here_loads_torch():
         check=True,
     )
     assert done.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize("module", [hub, site])
+def test_one_whose_parent_has_gone_before_it_began_ends_at_once(module: Any, tmp_path: Path):
+    address = ("--superlink", "127.0.0.1:1", "--socket", str(tmp_path / "s"))
+    given = address if module is site else ("--port", str(free_port()))
+    nobody = 0  # no process has this number
+    done = subprocess.run(
+        [sys.executable, "-m", module.__name__, *given, "--insecure", f"--with-parent={nobody}"],
+        env=environment(tmp_path / "flower") | {"PYTHONPATH": str(Path(__file__).parents[4])},
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == -signal.SIGTERM
