@@ -18,7 +18,8 @@ from attacks.audit.membership import NO_CLAIM, NetworkAudit, PrivacyClaim, audit
 from attacks.audit.pictures import draw_curves, draw_images
 from attacks.audit.records import ClientAudit, DrawnAudit
 from attacks.audit.verdict import judge, with_claim
-from attacks.epsilon.release import ReleaseAudit, ReleaseClaim, audit_release, noise_of
+from attacks.epsilon.noise import ReleaseClaim, noise_of
+from attacks.epsilon.release import ReleaseAudit, audit_release
 from attacks.inference.labels import audit_labels
 from attacks.inference.lira import GenomeTrainer, ShadowConfig
 from attacks.inference.membership import query_of
@@ -243,7 +244,7 @@ def _claim(job: _Job, received: Received, promised: ClaimedNoise) -> ReleaseAudi
         truth=Rows(rows_of(received.made_by, samples), samples.y, samples.groups),
         classes=job.view.facts.classes,
         noise_multiplier=promised.noise_multiplier,
-        compression=release.compression,
+        compression=job.config.federation.compression,
     )
     return audit_release(claim, confidence=1 - FALSE_ALARMS / len(job.view.places))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from attacks.epsilon.release import PartNoise, noise_of
+from attacks.epsilon.noise import NOISE_CONFIDENCE, PartNoise, noise_of
 from attacks.threats.representation import rows_of
 from dprbft.config.files import load_config
 from dprbft.paths import arrived_file, ledger_file, server_folder
@@ -24,7 +24,7 @@ from dprbft.server.records import read_rounds
 from dprbft.server.sum_checkpoint import SumFiles
 from panas.privacy.ledger.charge import Entry
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.release.estimate import Rows
+from panas.privacy.release.estimate import Moments, Rows
 from panas.privacy.release.kind import summed_kind
 from panas.privacy.release.summed import SumNoise
 from panas.runtime.errors import BadInput
@@ -94,7 +94,8 @@ def _fault(entries: dict[str, Entry], message: MaskedRelease, noise: SumNoise) -
 
 @lru_cache(maxsize=2)
 def _noise_of_sum(run: Path) -> PartNoise:
-    """The noise of the opened sum over its claim, from the exact sums of all its sites."""
+    """The noise of the opened sum over its claim, from the exact sums of all its sites: of the
+    whole, or of the part that is most surely wrong."""
     view, files = RunView(run, load_config(run)), SumFiles(server_folder(run))
     opened, survivors, map_ = files.opened(), files.survivors(), view.feature_map
     assert opened is not None
@@ -102,10 +103,17 @@ def _noise_of_sum(run: Path) -> PartNoise:
     assert map_ is not None
     classes, kind = view.facts.classes, summed_kind(KIND)
     noise = planned_noise(opened.plan, map_.width, classes)
-    exact = torch.zeros(classes, map_.width, dtype=torch.float64)
+    exact = []
     for id in survivors:
         train = view.client(id).train
         rows = Rows(rows_of(map_, train), train.y, train.groups)
-        exact += kind.from_numbers(kind.numbers(rows, classes), classes, 0.0).B
-    found, _ = read_tensors(files.folder / "sum.safetensors")
-    return noise_of("sum", found["B"], exact, noise.scale(len(survivors)))
+        exact.append(kind.numbers(rows, classes))
+    tensors, _ = read_tensors(files.folder / "sum.safetensors")
+    found = Moments(tensors["A"], tensors["B"], 0.0, tensors["counts"])
+    numbers, total = kind.to_numbers(found), torch.stack(exact).sum(0)
+    sizes = [len(total) - classes * (map_.width + 1), classes * map_.width, classes]
+    parts_of = zip(("A", "B", "counts"), numbers.split(sizes), total.split(sizes), strict=True)
+    pairs = {"sum": (numbers, total)} | {name: (of, bare) for name, of, bare in parts_of}
+    confidence, scale = 1 - (1 - NOISE_CONFIDENCE) / len(pairs), noise.scale(len(survivors))
+    parts = [noise_of(name, of, bare, scale, confidence) for name, (of, bare) in pairs.items()]
+    return min((p for p in parts if p.wrong), key=lambda p: p.odds, default=parts[0])

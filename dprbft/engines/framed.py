@@ -9,7 +9,6 @@ goes on waiting; a site that has not answered when the carrier ends is absent.
 
 import queue
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -84,6 +83,14 @@ class UnixCarrier:
                 yield name, answer
 
 
+class Late(BadInput):
+    """An answer that came after its deadline, or once more; it says nothing of a later request."""
+
+    def __init__(self, verb: Verb) -> None:
+        super().__init__("expected one answer in time to each request, got one late or twice")
+        self.verb = verb  # of the request that it answers
+
+
 @dataclass(frozen=True, kw_only=True)
 class Framed:
     """An `Engine` over a carrier. BadInput if a name of the run or a site cannot cross.
@@ -102,7 +109,7 @@ class Framed:
     refused: Callable[[str, Verb, BadInput], None] = lambda site, verb, why: None
     # hears what a call has carried: its verb, bytes of the frames down, and of those up
     carried: Callable[[Verb, int, int], None] = lambda verb, down, up: None
-    _past: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    _past: dict[str, Verb] = field(default_factory=dict)  # what a nonce was of, the oldest first
     # digests of the public files that a site has joined with
     _has: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -117,7 +124,8 @@ class Framed:
             raise BadInput(f"expected a public key of {missing[0]}, got none; add it to hub.toml")
 
     def call(self, verb: Verb, messages: Mapping[int, bytes]) -> Iterator[tuple[int, Reply]]:
-        """As `Engine.call`; a site that has lost the files of a run is asked again, with them."""
+        """As `Engine.call`. A site that refuses a hello without files is asked once more, with
+        them: why it did so it does not tell, and it may have lost them."""
         again = dict[int, bytes]()
         for request, reply in self._ask(verb, messages):
             if reply.code is Code.REFUSED and _is_brief(request):
@@ -141,17 +149,25 @@ class Framed:
                 try:
                     answer = self._checked(waiting.get(name), verb, content)
                 except BadInput as e:
-                    self.refused(name if name in self.names else "", verb, e)
+                    of = e.verb if isinstance(e, Late) else verb
+                    self.refused(name if name in self.names else "", of, e)
                     continue
-                self._past.append(answer.nonce)
+                self._pass(answer.nonce, verb)
                 yield waiting.pop(name), Reply(Code(answer.code), answer.content)
                 if not waiting:
                     return
         finally:
-            self._past.extend(request.nonce for request in waiting.values())
+            for request in waiting.values():
+                self._pass(request.nonce, verb)
             self.carried(verb, sum(map(len, frames.values())), up)
         for request in waiting.values():
             yield request, Reply(Code.ABSENT)
+
+    def _pass(self, nonce: str, verb: Verb) -> None:
+        """Take no other answer to this request."""
+        self._past[nonce] = verb
+        if len(self._past) > REMEMBERED:
+            self._past.pop(next(iter(self._past)))
 
     def _request(self, number: int, verb: Verb, content: bytes) -> Request:
         """What a site is asked; the public files of a hello go along, those of a leave do not."""
@@ -187,7 +203,7 @@ class Framed:
         cap = min(self.caps.get(verb, MAX_FRAME), answer_cap(verb))
         answer = Answer.from_bytes(content, min(cap + AROUND, MAX_FRAME))
         if answer.nonce in self._past:
-            raise BadInput("expected one answer in time to each request, got one late or twice")
+            raise Late(self._past[answer.nonce])
         if request is None:
             raise BadInput("expected an answer of a site that was asked, got one of another")
         for what in ("run", "site", "verb", "nonce"):

@@ -41,7 +41,8 @@ def exchange(run: OpenRun, sites: frozenset[int]) -> None:
 def server_files(run: OpenRun) -> ServerFiles:
     """What the server of a run keeps."""
     width, kind = _first(run).weight.shape[1], run.config.sent
-    return ServerFiles(paths.server_folder(run.folder), width, _classes(run), kind)
+    compression = run.config.federation.compression
+    return ServerFiles(paths.server_folder(run.folder), width, _classes(run), kind, compression)
 
 
 def _classes(run: OpenRun) -> int:

@@ -14,7 +14,7 @@ import torch
 
 from dprbft.config.hub import HubSettings
 from dprbft.config.schema import RunConfig
-from dprbft.engines.framed import Carrier, Framed
+from dprbft.engines.framed import Carrier, Framed, Late
 from dprbft.messages import MAX_BYTES, Verb, largest_release
 from dprbft.paths import server_folder, summary_file
 from dprbft.run.bookkeeping import is_done, seconds
@@ -57,7 +57,8 @@ def open_hub(
 
     def refuse(name: str, verb: Verb, error: BadInput) -> None:
         note_refused(server_folder(run), name, verb, expected(error))
-        sites.note_bad(name)
+        if not isinstance(error, Late):
+            sites.note_bad(name)
 
     framed = Framed(
         carrier=carrier,

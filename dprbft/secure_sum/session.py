@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -22,21 +22,22 @@ def most_missing(sites: int) -> int:
     return (sites - 1) // 3
 
 
-def worth_summing(
-    needed: Mapping[int, float], least: int, missing_of: Callable[[int], int]
-) -> tuple[int, ...]:
+def worth_summing(needed: Mapping[int, float], least: int, missing: int) -> tuple[int, ...]:
     """Those of the sites, `least` or more, whose sum has the least noise for its size, ascending.
 
     `needed` are the noise multipliers of their budgets. A sum has the largest of its sites: one
     with little budget left would cost all others theirs. It is left out, pays nothing for the sum,
-    and gets its head as all do. Nobody, if there are too few for what may be missing.
+    and gets its head as all do. At most `missing` sites are, and the sum of the others bears as
+    many missing as that of all: few sites that ask for little noise cannot put many out. Nobody,
+    if there are too few for what may be missing.
     """
     order = sorted(needed, key=lambda site: (needed[site], site))
-    found: list[tuple[float, int]] = []
-    for n in range(least, len(order) + 1):
-        t = missing_of(n)
-        if t <= most_missing(n):
-            found.append((needed[order[n - 1]] / math.sqrt(n * (n - t)), -n))
+    most = len(order)
+    found = [
+        (needed[order[n - 1]] / math.sqrt(n * (n - missing)), -n)
+        for n in range(max(least, most - missing), most + 1)
+        if missing <= most_missing(n)
+    ]
     return tuple(sorted(order[: -min(found)[1]])) if found else ()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from dprbft.messages import Broadcast, Release, largest_release
 from dprbft.paths import latest_file, round_folder
 from dprbft.server.records import RoundRecord, read_rounds, write_rounds
+from panas.privacy.release.compression import Compression
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_json, write_bytes, write_json
 
@@ -27,6 +28,7 @@ class ServerFiles:
     width: int
     classes: int
     kind: str | None = None  # of release that sites may send; None: any
+    compression: Compression = "none"  # of those releases
 
     def latest(self) -> int | None:
         """The number of the last whole round; 0 before the first, None before the beginning."""
@@ -80,6 +82,11 @@ class ServerFiles:
         release = Release.from_bytes(content, width=self.width, classes=self.classes)
         if self.kind not in (None, release.kind):
             raise BadInput(f"expected a release of {self.kind}, got {release.kind}")
+        if release.compression != self.compression:
+            raise BadInput(
+                f"expected a release with compression {self.compression}, got one with "
+                f"{release.compression}"
+            )
         if (release.client, release.round) != (site, round):
             raise BadInput(
                 f"expected a release of site {site} in round {round}, got one of site "

@@ -145,14 +145,16 @@ class SumServer:
         needed = {site: o.noise_multiplier for site, o in offers.items() if o.sends}
         if not needed:
             return frozenset(offers), None
-        senders = worth_summing(needed, f.secure_minimum, f.secure_missing_of)
-        t = f.secure_missing_of(len(senders or needed))
+        t = f.secure_missing_of(len(needed))
+        senders = worth_summing(needed, f.secure_minimum, t)
         if not senders:
             raise BadInput(
                 f"expected at least {max(f.secure_minimum, 3 * t + 1)} sites for a secure sum that "
                 f"bears {t} missing, got {len(needed)} that send; bring the others back and go on "
                 "with --resume: nothing was charged"
             )
+        for site in needed.keys() - senders:
+            self.listener(SiteTrained(site, ROUND))  # without a release
         most = max(needed[site] for site in senders)
         return frozenset(offers), SumPlan.new(ROUND, senders, t, most)
 

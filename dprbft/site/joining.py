@@ -159,11 +159,7 @@ def _check_declared(place: SitePlace, facts: Facts) -> None:
         raise BadInput(f"expected {path.name} at the site, found none; `panas site init` writes it")
     own = Facts.from_json(read_json(path))
     lacking = set(own.class_names) - set(facts.class_names)
-    forms = [
-        {(c.name, c.kind) for c in side.columns} or (side.shape, side.dtype)
-        for side in (own, facts)
-    ]
-    if lacking or forms[0] != forms[1]:
+    if lacking or _form(own) != _form(facts):
         raise BadInput(
             f"expected facts that hold for what {path.name} declares, got other classes, columns "
             "or shapes; agree on them with the hub"

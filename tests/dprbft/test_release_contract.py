@@ -11,7 +11,8 @@ import torch
 from hostile import told
 from torch import Tensor
 
-from attacks.epsilon.release import ReleaseClaim, audit_release
+from attacks.epsilon.noise import ReleaseClaim
+from attacks.epsilon.release import audit_release
 from attacks.inference.labels import infer_labels
 from attacks.reconstruction.ridge import ridge_on_noise
 from attacks.threats.knowledge import WhiteBox

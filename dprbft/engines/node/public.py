@@ -15,7 +15,7 @@ import torch
 
 from dprbft.config.schema import RunConfig
 from dprbft.engines.frames import DIGEST, Request, sha256
-from dprbft.engines.node.room import check_room
+from dprbft.engines.node.room import FOLDER, check_room
 from dprbft.messages import Hello
 from dprbft.paths import SitePlace, hello_file, map_file, public_file, refusal_file, unlabelled_file
 from dprbft.site.data import read_samples
@@ -31,8 +31,6 @@ FILES: Mapping[str, Callable[[Path], Path]] = {
     "map": map_file,
 }
 """What a hello may name, and where it is kept in a folder."""
-
-FOLDER = "public"  # in the site's folder for a run
 
 MOST_VALUES = 1 << 26
 """Of one sample; what is larger is taken for an attack on the node's memory."""

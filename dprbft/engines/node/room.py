@@ -9,16 +9,15 @@ from dprbft.site.directory import read_site
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput
 
+FOLDER = "public"  # in the site's folder for a run: the files that came with its hello
 GIB = 1 << 30
 
 
 def check_room(place: SitePlace, config: RunConfig, size: int) -> None:
-    """BadInput for a run of which the owner's limits hold no more; `size` bytes came with it.
+    """BadInput for a new run of which the owner's limits hold no more; `size` bytes came with it.
 
-    What the site has joined already is let pass.
+    Only what hubs have brought counts: the size of what a site has computed tells of its samples.
     """
-    if hello_file(place.home).is_file():
-        return
     settings, where = read_site(place.folder), settings_file(place.folder).name
     ledger = Ledger(ledger_file(place.folder))
     shares = ledger.account().shares if ledger.is_open else {}
@@ -27,7 +26,7 @@ def check_room(place: SitePlace, config: RunConfig, size: int) -> None:
             f"expected at most {settings.run_limit} beginnings of runs in this ledger (run_limit "
             f"in {where}), got one more; raise it there if these are wanted"
         )
-    if _taken(place.home.parent) + size > settings.disk_limit * GIB:
+    if _brought(place.home.parent) + size > settings.disk_limit * GIB:
         raise BadInput(
             f"expected runs of at most {settings.disk_limit:g} GiB in {place.home.parent} "
             f"(disk_limit in {where}), got one that makes it more; remove runs that nobody needs, "
@@ -35,10 +34,11 @@ def check_room(place: SitePlace, config: RunConfig, size: int) -> None:
         )
 
 
-def _taken(folder: Path) -> int:
-    """Bytes of all files below a folder."""
+def _brought(runs: Path) -> int:
+    """Bytes of the hellos and public files of all runs."""
     total = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):  # it has gone meanwhile
-            total += 0 if path.is_symlink() else path.lstat().st_size
+    for home in runs.iterdir() if runs.is_dir() else ():
+        for path in (hello_file(home), *(home / FOLDER).glob("*")):
+            with suppress(OSError):  # it is not there, or has gone meanwhile
+                total += path.lstat().st_size
     return total

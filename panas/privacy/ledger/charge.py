@@ -46,7 +46,8 @@ class SecureSum:
     def from_json(cls, r: Mapping[str, Any]) -> "SecureSum":
         """What `to_json` gave; KeyError, TypeError or ValueError if it is something else."""
         found = cls(**{key: value for key, value in r.items() if key != "trust"})
-        if r["trust"] != SECURE_SUM or not (0 <= 3 * found.missing < found.sites):
+        whole = type(found.sites) is int and type(found.missing) is int
+        if r["trust"] != SECURE_SUM or not (whole and 0 <= 3 * found.missing < found.sites):
             raise ValueError("no such trust")
         if not found.local > 0:
             raise ValueError("a share of no noise")

@@ -86,6 +86,17 @@ def rounded(arrays: Mapping[str, Tensor], compression: Compression) -> dict[str,
     return decode(encode(arrays, compression), compression)
 
 
+def rounded_like(
+    values: Float[Tensor, "..."], like: Float[Tensor, "..."], compression: Compression
+) -> Float[Tensor, "..."]:
+    """Values rounded by the steps of a decoded array, number by number; float64."""
+    form, e = _FORMS[compression], _exponents(_blocks(like), _FORMS[compression])
+    each = e.repeat_interleave(BLOCK)[: like.numel()].reshape(like.shape)
+    steps = torch.ldexp(values.double(), -each)
+    steps = steps.round() if form.dtype is torch.int8 else steps.to(form.dtype).double()
+    return torch.ldexp(steps, each)
+
+
 def rounding(array: Float[Tensor, "..."], compression: Compression) -> Float[Tensor, "..."]:
     """How far each number of a decoded array lies from what was encoded, at most; float64."""
     if compression == "none":

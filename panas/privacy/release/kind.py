@@ -64,6 +64,9 @@ class SummedKind(ReleaseKind, Protocol):
     def from_numbers(self, found: Float[Tensor, "k"], classes: int, scale: float) -> Moments:
         """What a receiver makes of such numbers, or of their sum, under noise of std `scale`."""
 
+    def to_numbers(self, found: Moments) -> Float[Tensor, "k"]:
+        """The numbers that `from_numbers` takes for this."""
+
     def numbers_of(self, width: int, classes: int) -> int:
         """How many these numbers are, for representations of this width."""
 

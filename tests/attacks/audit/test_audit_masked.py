@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from summed_runs import begun, joined_by, summed_config
 
 from attacks.audit.masked import _fault as fault_of
@@ -54,8 +55,8 @@ def test_a_masked_vector_holds_nothing_and_the_sum_keeps_its_noise(run: Path):
         assert "claimed epsilon" in client.evidence
 
 
-@pytest.mark.parametrize("part", [0.0, 0.5, 1.6])
-def test_a_sum_with_other_noise_than_was_charged_for_is_found(run: Path, part: float):
+@pytest.mark.parametrize("part", [0.0, 0.5, 1.6, None])
+def test_a_sum_with_other_noise_than_was_charged_for_is_found(run: Path, part: float | None):
     path = sum_folder(server_folder(run), 1) / "sum.safetensors"
     sums, about = read_tensors(path)
     exact = _noise_of_sum(run)
@@ -63,13 +64,19 @@ def test_a_sum_with_other_noise_than_was_charged_for_is_found(run: Path, part: f
     view = RunView(run, CONFIG)
     phi = view.feature_map
     assert phi is not None
-    B = sums["B"] * 0
+    numbers = []
     for place in view.places:
         train = view.client(place.index).train
-        rows = Rows(rows_of(phi, train), train.y)
-        B += moments.from_numbers(moments.numbers(rows, 10), 10, 0.0).B
-    factor = part / exact.ratio  # so that the noise is `part` of its claim, whatever was drawn
-    write_tensors(path, sums | {"B": B + factor * (sums["B"] - B)}, about)
+        numbers.append(moments.numbers(Rows(rows_of(phi, train), train.y), 10))
+    bare = moments.from_numbers(torch.stack(numbers).sum(0), 10, 0.0)
+    assert bare.counts is not None
+    without = {"A": bare.A, "B": bare.B, "counts": bare.counts}
+    if part is None:  # noise on B alone
+        changed = without | {"B": sums["B"]}
+    else:
+        factor = part / exact.ratio  # so that noise is this part of its claim, whatever was drawn
+        changed = {name: x + factor * (sums[name] - x) for name, x in without.items()}
+    write_tensors(path, changed, about)
     _noise_of_sum.cache_clear()
     audit = audit_run(run)
     assert {c.verdict for c in audit.clients} == {"leaks"}

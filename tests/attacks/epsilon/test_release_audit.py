@@ -6,15 +6,8 @@ import pytest
 import torch
 
 from attacks.epsilon.mechanism import gaussian_score
-from attacks.epsilon.release import (
-    ReleaseAudit,
-    ReleaseClaim,
-    _scores,
-    audit_release,
-    neighbours,
-    noise_of,
-    realised_noise,
-)
+from attacks.epsilon.noise import ReleaseClaim, noise_of, realised_noise
+from attacks.epsilon.release import ReleaseAudit, _scores, audit_release, neighbours
 from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.release.compression import Compression, rounded
 from panas.privacy.release.estimate import Rows
@@ -64,6 +57,33 @@ def test_rounding_is_no_noise_and_hides_no_lack_of_it(compression: Compression) 
     assert not any(part.wrong for part in realised_noise(sound))
     lacking = replace(claim, arrays=coarse, noise_multiplier=1.0)
     assert any(part.wrong for part in realised_noise(lacking))
+
+
+def _large(m: float, compression: Compression, seed: int = 3) -> ReleaseClaim:
+    """A release of 4,500 rows that do not cancel, whose steps of int8 are about its noise."""
+    g = torch.Generator().manual_seed(seed)
+    z = torch.nn.functional.normalize(torch.randn(4500, 24, generator=g) + 1, dim=1)
+    rows = Rows(z, torch.arange(len(z)) % 5)
+    noise = ReproducibleNoise(np.random.default_rng(seed))
+    made = rounded(moments.run(rows, 5, noise_scale(kind_named("moments"), m), noise), compression)
+    return ReleaseClaim(
+        kind="moments",
+        arrays=made,
+        truth=rows,
+        classes=5,
+        noise_multiplier=0.6,
+        compression=compression,
+    )
+
+
+@pytest.mark.parametrize("compression", ["none", "float16", "int8"])
+def test_rounding_of_many_samples_hides_no_lack_of_noise_and_raises_no_alarm(
+    compression: Compression,
+) -> None:
+    for wrong in (0.0, 0.3, 1.0):
+        assert any(part.wrong for part in realised_noise(_large(wrong, compression)))
+    for seed in range(12):
+        assert not any(p.wrong for p in realised_noise(_large(0.6, compression, seed)))
 
 
 def test_rounding_that_is_not_told_of_looks_like_noise() -> None:

@@ -92,7 +92,10 @@ def test_a_site_with_little_budget_is_left_out_and_gets_the_head(tmp_path: Path)
         ([1.0] * 6, {0, 1, 2, 3, 4, 5}),
         ([1.0] * 4 + [1.05, 1.1], {0, 1, 2, 3, 4, 5}),
         ([9.0] + [1.0] * 5, {1, 2, 3, 4, 5}),
-        ([9.0, 9.0] + [1.0] * 3, {0, 1, 2, 3, 4}),  # fewer than 4 may not be summed
+        ([9.0, 9.0] + [1.0] * 4, {0, 1, 2, 3, 4, 5}),  # more than may be missing are not left out
+        ([9.0] + [1.0] * 3, {0, 1, 2, 3}),  # fewer than 4 may not be summed
+        ([1e-9] * 4 + [1.0] * 16, set(range(20))),
+        ([9.0] * 4 + [1.0] * 16, set(range(4, 20))),
         ([0.0] * 5, {0, 1, 2, 3, 4}),
         ([1.0] * 3, set()),
     ],
@@ -100,16 +103,18 @@ def test_a_site_with_little_budget_is_left_out_and_gets_the_head(tmp_path: Path)
 def test_those_are_summed_whose_sum_has_the_least_noise_for_its_size(
     needed: list[float], wanted: set[int]
 ):
-    f = CONFIG.federation
-    found = worth_summing(dict(enumerate(needed)), 4, f.secure_missing_of)
+    t = CONFIG.federation.secure_missing_of(len(needed))
+    found = worth_summing(dict(enumerate(needed)), 4, t)
     assert found == tuple(sorted(wanted))
     if wanted and max(needed):  # against all sets that may be summed
 
         def noise(sites: tuple[int, ...]) -> float:
-            n, t = len(sites), f.secure_missing_of(len(sites))
+            n = len(sites)
             return max(needed[i] for i in sites) ** 2 * n / (n - t) / n**2
 
-        sets = (s for n in range(4, len(needed) + 1) for s in combinations(range(len(needed)), n))
+        all_sites = range(len(needed))
+        fewest = max(4, 3 * t + 1, len(needed) - t)
+        sets = (s for n in range(fewest, len(needed) + 1) for s in combinations(all_sites, n))
         assert noise(found) == pytest.approx(min(map(noise, sets)))
 
 

@@ -93,7 +93,7 @@ def test_a_plan_that_breaks_a_promise_is_refused(greeted: Direct):
     for wrong, told in (
         (replace(plan, noise_multiplier=offer.noise_multiplier * 0.999), "which the budget needs"),
         (replace(plan, noise_multiplier=0.0), "which the budget needs"),
-        (replace(plan, missing=0), "of which 1 may be missing"),
+        (replace(plan, missing=0), "of which 1 or more may be missing"),
         (replace(plan, sites=(0, 1, 2), missing=0), "at least 4 sites"),
         (replace(plan, round=2), "of this run's round"),
         (replace(plan, sites=(1, 2, 3, 4)), "of this run's round and sites"),

@@ -60,6 +60,14 @@ def from_numbers(found: Float[Tensor, "k"], classes: int, scale: float) -> Momen
     return Moments(A, B.reshape(classes, d), scale**2, (counts / COUNTS).float())
 
 
+def to_numbers(found: Moments) -> Float[Tensor, "k"]:
+    """The numbers that say this: what `from_numbers` takes."""
+    assert found.counts is not None
+    d = len(found.A)
+    upper = found.A.double()[tuple(torch.triu_indices(d, d))] / _spread(d)
+    return torch.cat([upper, found.B.double().flatten(), COUNTS * found.counts.double()])
+
+
 def numbers_of(width: int, classes: int) -> int:
     """How many these numbers are."""
     return width * (width + 1) // 2 + classes * width + classes
