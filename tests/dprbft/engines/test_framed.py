@@ -10,7 +10,7 @@ import pytest
 from elsewhere import hub_config, make_sites
 
 from dprbft.config.hub import HubSettings
-from dprbft.engines.framed import Framed, UnixCarrier
+from dprbft.engines.framed import Framed, Late, UnixCarrier
 from dprbft.engines.frames import Answer, Request
 from dprbft.engines.identity import new_key, public_of
 from dprbft.engines.node.daemon import KEY, Node
@@ -130,6 +130,32 @@ def test_an_answer_to_something_else_is_refused(changes: dict):
     assert refused == []
     assert list(engine(**changes).call(Verb.SEARCH, {0: b""})) == [(0, Reply(Code.ABSENT))]
     assert len(refused) == 1
+
+
+def test_a_late_answer_is_noted_under_what_it_answers():
+    late, refused = list[bytes](), list[tuple[str, Verb, bool]]()
+
+    class Slow(Echo):
+        """The first answer comes with those of the second call."""
+
+        def carry(
+            self, frames: Mapping[str, bytes], seconds: float | None
+        ) -> Iterator[tuple[str, bytes]]:
+            yield from (("a", content) for content in late)
+            answers = list(super().carry(frames, seconds))
+            if late:
+                yield from answers
+            late.extend(content for _, content in answers)
+
+    framed = Framed(
+        carrier=Slow(),
+        run="trial",
+        names=("a",),
+        refused=lambda site, verb, why: refused.append((site, verb, isinstance(why, Late))),
+    )
+    assert list(framed.call(Verb.SEARCH, {0: b""})) == [(0, Reply(Code.ABSENT))]
+    assert list(framed.call(Verb.TUNE, {0: b""})) == [(0, Reply(Code.DONE))]
+    assert refused == [("a", Verb.SEARCH, True)]
 
 
 @pytest.mark.parametrize("name", ["../a", "", "a b"])

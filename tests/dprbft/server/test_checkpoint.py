@@ -64,6 +64,17 @@ def test_a_record_reads_back_and_holds_no_accuracy(files: ServerFiles):
     assert one.to_json().keys() == words | {"broadcast"}
 
 
+def test_a_release_of_another_compression_than_the_run_s_is_refused(files: ServerFiles):
+    plain = Release.from_bytes(sent(1), width=WIDTH, classes=CLASSES)
+    small = plain.compressed("int8").to_bytes()
+    with pytest.raises(BadInput, match="with compression none, got one with int8"):
+        files.put_release(1, 1, small)
+    asked = replace(files, compression="int8")
+    asked.put_release(1, 1, small)
+    with pytest.raises(BadInput, match="with compression int8, got one with none"):
+        asked.put_release(1, 2, sent(2))
+
+
 def test_a_round_reads_back_and_agrees_with_the_rounds(files: ServerFiles):
     assert files.latest() is None
     assert files.latest() is None

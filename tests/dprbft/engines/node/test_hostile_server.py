@@ -391,6 +391,8 @@ def test_a_hub_cannot_fill_the_disk_with_public_files(
         assert "disk_limit in site.toml" in told[-1].reason
         assert everything(site) == before
         assert code_of(node, named(hub, "one")) is Code.DONE
+    computed = site / "runs/one/report.json"  # its size tells of the site's samples
+    computed.write_bytes(bytes(10 * each))
     with decided(site, disk_limit=2.5 * each / 2**30):
         assert code_of(node, named(hub, "two")) is Code.DONE
 
