@@ -148,6 +148,7 @@ class NoisedHistogram:
 
     counts: Float[Tensor, "classes"]
     receipt: str
+    noise: float | None = None  # standard deviation on each count, None without; no secret
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,7 @@ class Release:
             about["compression"] = self.compression
         if self.histogram:
             about["histogram_receipt"] = self.histogram.receipt
+            about |= {"histogram_noise": self.histogram.noise} if self.histogram.noise else {}
             arrays[HISTOGRAM] = self.histogram.counts.contiguous()
         return save(arrays, {"message": json.dumps(about)})
 
@@ -206,7 +208,7 @@ class Release:
         receipts = ["receipt"] + ["histogram_receipt"] * with_histogram
         if not all(re.fullmatch("[0-9a-f]{32}", str(about.get(name))) for name in receipts):
             raise BadInput("expected the number of a charge as receipt in a release, got a text")
-        kind, m = kind_named(about["kind"]), _noise_multiplier(about)
+        kind, m = kind_named(about["kind"]), _noise_of(about, "noise_multiplier")
         wanted = dict(kind.arrays(classes, width))
         if with_histogram:
             wanted[HISTOGRAM] = ArraySpec((classes,))
@@ -223,7 +225,8 @@ class Release:
         if any(a.is_floating_point() and bool((a.abs() > LARGEST).any()) for a in arrays.values()):
             raise BadInput(f"expected numbers of at most {LARGEST:g} in a release, got larger")
         counts = arrays.pop(HISTOGRAM, None)
-        noised = None if counts is None else NoisedHistogram(counts, about["histogram_receipt"])
+        of_counts = str(about.get("histogram_receipt")), _noise_of(about, "histogram_noise")
+        noised = None if counts is None else NoisedHistogram(counts, *of_counts)
         found = Release(**given, noise_multiplier=m, arrays=arrays, histogram=noised)
         found = replace(found, compression=compression)
         _check_form(found, content, "release")
@@ -240,11 +243,11 @@ def largest_release(kind: str | None, *, width: int, classes: int) -> int:
     return min(MAX_BYTES, 4 * (numbers + classes) + HEADER)
 
 
-def _noise_multiplier(about: Mapping[str, Any]) -> float | None:
-    m = about.get("noise_multiplier")
+def _noise_of(about: Mapping[str, Any], name: str) -> float | None:
+    m = about.get(name)
     if m is not None and not (type(m) in (int, float) and LEAST_NOISE <= m < 1e9):
-        raise BadInput(f"expected a noise multiplier above 0 in a release, got {m!r:.40}")
-    if m is not None and not is_noised(kind_named(about["kind"])):
+        raise BadInput(f"expected {name} above 0 in a release, got {m!r:.40}")
+    if m is not None and name == "noise_multiplier" and not is_noised(kind_named(about["kind"])):
         raise BadInput(f"expected no noise multiplier in {about['kind']}, got {m}")
     return None if m is None else float(m)
 

@@ -10,6 +10,7 @@ import argparse
 import json
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ def one(dataset: str, root: str, n: int, seed: int) -> list[dict[str, Any]]:
                     "epsilon": epsilon,
                     "compression": form,
                     "bytes": sum(a.nbytes for a in encode(sent[0], form).values()),
-                    "accuracy": _accuracy(shared_head(pooled, counts), test),
+                    "accuracy": _accuracy(shared_head(replace(pooled, counts=counts)), test),
                 }
             )
     return found

@@ -1,7 +1,7 @@
 """What each row of `benchmarks.joining` does with a federation."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -112,7 +112,7 @@ def known_of(world: World) -> Known:
         joined=pooled_head(world, secure=False),
         secure=pooled_head(world, secure=True),
         public=fit_public_head(world.public, world.classes) if world.labelled else None,
-        pooled=shared_head(exact, counts_of(world), public, world.labelled),
+        pooled=shared_head(with_counts(exact, world), public, world.labelled),
         forest=forest,
         forest_says=None if forest is None else forest.logits(world.test_samples.inputs()),
     )
@@ -142,12 +142,14 @@ def pooled_head(world: World, *, secure: bool) -> Heads:
         sent = tuple(released(site.train, world, m) for site in world.sites)
         total = summed(sent, s2 * len(sent))
     public = exact_moments(world.public.z, world.public.y, world.classes)
-    return Heads(share, shared_head(total, counts_of(world), public, world.labelled), sent)
+    return Heads(share, shared_head(with_counts(total, world), public, world.labelled), sent)
 
 
-def counts_of(world: World) -> Tensor:
-    """How many samples of each class all sites have together, by their noised histograms."""
-    return torch.stack([s.histogram for s in world.sites]).sum(0)
+def with_counts(total: Moments, world: World) -> Moments:
+    """The same with how many samples of each class all sites have, by their noised histograms."""
+    counts = torch.stack([s.histogram for s in world.sites]).sum(0)
+    m = release_multiplier(Budget(world.epsilon, DELTA), 1, HISTOGRAM)
+    return replace(total, counts=counts, counts_variance=len(world.sites) * m**2)
 
 
 def predictions(world: World, at: int, known: Known) -> dict[str, Tensor]:

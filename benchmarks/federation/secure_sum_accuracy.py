@@ -20,6 +20,7 @@ larger for that. "Own counts" is what a sum of moments alone would bring.
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,7 @@ def _heads(
     histogram = release_multiplier(Budget(epsilon, DELTA), 1, HISTOGRAM)
     exact = torch.stack([moments.numbers(part, classes) for part in parts])
     counts = torch.stack([torch.bincount(part.y, minlength=classes) for part in parts]).double()
-    noised = (counts + histogram * noise.normal(*counts.shape)).sum(0)
+    noised = (counts + histogram * noise.normal(*counts.shape)).sum(0), sites * histogram**2
     t, size = FederationSettings().secure_missing_of(sites), exact.shape[1]
     shares, all_there = (SumNoise.of(summed_kind("moments"), m, sites, k, size) for k in (t, 0))
     alone, s, there = moments.SENSITIVITY * m, moments.SUM_SENSITIVITY * m, sites - t
@@ -114,7 +115,7 @@ def _heads(
     whole = _opened(exact, all_there, stream(0, "secure sum", "all there", draw)).sum(0)
     total, own = exact.sum(0), alone * (sites / there) ** 0.5
     local = total + alone * sites**0.5 * noise.normal(size)
-    rows: dict[str, tuple[Tensor, float, Tensor | None]] = {
+    rows: dict[str, tuple[Tensor, float, tuple[Tensor, float] | None]] = {
         "local": (local, alone * sites**0.5, noised),
         "secure sum": (summed.sum(0), shares.scale(sites), None),
         "secure sum, t missing": (summed[:there].sum(0), shares.scale(there), None),
@@ -126,12 +127,12 @@ def _heads(
     return {name: _head(*row, classes) for name, row in rows.items()}, shares
 
 
-def _head(numbers: Tensor, scale: float, own: Tensor | None, classes: int) -> Tensor:
-    """The shared head, with the sum's own class counts or with others."""
+def _head(numbers: Tensor, scale: float, own: tuple[Tensor, float] | None, classes: int) -> Tensor:
+    """The shared head, with the sum's own class counts or with others of a variance."""
     found = moments.from_numbers(numbers, classes, scale)
-    counts = found.counts if own is None else own.float()
-    assert counts is not None
-    return shared_head(found, counts)
+    if own is not None:
+        found = replace(found, counts=own[0].float(), counts_variance=own[1])
+    return shared_head(found)
 
 
 def _opened(exact: Tensor, noise: SumNoise, rng: np.random.Generator) -> Tensor:

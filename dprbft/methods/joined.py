@@ -8,7 +8,8 @@ has shaped, so that what sites release can be added up. In this order:
    of the moments, and the histogram stays with the site; where public facts say that this would
    not pay (`panas.training.linear.split`) it sends nothing, and has more for itself
 2. the server adds them up, the noisier ones with less weight, and exact moments of labelled public
-   samples; it balances the classes, and broadcasts one ridge head
+   samples; it balances the classes as far as noise lets it know their counts, and broadcasts one
+   ridge head
 3. each site searches the architecture of its own network: the more it agrees with the shared head
    on public samples, the fitter; no label is needed
 4. each site adapts: a linear residual on phi by DP-SGD, with what is left of epsilon, over the
@@ -83,12 +84,11 @@ def server_round(
 def sum_round(side: PublicSide, total: Moments, round: int) -> Broadcast:
     """The same of the sum of all sites' moments and label counts."""
     classes = len(total.B)
-    assert total.counts is not None
     known = None
     if len(side.public) and side.feature_map is not None:
         z = side.feature_map(side.public.inputs())
         known = exact_moments(z, side.public.y, classes)
-    head = shared_head(total, total.counts, known, len(side.public))
+    head = shared_head(total, known, len(side.public))
     return Broadcast(round, head.float(), torch.zeros(classes))
 
 
@@ -97,7 +97,10 @@ def _moments(message: Release, classes: int) -> Moments:
     found = message.estimate(classes)
     if not isinstance(found, Moments):
         raise BadInput(f"expected releases of {KIND}, got {message.kind}; start a new run")
-    return replace(found, counts=message.histogram.counts if message.histogram else None)
+    if not message.histogram:
+        return found
+    noise = message.histogram.noise or 0.0
+    return replace(found, counts=message.histogram.counts, counts_variance=noise**2)
 
 
 def ready(client: Client, content: bytes) -> bytes:
@@ -227,9 +230,14 @@ def _release(client: Client, histogram: list[float]) -> Release | None:
 
 
 def _noised(client: Client, histogram: list[float]) -> NoisedHistogram | None:
-    """The histogram with the number of its charge; None where none was paid for."""
+    """The histogram with its charge's number and noise; None where none was paid for."""
     charges = read_json(histogram_file(client.home))["receipt"]["charges"]
-    return NoisedHistogram(torch.tensor(histogram), charges[-1]) if charges else None
+    if not charges:
+        return None
+    charge = next(e.charge for e in client.account.entries if e.id == charges[-1])
+    m, moved = getattr(charge.event, "noise_multiplier", None), charge.sensitivity
+    noise = None if m is None or moved is None else moved * m
+    return NoisedHistogram(torch.tensor(histogram), charges[-1], noise)
 
 
 def take_answer(client: Client, content: bytes) -> bytes:

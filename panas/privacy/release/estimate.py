@@ -30,6 +30,7 @@ class Moments:
     B: Float[Tensor, "classes d"]
     variance: float  # s^2 of each number of B
     counts: Float[Tensor, "classes"] | None = None  # of rows, where they are known
+    counts_variance: float = 0.0  # of the noise on each count
 
 
 @dataclass(frozen=True)

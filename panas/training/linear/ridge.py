@@ -9,6 +9,8 @@
 | w | weight of noised moments beside exact public ones |
 | w_k, s_k | weight of site k's moments beside those of other sites, and their noise |
 | v | variance of a number of one site's exact moments, from site to site |
+| n_c, q | pooled noised count of class c; variance of their noise, `Moments.counts_variance` |
+| S^2 | variance of the pooled counts from class to class |
 
     W = (T B + lambda W0) (A + lambda I)^-1
     w_k = (v + s_0^2) / (v + s_k^2),   s_0 = min_k s_k
@@ -18,6 +20,14 @@ Site k sends n mu + D_k + E_k, where D_k has variance v and E_k s_k^2 a number. 
 estimates of mu, the one with the least variance weighs site k by 1 / (v + s_k^2). This assumes
 that D_k are independent of each other and of s_k, and that sites have about as many samples each.
 Equal noise gives weight 1 to all, and the sharpest sites always count fully.
+
+Classes are balanced by counts drawn to their mean where noise explains how they differ:
+
+    n_c - r (n_c - mean n),   r = min(1, (2 q / S^2)^4 / 2)
+
+Counts of classes alike differ by S^2 = q; r is 1/2 at 2 q, and 3 % at 4 q. James and Stein's q / S^2
+goes to 0 too slowly here: `PSEUDO_COUNT` balances too little already, so that counts which are well
+known must stay. With 10 classes in fact alike, ten sites of 150 and epsilon 1, it brings 4 points.
 All of it is post-processing of releases and public samples. The constants were measured on
 Fashion-MNIST and CIFAR-10 at d = 128 (`benchmarks.joining`); none depends on private samples.
 """
@@ -32,6 +42,7 @@ from torch import Tensor
 
 from panas.privacy.release.estimate import Moments
 from panas.privacy.release.rows import sums_by_class
+from panas.runtime.errors import BadInput
 
 Weights = Float[Tensor, "classes d"]
 
@@ -40,6 +51,7 @@ LOGIT_SCALE = 12.0
 LEAST_RIDGE, LEAST_WITH_PUBLIC = 0.9, 0.3  # lambda, where noise asks for less
 MANY_PUBLIC = 500  # labelled public samples from which on they say how much noise is worth
 PSEUDO_COUNT = 100.0  # added to each class's count where classes are balanced
+DOUBT = 2.0  # S^2 / q at which counts are drawn to their mean by half
 SPREAD = 0.06  # of exact moments from public ones, a sample and coordinate
 BETWEEN_SITES = 10.0  # times that, of moments from site to site: their classes differ, too
 SHRINKAGE = 4.0  # lambda of a site's own head around the shared one, in units of s sqrt(d)
@@ -71,23 +83,19 @@ def shrunk_head(own: Moments, shared: Weights) -> Weights:
 
 
 def shared_head(
-    pooled: Moments,
-    counts: Float[Tensor, "classes"],
-    public: Moments | None = None,
-    labelled_public: int = 0,
+    pooled: Moments, public: Moments | None = None, labelled_public: int = 0
 ) -> Weights:
     """The server's head, from the sum of all sites' noised moments and the exact public ones.
 
     Args:
-        pooled: sum over sites; its variance is that of the sum.
-        counts: sum of the sites' noised label histograms: classes are balanced by it.
+        pooled: sum over sites, variances are those of the sum; classes are balanced by its counts.
         public: exact moments of labelled public samples, if there are any.
         labelled_public: how many these are.
     """
-    balanced = balance(pooled, counts)
+    balanced = balance(pooled)
     if public is None or not labelled_public:
         return ridge(balanced, max(_noise(pooled), LEAST_RIDGE))
-    weight = trust(pooled, float(counts.clamp(min=0).sum()))
+    weight = trust(pooled, float(_counts(pooled).clamp(min=0).sum()))
     joint = Moments(public.A + weight * balanced.A, public.B + weight * balanced.B, 0.0)
     return ridge(joint, max(weight * _noise(pooled), least_penalty(labelled_public)))
 
@@ -129,18 +137,34 @@ def _plus(total: Moments, m: Moments, weight: float) -> Moments:
     if counts is not None and m.counts is not None:
         counts = counts + weight * m.counts
     variance = total.variance + weight**2 * m.variance
-    return Moments(total.A + weight * m.A, total.B + weight * m.B, variance, counts)
+    of_counts = total.counts_variance + weight**2 * m.counts_variance
+    return Moments(total.A + weight * m.A, total.B + weight * m.B, variance, counts, of_counts)
 
 
 def _samples(m: Moments) -> float:
     return 0.0 if m.counts is None else max(0.0, float(m.counts.sum()))
 
 
-def balance(m: Moments, counts: Float[Tensor, "classes"]) -> Moments:
-    """Moments whose rows of B weigh as if all classes were about as frequent."""
-    known = counts.double().clamp(min=0)
+def balance(m: Moments) -> Moments:
+    """Moments whose rows of B weigh as if all classes were about as frequent, as far as noise lets
+    that be known."""
+    counts = _counts(m).double()
+    apart = counts - counts.mean()
+    known = (counts - _doubt(apart, m.counts_variance) * apart).clamp(min=0)
     factor = (known.mean() + PSEUDO_COUNT) / (known + PSEUDO_COUNT)
     return replace(m, B=factor[:, None] * m.B)
+
+
+def _doubt(apart: Float[Tensor, "classes"], variance: float) -> float:
+    """r, of what counts are apart from their mean and the variance of their noise; in [0, 1]."""
+    spread = float(apart.square().sum()) / max(1, len(apart) - 1)
+    return min(1.0, (DOUBT * variance / max(variance, spread)) ** 4 / 2) if variance else 0.0
+
+
+def _counts(m: Moments) -> Float[Tensor, "classes"]:
+    if m.counts is None:
+        raise BadInput("expected moments with counts of their classes, got none; give counts")
+    return m.counts
 
 
 def trust(pooled: Moments, samples: float) -> float:

@@ -57,7 +57,8 @@ def from_numbers(found: Float[Tensor, "k"], classes: int, scale: float) -> Momen
     d = _width(len(found), classes)
     upper, B, counts = found.double().split([d * (d + 1) // 2, classes * d, classes])
     A = unpack_symmetric(upper * _spread(d), d)
-    return Moments(A, B.reshape(classes, d), scale**2, (counts / COUNTS).float())
+    known = (counts / COUNTS).float()
+    return Moments(A, B.reshape(classes, d), scale**2, known, (scale / COUNTS) ** 2)
 
 
 def to_numbers(found: Moments) -> Float[Tensor, "k"]:
