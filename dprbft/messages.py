@@ -246,7 +246,7 @@ def largest_release(kind: str | None, *, width: int, classes: int) -> int:
 def _noise_of(about: Mapping[str, Any], name: str) -> float | None:
     m = about.get(name)
     if m is not None and not (type(m) in (int, float) and LEAST_NOISE <= m < 1e9):
-        raise BadInput(f"expected {name} above 0 in a release, got {m!r:.40}")
+        raise BadInput(f"expected a {name.replace('_', ' ')} above 0 in a release, got {m!r:.40}")
     if m is not None and name == "noise_multiplier" and not is_noised(kind_named(about["kind"])):
         raise BadInput(f"expected no noise multiplier in {about['kind']}, got {m}")
     return None if m is None else float(m)

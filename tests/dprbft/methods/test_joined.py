@@ -126,10 +126,14 @@ def test_what_leaves_names_the_charges_that_cover_it(whole: Path):
         content = sent_file(place.home, 1).read_bytes()
         message = Release.from_bytes(content, width=16, classes=classes)
         assert message.to_bytes() == content
-        entries = {e.id: e.charge.mechanism for e in client.account.entries}
-        assert entries[message.receipt] == "moments"
+        charges = {e.id: e.charge for e in client.account.entries}
+        assert charges[message.receipt].mechanism == "moments"
         assert message.histogram is not None
-        assert entries[message.histogram.receipt] == "label-histogram"
+        charge = charges[message.histogram.receipt]
+        assert charge.mechanism == "label-histogram"
+        assert isinstance(charge.event, Gaussian)
+        assert charge.sensitivity is not None
+        assert message.histogram.noise == charge.sensitivity * charge.event.noise_multiplier
         exact = client.data.train.histogram()
         assert not torch.equal(message.histogram.counts, exact.float())
 
@@ -204,9 +208,13 @@ def test_the_server_adds_up_what_it_received(whole: Path):
     # By hand: noised moments of all sites, classes balanced, beside the exact public ones.
     found = [r.estimate(10) for r in releases]
     A, B = sum(m.A for m in found), sum(m.B for m in found)
-    counts = sum(r.histogram.counts for r in releases).double().clamp(min=0)
+    raw = sum(r.histogram.counts for r in releases).double()
+    counts = raw.clamp(min=0)
     variance = sum(m.variance for m in found)
-    B = ((counts.mean() + 100) / (counts + 100))[:, None] * B
+    unclear = sum(r.histogram.noise**2 for r in releases) / float(raw.var())
+    known = raw - min(1.0, (2 * unclear) ** 4 / 2) * (raw - raw.mean())
+    known = known.clamp(min=0)
+    B = ((known.mean() + 100) / (known + 100))[:, None] * B
     z = view.feature_map(view.public.inputs()).double()
     signal = 0.06 * float(counts.sum()) / 16
     w = signal / (signal + variance)
@@ -341,6 +349,7 @@ def test_without_a_budget_it_says_so(tmp_path: Path):
     message = Release.from_bytes(content, width=16, classes=10)
     assert message.noise_multiplier is None
     assert message.histogram is not None
+    assert message.histogram.noise is None
     assert torch.equal(message.histogram.counts, client.data.train.histogram().float())
 
 
@@ -382,6 +391,10 @@ def test_a_histogram_without_a_receipt_is_refused(whole: Path):
     short = replace(message.histogram, counts=message.histogram.counts[:-1])
     with pytest.raises(BadInput, match="expected arrays"):
         Release.from_bytes(replace(message, histogram=short).to_bytes(), width=16, classes=10)
+    for noise in (-1.0, 1e12, math.nan):
+        wrong = replace(message.histogram, noise=noise)
+        with pytest.raises(BadInput, match="histogram noise above 0"):
+            Release.from_bytes(replace(message, histogram=wrong).to_bytes(), width=16, classes=10)
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,8 @@ def test_the_head_is_that_of_the_sum(whole: Path):
     config, view = config_of(), RunView(whole, config_of())
     sums, about = read_tensors(sum_folder(server_folder(whole), 1) / "sum.safetensors")
     side = PublicSide(config, view.public, view.feature_map)
-    total = Moments(sums["A"], sums["B"], float(about["variance"]), sums["counts"])
+    s2 = float(about["variance"])
+    total = Moments(sums["A"], sums["B"], s2, sums["counts"], s2 / moments.COUNTS**2)
     with InProcess(view.places, 1) as engine:
         head = server_files(OpenRun(whole, config, engine)).broadcast(1)
     assert torch.equal(joined.sum_round(side, total, 1).weight, head.weight)

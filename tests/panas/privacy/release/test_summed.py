@@ -51,6 +51,7 @@ def test_numbers_are_what_the_release_says_with_noise_of_one_size():
     torch.testing.assert_close(found.A, u.T @ u)
     torch.testing.assert_close(found.B, one.T @ u)
     assert found.variance == 0.25
+    assert found.counts_variance == (0.5 / moments.COUNTS) ** 2
     assert found.counts is not None
     assert torch.equal(found.counts, torch.bincount(rows().y, minlength=CLASSES).float())
     assert moments.numbers_of(D, CLASSES) == SIZE

@@ -9,6 +9,7 @@ from sklearn.linear_model import Ridge
 from torch import Tensor
 
 from panas.privacy.release.estimate import Moments
+from panas.runtime.errors import BadInput
 from panas.training.linear.ridge import (
     balance,
     exact_moments,
@@ -79,29 +80,29 @@ def test_noise_that_turns_eigenvalues_negative_leaves_a_finite_head():
 def test_public_moments_count_fully_and_noised_ones_as_much_as_they_tell():
     z, y = rows(2000)
     pooled, public = exact_moments(z, y, CLASSES), exact_moments(*rows(600, 9), CLASSES)
-    counts = torch.bincount(y, minlength=CLASSES).double()
+    pooled = replace(pooled, counts=torch.bincount(y, minlength=CLASSES).double())
     alone = ridge(public, 0.3)
     torch.testing.assert_close(
-        shared_head(replace(pooled, variance=1e14), counts, public, 600), alone, atol=1e-3, rtol=0
+        shared_head(replace(pooled, variance=1e14), public, 600), alone, atol=1e-3, rtol=0
     )
     assert trust(pooled, 2000.0) == 1.0
     assert trust(replace(pooled, variance=1.0), 2e3) > trust(replace(pooled, variance=9.0), 2e3)
-    both = Moments(public.A + pooled.A, public.B + balance(pooled, counts).B, 0.0)
-    torch.testing.assert_close(shared_head(pooled, counts, public, 600), ridge(both, 0.3))
+    both = Moments(public.A + pooled.A, public.B + balance(pooled).B, 0.0)
+    torch.testing.assert_close(shared_head(pooled, public, 600), ridge(both, 0.3))
 
 
 def test_pooling_noised_moments_beats_each_site_alone():
     z, y = rows(1000)
     sites = [noised(exact_moments(z[k::10], y[k::10], CLASSES), 4.0, seed=k) for k in range(10)]
-    pooled = Moments(sum(m.A for m in sites), sum(m.B for m in sites), 160.0)  # type: ignore[arg-type]
     counts = torch.bincount(y, minlength=CLASSES).double()
+    pooled = Moments(sum(m.A for m in sites), sum(m.B for m in sites), 160.0, counts)  # type: ignore[arg-type]
     test, labels = rows(3000, seed=77)
 
     def right(weights: Tensor) -> float:
         return float((logits(weights, test).argmax(1) == labels).double().mean())
 
     alone = sum(right(own_head(m)) for m in sites) / 10
-    assert right(shared_head(pooled, counts)) > alone + 0.05
+    assert right(shared_head(pooled)) > alone + 0.05
 
 
 def sites(noises: list[float]) -> list[Moments]:
@@ -112,6 +113,7 @@ def sites(noises: list[float]) -> list[Moments]:
         replace(
             noised(exact_moments(z[part], y[part], CLASSES), s, seed=k),
             counts=torch.bincount(y[part], minlength=CLASSES).float(),
+            counts_variance=25.0 if s < 80 else 100.0,
         )
         for k, (part, s) in enumerate(zip(parts, noises, strict=True))
     ]
@@ -135,19 +137,20 @@ def test_the_noisiest_site_does_not_drown_the_others():
     sent, (test, labels) = sites(noises), rows(3000, seed=77)
     counts = torch.stack([m.counts for m in sent]).sum(0)
 
-    def right(m: Moments, counts: Tensor) -> float:
-        said = logits(shared_head(m, counts), test)
+    def right(m: Moments) -> float:
+        said = logits(shared_head(m), test)
         return float((said.argmax(1) == labels).double().mean())
 
     weighed, without = (pooled(some, CLASSES, D) for some in (sent, sent[:9]))
-    even = Moments(sum(m.A for m in sent), sum(m.B for m in sent), 6544.0)  # type: ignore[arg-type]
-    best = right(without, without.counts)
-    assert right(weighed, weighed.counts) > best - 0.01
-    assert right(even, counts) < best - 0.1
+    even = Moments(sum(m.A for m in sent), sum(m.B for m in sent), 6544.0, counts)  # type: ignore[arg-type]
+    best = right(without)
+    assert right(weighed) > best - 0.01
+    assert right(even) < best - 0.1
     # The weight of counts and noise is that of the moments.
     w = (weighed.A - without.A)[0, 0] / sent[-1].A[0, 0]
     torch.testing.assert_close(weighed.counts, without.counts + w.float() * sent[-1].counts)
     assert weighed.variance == pytest.approx(144 + 6400 * float(w) ** 2)
+    assert weighed.counts_variance == pytest.approx(9 * 25 + 100 * float(w) ** 2)
 
 
 def test_weights_are_those_of_the_estimate_with_the_least_variance():
@@ -174,6 +177,47 @@ def test_of_no_release_there_are_zeros():
 def test_balance_raises_rare_classes_and_leaves_even_ones():
     m = exact_moments(*rows(), CLASSES)
     even = torch.full((CLASSES,), 50.0)
-    torch.testing.assert_close(balance(m, even).B, m.B)
-    skewed = balance(m, torch.tensor([-8.0, 100.0, 1000.0])).B / m.B
+    torch.testing.assert_close(balance(replace(m, counts=even)).B, m.B)
+    skewed = balance(replace(m, counts=SKEWED)).B / m.B
     assert skewed[0].min() > skewed[1].min() > 1 > skewed[2].max()
+    with pytest.raises(BadInput, match="counts"):
+        balance(m)
+
+
+SKEWED = torch.tensor([-8.0, 100.0, 1000.0])
+
+
+def test_counts_without_noise_balance_classes_as_they_are_to_the_bit():
+    m = replace(exact_moments(*rows(), CLASSES), counts=SKEWED)
+    known = SKEWED.double().clamp(min=0)
+    factor = (known.mean() + 100) / (known + 100)
+    assert torch.equal(balance(m).B, factor[:, None] * m.B)
+
+
+def test_the_more_noise_counts_have_the_less_they_balance():
+    m, factors = replace(exact_moments(*rows(), CLASSES), counts=SKEWED), []
+    spread = float(SKEWED.double().var())
+    for share in (0, 0.1, 0.25, 0.4, 0.5, 0.55, 0.6, 1, 1e9):
+        noised = replace(m, counts_variance=share * spread)
+        factors.append((balance(noised).B / m.B).mean(1))
+    raised, lowered = (torch.stack(factors)[:, c].tolist() for c in (0, 2))
+    assert raised == sorted(raised, reverse=True)
+    assert lowered == sorted(lowered)
+    # As known to begin with, and classes alike where noise explains all.
+    assert raised[1] > 0.99 * raised[0]
+    assert torch.equal(balance(replace(m, counts_variance=spread)).B, m.B)
+    # By half where noise explains half of how counts differ, and 1/32 where it explains a quarter.
+    for at, r in ((4, 1 / 2), (2, 1 / 32)):
+        known = SKEWED.double() - r * (SKEWED.double() - SKEWED.double().mean())
+        known = known.clamp(min=0)
+        torch.testing.assert_close(factors[at], (known.mean() + 100) / (known + 100))
+
+
+def test_balance_by_counts_of_nothing_but_noise_harms_less():
+    z, y = rows(1000)
+    g = torch.Generator().manual_seed(11)
+    counts = torch.bincount(y, minlength=CLASSES) + 300 * torch.randn(CLASSES, generator=g)
+    m = replace(exact_moments(z, y, CLASSES), counts=counts)
+    known = [balance(replace(m, counts_variance=v)).B / m.B for v in (0.0, 300.0**2)]
+    off = [float((factor - 1).abs().max()) for factor in known]
+    assert off[1] < off[0] / 2
