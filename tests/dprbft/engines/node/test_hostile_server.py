@@ -487,7 +487,7 @@ def test_mutated_requests_are_refused_and_change_nothing(
         original = data.draw(st.sampled_from(requests))
         frame = mutated(original.to_bytes(), data.draw)
         code = code_of(node, frame)
-        if not is_meant(frame, original):
+        if not any(is_meant(frame, request) for request in requests):
             answers.append(code)
             assert code in (None, Code.REFUSED, Code.ABSENT), frame[:300]
         assert ledger_file(site).read_bytes() == ledger
