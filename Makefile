@@ -20,7 +20,7 @@ test: $(VENV)/.installed-dev  ## the quick tests
 slow: $(VENV)/.installed-dev  ## the tests that the quick ones leave out
 	$(PYTEST) -m "slow and not flower" $(ARGS)
 
-thorough: $(VENV)/.installed-dev  ## deaths at every further step, beside those that slow has
+thorough: $(VENV)/.installed-dev  ## deaths at every further step, and more of what slow tests try
 	$(PYTEST) -m "thorough and not flower" $(ARGS)
 
 test-flower: $(VENV)/.installed-dev  ## a federation of real processes on this machine, over Flower

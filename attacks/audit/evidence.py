@@ -5,6 +5,7 @@ what was charged there is what the release must keep.
 """
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -85,6 +86,10 @@ def _histogram_fault(entries: Mapping[str, Entry], release: Release) -> str | No
         return (
             f"the receipt of its histogram is for {entry.charge.mechanism}, which does not cover it"
         )
+    said = release.histogram.noise
+    charged = (entry.charge.sensitivity or 0.0) * getattr(entry.event, "noise_multiplier", 0.0)
+    if said is not None and not math.isclose(said, charged):
+        return f"it says of its histogram noise of {said:g}, and the ledger {charged:g}"
     return None
 
 

@@ -223,7 +223,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 SEARCHES = 3 * len(EPSILONS) * len(PROPOSERS)
 
 
-@pytest.mark.parametrize("stop", [0, 1, 17, SEARCHES - 1])
+@pytest.mark.parametrize(
+    "stop", [17, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1, SEARCHES - 1))]
+)
 def test_an_interrupted_benchmark_goes_on_to_the_same_json(tmp_path: Path, run: Run, stop: int):
     whole, all_of_it = run(tmp_path / "whole")
     assert all_of_it.searches == SEARCHES

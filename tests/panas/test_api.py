@@ -173,6 +173,7 @@ def quick_tune(private: Any, out: Path, **more: Any) -> Any:
         return tune(private, out, trials=1, space=FULL, **more)
 
 
+@pytest.mark.slow
 def test_two_tunings_spend_one_budget_for_life(tmp_path: Path) -> None:
     data, ledger = images(1), for_life(tmp_path / "mine")
     with warnings.catch_warnings():
@@ -204,6 +205,7 @@ def test_a_share_that_does_not_fit_is_refused_before_anything_is_rehearsed(
     assert ledger.account().entries == ()
 
 
+@pytest.mark.slow
 def test_samples_that_were_tuned_on_before_are_named_or_refused(tmp_path: Path) -> None:
     x, y = images(1)
     found = quick_tune((x, y), tmp_path / "a", epsilon=4.0)

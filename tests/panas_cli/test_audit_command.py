@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from audited_run import received_file
+from audited_run import audited_config, fabricate, received_file
 
 from attacks.audit.records import RunAudit
 from dprbft.config.files import load_config
@@ -28,6 +28,15 @@ def run(folder: Path, cli: Callable, tiny: Callable) -> Path:
     out = folder / "run"
     if not out.exists():
         assert cli("run", "--out", out, *tiny()).code == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a run and its audit leave, without training."""
+    out = tmp_path_factory.mktemp("untrained") / "run"
+    fabricate(out, audited_config("moments"), clients=(0,))
+    (out / "audit.json").write_text("{}")
     return out
 
 
@@ -126,8 +135,9 @@ def test_a_network_from_elsewhere_says_what_was_left_out_and_where_it_wrote(
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(
-    arguments: list[str], says: str, run: Path, cli: Callable, tmp_path: Path
+    arguments: list[str], says: str, audited: Path, cli: Callable, tmp_path: Path
 ):
+    run = audited
     _archive(tmp_path / "d.npz")
     before = (run / "audit.json").read_bytes()
     outcome = cli(*(a.format(run=run, here=tmp_path) for a in arguments))

@@ -94,7 +94,11 @@ def test_a_map_that_the_method_does_not_use_made_nothing(tmp_path: Path) -> None
 
 
 def with_histogram(
-    run: Path, of: RunConfig, receipt: str | None = None, noise: float = 1.0
+    run: Path,
+    of: RunConfig,
+    receipt: str | None = None,
+    noise: float = 1.0,
+    said: float | None = None,
 ) -> ClientAudit:
     """The audit of a release with label counts beside it, whose noise is `noise` of its charge."""
     fabricate(run, of, clients=(0,), common=digits_map(of))
@@ -112,7 +116,7 @@ def with_histogram(
     charged = next(e for e in ledger.account().entries if e.charge.mechanism == "label-histogram")
     receipt = {None: charged.id, "of the moments": sent.receipt}.get(receipt, receipt)
     assert receipt is not None
-    beside = NoisedHistogram(exact + noise * (counts - exact), receipt)
+    beside = NoisedHistogram(exact + noise * (counts - exact), receipt, said)
     put_release(run, 0, replace(sent, histogram=beside).to_bytes())
     return audited(run)
 
@@ -133,11 +137,13 @@ def test_a_histogram_beside_the_release_tells_of_labels_what_it_costs(tmp_path: 
         ("of the moments", 1.0, "the receipt of its histogram is for moments, which does not"),
         (None, 0.0, "the noise of its label histogram is 0.000"),
         (None, 20.0, "the noise of its label histogram is"),
+        (None, 1.0, "it says of its histogram noise of 400, and the ledger 4"),
     ],
 )
 def test_a_histogram_must_keep_what_the_ledger_was_charged_for(
     tmp_path: Path, receipt: str | None, noise: float, fault: str
 ) -> None:
-    found = with_histogram(tmp_path, unattacked(), receipt, noise)
+    said = 400.0 if "says" in fault else None
+    found = with_histogram(tmp_path, unattacked(), receipt, noise, said)
     assert found.verdict == "leaks"
     assert fault in found.evidence

@@ -154,9 +154,8 @@ def test_a_release_without_a_charge_of_its_own_leaks(
     assert fault in record["evidence"]
 
 
-@pytest.mark.parametrize(
-    "kind", ["public_rows", pytest.param("class_sums", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["public_rows", "class_sums"])
 def test_a_charge_for_another_kind_covers_nothing(tmp_path: Path, kind: str) -> None:
     fabricate(tmp_path, audited_config(kind), clients=(0,))
     save_config(tmp_path, audited_config("moments"))

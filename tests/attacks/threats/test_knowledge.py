@@ -34,6 +34,7 @@ def test_leaked_pairs_are_all_that_is_learnt_from() -> None:
         LeakedPairs(z[:3], private)
 
 
+@pytest.mark.slow
 def test_a_shadow_is_another_network_that_serves_the_same_head() -> None:
     public, g = _samples(60), torch.Generator().manual_seed(0)
     head = BLUEPRINT.head(g)

@@ -85,6 +85,7 @@ def test_a_whole_run_crosses_as_hellos_broadcasts_releases_and_codes(
     assert told == sum(len(content) for content in sent.values())
 
 
+@pytest.mark.slow
 def test_only_participants_are_asked_in_a_round(tiny: Callable[..., RunConfig], tmp_path: Path):
     config = tiny(
         federation__clients=3, federation__participation=0.3, federation__rounds=3, seed=1

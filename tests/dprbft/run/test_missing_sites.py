@@ -139,7 +139,8 @@ def test_who_has_missed_the_search_is_tuned_and_trained_when_it_is_resumed(
     assert [len(a.entries) for a in accounts(run)] == [3, 1, 3]
 
 
-@pytest.mark.parametrize("noise", [None, pytest.param(2.0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", [None, 2.0])
 def test_who_is_not_there_when_training_begins_is_asked_before_its_first_round(
     noise: float | None, tiny: Tiny, carry: Carry, tmp_path: Path
 ):

@@ -188,11 +188,18 @@ def test_mutated_replies_are_refused(tmp_path: Path):
     mutated(250, tmp_path)
 
 
-@pytest.mark.slow
-def test_ten_thousand_mutated_replies_are_refused(tmp_path: Path):
+@pytest.mark.parametrize(
+    "examples",
+    [
+        pytest.param(1_000, marks=pytest.mark.slow),
+        pytest.param(5_000, marks=pytest.mark.thorough),
+    ],
+)
+def test_thousands_of_mutated_replies_are_refused(examples: int, tmp_path: Path):
+    """Each example is two of them."""
     mutated(50, tmp_path)  # all that is loaded once is there
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    mutated(5_000, tmp_path)
+    mutated(examples, tmp_path)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert after - before < 8 * ROOM / 1024  # kilobytes
 

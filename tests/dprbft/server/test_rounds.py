@@ -31,7 +31,7 @@ def slow(changes: dict) -> Any:
     [
         {},
         slow({"federation__clients": 1}),
-        {"federation__clients": 3, "federation__participation": 0.4, "federation__rounds": 2},
+        slow({"federation__clients": 3, "federation__participation": 0.4, "federation__rounds": 2}),
         pytest.param(
             {"privacy__release": "class_sums", "federation__head": "local"}, marks=pytest.mark.slow
         ),
@@ -119,6 +119,7 @@ def test_public_rows_and_no_release_leave_the_whole_budget_to_training(
         assert torch.equal(before.weight, after.weight) == (kind == "none")
 
 
+@pytest.mark.slow
 def test_personalised_budgets_are_each_spent_and_none_exceeded(
     tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
 ):

@@ -148,6 +148,7 @@ def test_answers_of_another_shape_are_refused() -> None:
             SoftSamples(data(15), targets)
 
 
+@pytest.mark.slow
 def test_a_student_of_digits_comes_near_its_teacher() -> None:
     raw = read("digits", Reading())
     facts = infer(raw)

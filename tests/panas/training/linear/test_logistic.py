@@ -24,6 +24,7 @@ def test_without_an_offset_it_is_logistic_regression():
     )
 
 
+@pytest.mark.slow
 def test_a_good_head_is_kept_and_a_bad_one_is_not():
     z, y = blobs(60)
     good, bad = 6 * torch.eye(3)[y], 6 * torch.eye(3)[(y + 1) % 3]
