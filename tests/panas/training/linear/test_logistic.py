@@ -1,5 +1,6 @@
 """A residual without noise, against scikit-learn and against what it should choose."""
 
+import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
