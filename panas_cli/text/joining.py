@@ -46,9 +46,7 @@ def shares_text(shares: Mapping[str, float]) -> str:
 def released_text(sent: bool, noise_multiplier: float | None, masked: bool = False) -> str:
     """What a site has sent."""
     if not sent:
-        return (
-            "sends no release (late, broke, or it would not pay), and takes the shared head alone"
-        )
+        return "sends no release (late, or not worth its cost), and takes the shared head alone"
     if masked:
         return "has sent its one release under a mask: the sum over all sites alone will be seen"
     noise = f"noise multiplier {noise_multiplier:.3g}" if noise_multiplier else "without noise"

@@ -62,40 +62,72 @@ def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, 
         _Run(name, share.epsilon, account.of_run(name).spent())
         for name, share in account.shares.items()
     ]
-    left, most = account.left(), site.epsilon_per_run
     if json:
-        print_json(
-            {
-                "site": str(folder),
-                "name": site.name,
-                "samples": len(samples),
-                "unit": unit_name(site.group),
-                "units": samples.units,
-                "classes": list(facts.class_names),
-                "shape": list(facts.shape),
-                "budget": number(site.epsilon),
-                "delta": site.delta,
-                "spent": number(account.spent()),
-                "left": number(left),
-                "releases": list(site.releases),
-                "methods": list(site.methods),
-                "epsilon_per_run": number(most) if most is not None else None,
-                "trust": site.trust,
-                "secure_minimum": site.secure_minimum,
-                "secure_missing": site.secure_missing,
-                "versions": list(site.versions),
-                "runs": [r.to_json() for r in runs],
-            }
-        )
+        about = {"site": str(folder), "runs": [r.to_json() for r in runs]}
+        print_json(about | _data(site, facts, samples) | _allowed(site) | _spent(site, account))
         return
+    print_text(f"site {site.name}: {folder}")
+    _print_data(site, facts, samples)
+    _print_allowed(site)
+    print_text(
+        f"  budget    epsilon {figure(site.epsilon)} at delta {site.delta:g} for all runs: "
+        f"{figure(account.spent())} spent, a run may ask for {figure(account.left())}"
+    )
+    if runs:
+        rows = [(r.name, figure(r.share), figure(r.spent)) for r in runs]
+        print_table(("run", "asked for", "spent"), rows)
+
+
+def _data(site: SiteSettings, facts: Facts, samples: Samples) -> dict[str, Any]:
+    return {
+        "name": site.name,
+        "samples": len(samples),
+        "unit": unit_name(site.group),
+        "units": samples.units,
+        "classes": list(facts.class_names),
+        "shape": list(facts.shape),
+    }
+
+
+def _allowed(site: SiteSettings) -> dict[str, Any]:
+    """What the owner allows runs, by the keys of site.toml."""
+    most = site.epsilon_per_run
+    return {
+        "releases": list(site.releases),
+        "methods": list(site.methods),
+        "epsilon_per_run": number(most) if most is not None else None,
+        "trust": site.trust,
+        "secure_minimum": site.secure_minimum,
+        "secure_missing": site.secure_missing,
+        "versions": list(site.versions),
+        "allow_unprotected": site.allow_unprotected,
+        "run_limit": site.run_limit,
+        "disk_limit": site.disk_limit,
+    }
+
+
+def _spent(site: SiteSettings, account: Account) -> dict[str, Any]:
+    return {
+        "budget": number(site.epsilon),
+        "delta": site.delta,
+        "spent": number(account.spent()),
+        "left": number(account.left()),
+    }
+
+
+def _print_data(site: SiteSettings, facts: Facts, samples: Samples) -> None:
     size = " x ".join(str(n) for n in facts.shape)
     what = f"a table of {counted(len(facts.columns), 'column')}" if facts.columns else size
     groups = f" ({samples.units:,} of them)" if site.group else ""
-    print_text(f"site {site.name}: {folder}")
     print_text(f"  data      {counted(len(samples), 'sample')}; {what}")
     print_text(f"  unit      {unit_name(site.group)}{groups}")
     print_text(f"  declared  classes {', '.join(facts.class_names)}: public in a federation")
+
+
+def _print_allowed(site: SiteSettings) -> None:
     print_text(f"  may leave {', '.join(site.releases)}")
+    if site.allow_unprotected:
+        print_text("  privacy   releases and training without a bound are allowed")
     if site.methods:
         print_text(f"  methods   {', '.join(site.methods)} alone")
     if site.trust == "secure-sum":
@@ -106,12 +138,9 @@ def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, 
     )
     if site.versions:
         print_text(f"  versions  runs led by panas {', '.join(site.versions)} alone")
-    if most is not None:
-        print_text(f"  a run     may ask for epsilon {figure(most)} at most")
+    if site.epsilon_per_run is not None:
+        print_text(f"  a run     may ask for epsilon {figure(site.epsilon_per_run)} at most")
     print_text(
-        f"  budget    epsilon {figure(site.epsilon)} at delta {site.delta:g} for all runs: "
-        f"{figure(account.spent())} spent, a run may ask for {figure(left)}"
+        f"  a hub     may begin {counted(site.run_limit, 'run')}, and leave "
+        f"{site.disk_limit:g} GiB here, at most"
     )
-    if runs:
-        rows = [(r.name, figure(r.share), figure(r.spent)) for r in runs]
-        print_table(("run", "asked for", "spent"), rows)
