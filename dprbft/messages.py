@@ -1,5 +1,6 @@
-"""All that ever crosses the wire: `Hello` and `Broadcast` down, `Release` up, and codes.
+"""What crosses the wire in methods of releases: `Hello` and `Broadcast` down, `Release` up, codes.
 
+Methods of the literature have `dprbft.updates` besides, a secure sum `dprbft.secure_sum.messages`.
 Arrays are serialised as safetensors, and the size of a message is the length of those bytes.
 Decoding checks everything before it is used: names, shapes, types, and that every number is finite.
 A message has one form: bytes that encoding it again would not give (unknown fields or metadata,

@@ -38,7 +38,7 @@ def run(
     request: Request,
     engine: Annotated[
         Literal["inprocess", "flower"] | None,
-        typer.Option(help="What carries messages (default: inprocess, of a hub flower)."),
+        typer.Option(help="What carries messages (default: inprocess; a hub's: its hub.toml)."),
     ] = None,
     hub: Annotated[
         Path | None,
@@ -49,7 +49,7 @@ def run(
         typer.Option(help="With --hub: what a site declares (facts.json), if no public data do."),
     ] = None,
 ) -> None:
-    """Search, tune, train, audit and report, in one go."""
+    """Join, search, tune, train, audit and report: all stages that the method has, in one go."""
     refuse_used(request)
     reach = checked_reach(request, Reach(engine, hub, facts))
     from panas_cli.commands.run import run as work

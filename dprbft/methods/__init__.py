@@ -1,6 +1,6 @@
 """One file per federated method: each module here is one, by its name.
 
-Sound and paper's own exchange keep `Method`: releases up, a head down. Those of the literature keep
+`joined`, `dprbft` and `local` keep `Method`: releases up, a head down. Those of the literature keep
 `UpdateMethod` (`dprbft.methods.updates.contract`), with messages of their own.
 """
 

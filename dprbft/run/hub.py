@@ -1,8 +1,8 @@
 """A run whose sites are elsewhere: the hub's half of it, and what the hub can tell of the outcome.
 
-A hub has public facts and samples, the names of its sites, their codes and their releases. Nothing
-else of a site reaches it, so that its summary has no accuracy but that of the shared head on public
-samples.
+A hub has public facts and samples, the names of its sites, their codes and the messages of the
+method. Nothing else of a site reaches it, so that its summary has no accuracy but that of the
+shared head on public samples.
 """
 
 from collections.abc import Sequence

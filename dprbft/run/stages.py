@@ -1,4 +1,5 @@
-"""The stages of a run, each resumable: search, tune, train. (The audit is `attacks.audit.run`.)
+"""The stages of a run, each resumable: join, search, tune, train; not all methods have all.
+(The audit is `attacks.audit.run`.)
 
 Each asks the sites, which keep what they find in their own folders and skip what they have. A site
 that is not there is left out of the stage, which is done for it when the run is resumed.

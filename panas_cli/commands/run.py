@@ -1,4 +1,4 @@
-"""`panas run`: search, tune, train, audit, report."""
+"""`panas run`: join, search, tune, train, audit, report: all stages that the method has."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ MOST_COUNTED = 50
 
 
 def run(request: Request, reach: Reach) -> None:
-    """Search, tune, train, audit and report, in one go."""
+    """Carry out all stages of a run, and report."""
     job = start(with_hub(request, reach))
     try:
         with hold(job.run):

@@ -1,5 +1,6 @@
-"""The label histogram of a client, noised: it sizes the public sample that a search uses.
+"""The label histogram of a client, noised: its class frequencies in searches and predictors.
 
+In method `joined` the server balances classes by it, but in a secure sum, where it stays.
 A sample counts 1. The samples of a group count alike and as much as keeps its counts to L2 norm 1:
 one class a group counts 1 in all, several of them more.
 """

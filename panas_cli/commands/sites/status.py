@@ -1,8 +1,8 @@
 """`panas deploy status`: at a hub who is connected and how far a run is; at a site its own ledger.
 
 A hub knows what it received. What a release cost it computes from the noise that the release tells;
-a label histogram does not tell its noise, and is not counted. What a site has spent in all is in
-its ledger, which never leaves it.
+the label histogram beside it is not counted, and of a secure sum nothing is known. What a
+site has spent in all is in its ledger, which never leaves it.
 """
 
 import json
