@@ -1,10 +1,9 @@
 """What crosses the wire in methods of releases: `Hello` and `Broadcast` down, `Release` up, codes.
 
 Methods of the literature have `dprbft.updates` besides, a secure sum `dprbft.secure_sum.messages`.
-Arrays are serialised as safetensors, and the size of a message is the length of those bytes.
-Decoding checks everything before it is used: names, shapes, types, and that every number is finite.
-A message has one form: bytes that encoding it again would not give (unknown fields or metadata,
-another order, padding) are refused, since they could carry what no ledger has seen.
+Arrays are safetensors; the size of a message is the length of its bytes. Decoding checks all before
+it is used: names, shapes, types, finite numbers. A message has one form: bytes that encoding it
+again would not give are refused: they could carry what no ledger has seen (fields, order, padding).
 """
 
 import json
