@@ -69,7 +69,7 @@ print(*sorted(p.name for p in (work / "federation/sites/north").iterdir()))
 hub = work / "federation/hub/hub.toml"
 before, keys = hub.read_text().split("[keys]")
 sockets = "".join(f'{name} = "../sites/{name}/node.sock"\n' for name in names)
-hub.write_text(f"{before.split('[flower]')[0]}[keys]{keys}\n[sockets]\n{sockets}")
+_ = hub.write_text(f"{before.split('[flower]')[0]}[keys]{keys}\n[sockets]\n{sockets}")
 
 # %% [markdown]
 # ## Each site's owner
@@ -82,7 +82,7 @@ for name in names:
     folder = f"federation/sites/{name}"
     shell(f"panas site init {folder} --name {name} --data {name}.npz --epsilon 8 --delta 1e-4")
 clinic = work / "federation/sites/clinic/site.toml"
-clinic.write_text(f"epsilon_per_run = 2.0\n{clinic.read_text()}")
+_ = clinic.write_text(f"epsilon_per_run = 2.0\n{clinic.read_text()}")
 
 # %% [markdown]
 # Then each starts its node: a process that owns the data, the ledger and the networks, and answers at a socket which
