@@ -20,6 +20,7 @@ from dprbft.run.progress.forecast import forecast
 from dprbft.run.sites.plan import site_names
 from dprbft.run.stages import join_stage, joining_prices, search_prices
 from panas.data.torchvision_sets import NAMES
+from panas.privacy.ledger.charge import assumption
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
 from panas_cli.options import is_path
@@ -157,13 +158,16 @@ def with_paths(settings: dict[str, Any]) -> dict[str, Any]:
 
 def prices(run: OpenRun, clients: Sequence[int]) -> list[str]:
     """What searching, or joining and all that follows, will have cost, in lines."""
-    if run.config.federation.exchanges_updates:
+    f = run.config.federation
+    if f.exchanges_updates:
         return []  # there is no search
-    if not run.config.federation.joins_first:
+    if not f.joins_first:
         return price_lines(search_prices(run, clients), run.view)
     found = joining_prices(run, clients[:MOST_PRICED])
     budgets = [run.config.budget(i).epsilon for i in found]
-    return joining_price_line(list(found.values()), budgets)
+    summed = run.config.privacy.secure_sum
+    rests = assumption(f.secure_missing_of(f.clients), f.clients) if summed else ""
+    return joining_price_line(list(found.values()), budgets, rests)
 
 
 def tell_time(job: Job, run: OpenRun, display: Display, stages: Sequence[str]) -> None:

@@ -100,6 +100,7 @@ def meaning(found: Mapping[str, Any]) -> list[str]:
         "sites' own test splits: the simulator's view",
         "rounds to an accuracy: until the mean over sites is there; in brackets, in how many runs",
         "epsilon: of everything that left, as the ledgers have it; the worst site",
+        *_trusted(found),
     ]
     if len(found["methods"]) > 1:
         lines.insert(
@@ -110,15 +111,27 @@ def meaning(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _trusted(found: Mapping[str, Any]) -> list[str]:
+    """What the epsilon of a line rests on, where that is not nothing."""
+    return [
+        f"epsilon of {x.method} ({x.column}){_row(x)}: as long as {' and '.join(rests)}"
+        for x in lines_of(found)
+        if (rests := x.figures["trust"])
+    ]
+
+
+def _row(line: Line) -> str:
+    return f" in {line.row}" if line.row else ""
+
+
 def warnings(found: Mapping[str, Any]) -> list[str]:
     """What a reader must know besides."""
     lines = []
     for x in lines_of(found):
         f = x.figures
         if f["sites_above_majority"] < f["sites"]:
-            where = f" in {x.row}" if x.row else ""
             lines.append(
-                f"warning: {x.method} ({x.column}){where} is above the most frequent class at "
+                f"warning: {x.method} ({x.column}){_row(x)} is above the most frequent class at "
                 f"{f['sites_above_majority']} of {f['sites']} sites"
             )
     lines += [f"warning: {name} is left out: {why}" for name, why in found["left_out"].items()]

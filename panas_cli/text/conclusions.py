@@ -63,8 +63,7 @@ def meaning_lines(summary: Mapping[str, Any]) -> list[str]:
         lines.append(f"in short: mean accuracy {ladder.joined:.3f} joined{rest}")
         if ladder.alone is not None:
             lines.append((gain_line if has_joined(clients) else _of_rounds)(ladder, clients))
-    worst = max(clients, key=lambda c: float(c["epsilon"]["spent"]))
-    return [*lines, _promise(float(worst["epsilon"]["spent"]), worst["delta"], worst["unit"])]
+    return [*lines, _promise(clients)]
 
 
 def _of_rounds(ladder: Ladder, clients: Sequence[Mapping[str, Any]]) -> str:
@@ -81,7 +80,10 @@ def _has_ladder(summary: Mapping[str, Any]) -> bool:
     return bool(summary["accuracy"].get("ladder"))
 
 
-def _promise(epsilon: float, delta: float, unit: str) -> str:
+def _promise(clients: Sequence[Mapping[str, Any]]) -> str:
+    """What the worst epsilon promises, in words, and what that rests on."""
+    worst = max(clients, key=lambda c: float(c["epsilon"]["spent"]))
+    epsilon, delta, unit = float(worst["epsilon"]["spent"]), worst["delta"], worst["unit"]
     if math.isinf(epsilon):
         return f"privacy: epsilon is infinite: nothing bounds what was learnt about {unit}"
     if not epsilon:
@@ -93,6 +95,19 @@ def _promise(epsilon: float, delta: float, unit: str) -> str:
     return (
         f"privacy: with or without any {any_one}, whatever left is at most {times} times "
         f"likelier (epsilon {epsilon:.2f}, but for a chance of {delta:g}): {_strength(epsilon)}"
+        f"{_trusted(clients)}"
+    )
+
+
+def _trusted(clients: Sequence[Mapping[str, Any]]) -> str:
+    """What a promise rests on, and epsilon where that fails; "" where it rests on nothing."""
+    rests = dict.fromkeys(t["assumption"] for c in clients for t in c.get("trust", ()))
+    if not rests:
+        return ""
+    local = max(float(c.get("spent_local", c["epsilon"]["spent"])) for c in clients)
+    return (
+        f", as long as {' and '.join(rests)}; against all other sites together: "
+        f"epsilon = {local:.2f}"
     )
 
 

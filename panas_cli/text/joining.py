@@ -87,8 +87,13 @@ def tuned_text(record: TuningRecord) -> str:
     return why + ", ".join(found)
 
 
-def joining_price_line(prices: Sequence[JoiningPrice], budget: Sequence[float]) -> list[str]:
-    """What histogram, release and DP-SGD will have cost, in a line; () where no site can pay."""
+def joining_price_line(
+    prices: Sequence[JoiningPrice], budget: Sequence[float], assumption: str = ""
+) -> list[str]:
+    """What histogram, release and DP-SGD will have cost, in a line; () where no site can pay.
+
+    `assumption` is what the price of a release rests on; "" where it holds against the server.
+    """
     if not prices:
         return []
     parts = [
@@ -100,8 +105,10 @@ def joining_price_line(prices: Sequence[JoiningPrice], budget: Sequence[float]) 
     if any(p.residual for p in prices):
         parts.append(f"up to {_span([p.residual for p in prices])} for DP-SGD of a residual")
     together = _span([p.together for p in prices])
+    rests = assumption and any(p.release for p in prices)
     return [
-        f"price: epsilon {together} of {_span(budget, 'g')} a site: {', '.join(parts)} "
+        f"price: epsilon {together} of {_span(budget, 'g')} a site"
+        f"{f', as long as {assumption}' if rests else ''}: {', '.join(parts)} "
         "(each by itself); the search costs nothing"
     ]
 

@@ -101,12 +101,7 @@ def card_lines(whose: str, account: Account, row: dict[str, Any]) -> Iterator[st
             f"{figure(row['group_epsilon'])}",
             4,
         )
-    for trust in account.trusts:
-        yield wrapped(
-            f"  as long as {trust.assumption}; against all other sites together: epsilon = "
-            f"{figure(row['spent_local'])}",
-            4,
-        )
+    yield from trust_lines(account, 2)
     if len(account.leaves) > 1:
         parts: dict[str, list[str]] = {}
         for leaf, x in row["subsets"].items():
@@ -139,6 +134,18 @@ def card_lines(whose: str, account: Account, row: dict[str, Any]) -> Iterator[st
             datetime.fromtimestamp(t).isoformat(" ", "minutes") for t in (min(times), max(times))
         )
         yield f"  charged from {first} to {last}"
+
+
+def trust_lines(account: Account, indent: int) -> list[str]:
+    """What epsilon rests on, and what it is where that fails; [] where it rests on nothing."""
+    if not account.trusts:
+        return []
+    local = figure(json_number(account.local.spent()))
+    rest = f"; against all other sites together: epsilon = {local}"
+    return [
+        wrapped(f"{' ' * indent}as long as {trust.assumption}{rest}", indent + 2)
+        for trust in account.trusts
+    ]
 
 
 def _price(entries: list[Entry], facts: dict[str, Any]) -> str:

@@ -30,6 +30,24 @@ settings.federation.options = { epochs = 1, batch_size = 1000, widths = [4], hid
 [smoke]
 seeds = 2
 """
+SUMMED = """
+title = "A secure sum"
+source = "this test"
+methods = ["secure"]
+columns = ["sound"]
+[settings]
+data = { limit = 160, public_limit = 60 }
+search = { population = 2, generations = 0, epochs = 1, min_blocks = 1, max_blocks = 1 }
+network.features = 8
+tuning.trials = 0
+federation = { clients = 4 }
+privacy.network = "stays"
+[variants.secure]
+method = "joined"
+settings.privacy.trust = "secure-sum"
+[smoke]
+seeds = 1
+"""
 PICTURES = {f"accuracy-{against}.png" for against in ("rounds", "bytes", "epsilon")}
 
 
@@ -172,6 +190,17 @@ def test_what_cannot_be_compared_is_refused_in_a_line(why: str, cli: Callable, t
     assert len(outcome.errors) == 1, outcome.err
     assert says in outcome.errors[0]
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.slow
+def test_what_epsilon_of_a_secure_sum_rests_on_is_in_the_table(tmp_path: Path):
+    out, said, asked = tmp_path / "c", tmp_path / "stderr", tmp_path / "asked.toml"
+    asked.write_text(SUMMED)
+    assert carry_out(said, "compare", asked, "--out", out, "--workers", "1") == 0, said.read_text()
+    found = read_json(out / "compare.json")["methods"]["secure"]
+    rests = "at most 1 of 4 sites collude with the server or are missing"
+    assert found["trust"] == [rests]
+    assert f"- epsilon of secure (sound): as long as {rests}" in (out / "compare.md").read_text()
 
 
 @pytest.mark.slow

@@ -80,6 +80,14 @@ def test_one_line_prices_all_that_joining_spends():
     assert joining_price_line([], []) == []
 
 
+def test_a_price_says_what_it_rests_on():
+    released, none = JoiningPrice(0.8, 5.6, 4.85, 7.99), JoiningPrice(0.8, 0.0, 7.9, 7.99)
+    (line,) = joining_price_line([released, none], [8.0, 8.0], "nobody colludes")
+    assert line.startswith("price: epsilon 7.99 of 8 a site, as long as nobody colludes: 0.80 for")
+    (line,) = joining_price_line([none], [8.0], "nobody colludes")
+    assert "as long as" not in line
+
+
 @pytest.mark.slow
 def test_a_site_searches_once_all_have_joined(cli: Callable, tiny: Callable, tmp_path: Path):
     run = tmp_path / "r"

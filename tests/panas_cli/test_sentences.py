@@ -11,6 +11,7 @@ from panas.data.files.columns import Column
 from panas.training.metrics import Metrics
 from panas_cli.text import output
 from panas_cli.text.audit_output import show_audit
+from panas_cli.text.comparison import meaning
 from panas_cli.text.conclusions import meaning_lines, no_gain_lines
 from panas_cli.text.sentences import PublicSamples, found_lines
 
@@ -171,6 +172,31 @@ def test_the_promise_is_for_the_privacy_unit():
     assert line.startswith("privacy: with or without any one training sample, whatever left")
     (line,) = meaning_lines(summary(client(0.9, unit="one group: patient")))
     assert line.startswith("privacy: with or without any one group (patient), whatever left")
+
+
+def test_a_promise_of_a_secure_sum_says_what_it_rests_on():
+    rests = "at most 1 of 4 sites collude with the server or are missing"
+    trust = {"trust": [{"assumption": rests}], "spent_local": 11.5}
+    alone = client(0.9, epsilon={"spent": 8.1, "budget": 9.0, "release": 0.0, "search": 0.5})
+    (line,) = meaning_lines(summary(client(0.9, **trust), client(0.9, **trust), alone))
+    assert line.endswith(
+        f"(epsilon 8.10, but for a chance of 1e-05): a reasonable promise, as long as {rests}; "
+        "against all other sites together: epsilon = 11.50"
+    )
+    assert line.count(rests) == 1
+    (line,) = meaning_lines(summary(alone))
+    assert "as long as" not in line
+
+
+def test_a_comparison_says_what_its_epsilon_rests_on():
+    def figures(*trust: str) -> dict[str, Any]:
+        return {"columns": {"sound": {"trust": list(trust)}}}
+
+    rests = "at most 1 of 4 sites collude with the server or are missing"
+    methods = {"joined": figures(rests), "fedavg": figures()}
+    found = {"methods": methods, "rows": [], "first": "joined", "seeds": [0]}
+    lines = [line for line in meaning(found) if "as long as" in line]
+    assert lines == [f"epsilon of joined (sound): as long as {rests}"]
 
 
 def test_an_audit_calls_a_site_by_its_name(capsys: pytest.CaptureFixture):

@@ -13,7 +13,9 @@ from dprbft.paths import SitePlace
 from dprbft.site.data import SiteData, divided, load_samples
 from dprbft.site.directory import read_site
 from panas.data.facts import Facts
+from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
+from panas.privacy.ledger.charge import Charge, SecureSum
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.store import read_json
 
@@ -68,6 +70,32 @@ def test_a_site_s_card_calls_it_by_its_name(cli: Callable, tmp_path: Path):
     assert cli("site", "init", site, "--name", "north", "--data", data, *BUDGET).code == 0
     Ledger(site / "ledger.jsonl").open_account(Budget(8.0, 1e-4))
     assert cli("ledger", site).out.startswith("site north: epsilon = 0.000 of 8.000")
+
+
+def test_what_a_site_has_spent_in_a_secure_sum_says_what_that_rests_on(
+    cli: Callable, tmp_path: Path
+):
+    data, site = saved(tmp_path / "a.npz", pictures(60)), tmp_path / "north"
+    assert cli("site", "init", site, "--data", data, *BUDGET).code == 0
+    ledger, trust = Ledger(site / "ledger.jsonl"), SecureSum(sites=4, missing=1, local=1.0)
+    ledger.open_account(Budget(8.0, 1e-4))
+    rests = "as long as at most 1 of 4 sites collude with the server or are missing; against all "
+    for command in (("site", "show", site), ("deploy", "status", "--site", site)):
+        assert "as long as" not in cli(*command).out
+    ledger.charge(
+        Charge(
+            event=Gaussian(2.0),
+            phase="release",
+            mechanism="moments",
+            recipient="server",
+            sensitivity=1.0,
+            trust=trust,
+        )
+    )
+    spent = ledger.account().local.spent()
+    for command in (("site", "show", site), ("deploy", "status", "--site", site)):
+        said = " ".join(cli(*command).out.split())
+        assert f"{rests}other sites together: epsilon = {spent:.3f}" in said
 
 
 def test_a_patient_in_two_parts_is_refused(cli: Callable, tmp_path: Path):

@@ -5,7 +5,7 @@ brings it, where a method measures that, else their own. Its last point is that 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -61,6 +61,7 @@ class Outcome:
     seconds: dict[str, float]  # by stage
     curve: list[Point]
     stopped: str = ""  # why it ended before its last round, where the budget did not pay for more
+    trust: list[str] = field(default_factory=list)  # what epsilon rests on, in words
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
@@ -100,6 +101,7 @@ def note_outcome(run: Path, config: RunConfig, stopped: str = "") -> Outcome:
         seconds=summary["seconds"],
         curve=[],
         stopped=stopped,
+        trust=list(dict.fromkeys(t["assumption"] for c in clients for t in c.get("trust", ()))),
     )
     outcome = replace(outcome, curve=_curve(view, places, outcome))
     write_json(run / FILE, outcome.to_json())

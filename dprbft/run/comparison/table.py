@@ -120,6 +120,7 @@ def _figures(
         "down_bytes": round(fmean(o.down_bytes for o in found)),
         "rounds": fmean(o.rounds for o in found),
         "epsilon": max(spent, key=float),
+        "trust": list(dict.fromkeys(assumption for o in found for assumption in o.trust)),
         "epsilon_parts": {
             part: max((p[part] for o in found for p in o.parts), key=float)
             for part in found[0].parts[0]

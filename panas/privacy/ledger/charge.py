@@ -18,6 +18,13 @@ SECURE_SUM = "secure-sum"
 """Whom a charge trusts, where that is not whoever receives it."""
 
 
+def assumption(missing: int, sites: int) -> str:
+    """What must hold for the price of a secure sum that bears so many missing, in words."""
+    if not missing:
+        return f"none of {sites} sites colludes with the server or is missing"
+    return f"at most {missing} of {sites} sites collude with the server or are missing"
+
+
 @dataclass(frozen=True, kw_only=True)
 class SecureSum:
     """What the price of a release rests on of which only the sum over sites is seen.
@@ -34,9 +41,7 @@ class SecureSum:
     @property
     def assumption(self) -> str:
         """What must hold, in words."""
-        return (
-            f"at most {self.missing} of {self.sites} sites collude with the server or are missing"
-        )
+        return assumption(self.missing, self.sites)
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON; `from_json` reads it back."""

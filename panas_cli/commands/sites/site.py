@@ -16,6 +16,7 @@ from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json
 from panas_cli.text.printing import counted, figure, print_json, print_table, print_text
+from panas_cli.text.privacy_card import trust_lines
 
 
 def init(folder: Path, settings: dict[str, Any], *, json: bool) -> None:
@@ -73,6 +74,8 @@ def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, 
         f"  budget    epsilon {figure(site.epsilon)} at delta {site.delta:g} for all runs: "
         f"{figure(account.spent())} spent, a run may ask for {figure(account.left())}"
     )
+    for line in trust_lines(account, 12):
+        print_text(line)
     if runs:
         rows = [(r.name, figure(r.share), figure(r.spent)) for r in runs]
         print_table(("run", "asked for", "spent"), rows)

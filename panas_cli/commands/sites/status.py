@@ -24,6 +24,7 @@ from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.store import read_json, read_lines
 from panas_cli.text.printing import counted, figure, print_json, print_table, print_text
+from panas_cli.text.privacy_card import trust_lines
 
 NOTE = (
     "epsilon: of the releases that arrived, by their noise, without label histograms; a run costs "
@@ -174,6 +175,8 @@ def of_site(folder: Path, *, json: bool) -> None:
         f"  budget    epsilon {figure(site.epsilon)} at delta {site.delta:g} for all runs: "
         f"{figure(account.spent())} spent, a run may ask for {figure(account.left())}"
     )
+    for line in trust_lines(account, 12):
+        print_text(line)
     rows = [(str(r["name"]), figure(float(r["share"])), figure(float(r["spent"]))) for r in runs]
     if rows:
         print_table(("run", "asked for", "spent"), rows)

@@ -142,6 +142,9 @@ def test_a_charge_of_a_sum_is_priced_as_the_sum_and_names_what_it_costs_alone(ot
     assert row["trust"][0]["assumption"] == (
         "at most 2 of 10 sites collude with the server or are missing"
     )
+    assert replace(SUM, missing=0).assumption == (
+        "none of 10 sites colludes with the server or is missing"
+    )
     assert "spent_local" not in totals(replace(account, entries=()))
     assert json.loads(json.dumps(row)) == row
 
