@@ -46,6 +46,33 @@ def test_editable_installations_use_no_import_hook():
         assert " -e " not in line or "editable_mode=compat" in line
 
 
+NAMED = re.compile(r"pip install (?:-\S+ )*['\"\\]*panas(?![\w.-])")
+"""What would install a package of that name from an index, where the project is not."""
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("pip install 'panas[flower]'", True),
+        ("pip install -U panas", True),
+        ("pip install '.[flower]'", False),
+        ("pip install './panas-0.1.0-py3-none-any.whl[flower]'", False),
+    ],
+)
+def test_what_installs_from_an_index_is_known(line: str, found: bool):
+    assert bool(NAMED.search(line)) == found
+
+
+def test_nobody_is_told_to_install_what_is_on_no_index():
+    folders = (*PACKAGES, "benchmarks", "docs", "experiments", "notebooks")
+    files = [p for folder in folders for p in (ROOT / folder).rglob("*.*")]
+    files += [p for p in ROOT.glob("*.*") if p.is_file()]
+    texts = [p for p in files if p.suffix in (".py", ".ipynb", ".md", ".toml", ".yml", ".sh")]
+    assert {"README.md", "site.md", "deploy.md"} < {p.name for p in texts}
+    told = [p.relative_to(ROOT).as_posix() for p in texts if NAMED.search(p.read_text())]
+    assert told == []
+
+
 def imported() -> set[str]:
     """Top-level names of all that the code of this project imports."""
     names = set()

@@ -13,7 +13,7 @@ from panas.runtime.errors import BadInput
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
 
-INSTALL = "pip install 'panas[flower]'"
+INSTALL = "install panas with its extra flower (in the checkout: pip install '.[flower]')"
 """What installs the libraries of a federation across machines."""
 
 

@@ -46,7 +46,8 @@ def check_libraries() -> None:
     if missing := [name for name in LIBRARIES if find_spec(name) is None]:
         raise BadInput(
             f"expected the libraries of a secure sum, found no {' and no '.join(missing)}; "
-            "pip install 'panas[flower]', or use privacy.trust=server"
+            "install panas with its extra flower (in the checkout: pip install '.[flower]'), "
+            "or use privacy.trust=server"
         )
 
 

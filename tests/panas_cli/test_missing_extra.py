@@ -1,4 +1,4 @@
-"""Without the libraries of `panas[flower]`: one line says what installs them, with exit code 2."""
+"""Without the libraries of the extra `flower`: a line says what installs them, with exit code 2."""
 
 import importlib.metadata
 import sys
@@ -10,7 +10,7 @@ from node_sites import owned_site
 
 from dprbft.engines.deploy.folders import Deployment, make_deployment
 
-INSTALL = "pip install 'panas[flower]'"
+INSTALL = "(in the checkout: pip install '.[flower]')"
 EXTRA = ("flwr", "ray", "cryptography", "Crypto")
 
 

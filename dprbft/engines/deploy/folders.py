@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
 from string import Template
 
@@ -127,6 +128,7 @@ def _about(deployment: Deployment) -> dict[str, object]:
         "count": len(deployment.sites),
         "days": deployment.days,
         "minimum": min(2, len(deployment.sites)),
+        "wheel": f"panas-{version('panas')}-py3-none-any.whl",
     }
 
 

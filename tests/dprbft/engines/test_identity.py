@@ -65,4 +65,4 @@ except ValueError as e:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.count("\n") == 1
-    assert "pip install 'panas[flower]'" in done.stdout
+    assert "pip install '.[flower]'" in done.stdout

@@ -366,6 +366,6 @@ def test_a_run_with_one_says_which_libraries_are_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("dprbft.secure_sum.session.LIBRARIES", ("cryptography", "no_such_library"))
-    with pytest.raises(BadInput, match="no no_such_library; pip install 'panas\\[flower\\]'"):
+    with pytest.raises(BadInput, match="no no_such_library; install panas with its extra flower"):
         begun(tmp_path / "r", CONFIG)
     assert not (tmp_path / "r").exists()

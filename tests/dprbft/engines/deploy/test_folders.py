@@ -3,6 +3,7 @@
 import ssl
 import stat
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,15 @@ def test_everybody_knows_everybodys_key_and_holds_their_own(out: Path):
         assert federation.sites == hub.keys
         assert public_of((folder / "node.key").read_bytes()) == hub.keys[name]
         assert (folder / "ca.crt").read_bytes() == hub.ca.read_bytes()
+
+
+def test_each_administrator_is_told_which_file_to_install(out: Path):
+    wheel = f"panas-{version('panas')}-py3-none-any.whl"
+    assert f"makes `{wheel}`" in (out / "hub/README.md").read_text()
+    for name in SITES:
+        assert (
+            f"pip install './{wheel}[flower]'" in (out / "sites" / name / "README.md").read_text()
+        )
 
 
 def test_nobody_else_may_read_it_and_the_authority_is_apart(out: Path):
