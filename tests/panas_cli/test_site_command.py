@@ -98,6 +98,33 @@ def test_what_a_site_has_spent_in_a_secure_sum_says_what_that_rests_on(
         assert f"{rests}other sites together: epsilon = {spent:.3f}" in said
 
 
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, "a secure sum over at least 3 sites"),
+        (
+            {"secure_minimum": 5, "secure_missing": 1},
+            "a secure sum over at least 5 sites, which protects this site even where 1 of the "
+            "others helps the server or is missing",
+        ),
+        (
+            {"secure_minimum": 7, "secure_missing": 2},
+            "a secure sum over at least 7 sites, which protects this site even where 2 of the "
+            "others help the server or are missing",
+        ),
+    ],
+)
+def test_an_owner_reads_which_secure_sums_a_site_sends_to(
+    changes: dict[str, int], says: str, cli: Callable, tmp_path: Path
+):
+    data, site = saved(tmp_path / "a.npz", pictures(60)), tmp_path / "north"
+    assert cli("site", "init", site, "--data", data, *BUDGET).code == 0
+    path = site / "site.toml"
+    kept = [line for line in path.read_text().splitlines() if not line.startswith("secure_")]
+    path.write_text("\n".join([*(f"{key} = {n}" for key, n in changes.items()), *kept]))
+    assert f"  sums      {says}\n" in cli("site", "show", site).out
+
+
 def test_a_patient_in_two_parts_is_refused(cli: Callable, tmp_path: Path):
     arrays = {f"train_{k}": v for k, v in pictures(40).items()}
     arrays |= {f"test_{k}": v for k, v in pictures(10, seed=1).items()}

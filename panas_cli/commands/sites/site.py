@@ -127,6 +127,15 @@ def _print_data(site: SiteSettings, facts: Facts, samples: Samples) -> None:
     print_text(f"  declared  classes {', '.join(facts.class_names)}: public in a federation")
 
 
+def _sums(site: SiteSettings) -> str:
+    """Which secure sums a site sends to."""
+    least, t = f"a secure sum over at least {site.secure_minimum} sites", site.secure_missing
+    if not t:
+        return least
+    what = "helps the server or is missing" if t == 1 else "help the server or are missing"
+    return f"{least}, which protects this site even where {t} of the others {what}"
+
+
 def _print_allowed(site: SiteSettings) -> None:
     print_text(f"  may leave {', '.join(site.releases)}")
     if site.allow_unprotected:
@@ -135,10 +144,7 @@ def _print_allowed(site: SiteSettings) -> None:
         print_text(f"  methods   {', '.join(site.methods)} alone")
     if site.trust == "secure-sum":
         print_text("  trust     a secure sum alone")
-    print_text(
-        f"  sums      over at least {site.secure_minimum} sites, of which at least "
-        f"{site.secure_missing} may help the server"
-    )
+    print_text(f"  sums      {_sums(site)}")
     if site.versions:
         print_text(f"  versions  runs led by panas {', '.join(site.versions)} alone")
     if site.epsilon_per_run is not None:
