@@ -144,7 +144,7 @@ class Federation:
         taught = SoftSamples(self.public, teacher(self.z).softmax(1))
         config = long_enough(STUDENT, len(taught), STEPS)
         config = replace(config, train_head=self.spec.head_moves)
-        distil(bottom, head, taught, config=config, rng=rng, augment=False)
+        distil(bottom, head, taught, config=config, rng=rng)
         with torch.no_grad():
             said = head(represent(bottom, self.test))
         found = teacher(self.world.test.z), said

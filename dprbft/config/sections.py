@@ -15,6 +15,7 @@ from panas.evolution.records import EvolutionConfig
 from panas.privacy.release.compression import Compression
 from panas.privacy.release.kind import ReleaseKind, kind_named, kind_names
 from panas.search_modes.mode import SearchMode, mode_named
+from panas.training.distillation import SHORT_STEPS, STEPS
 from panas.training.sgd import SHORT, WARM, OptimizerConfig
 from panas.tuning.space import TuningSpace
 from panas.tuning.trial import TuningConfig
@@ -82,6 +83,7 @@ class Search(Section):
     evolution: Annotated[EvolutionConfig, Flat()] = EvolutionConfig()
     # of the short training that gives a genome's fitness
     optimizer: Annotated[OptimizerConfig, Flat(only=WITHOUT_MOMENTUM)] = SHORT
+    student_steps: Count = SHORT_STEPS  # at least, of that training (method joined)
     min_blocks: Count = SearchSpace.min_blocks  # of a network
     max_blocks: Count = SearchSpace.max_blocks  # of a network
     widths: tuple[Count, ...] = SearchSpace.widths  # channels of a block, to choose from
@@ -121,6 +123,7 @@ class Training(Section):
     noise_multiplier: Positive | None = None  # sigma; None: the least that the budget allows
     # of the training on public samples before round 1
     warm: Annotated[OptimizerConfig, Flat("warm_", only=SIZES)] = WARM
+    student_steps: Count = STEPS  # at least, of an evolved network's training (method joined)
 
 
 class FederationSettings(Section):

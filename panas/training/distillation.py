@@ -1,21 +1,24 @@
 """A small network, the student, learns what a teacher answers.
 
 The student is trained by cross-entropy to the probabilities that the teacher gives to samples whose
-labels nobody needs to know. Images may be shifted a little at each step; the teacher is not asked
-again: its answer to an image counts for the shifted one, too.
+labels nobody needs to know. Where images are few, each step shifts them a little. A teacher that
+can be asked at each step is asked about more than that: pictures made of two images, of which no
+two are the same. Forty images then teach more than their forty answers.
 
 Privacy: the student depends on its samples and on the teacher alone. Of a teacher that a release
 or DP-SGD has protected, and public samples, it is post-processing and costs nothing.
 
-Source: Hinton, Vinyals and Dean 2015 (distillation).
+Source: Hinton, Vinyals and Dean 2015 (distillation); Beyer et al. 2022 (asking the teacher about
+each picture that the student sees); Zhang et al. 2018 and Yun et al. 2019 (blends and patches).
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -26,12 +29,15 @@ from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 from panas.training.sgd import OptimizerConfig, Trainer
 
+Teacher = Callable[[Float[Tensor, "n c h w"]], Float[Tensor, "n classes"]]
+"""Probabilities that a teacher gives network inputs, whatever they show."""
+
 STUDENT = OptimizerConfig(
-    optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=25
+    optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=50
 )
 """The training that makes a genome's network a student; see `long_enough`."""
 
-STEPS, SHORT_STEPS = 500, 300  # at least, of a student's training, and of one that ranks genomes
+STEPS, SHORT_STEPS = 2000, 300  # at least, of a student's training, and of one that ranks genomes
 
 PIXELS = 14  # of a side, for one pixel that an image may be shifted; smaller ones are not
 
@@ -71,11 +77,28 @@ def distil(
     *,
     config: OptimizerConfig,
     rng: np.random.Generator,
-    augment: bool,
+    teacher: Teacher | None = None,
 ) -> None:
-    """Train in place on what the teacher answers, from the first epoch to the last; see
-    `student_trainer`."""
-    trainer = student_trainer(bottom, head, taught, config=config, rng=rng, augment=augment)
+    """Train in place on what the teacher answers, from the first epoch to the last.
+
+    Args:
+        teacher: asked about pictures made of two samples at each step; None: its answers to
+            `taught` are all that is learnt. Never for tables.
+
+    The others are those of `student_trainer`.
+    """
+    seed = None if teacher is None else int(rng.integers(2**32))
+
+    def batches(at: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        x = taught.samples.inputs(at)
+        if teacher is None or seed is None:
+            return x, taught.targets[at]
+        draws = stream(seed, "pictures", step)
+        others = torch.from_numpy(draws.integers(len(taught), size=len(at)))
+        x = made_of_two(moved(x, draws), moved(taught.samples.inputs(others), draws), draws)
+        return x, teacher(x)
+
+    trainer = Trainer(bottom, head, taught.samples, config=config, rng=rng, batches=batches)
     trainer.run(config.epochs)
 
 
@@ -124,3 +147,26 @@ def moved(x: Float[Tensor, "n c h w"], rng: np.random.Generator) -> Float[Tensor
     padded = F.pad(x, (wide, wide, tall, tall), mode="reflect")
     image, channel = torch.arange(n)[:, None, None, None], torch.arange(channels)[:, None, None]
     return padded[image, channel, rows[:, None, :, None], cols[:, None, None, :]]
+
+
+def made_of_two(
+    x: Float[Tensor, "n c h w"], others: Float[Tensor, "n c h w"], rng: np.random.Generator
+) -> Float[Tensor, "n c h w"]:
+    """Images blended with others, half of them, and half with a patch of the other one.
+
+    Both are drawn apart: a quarter of the images stay as they are.
+    """
+    n, _, h, w = x.shape
+    share = np.where(rng.random(n) < 0.5, 1.0, rng.random(n))
+    blend = torch.from_numpy(share.astype(np.float32))[:, None, None, None]
+    patched = torch.from_numpy(rng.random(n) < 0.5)[:, None, None]
+    rows, cols = (_between(rng, n, side) for side in (h, w))
+    patch = (patched & rows[:, :, None] & cols[:, None, :])[:, None]
+    return torch.where(patch, others, blend * x + (1 - blend) * others)
+
+
+def _between(rng: np.random.Generator, n: int, side: int) -> Bool[Tensor, "n side"]:
+    """For each image the pixels of a side between two that are drawn."""
+    low, high = torch.from_numpy(np.sort(rng.integers(side + 1, size=(2, n)), axis=0))[:, :, None]
+    at = torch.arange(side)
+    return (low <= at) & (at < high)

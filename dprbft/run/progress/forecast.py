@@ -24,7 +24,7 @@ from panas.architecture.space import SearchSpace
 from panas.data.samples import Samples
 from panas.evolution.records import EvolutionConfig
 from panas.runtime.seeds import one_thread, stream, torch_generator
-from panas.training.distillation import SHORT_STEPS, STEPS, STUDENT, long_enough
+from panas.training.distillation import STUDENT, long_enough
 from panas.training.sgd import OptimizerConfig, fit
 
 START = 3.0  # seconds in which a stage's processes come up
@@ -123,13 +123,13 @@ def _joined_passes(config: RunConfig, inputs: int, own: float) -> dict[str, floa
     """The same where sites join before they search: heads on the common map take next to none."""
     looked_at = inputs if config.privacy.mode.reads_samples else 0
     share = _trained_share(config.search.evolution)
-    short = long_enough(config.search.optimizer, looked_at, SHORT_STEPS)
+    short = long_enough(config.search.optimizer, looked_at, config.search.student_steps)
     one = short.epochs * looked_at * share or NOISE_PASSES
     return {
         "join": own,
         "search": _candidates(config) * one,
         "tune": own,
-        "train": long_enough(STUDENT, inputs, STEPS).epochs * inputs,
+        "train": long_enough(STUDENT, inputs, config.training.student_steps).epochs * inputs,
         "audit": config.audit.decoder_epochs * max(inputs, config.audit.samples),
     }
 

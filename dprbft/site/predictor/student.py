@@ -20,12 +20,12 @@ from dprbft.site.site import Client
 from panas.data.samples import Samples, concat
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.checkpoint import SavedNetwork
-from panas.training.distillation import STEPS, STUDENT, SoftSamples, distil, long_enough
+from panas.training.distillation import STUDENT, SoftSamples, Teacher, distil, long_enough
 from panas.training.linear.predictor import Candidates
-from panas.training.sgd import fit
+from panas.training.sgd import OptimizerConfig, fit
 
 MANY = 1000
-"""Images from which on shifting them teaches a student nothing."""
+"""Images from which on a student learns nothing of shifted ones, nor of pictures made of two."""
 
 
 def student(client: Client, state: JoinedState) -> SavedNetwork | None:
@@ -34,12 +34,17 @@ def student(client: Client, state: JoinedState) -> SavedNetwork | None:
     if not len(inputs):
         return None
     rng = stream(client.config.seed, "client", client.id, "student")
-    started = _untrained(client, torch_generator(rng))
-    taught = SoftSamples(inputs, teacher(client, state, inputs))
-    augment = not client.facts.columns and len(inputs) < MANY
-    config = long_enough(STUDENT, len(inputs), STEPS)
-    config = replace(config, train_head=client.spec.head_moves)
-    distil(started.bottom, started.head, taught, config=config, rng=rng, augment=augment)
+    started, ask = _untrained(client, torch_generator(rng)), teacher(client, state)
+    taught = SoftSamples(inputs, ask(inputs.inputs()))
+    few = not client.facts.columns and len(inputs) < MANY
+    distil(
+        started.bottom,
+        started.head,
+        taught,
+        config=_training(client, len(inputs)),
+        rng=rng,
+        teacher=ask if few else None,
+    )
     if client.config.stays:
         _from_own_samples(client, started, rng)
     return _if_finite(started)
@@ -53,11 +58,15 @@ def lone_network(client: Client) -> SavedNetwork | None:
     rng = stream(client.config.seed, "client", client.id, "lone network")
     started = _untrained(client, torch_generator(rng))
     if len(client.public):
-        config = long_enough(STUDENT, len(client.public), STEPS)
-        config = replace(config, train_head=client.spec.head_moves)
+        config = _training(client, len(client.public))
         fit(started.bottom, started.head, client.public, config=config, rng=rng)
     _from_own_samples(client, started, rng)
     return _if_finite(started)
+
+
+def _training(client: Client, samples: int) -> OptimizerConfig:
+    config = long_enough(STUDENT, samples, client.config.training.student_steps)
+    return replace(config, train_head=client.spec.head_moves)
 
 
 def _untrained(client: Client, generator: torch.Generator) -> SavedNetwork:
@@ -89,8 +98,8 @@ def learnt_from(client: Client) -> Samples:
     return concat([part for part in parts if len(part)] or parts[:1])
 
 
-def teacher(client: Client, state: JoinedState, inputs: Samples) -> Float[Tensor, "n classes"]:
-    """Probabilities that the site's own protected predictor gives public samples."""
+def teacher(client: Client, state: JoinedState) -> Teacher:
+    """The site's own protected predictor: what it answers to public samples."""
     shared = state.check_joined()
     public = public_head(client)
     candidates = Candidates(
@@ -100,10 +109,14 @@ def teacher(client: Client, state: JoinedState, inputs: Samples) -> Float[Tensor
         residual=state.linear(),
         over=state.over,
     )
-    found = candidates.logits(inputs.inputs())
-    if "residual" in found:
-        return found["residual"].softmax(1)
-    return (found["shared"] + state.log_prior).softmax(1)
+
+    def answers(x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n classes"]:
+        found = candidates.logits(x)
+        if "residual" in found:
+            return found["residual"].softmax(1)
+        return (found["shared"] + state.log_prior).softmax(1)
+
+    return answers
 
 
 def shared_teacher(client: Client, state: JoinedState, inputs: Samples) -> Tensor:

@@ -22,7 +22,7 @@ from panas.evolution.toolbox import SearchProblem
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 from panas.search_modes.mode import SearchPlan
-from panas.training.distillation import SHORT_STEPS, SoftSamples, long_enough
+from panas.training.distillation import SoftSamples, long_enough
 
 HELD_OUT = 0.3  # share of the public samples that a student is not taught
 
@@ -49,7 +49,7 @@ def search_student(client: Client, plan: SearchPlan) -> EvolutionResult:
         held_out=SoftSamples(inputs.take(rest), answers[rest]),
         histogram=torch.ones(plan.spec.classes),
         spec=plan.spec,
-        optimizer=long_enough(plan.optimizer, len(taught), SHORT_STEPS),
+        optimizer=long_enough(plan.optimizer, len(taught), client.config.search.student_steps),
         seed=seed,
         client=client.id,
         augment=not client.facts.columns and len(inputs) < MANY,
