@@ -107,8 +107,6 @@ def test_the_commands_that_the_readme_begins_with_run_one_after_the_other(
     """Those of its second shell block, at a small size; the last needs a network of one's own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})  # in this process
-    monkeypatch.setattr("dprbft.site.predictor.student.STEPS", 20)
-    monkeypatch.setattr("dprbft.site.predictor.student_search.SHORT_STEPS", 20)
     (first, block, *_) = (str(s.values[0]) for s in snippets(""))
     assert "make run" in first
     lines = [x.partition("#")[0].rstrip() for x in block.splitlines()]
@@ -159,7 +157,8 @@ def test_joining_names_the_sizes_of_messages_and_the_rules_of_the_method():
 TINY = """--set data.limit=200 --set search.population=2 --set search.generations=0
 --set search.epochs=1 --set search.max_blocks=3 --set search.widths=[16] --set tuning.trials=1
 --set training.epochs=1 --set training.warm_epochs=1 --set federation.rounds=1
---set audit.decoder_epochs=1 --set federation.baselines=false"""
+--set audit.decoder_epochs=1 --set federation.baselines=false
+--set search.student_steps=20 --set training.student_steps=20"""
 
 
 @pytest.mark.slow

@@ -25,10 +25,11 @@ TINY: dict[str, Any] = {
         "epochs": 1,
         "max_blocks": 3,
         "widths": [16],
+        "student_steps": 1,
     },
     "tuning": {"trials": 0, "batch_sizes": [1000]},
     # Full batches: one Gaussian a step, which is priced in closed form instead of seconds.
-    "training": {"epochs": 1, "warm_epochs": 2, "batch_size": 1000},
+    "training": {"epochs": 1, "warm_epochs": 2, "batch_size": 1000, "student_steps": 1},
     "federation": {"method": "dprbft", "clients": 2, "rounds": 1, "baselines": False},
     "audit": {"decoder_epochs": 1},
 }

@@ -33,7 +33,11 @@ EACH, PUBLIC = 90, 60
 SMALL: dict[str, Any] = {
     "data": {"public_limit": PUBLIC},
     "network": {"width": 16, "features": 16},
-    "search": {"population": 2, "generations": 0, "epochs": 1, "max_blocks": 3, "widths": [16]},
+    "search": {
+        **{"population": 2, "generations": 0, "epochs": 1, "student_steps": 1},
+        **{"max_blocks": 3, "widths": [16]},
+    },
+    "training": {"student_steps": 1},
     "tuning": {"trials": 0},
     "federation": {"method": "joined", "baselines": False},
     "privacy": {"delta": 1e-3},

@@ -68,7 +68,9 @@ def hub_config(root: Path, folders: list[Path], **privacy: Any) -> RunConfig:
                 "epochs": 1,
                 "max_blocks": 3,
                 "widths": [16],
+                "student_steps": 1,
             },
+            "training": {"student_steps": 1},
             "tuning": {"trials": 0},
             "federation": {
                 "method": "joined",

@@ -16,7 +16,11 @@ from dprbft.run.stages import exchange_stage
 SMALL: dict[str, Any] = {
     "data": {"limit": 240, "public_limit": 60},
     "network": {"width": 10, "features": 8},
-    "search": {"population": 2, "generations": 0, "epochs": 1, "max_blocks": 3, "widths": [16]},
+    "search": {
+        **{"population": 2, "generations": 0, "epochs": 1, "student_steps": 1},
+        **{"max_blocks": 3, "widths": [16]},
+    },
+    "training": {"student_steps": 1},
     "federation": {"method": "joined", "clients": 4, "partition": "iid", "baselines": False},
     "privacy": {"trust": "secure-sum"},
 }

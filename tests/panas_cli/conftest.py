@@ -43,11 +43,13 @@ TINY = {
     "search.epochs": "1",
     "search.max_blocks": "3",
     "search.widths": "[16]",
+    "search.student_steps": "1",
     "tuning.trials": "0",
     "tuning.batch_sizes": "[1000]",
     "training.epochs": "1",
     "training.batch_size": "1000",  # full batches are priced in closed form, at once
     "training.warm_epochs": "2",
+    "training.student_steps": "1",
     "federation.clients": "2",
     "federation.rounds": "1",
     "federation.baselines": "false",
@@ -86,13 +88,6 @@ def without_overruled(words: Sequence[object]) -> list[str]:
             kept += [str(word), str(after)]
         default_value = starts
     return kept
-
-
-@pytest.fixture(autouse=True)
-def short_students(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Networks that need not be good take as few steps as their epochs."""
-    monkeypatch.setattr("dprbft.site.predictor.student.STEPS", 1)
-    monkeypatch.setattr("dprbft.site.predictor.student_search.SHORT_STEPS", 1)
 
 
 @pytest.fixture

@@ -88,6 +88,8 @@ def small() -> Sequence[str]:
         "search.epochs": "1",
         "search.max_blocks": "3",
         "search.widths": "[8]",
+        "search.student_steps": "1",
+        "training.student_steps": "1",
         "network.width": "16",
         "network.features": "16",
         "tuning.trials": "0",

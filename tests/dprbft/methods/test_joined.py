@@ -1,7 +1,6 @@
 """Method joined: what leaves and what it costs, what a site predicts with, and deaths."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,7 +50,11 @@ from panas.training.linear.predictor import read_predictor
 SMALL: dict[str, Any] = {
     "data": {"limit": 200, "public_limit": 60},
     "network": {"width": 16, "features": 16},
-    "search": {"population": 2, "generations": 0, "epochs": 1, "max_blocks": 3, "widths": [16]},
+    "search": {
+        **{"population": 2, "generations": 0, "epochs": 1, "student_steps": 1},
+        **{"max_blocks": 3, "widths": [16]},
+    },
+    "training": {"student_steps": 1},
     "federation": {"method": "joined", "clients": 2, "baselines": False},
 }
 
@@ -83,15 +86,6 @@ def greeted(run: Path, config: RunConfig, site: int = 0) -> tuple[SitePlace, byt
 
 def opened(place: SitePlace) -> Client:
     return open_client(place)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def short() -> Iterator[None]:
-    """Networks that need not be good take as few steps as their epochs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dprbft.site.predictor.student.STEPS", 1)
-        patch.setattr("dprbft.site.predictor.student_search.SHORT_STEPS", 1)
-        yield
 
 
 @pytest.fixture(scope="module")

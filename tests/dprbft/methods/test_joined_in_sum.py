@@ -32,7 +32,11 @@ SITES = 4
 SMALL: dict[str, Any] = {
     "data": {"limit": 400, "public_limit": 60},
     "network": {"width": 16, "features": 16},
-    "search": {"population": 2, "generations": 0, "epochs": 1, "max_blocks": 3, "widths": [16]},
+    "search": {
+        **{"population": 2, "generations": 0, "epochs": 1, "student_steps": 1},
+        **{"max_blocks": 3, "widths": [16]},
+    },
+    "training": {"student_steps": 1},
     "federation": {"method": "joined", "clients": SITES, "baselines": False},
     "privacy": {"trust": "secure-sum"},
 }
@@ -125,11 +129,7 @@ def test_the_head_is_that_of_the_sum(whole: Path):
 
 
 @pytest.mark.slow
-def test_a_whole_run_names_the_trust_and_both_figures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("dprbft.site.predictor.student.STEPS", 1)
-    monkeypatch.setattr("dprbft.site.predictor.student_search.SHORT_STEPS", 1)
+def test_a_whole_run_names_the_trust_and_both_figures(tmp_path: Path):
     run = exchanged(tmp_path / "r", config_of())
     with InProcess(places_of(run), 1) as engine:
         opened = OpenRun(run, config_of(), engine)

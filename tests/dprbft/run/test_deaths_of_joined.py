@@ -54,13 +54,6 @@ class Stop(BaseException):
     """A death that no handler of the package knows."""
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Networks that need not be good take as few steps as their epochs."""
-    monkeypatch.setattr("dprbft.site.predictor.student.STEPS", 1)
-    monkeypatch.setattr("dprbft.site.predictor.student_search.SHORT_STEPS", 1)
-
-
 @pytest.fixture
 def config() -> RunConfig:
     return build_config(
@@ -73,7 +66,9 @@ def config() -> RunConfig:
                 "epochs": 1,
                 "max_blocks": 3,
                 "widths": [16],
+                "student_steps": 1,
             },
+            "training": {"student_steps": 1},
             "federation": {"clients": 2, "partition": "iid", "baselines": False},
         }
     )

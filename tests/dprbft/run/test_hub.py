@@ -35,13 +35,6 @@ from panas.runtime.errors import BadInput
 from panas.runtime.store import read_lines
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Networks that need not be good take as few steps as their epochs."""
-    monkeypatch.setattr("dprbft.site.predictor.student.STEPS", 1)
-    monkeypatch.setattr("dprbft.site.predictor.student_search.SHORT_STEPS", 1)
-
-
 def carry_out(run: OpenRun) -> None:
     """As `panas run` does, without an audit."""
     there = begin(run, Ground.of(run.folder))

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from dprbft.site.predictor import student, student_search
 from panas.privacy.noise import ReproducibleNoise, SystemNoise
 
 HERE = threading.local()
@@ -42,8 +41,6 @@ def change(verbs: ModuleType) -> None:
     verbs._answer = repeatable  # type: ignore[attr-defined]
     SystemNoise.normal = lambda self, *shape: HERE.noise.normal(*shape)  # type: ignore
     SystemNoise.uniform = lambda self, size: HERE.noise.uniform(size)  # type: ignore
-    # Networks that need not be good take as few steps as their epochs.
-    student.STEPS = student_search.SHORT_STEPS = 1
 
 
 def _planted(folder: Path, verb: str) -> str:

@@ -65,8 +65,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def crossed(folder: Path) -> Iterator[Recorded]:
     """A whole run of three sites, each with a node at a socket of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dprbft.site.predictor.student.STEPS", 1)
-        patch.setattr("dprbft.site.predictor.student_search.SHORT_STEPS", 1)
         patch.setattr(daemon, "serve", fails_at_export)
         yield carried_out(folder)
 
