@@ -64,7 +64,6 @@ class AgreementFitness:
     optimizer: OptimizerConfig
     seed: int  # of the run, the same for all sites
     client: int  # number of the site
-    augment: bool = False  # never for tables
     cache: Path | None = None  # a folder for what any site has trained; None keeps nothing
     device: str = "cpu"
 
@@ -119,9 +118,7 @@ class AgreementFitness:
         bottom = self.spec.bottom(genome, generator).to(self.device)
         head = self.spec.head(generator).to(self.device)
         config = replace(self.optimizer, train_head=self.spec.head_moves)
-        trainer = student_trainer(
-            bottom, head, self.taught, config=config, rng=rng, augment=self.augment
-        )
+        trainer = student_trainer(bottom, head, self.taught, config=config, rng=rng)
         return bottom, head, trainer
 
     def _outcome(self, trained: "_Trained", job: TrainingJob) -> Outcome:
@@ -145,7 +142,7 @@ class AgreementFitness:
             "held out": _digest(self.held_out.samples.x),
             "spec": repr(self.spec),
             "optimizer": repr(self.optimizer),
-            "training": f"{self.seed}, {self.augment}, {self.device}",
+            "training": f"{self.seed}, {self.device}",
         }
 
 

@@ -1,9 +1,8 @@
 """A small network, the student, learns what a teacher answers.
 
 The student is trained by cross-entropy to the probabilities that the teacher gives to samples whose
-labels nobody needs to know. Where images are few, each step shifts them a little. A teacher that
-can be asked at each step is asked about more than that: pictures made of two images, of which no
-two are the same. Forty images then teach more than their forty answers.
+labels nobody needs to know. Where images are few, the teacher is asked about more than those: about
+pictures made of two of them. Forty images then teach more than their forty answers.
 
 Privacy: the student depends on its samples and on the teacher alone. Of a teacher that a release
 or DP-SGD has protected, and public samples, it is post-processing and costs nothing.
@@ -18,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -27,7 +26,7 @@ from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
-from panas.training.sgd import OptimizerConfig, Trainer
+from panas.training.sgd import Batches, OptimizerConfig, Trainer
 
 Teacher = Callable[[Float[Tensor, "n c h w"]], Float[Tensor, "n classes"]]
 """Probabilities that a teacher gives network inputs, whatever they show."""
@@ -38,6 +37,8 @@ STUDENT = OptimizerConfig(
 """The training that makes a genome's network a student; see `long_enough`."""
 
 STEPS, SHORT_STEPS = 2000, 300  # at least, of a student's training, and of one that ranks genomes
+
+BATCH = 256  # pictures at a time
 
 PIXELS = 14  # of a side, for one pixel that an image may be shifted; smaller ones are not
 
@@ -87,18 +88,15 @@ def distil(
 
     The others are those of `student_trainer`.
     """
-    seed = None if teacher is None else int(rng.integers(2**32))
+    batches = None
+    if teacher is not None:
+        ask, seed = teacher, int(rng.integers(2**32))
 
-    def batches(at: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        x = taught.samples.inputs(at)
-        if teacher is None or seed is None:
-            return x, taught.targets[at]
-        draws = stream(seed, "pictures", step)
-        others = torch.from_numpy(draws.integers(len(taught), size=len(at)))
-        x = made_of_two(moved(x, draws), moved(taught.samples.inputs(others), draws), draws)
-        return x, teacher(x)
+        def batches(at: Tensor, step: int) -> tuple[Tensor, Tensor]:
+            x = pictures(taught.samples, at, stream(seed, "pictures", step))
+            return x, ask(x)
 
-    trainer = Trainer(bottom, head, taught.samples, config=config, rng=rng, batches=batches)
+    trainer = student_trainer(bottom, head, taught, config=config, rng=rng, batches=batches)
     trainer.run(config.epochs)
 
 
@@ -109,7 +107,7 @@ def student_trainer(
     *,
     config: OptimizerConfig,
     rng: np.random.Generator,
-    augment: bool,
+    batches: Batches | None = None,
 ) -> Trainer:
     """The training of a student, which can stop after any epoch and go on later.
 
@@ -118,18 +116,34 @@ def student_trainer(
         head: gives the student's logits.
         taught: at least one sample, else BadInput.
         config: how weights move.
-        rng: orders the samples and draws the shifts; nothing else may draw from it.
-        augment: whether images are shifted, and those in colour mirrored; never for tables.
+        rng: orders the samples; nothing else may draw from it.
+        batches: what to learn at a step; None: the samples and the answers to them.
     """
-    seed = int(rng.integers(2**32)) if augment else None
 
-    def batches(at: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        x = taught.samples.inputs(at)
-        if seed is not None:
-            x = moved(x, stream(seed, "shifts", step))
-        return x, taught.targets[at]
+    def answers(at: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        return taught.samples.inputs(at), taught.targets[at]
 
-    return Trainer(bottom, head, taught.samples, config=config, rng=rng, batches=batches)
+    return Trainer(bottom, head, taught.samples, config=config, rng=rng, batches=batches or answers)
+
+
+def made_of(samples: Samples, n: int, *, teacher: Teacher, rng: np.random.Generator) -> SoftSamples:
+    """n pictures made of two of the samples each, as bytes, and what a teacher answers to them."""
+    at = torch.from_numpy(rng.integers(len(samples), size=n))
+    parts = [pictures(samples, part, rng).add(1).mul(127.5).round() for part in at.split(BATCH)]
+    x = torch.cat([part.clamp(0, 255).to(torch.uint8) for part in parts])
+    made = Samples(x, torch.zeros(n, dtype=torch.int64), samples.classes)
+    answers = [teacher(made.inputs(part)) for part in torch.arange(n).split(BATCH)]
+    return SoftSamples(made, torch.cat(answers))
+
+
+def pictures(
+    samples: Samples, at: Int[Tensor, "b"], rng: np.random.Generator
+) -> Float[Tensor, "b c h w"]:
+    """The images at some places, each moved and put together with another one; see
+    `made_of_two`."""
+    others = torch.from_numpy(rng.integers(len(samples), size=len(at)))
+    x, beside = (moved(samples.inputs(places), rng) for places in (at, others))
+    return made_of_two(x, beside, rng)
 
 
 def moved(x: Float[Tensor, "n c h w"], rng: np.random.Generator) -> Float[Tensor, "n c h w"]:

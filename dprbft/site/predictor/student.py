@@ -36,14 +36,13 @@ def student(client: Client, state: JoinedState) -> SavedNetwork | None:
     rng = stream(client.config.seed, "client", client.id, "student")
     started, ask = _untrained(client, torch_generator(rng)), teacher(client, state)
     taught = SoftSamples(inputs, ask(inputs.inputs()))
-    few = not client.facts.columns and len(inputs) < MANY
     distil(
         started.bottom,
         started.head,
         taught,
         config=_training(client, len(inputs)),
         rng=rng,
-        teacher=ask if few else None,
+        teacher=ask if are_few(client, inputs) else None,
     )
     if client.config.stays:
         _from_own_samples(client, started, rng)
@@ -119,9 +118,14 @@ def teacher(client: Client, state: JoinedState) -> Teacher:
     return answers
 
 
-def shared_teacher(client: Client, state: JoinedState, inputs: Samples) -> Tensor:
-    """Probabilities that the shared head gives public samples: the same for all sites."""
+def shared_teacher(client: Client, state: JoinedState) -> Teacher:
+    """What the shared head answers to public samples: the same for all sites."""
     shared = state.check_joined()
     heads = {"shared": shared}
     candidates = Candidates(phi=client.phi, heads=heads, log_prior=torch.zeros(len(shared)))
-    return candidates.logits(inputs.inputs())["shared"].softmax(1)
+    return lambda x: candidates.logits(x)["shared"].softmax(1)
+
+
+def are_few(client: Client, inputs: Samples) -> bool:
+    """Whether these are images, and too few to teach a student by themselves."""
+    return not client.facts.columns and len(inputs) < MANY

@@ -13,8 +13,9 @@ import torch
 
 from dprbft.site.predictor.common_search import search_in_common
 from dprbft.site.predictor.state import JoinedState
-from dprbft.site.predictor.student import MANY, learnt_from, shared_teacher
+from dprbft.site.predictor.student import MANY, are_few, learnt_from, shared_teacher
 from dprbft.site.site import Client
+from panas.data.samples import Samples
 from panas.evolution.agreement import AgreementFitness, chosen_for
 from panas.evolution.records import EvolutionResult
 from panas.evolution.surrogate import prior_of
@@ -22,9 +23,10 @@ from panas.evolution.toolbox import SearchProblem
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 from panas.search_modes.mode import SearchPlan
-from panas.training.distillation import SoftSamples, long_enough
+from panas.training.distillation import SoftSamples, Teacher, long_enough, made_of
 
 HELD_OUT = 0.3  # share of the public samples that a student is not taught
+MADE = (MANY, 300)  # pictures that are taught, and that judge, where images are few
 
 
 def search_student(client: Client, plan: SearchPlan) -> EvolutionResult:
@@ -41,18 +43,16 @@ def search_student(client: Client, plan: SearchPlan) -> EvolutionResult:
             f"expected public samples for networks to learn from, got {len(inputs)}; give "
             "--public-data or --unlabelled-data"
         )
-    answers, seed = shared_teacher(client, state, inputs), client.config.seed
-    order = torch.from_numpy(stream(seed, "student", "held-out").permutation(len(inputs)))
-    rest, taught = order.tensor_split([max(1, round(HELD_OUT * len(inputs)))])
+    seed = client.config.seed
+    taught, held_out = _lessons(inputs, shared_teacher(client, state), client)
     alike = AgreementFitness(
-        taught=SoftSamples(inputs.take(taught), answers[taught]),
-        held_out=SoftSamples(inputs.take(rest), answers[rest]),
+        taught=taught,
+        held_out=held_out,
         histogram=torch.ones(plan.spec.classes),
         spec=plan.spec,
         optimizer=long_enough(plan.optimizer, len(taught), client.config.search.student_steps),
         seed=seed,
         client=client.id,
-        augment=not client.facts.columns and len(inputs) < MANY,
         cache=client.common,
         device=plan.device,
     )
@@ -60,3 +60,21 @@ def search_student(client: Client, plan: SearchPlan) -> EvolutionResult:
     rng = stream(seed, "students")
     found = search_in_common(problem, alike, config=plan.config, rng=rng, execution=plan.execution)
     return chosen_for(found, replace(alike, histogram=torch.tensor(state.histogram)))
+
+
+def _lessons(inputs: Samples, ask: Teacher, client: Client) -> tuple[SoftSamples, SoftSamples]:
+    """What students are taught, and what they are judged by, none of it made of the same samples.
+
+    Where images are few, pictures made of them: a dozen samples would rank genomes by chance.
+    """
+    rng = stream(client.config.seed, "student", "held-out")
+    order = torch.from_numpy(rng.permutation(len(inputs)))
+    rest, taught = order.tensor_split([max(1, round(HELD_OUT * len(inputs)))])
+    parts = [inputs.take(at) for at in (taught, rest)]
+    if are_few(client, inputs):
+        first, last = (
+            made_of(part, n, teacher=ask, rng=rng) for part, n in zip(parts, MADE, strict=True)
+        )
+    else:
+        first, last = (SoftSamples(part, ask(part.inputs())) for part in parts)
+    return first, last
