@@ -142,7 +142,7 @@ def test_made_pictures_are_bytes_with_the_answers_to_them() -> None:
         samples.shape,
     )
     torch.testing.assert_close(made.targets, bright(made.samples.inputs()))
-    assert len(made.samples.x.flatten(1).unique(dim=0)) > 500  # hardly two are the same
+    assert len(made.samples.x.flatten(1).unique(dim=0)) > 300  # the seven themselves are few
     again = made_of(samples, 600, teacher=bright, rng=np.random.default_rng(2))
     assert torch.equal(made.samples.x, again.samples.x)
 
