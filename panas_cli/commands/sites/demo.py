@@ -30,6 +30,7 @@ UP = 120.0
 """Seconds in which a part of the demonstration must be up."""
 SMALL = (
     *("search.population=2", "search.generations=0", "search.epochs=1", "search.max_blocks=3"),
+    *("search.student_steps=50", "training.student_steps=50"),
     *("network.width=16", "network.features=16", "tuning.trials=0", "federation.baselines=false"),
     *("privacy.network=stays", "privacy.delta=1e-4"),
 )
