@@ -76,7 +76,7 @@ for name in ("north", "east", "south"):
 # %%
 small = (
     "--preset demo --set search.generations=0 --set search.max_blocks=3 "
-    "--set search.widths=[16,32] --set audit.decoder_epochs=1 --workers 1"
+    "--set search.widths=[16,32] --set training.student_steps=200 --set audit.decoder_epochs=1 --workers 1"
 )
 shell(f"panas run --sites sites --public-data public.npz --epsilon 4 --out runs/first {small}")
 

@@ -111,6 +111,7 @@ for name in names:
 small = (
     " --set search.population=2 --set search.generations=0 --set search.epochs=1"
     " --set search.max_blocks=3 --set network.width=16 --set network.features=16"
+    " --set training.student_steps=50 --set search.student_steps=50"
     " --set tuning.trials=0 --set federation.baselines=false --set privacy.network=stays"
 )
 run = "panas run --hub federation/hub --public-data public.npz --epsilon 4 --delta 1e-4"

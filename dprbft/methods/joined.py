@@ -58,6 +58,7 @@ COLUMNS: Mapping[str, Mapping[str, Any]] = {"sound": {}}
 SMOKE: Mapping[str, Any] = {
     "search": {"population": 2, "generations": 0, "epochs": 2, "max_blocks": 3, "widths": [16]},
     "tuning": {"trials": 0},
+    "training": {"student_steps": 200},
 }
 """Settings that take seconds on small images."""
 

@@ -175,10 +175,14 @@ def edge(seed: int, attacks: int, n: int = 80, *, skewed: bool = False) -> str:
     return judge(mine, beside, rng=np.random.default_rng(seed))[0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("attacks_run", "samples", "skewed"),
-    [(1, 80, False), (6, 80, False), (1, MIN_SAMPLES, True), (8, MIN_SAMPLES, True)],
+    [
+        pytest.param(1, 80, False, marks=pytest.mark.slow),
+        pytest.param(6, 80, False, marks=pytest.mark.thorough),
+        pytest.param(1, MIN_SAMPLES, True, marks=pytest.mark.slow),
+        pytest.param(8, MIN_SAMPLES, True, marks=pytest.mark.slow),
+    ],
 )
 def test_at_the_very_margin_false_alarms_are_as_rare_as_stated(
     attacks_run: int, samples: int, skewed: bool

@@ -37,9 +37,10 @@ methods = ["secure"]
 columns = ["sound"]
 [settings]
 data = { limit = 160, public_limit = 60 }
-search = { population = 2, generations = 0, epochs = 1, min_blocks = 1, max_blocks = 1 }
+search = { population = 2, generations = 0, epochs = 1, student_steps = 1, max_blocks = 3 }
 network.features = 8
 tuning.trials = 0
+training.student_steps = 1
 federation = { clients = 4 }
 privacy.network = "stays"
 [variants.secure]

@@ -138,8 +138,13 @@ def test_the_guard_has_teeth(
                 searched(client)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["data-free", "data-free, nothing public"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param("data-free", marks=pytest.mark.slow),
+        pytest.param("data-free, nothing public", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_data_free_search_is_the_same_with_any_number_of_workers(
     mode: str, tiny: Tiny, carry: Callable[..., None], tmp_path: Path
 ):

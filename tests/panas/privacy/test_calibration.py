@@ -86,7 +86,7 @@ def test_a_plan_lands_within_one_percent_under_its_budget(case: tuple[Budget, Pl
 
 
 @pytest.mark.slow
-@settings(max_examples=10, deadline=None, phases=UNSHRUNK)
+@settings(max_examples=5, deadline=None, phases=UNSHRUNK)
 @given(case=cases())
 @example(case=(Budget(0.3, 1e-6), STEEP, 0.05))
 def test_many_plans_land_within_one_percent_under_their_budgets(

@@ -89,8 +89,13 @@ def test_work_goes_on_when_nobody_waits_and_requests_of_a_site_queue(
     assert done == [1, 1]  # the one that was given up before its turn never began
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, marks=pytest.mark.thorough),
+    ],
+)
 def test_the_command_serves_and_stops_without_a_trace(site: Path, hub: Hub, told: signal.Signals):
     command = [sys.executable, "-m", "panas_cli", "node", "--site", str(site), "--device", "cpu"]
     process = subprocess.Popen(
