@@ -79,6 +79,7 @@ def tune(private: Any, out: Path, trials: int = 2, **more: Any) -> Any:
     )
 
 
+@pytest.mark.slow
 def test_of_private_samples_only_the_network_tells(tmp_path: Path) -> None:
     first, second = images(1), images(2)
     second[0][0, 0, 0, 0] = 7.0

@@ -10,6 +10,7 @@ from ledgers import accounts, contents
 BOTH = ("--client", 0, "--client", 1)
 
 
+@pytest.mark.slow
 def test_of_a_run_and_its_copy_one_goes_on(cli: Callable, tiny: Callable, tmp_path: Path):
     run, copy = tmp_path / "r", tmp_path / "copy"
     assert cli("search", "--out", run, *BOTH, *tiny()).code == 0

@@ -140,6 +140,7 @@ def test_one_attack_that_may_be_loud_spoils_the_silence_of_the_other() -> None:
     assert _judged({"quiet": quiet, "perhaps": perhaps}, 400)[1] == "inconclusive"
 
 
+@pytest.mark.slow
 def test_an_estimate_of_epsilon_refutes_no_claim() -> None:
     n = 2000
     scores = _loud(n, 0.03)  # fewer than is let pass, and no area to speak of

@@ -105,6 +105,7 @@ def test_optimisation_goes_through_the_map() -> None:
     assert found < 0.3 * blind
 
 
+@pytest.mark.slow
 def test_a_map_with_trees_passes_no_gradient_and_is_attacked_without() -> None:
     public, private = table(200), table(30, seed=5)
     phi = of_a_table(public, trees=True)

@@ -171,6 +171,7 @@ def test_who_is_not_there_when_training_begins_is_asked_before_its_first_round(
         assert client["epsilon"]["spent"] <= client["epsilon"]["budget"]
 
 
+@pytest.mark.slow
 def test_who_comes_back_with_less_budget_does_not_exceed_it(
     tiny: Tiny, carry: Carry, tmp_path: Path
 ):
@@ -241,6 +242,7 @@ def test_a_round_goes_on_without_a_missing_site_and_the_next_with_it(
         assert charged == [r.round for r in took for _ in range(2)]
 
 
+@pytest.mark.slow
 def test_a_site_that_leaves_between_release_and_answer_returns_to_the_next_round(
     tiny: Tiny, carry: Carry, tmp_path: Path
 ):

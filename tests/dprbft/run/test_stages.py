@@ -285,6 +285,7 @@ def test_searches_that_died_may_use_up_the_histogram_but_not_the_run(
     assert account.spent() <= 8.0
 
 
+@pytest.mark.slow
 def test_a_budget_too_small_for_a_histogram_searches_alike_for_all(
     tiny: Tiny, carry: Carry, tmp_path: Path
 ):

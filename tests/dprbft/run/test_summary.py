@@ -95,6 +95,7 @@ def test_what_is_unprotected_is_infinity_in_words(
         assert 0 < c["epsilon"]["training"] <= 8.0
 
 
+@pytest.mark.slow
 def test_an_infinite_budget_is_infinity_in_words(
     tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
 ):

@@ -17,6 +17,7 @@ from dprbft.engines.node.call import SOCKET
 from panas.runtime.errors import PanasError
 
 
+@pytest.mark.slow
 def test_a_relay_that_ends_is_started_again_until_the_node_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
