@@ -24,7 +24,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "data": {"public_limit": 40},
         "search": {"population": 4, "generations": 1, "epochs": 4, "max_blocks": 4},
         "tuning": {"trials": 4, "initial": 3},
-        "training": {"warm_epochs": 20, "student_steps": 1000},
+        "training": {"warm_epochs": 20},
         "federation": {"rounds": 2},
         "audit": {"decoder_epochs": 10},
     },

@@ -32,11 +32,11 @@ Teacher = Callable[[Float[Tensor, "n c h w"]], Float[Tensor, "n classes"]]
 """Probabilities that a teacher gives network inputs, whatever they show."""
 
 STUDENT = OptimizerConfig(
-    optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=50
+    optimiser="adam", learning_rate=0.005, decay="cosine", batch_size=32, epochs=25
 )
 """The training that makes a genome's network a student; see `long_enough`."""
 
-STEPS, SHORT_STEPS = 2000, 300  # at least, of a student's training, and of one that ranks genomes
+STEPS, SHORT_STEPS = 1000, 300  # at least, of a student's training, and of one that ranks genomes
 
 BATCH = 256  # pictures at a time
 
