@@ -9,12 +9,10 @@ Signatures are over SHA-384. No library is loaded before a key is needed, and to
 from typing import TYPE_CHECKING
 
 from panas.runtime.errors import BadInput
+from panas.runtime.extras import INSTALL_FLOWER
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
-
-INSTALL = "install panas with its extra flower (in the checkout: pip install '.[flower]')"
-"""What installs the libraries of a federation across machines."""
 
 
 def need_library() -> None:
@@ -23,7 +21,8 @@ def need_library() -> None:
         import cryptography  # noqa: F401
     except ImportError as e:
         raise BadInput(
-            f"expected the library cryptography for keys and certificates, found none; {INSTALL}"
+            "expected the library cryptography for keys and certificates, found none; "
+            f"{INSTALL_FLOWER}"
         ) from e
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from importlib.util import find_spec
 
 from panas.runtime.errors import BadInput
+from panas.runtime.extras import INSTALL_FLOWER
 
 FEWEST_SITES = 3
 MOST_SITES = 4096
@@ -46,8 +47,7 @@ def check_libraries() -> None:
     if missing := [name for name in LIBRARIES if find_spec(name) is None]:
         raise BadInput(
             f"expected the libraries of a secure sum, found no {' and no '.join(missing)}; "
-            "install panas with its extra flower (in the checkout: pip install '.[flower]'), "
-            "or use privacy.trust=server"
+            f"{INSTALL_FLOWER}, or use privacy.trust=server"
         )
 
 

@@ -21,8 +21,8 @@ from typing import Any, Protocol
 
 from dprbft.engines.flower.app.packets import SOCKET
 from dprbft.engines.flower.hub import QUIET, check_hub, with_parent
-from dprbft.engines.identity import INSTALL
 from panas.runtime.errors import BadInput, PanasError
+from panas.runtime.extras import INSTALL_FLOWER
 from panas.runtime.store import write_bytes
 
 OLDEST = (1, 41)
@@ -217,11 +217,11 @@ def check_flower(*, simulation: bool = False) -> None:
             importlib.metadata.version("ray")
     except importlib.metadata.PackageNotFoundError as e:
         raise BadInput(
-            f"expected the package {e.name} for --engine flower, found none; {INSTALL}"
+            f"expected the package {e.name} for --engine flower, found none; {INSTALL_FLOWER}"
         ) from e
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
         wanted = ".".join(map(str, OLDEST))
-        raise BadInput(f"expected flwr {wanted} or later, got {version}; {INSTALL}")
+        raise BadInput(f"expected flwr {wanted} or later, got {version}; {INSTALL_FLOWER}")
 
 
 def run_flwr(home: Path, address: str, arguments: Sequence[str]) -> dict[str, Any]:
