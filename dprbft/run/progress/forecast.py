@@ -16,11 +16,13 @@ from dprbft.config.schema import RunConfig
 from dprbft.paths import SitePlace
 from dprbft.run.directory import OpenRun, chosen
 from dprbft.run.sites.known import FILES
+from dprbft.site.predictor.student_search import taught_to_candidates
 from dprbft.site.search import search_space
 from dprbft.site.site import spec_of
 from panas.architecture.network import NetworkSpec
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
+from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.evolution.records import EvolutionConfig
 from panas.runtime.seeds import one_thread, stream, torch_generator
@@ -75,7 +77,8 @@ def forecast(
     if not any(todo.values()):
         return Forecast({})
     own = fmean(len(view.client(site.index).train) for site in sites[:MOST_SITES])
-    passes = planned_passes(run.config, len(view.public) + len(view.unlabelled), own)
+    public = len(view.public) + len(view.unlabelled)
+    passes = planned_passes(run.config, view.facts, public, own)
     with one_thread():
         pace = seconds_a_pass(run, device)
     return Forecast(
@@ -98,10 +101,10 @@ def _turns(stage: str, sites: int, workers: int) -> float:
     return sites / alone / (workers // alone if stage in FILES else 1)
 
 
-def planned_passes(config: RunConfig, public: int, own: float) -> dict[str, float]:
+def planned_passes(config: RunConfig, facts: Facts, public: int, own: float) -> dict[str, float]:
     """Sample-passes of one site in each stage, with so many public and own training samples."""
     if config.federation.joins_first:
-        return _joined_passes(config, public, own)
+        return _joined_passes(config, facts, public, own)
     t, f, mode = config.training, config.federation, config.privacy.mode
     looked_at = public if mode.needs_public else own if mode.reads_samples else 0
     tunes = mode.reads_samples and t.noise_multiplier is None
@@ -119,9 +122,9 @@ def planned_passes(config: RunConfig, public: int, own: float) -> dict[str, floa
     }
 
 
-def _joined_passes(config: RunConfig, inputs: int, own: float) -> dict[str, float]:
+def _joined_passes(config: RunConfig, facts: Facts, inputs: int, own: float) -> dict[str, float]:
     """The same where sites join before they search: heads on the common map take next to none."""
-    looked_at = inputs if config.privacy.mode.reads_samples else 0
+    looked_at = taught_to_candidates(facts, inputs) if config.privacy.mode.reads_samples else 0
     share = _trained_share(config.search.evolution)
     short = long_enough(config.search.optimizer, looked_at, config.search.student_steps)
     one = short.epochs * looked_at * share or NOISE_PASSES

@@ -17,6 +17,7 @@ from dprbft.site.predictor.residual import public_head
 from dprbft.site.predictor.state import ROUND, JoinedState
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.site import Client
+from panas.data.facts import Facts
 from panas.data.samples import Samples, concat
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.checkpoint import SavedNetwork
@@ -42,7 +43,7 @@ def student(client: Client, state: JoinedState) -> SavedNetwork | None:
         taught,
         config=_training(client, len(inputs)),
         rng=rng,
-        teacher=ask if are_few(client, inputs) else None,
+        teacher=ask if are_few(client.facts, len(inputs)) else None,
     )
     if client.config.stays:
         _from_own_samples(client, started, rng)
@@ -126,6 +127,6 @@ def shared_teacher(client: Client, state: JoinedState) -> Teacher:
     return lambda x: candidates.logits(x)["shared"].softmax(1)
 
 
-def are_few(client: Client, inputs: Samples) -> bool:
-    """Whether these are images, and too few to teach a student by themselves."""
-    return not client.facts.columns and len(inputs) < MANY
+def are_few(facts: Facts, inputs: int) -> bool:
+    """Whether so many samples are images, and too few to teach a student by themselves."""
+    return not facts.columns and inputs < MANY

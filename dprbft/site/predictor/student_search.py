@@ -15,6 +15,7 @@ from dprbft.site.predictor.common_search import search_in_common
 from dprbft.site.predictor.state import JoinedState
 from dprbft.site.predictor.student import MANY, are_few, learnt_from, shared_teacher
 from dprbft.site.site import Client
+from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.evolution.agreement import AgreementFitness, chosen_for
 from panas.evolution.records import EvolutionResult
@@ -69,12 +70,23 @@ def _lessons(inputs: Samples, ask: Teacher, client: Client) -> tuple[SoftSamples
     """
     rng = stream(client.config.seed, "student", "held-out")
     order = torch.from_numpy(rng.permutation(len(inputs)))
-    rest, taught = order.tensor_split([max(1, round(HELD_OUT * len(inputs)))])
+    rest, taught = order.tensor_split([_held_out(len(inputs))])
     parts = [inputs.take(at) for at in (taught, rest)]
-    if are_few(client, inputs):
+    if are_few(client.facts, len(inputs)):
         first, last = (
             made_of(part, n, teacher=ask, rng=rng) for part, n in zip(parts, MADE, strict=True)
         )
     else:
         first, last = (SoftSamples(part, ask(part.inputs())) for part in parts)
     return first, last
+
+
+def taught_to_candidates(facts: Facts, inputs: int) -> int:
+    """How many samples each candidate is taught where so many are public; 0 of fewer than two."""
+    if inputs < 2:
+        return 0
+    return MADE[0] if are_few(facts, inputs) else inputs - _held_out(inputs)
+
+
+def _held_out(inputs: int) -> int:
+    return max(1, round(HELD_OUT * inputs))

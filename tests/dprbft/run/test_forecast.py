@@ -10,8 +10,10 @@ from dprbft.engines.inprocess import InProcess
 from dprbft.paths import places_of, search_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.progress import forecast as forecasts
-from dprbft.run.progress.forecast import START, Forecast, forecast, planned_passes
+from dprbft.run.progress.forecast import NOISE_PASSES, START, Forecast, forecast, planned_passes
 from dprbft.run.view import RunView
+from panas.data.facts import Facts
+from panas.data.files.columns import Column
 from panas.runtime.store import write_json
 
 
@@ -28,6 +30,10 @@ def test_a_run_that_is_slower_than_forecast_corrects_it():
     plan = Forecast({"search": 100.0, "train": 100.0})
     assert 250 < plan.left("search", 0.5, 150.0) < 450  # thrice as slow, and soon believed
     assert plan.left("train", 0.5, 450.0) == pytest.approx(150, rel=0.1)
+
+
+IMAGES = Facts(class_names=("a", "b"), shape=(1, 8, 8), dtype="uint8")
+TABLE = Facts(class_names=("a", "b"), shape=(1, 1, 1), dtype="float32", columns=(Column(name="x"),))
 
 
 def passes(**changes: object) -> dict[str, float]:
@@ -47,7 +53,7 @@ def passes(**changes: object) -> dict[str, float]:
     for key, value in changes.items():
         section, _, name = key.partition("__")
         settings[section] = settings.get(section, {}) | {name: value}
-    return planned_passes(build_config(settings), public=100, own=50)
+    return planned_passes(build_config(settings), IMAGES, public=100, own=50)
 
 
 def test_passes_are_counted_by_hand():
@@ -68,6 +74,25 @@ def test_what_spares_training_is_counted():
     assert passes(privacy__search="data-free")["search"] < whole["search"] / 10
 
 
+@pytest.mark.parametrize(
+    ("facts", "public", "taught"),
+    [
+        (IMAGES, 40, 1000),
+        (IMAGES, 999, 1000),
+        (IMAGES, 2000, 1400),
+        (TABLE, 40, 28),
+        (IMAGES, 1, 0),
+    ],
+)
+def test_candidates_of_few_images_are_taught_pictures_made_of_them(
+    facts: Facts, public: int, taught: int
+):
+    search = {"population": 4, "generations": 0, "initial": None, "epochs": 400, "rungs": []}
+    config = build_config({"federation": {"method": "joined"}, "search": search})
+    found = planned_passes(config, facts, public, own=50)
+    assert found["search"] == 4 * (400 * taught or NOISE_PASSES)
+
+
 def test_a_forecast_is_for_the_sites_that_have_something_to_do(
     tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -83,7 +108,7 @@ def test_a_forecast_is_for_the_sites_that_have_something_to_do(
     config = tiny(federation__clients=3)
     prepare(tmp_path, config, resume=False)
     run = OpenRun(tmp_path, config, InProcess(places_of(tmp_path)))
-    one = planned_passes(config, len(run.view.public), 0)["search"]
+    one = planned_passes(config, run.view.facts, len(run.view.public), 0)["search"]
 
     def seconds(*clients: int, workers: int = 1) -> float:
         found = forecast(run, ["search"], workers=workers, device="cpu", clients=clients or None)
