@@ -97,11 +97,17 @@ def _placed(x: float | None, against: Against) -> bool:
     return x is not None and math.isfinite(x) and (against != "bytes" or x > 0)
 
 
+def _outside(line: Line, against: Against) -> list[int]:
+    """The last point of a line that has no place along the x axis; none if all have one."""
+    x: Sequence[float | None] = getattr(line, against)
+    return [k for k in range(len(x)) if x[k] is not None and not _placed(x[k], against)][-1:]
+
+
 def _line(axes: "Axes", line: Line, against: Against, edge: float, look: dict[str, str]) -> None:
     """One line, with its spread over seeds; only its last point where it has no place."""
     x: Sequence[float | None] = getattr(line, against)
     kept = [k for k in range(len(x)) if _placed(x[k], against)]
-    outside = [k for k in range(len(x)) if x[k] is not None and k not in kept][-1:]
+    outside = _outside(line, against)
     places = [x[k] or 0.0 for k in kept] + [edge for _ in outside]
     y = [line.accuracy[k] for k in (*kept, *outside)]
     few = max(1, len(places) // 12)
@@ -123,17 +129,24 @@ def _scale(axes: "Axes", drawn: Sequence[Line], against: Against, edge: float) -
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(EngFormatter(unit="B", sep=" "))
         axes.xaxis.set_minor_locator(NullLocator())
-    every = [x for line in drawn for x in getattr(line, against) if x is not None]
-    if all(_placed(x, against) for x in every):
+    at_edge = [line.accuracy[k] for line in drawn for k in _outside(line, against)]
+    if not at_edge:
         return
     axes.axvline(edge, color="#999999", lw=0.8, ls=":")
+    end = _free_end(axes, at_edge)
     axes.text(
         edge,
-        1.0,
-        "nothing sent " if against == "bytes" else "no protection ",
+        1.0 if end == "top" else 0.0,
+        " nothing sent " if against == "bytes" else " no protection ",
         transform=axes.get_xaxis_transform(),
         ha="right",
-        va="top",
+        va=end,
         rotation=90,
         fontsize=7,
     )
+
+
+def _free_end(axes: "Axes", heights: Sequence[float]) -> Literal["top", "bottom"]:
+    """The end of an upright line that is farther from the points on it."""
+    low, high = axes.get_ylim()
+    return "top" if high - max(heights) >= min(heights) - low else "bottom"

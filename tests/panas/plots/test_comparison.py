@@ -1,13 +1,14 @@
 """Pictures of comparisons: each line, and what has no place along an axis."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 
 from panas.plots import comparison
-from panas.plots.comparison import Line, lines, page
+from panas.plots.comparison import Against, Line, lines, page
 
 ROUNDS = Line(
     name="a",
@@ -66,6 +67,24 @@ def test_what_was_not_priced_is_left_out_and_what_is_infinite_stands_at_the_edge
     assert edge > 3
     assert last == 0.4
     assert [t.get_text().strip() for t in figures[0].axes[0].texts] == ["no protection"]
+
+
+@pytest.mark.parametrize(
+    ("standing", "end"), [([0.9], "bottom"), ([0.1], "top"), ([0.8, 0.7], "bottom")]
+)
+@pytest.mark.parametrize(("against", "outside"), [("epsilon", math.inf), ("bytes", 0)])
+def test_words_at_the_edge_are_away_from_the_points_there(
+    figures: list[Figure], against: Against, outside: float, standing: list[float], end: str
+):
+    at_edge = [
+        replace(ROUNDS, name=f"{y}", accuracy=[0.1, 0.9, y], **{against: [1.0, None, outside]})
+        for y in standing
+    ]
+    lines([ROUNDS, *at_edge], against)
+    (axes,) = figures[0].axes
+    (words,) = axes.texts
+    assert words.get_verticalalignment() == end
+    assert words.get_position()[1] == (0 if end == "bottom" else 1)
 
 
 def test_what_sent_nothing_stands_left_of_all_others(figures: list[Figure]):
