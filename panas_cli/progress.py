@@ -14,6 +14,7 @@ from rich.text import Text
 from dprbft.run.events import Event
 from dprbft.run.progress.forecast import Forecast
 from dprbft.run.progress.logs import Progress as Following
+from panas_cli.text.printing import print_words
 from panas_cli.text.sentences import sentence
 from panas_cli.tracks import (
     Cell,
@@ -95,7 +96,7 @@ class Display:
                 self._tell_left()
                 return
             self._bar.advance(self._bar.task_ids[-1])
-            self._bar.console.print(f"  {text}", markup=False, soft_wrap=True)
+            print_words(f"  {text}", self._bar.console)
             self._show()
 
     def generation(
@@ -122,7 +123,7 @@ class Display:
 
     def say(self, text: str) -> None:
         """Show a line that is no part of a stage."""
-        self._console.print(text, markup=False, soft_wrap=True)
+        print_words(text, self._console)
 
     def _step(
         self,
@@ -161,7 +162,7 @@ class Display:
     def _line(self, text: str) -> None:
         seconds = self._clock() - self._began
         line = f"[{seconds:7.1f} s] {self._stage}: {text}"
-        self._console.print(line, markup=False, soft_wrap=True)
+        print_words(line, self._console)
 
     def __enter__(self) -> "Display":
         if self._live is not None:

@@ -29,7 +29,7 @@ from panas.runtime.store import exclusive, read_json, write_bytes, write_json
 from panas_cli.commands.job import device_named, with_paths
 from panas_cli.requests import Asked, Request
 from panas_cli.text.comparison import as_csv, as_markdown, print_table_of
-from panas_cli.text.printing import counted, print_json
+from panas_cli.text.printing import counted, print_json, print_words
 from panas_cli.text.sentences import sentence
 from panas_cli.tracks import about
 
@@ -182,4 +182,4 @@ class _Display:
     def _line(self, text: str) -> None:
         self._said = time.perf_counter()
         line = f"[{self._said - self._began:7.1f} s] {text}"
-        self._console.print(line, markup=False, soft_wrap=True)
+        print_words(line, self._console)

@@ -7,7 +7,12 @@ from rich.table import Table
 from attacks.audit.external_model import ModelAudit
 from attacks.audit.records import ClientAudit, RunAudit
 from attacks.reconstruction.metrics import ReconstructionScore
-from panas_cli.text.printing import console, figure, print_text, titled
+from panas_cli.text.printing import (
+    figure,
+    print_titled,
+    print_words,
+    titled,
+)
 
 HEADERS = {
     "same-class mean": "class\nmean",
@@ -21,30 +26,29 @@ HEADERS = {
 
 def show_audit(audit: RunAudit) -> None:
     """The best attack beside its controls, one row a client, and the verdicts with evidence."""
-    screen = console()
     rows = [(c, best) for c in audit.clients if (best := c.best)]
     if rows:
-        screen.print(_attacked(rows))
+        print_titled(_attacked(rows))
     for c in audit.clients:
-        screen.print(f"{c.name}: {c.verdict}: {c.evidence}", soft_wrap=True)
+        print_words(f"{c.name}: {c.verdict}: {c.evidence}")
         if n := c.network:
-            screen.print(f"  its network: {n.verdict}: {n.evidence}", soft_wrap=True)
+            print_words(f"  its network: {n.verdict}: {n.evidence}")
         else:
-            screen.print("  its network: not audited: none is kept, or too few samples or classes")
+            print_words("  its network: not audited: none is kept, or too few samples or classes")
 
 
 def show_model_audit(audit: ModelAudit) -> None:
     """The verdicts on a network trained elsewhere."""
-    screen, n, seen = console(), audit.network, audit.outputs
+    n, seen = audit.network, audit.outputs
     members, others = n.accuracy
-    screen.print(
+    print_words(
         f"{audit.model}: accuracy {members:.3f} on what it was trained on, {others:.3f} on others"
     )
-    screen.print(f"membership: {n.verdict}: {n.evidence}", soft_wrap=True)
+    print_words(f"membership: {n.verdict}: {n.evidence}")
     if seen:
-        screen.print(f"its answers: {seen.verdict}: {seen.evidence}", soft_wrap=True)
+        print_words(f"its answers: {seen.verdict}: {seen.evidence}")
     if audit.duplicates:
-        print_text(
+        print_words(
             f"{audit.duplicates} of the others are among what it was trained on, and were left out"
         )
 

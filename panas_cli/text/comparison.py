@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from panas_cli.text.printing import console, counted, figure, print_table, print_text
+from panas_cli.text.printing import (
+    counted,
+    figure,
+    print_table,
+    print_text,
+    print_words,
+)
 
 Figures = Mapping[str, Any]
 Table = tuple[list[str], list[list[str]]]
@@ -31,18 +37,17 @@ class Line:
 def print_table_of(found: Mapping[str, Any], folder: Path) -> None:
     """The table, and what its figures mean, on stdout."""
     if found["experiment"]:
-        print_text(found["experiment"]["title"])
+        print_words(found["experiment"]["title"])
         print_text("")
     for row in found["rows"] or [None]:
         lines = [line for line in lines_of(found) if line.row == row]
         if row is not None:
             print_text(row)
         for headers, cells in (_quality(found, lines), _costs(found, lines)):
-            print_table(headers, cells, left=2)
+            print_table(headers, cells, left=2, keys=2)
             print_text("")
-    screen = console()
     for text in (*meaning(found), *warnings(found), f"directory: {folder}"):
-        screen.print(text, soft_wrap=True)
+        print_words(text)
 
 
 def lines_of(found: Mapping[str, Any]) -> Iterator[Line]:

@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from panas_cli.text.printing import console, counted, figure, size_text, titled
+from panas_cli.text.printing import (
+    counted,
+    figure,
+    print_text,
+    print_titled,
+    print_words,
+    size_text,
+    titled,
+)
 
 ELSEWHERE = (
     "epsilon: by the noise that releases tell, without the label histogram beside them; accuracies "
@@ -15,7 +23,7 @@ ELSEWHERE = (
 
 def show_hub(run: Path, summary: Mapping[str, Any]) -> None:
     """The summary of a hub's run as text."""
-    screen, bytes_ = console(), summary["communication"]
+    bytes_ = summary["communication"]
     table = titled(f"hub, method {summary['method']}, preset {summary['preset']}")
     for name in ("site", "through", "rounds", "releases", "noise multiplier", "epsilon of them"):
         left = name in ("site", "through")
@@ -29,29 +37,25 @@ def show_hub(run: Path, summary: Mapping[str, Any]) -> None:
             _span(s["noise_multipliers"]),
             figure(s["epsilon_of_releases"], ".3g"),
         )
-    screen.print(table)
+    print_titled(table)
     if head := summary["head"]:
-        screen.print(
+        print_words(
             f"shared head: accuracy {head['accuracy']:.3f} on {counted(head['samples'], 'sample')} "
-            "that are public, and that it was made with",
-            soft_wrap=True,
+            "that are public, and that it was made with"
         )
-    screen.print(
+    print_words(
         f"communication: {size_text(bytes_['up_bytes'])} up, {size_text(bytes_['down_bytes'])} "
-        f"down in {counted(summary['rounds'], 'round')}; {_carried(bytes_)}",
-        soft_wrap=True,
+        f"down in {counted(summary['rounds'], 'round')}; {_carried(bytes_)}"
     )
-    screen.print(
-        "seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in summary["seconds"].items() if v)
-    )
-    screen.print(f"\nrun directory: {run}", soft_wrap=True)
+    print_words("seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in summary["seconds"].items() if v))
+    print_text("")
+    print_words(f"run directory: {run}")
     if summary["absent"]:
         names = ", ".join(summary["absent"])
-        screen.print(
-            f"warning: not through with all stages: {names}; --resume takes up what is back",
-            soft_wrap=True,
+        print_words(
+            f"warning: not through with all stages: {names}; --resume takes up what is back"
         )
-    screen.print(ELSEWHERE, soft_wrap=True)
+    print_words(ELSEWHERE)
 
 
 def _carried(found: Mapping[str, int]) -> str:

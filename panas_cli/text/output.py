@@ -19,7 +19,16 @@ from panas_cli.text.audit_output import show_audit
 from panas_cli.text.conclusions import absent_lines, meaning_lines, no_gain_lines
 from panas_cli.text.hub import show_hub
 from panas_cli.text.joining import has_joined, kept_lines
-from panas_cli.text.printing import console, counted, figure, print_json, size_text, titled
+from panas_cli.text.printing import (
+    counted,
+    figure,
+    print_json,
+    print_text,
+    print_titled,
+    print_words,
+    size_text,
+    titled,
+)
 
 OF_ROUNDS = ("before", "after", "kept", "epsilon", "release", "search")
 OF_JOINED = (
@@ -73,33 +82,32 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
     updates = _exchanges_updates(summary)
     if updates:
         summary = _without_alone(summary)
-    screen, clients = console(), summary["clients"]
-    screen.print((_of_updates if updates else _clients)(summary))
+    clients = summary["clients"]
+    print_titled((_of_updates if updates else _clients)(summary))
     for table in (_to_beat(clients), _metrics(clients, updates)):
         if table is not None:
-            screen.print(table)
+            print_titled(table)
     a, bytes_, s = summary["accuracy"], summary["communication"], summary["seconds"]
-    screen.print(
+    print_words(
         f"accuracy: mean {a['mean']:.3f}, std {a['std']:.3f} over sites (on their own test "
-        f"splits: the simulator's view); {_others(a, clients, updates)}",
-        soft_wrap=True,
+        f"splits: the simulator's view); {_others(a, clients, updates)}"
     )
     for line in kept_lines(clients):
-        screen.print(line, soft_wrap=True)
+        print_words(line)
     rounds = counted(summary["rounds"], "round")
-    screen.print(
+    print_words(
         f"communication: {size_text(bytes_['up_bytes'])} up, {size_text(bytes_['down_bytes'])} "
-        f"down in {rounds}{'' if updates else '; the search sent nothing'}",
-        soft_wrap=True,
+        f"down in {rounds}{'' if updates else '; the search sent nothing'}"
     )
-    screen.print("seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in s.items() if v or not updates))
+    print_words("seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in s.items() if v or not updates))
     if audit:
-        screen.print()
+        print_text("")
         show_audit(RunAudit.from_json(audit))
-    screen.print(f"\nrun directory: {run}", soft_wrap=True)
+    print_text("")
+    print_words(f"run directory: {run}")
     warnings = (*absent_lines(summary["absent"]), *no_gain_lines(clients))
     for line in (*warnings, *meaning_lines(summary)):
-        screen.print(line, soft_wrap=True)
+        print_words(line)
 
 
 def _exchanges_updates(summary: Mapping[str, Any]) -> bool:

@@ -3,13 +3,18 @@
 import json
 import math
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
+
+FOLDED = 24
+"""Characters of a cell in a line, where a screen is too narrow for a table."""
 
 
 def print_json(record: dict[str, Any]) -> None:
@@ -31,24 +36,94 @@ def print_files(folder: Path) -> None:
 def console() -> Console:
     """A console for tables: in a pipe, which has no width, wide enough for all columns."""
     screen = Console(highlight=False, markup=False)
-    return screen if screen.is_terminal else Console(highlight=False, markup=False, width=140)
+    return screen if screen.is_terminal else Console(highlight=False, markup=False, width=160)
 
 
-def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
-    """A table: with lines on a terminal, as aligned text elsewhere; `left` columns flush left."""
-    screen = console()
-    box = SIMPLE_HEAD if screen.is_terminal else None
+def print_words(text: str, screen: Console | None = None, style: str | None = None) -> None:
+    """One line; on a terminal broken between words, with what goes on indented."""
+    screen = screen or console()
+    if screen.is_terminal:
+        indent = " " * (len(text) - len(text.lstrip()) + 2)
+        text = textwrap.fill(
+            text,
+            screen.width,
+            subsequent_indent=indent,
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
+    screen.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1, keys: int = 1
+) -> None:
+    """A table: with lines on a terminal, as aligned text elsewhere; `left` columns flush left.
+
+    See `print_titled` for `keys`.
+    """
+    box = SIMPLE_HEAD if console().is_terminal else None
     table = Table(box=box, padding=(0, 2, 0, 0), pad_edge=False)
     for k, header in enumerate(headers):
         table.add_column(header, justify="left" if k < left else "right", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    screen.print(table)
+    print_titled(table, keys)
+
+
+def print_titled(table: Table, keys: int = 1) -> None:
+    """A table under its title; on a terminal too narrow for it as parts below each other.
+
+    Each part begins with the first columns, `keys` of them, which say what a line is about.
+    """
+    screen = console()
+    if isinstance(table.title, str):
+        print_words(table.title, screen, "italic" if screen.is_terminal else None)
+    for part in _parts(table, keys, screen):
+        screen.print(part)
+
+
+def _parts(table: Table, keys: int, screen: Console) -> Iterator[Table]:
+    """The table, without its title; or parts of it that a terminal has room for."""
+    whole = list(range(len(table.columns)))
+    if not screen.is_terminal or _width(_part(table, whole), screen) <= screen.width:
+        yield _part(table, whole)
+        return
+    picked = whole[:keys]
+    for k in whole[keys:]:
+        too_wide = _width(_part(table, [*picked, k], FOLDED), screen) > screen.width
+        if too_wide and len(picked) > keys:
+            yield _part(table, picked, FOLDED)
+            picked = whole[:keys]
+        picked.append(k)
+    yield _part(table, picked, FOLDED)
+
+
+def _part(table: Table, picked: Sequence[int], most: int | None = None) -> Table:
+    """Some of the columns, each at most so many characters wide."""
+    part = Table(box=table.box, padding=table.padding, pad_edge=table.pad_edge)
+    columns = [table.columns[k] for k in picked]
+    for c in columns:
+        part.add_column(
+            c.header,
+            justify=c.justify,
+            overflow=c.overflow,
+            min_width=c.min_width,
+            max_width=most,
+        )
+    for cells in zip(*(c.cells for c in columns), strict=True):
+        part.add_row(*cells)
+    return part
+
+
+def _width(table: Table, screen: Console) -> int:
+    """Characters that no line of the table needs more of."""
+    wide = screen.options.update(max_width=10_000)
+    return Measurement.get(screen, wide, table).maximum
 
 
 def titled(title: str) -> Table:
     """An empty table under a title."""
-    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    return Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
 
 
 def counted(n: int, what: str, many: str | None = None) -> str:
