@@ -29,6 +29,7 @@ STYLE: dict[Any, Any] = {
     "grid.color": "#e6e6e6",
     "legend.frameon": False,
     "legend.fontsize": 8.0,
+    "legend.handlelength": 3.2,  # room for two dashes beside a mark
 }
 
 
