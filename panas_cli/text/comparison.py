@@ -73,11 +73,11 @@ def as_markdown(found: Mapping[str, Any]) -> str:
         lines = [line for line in lines_of(found) if line.row == row]
         parts += [f"## {row}", ""] if row is not None else []
         for table in (_quality(found, lines), _costs(found, lines)):
-            parts += [*_markdown(*table), ""]
+            parts += [*_markdown(*table, left=2), ""]
         if found["targets"]:
             heads = ["method", "column", *(f"to {t:g}" for t in found["targets"])]
             cells = [[x.method, x.column, *map(_target, _goals(found, x))] for x in lines]
-            parts += [*_markdown(heads, cells), ""]
+            parts += [*_markdown(heads, cells, left=2), ""]
         parts += _published(found, row)
     parts += [f"- {text}" for text in (*meaning(found), *warnings(found))]
     return "\n".join(parts) + "\n"
@@ -238,8 +238,10 @@ def _target(target: Mapping[str, Any]) -> str:
     return f"{_rounds(target)}: {bytes_text(target['up_bytes'] + target['down_bytes'])}"
 
 
-def _markdown(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [headers, ["---"] * len(headers), *rows]
+def _markdown(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """A table whose first columns, `left` of them, are flush left: figures are flush right."""
+    sides = ["---" if k < left else "---:" for k in range(len(headers))]
+    lines = [headers, sides, *rows]
     return ["| " + " | ".join(cells) + " |" for cells in lines]
 
 
@@ -262,7 +264,7 @@ def _published(found: Mapping[str, Any], row: str | None) -> list[str]:
         here = [_spread(known[c]["accuracy"]) if c in known else "-" for c in columns]
         cells.append([line["method"], *told, *here])
     heads = ["published", *names, *(f"accuracy here, {column}" for column in columns)]
-    return [*_markdown(heads, cells), ""]
+    return [*_markdown(heads, cells, left=1), ""]
 
 
 def _word(value: float | str | None) -> str:
