@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+LABELS = 12
+"""Characters before what is told under a label."""
 FOLDED = 24
 """Characters of a cell in a line, where a screen is too narrow for a table."""
 
@@ -39,19 +41,32 @@ def console() -> Console:
     return screen if screen.is_terminal else Console(highlight=False, markup=False, width=160)
 
 
-def print_words(text: str, screen: Console | None = None, style: str | None = None) -> None:
-    """One line; on a terminal broken between words, with what goes on indented."""
+def print_words(
+    text: str,
+    screen: Console | None = None,
+    style: str | None = None,
+    indent: int | None = None,
+) -> None:
+    """One line; on a terminal broken between words, with what goes on indented.
+
+    By `indent` spaces; None: by two more than its beginning.
+    """
     screen = screen or console()
     if screen.is_terminal:
-        indent = " " * (len(text) - len(text.lstrip()) + 2)
+        begins = len(text) - len(text.lstrip())
         text = textwrap.fill(
             text,
             screen.width,
-            subsequent_indent=indent,
+            subsequent_indent=" " * (begins + 2 if indent is None else indent),
             break_on_hyphens=False,
             break_long_words=False,
         )
     screen.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_label(label: str, text: str) -> None:
+    """What is told under a label, in a column of its own."""
+    print_words(f"  {label:<{LABELS - 2}}{text}", indent=LABELS)
 
 
 def print_table(

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+from dprbft.site.directory import SiteSettings
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import (
     ADD_OR_REMOVE,
@@ -146,6 +147,17 @@ def trust_lines(account: Account, indent: int) -> list[str]:
         wrapped(f"{' ' * indent}as long as {trust.assumption}{rest}", indent + 2)
         for trust in account.trusts
     ]
+
+
+def budget_line(site: SiteSettings, account: Account) -> str:
+    """What a site's runs have spent of its budget, and what another may ask for."""
+    left = account.left()
+    if site.epsilon_per_run is not None:
+        left = min(left, site.epsilon_per_run)
+    return (
+        f"epsilon {figure(site.epsilon)} at delta {site.delta:g} for all runs: "
+        f"{figure(account.spent())} spent, a run may ask for {figure(left)}"
+    )
 
 
 def _price(entries: list[Entry], facts: dict[str, Any]) -> str:

@@ -125,6 +125,16 @@ def test_an_owner_reads_which_secure_sums_a_site_sends_to(
     assert f"  sums      {says}\n" in cli("site", "show", site).out
 
 
+@pytest.mark.parametrize(("most", "asks"), [((), "8.000"), (("--epsilon-per-run", "2"), "2.000")])
+def test_a_run_may_ask_for_what_is_left_and_no_more_than_its_owner_allows(
+    most: tuple[str, ...], asks: str, cli: Callable, tmp_path: Path
+):
+    data, site = saved(tmp_path / "a.npz", pictures(60)), tmp_path / "north"
+    assert cli("site", "init", site, "--data", data, *BUDGET, *most).code == 0
+    for command in (("site", "show", site), ("deploy", "status", "--site", site)):
+        assert f"0.000 spent, a run may ask for {asks}\n" in cli(*command).out
+
+
 def test_a_patient_in_two_parts_is_refused(cli: Callable, tmp_path: Path):
     arrays = {f"train_{k}": v for k, v in pictures(40).items()}
     arrays |= {f"test_{k}": v for k, v in pictures(10, seed=1).items()}

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dprbft.engines.identity import need_library
-from panas_cli.text.printing import counted, print_json, print_text
+from panas_cli.text.printing import counted, print_json, print_text, print_words
 
 
 def init(out: Path, sites: list[str], where: tuple[str, int, int], *, json: bool) -> None:
@@ -18,10 +18,16 @@ def init(out: Path, sites: list[str], where: tuple[str, int, int], *, json: bool
         print_json({"hub": str(out / "hub"), "sites": folders, "authority": str(out / "ca")})
         return
     print_text(f"a federation of {counted(len(sites), 'site')}: {out}")
-    print_text(f"  {out / 'ca'}  signs the hub's certificate; keep it off line, for yourself")
-    print_text(f"  {out / 'hub'}  for the hub's administrator, on {host}")
-    for name, folder in folders.items():
-        print_text(f"  {folder}  for the administrator of {name}: its key is a secret")
+    whose = {
+        str(out / "ca"): "signs the hub's certificate; keep it off line, for yourself",
+        str(out / "hub"): f"for the hub's administrator, on {host}",
+        **{
+            folders[name]: f"for the administrator of {name}: its key is a secret" for name in sites
+        },
+    }
+    width = max(map(len, whose))
+    for folder, what in whose.items():
+        print_words(f"  {folder:{width}}  {what}")
     print_text("each folder's README.md says what comes next")
 
 

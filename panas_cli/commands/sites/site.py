@@ -15,8 +15,16 @@ from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json
-from panas_cli.text.printing import counted, figure, print_json, print_table, print_text
-from panas_cli.text.privacy_card import trust_lines
+from panas_cli.text.printing import (
+    LABELS,
+    counted,
+    figure,
+    print_json,
+    print_label,
+    print_table,
+    print_text,
+)
+from panas_cli.text.privacy_card import budget_line, trust_lines
 
 
 def init(folder: Path, settings: dict[str, Any], *, json: bool) -> None:
@@ -70,11 +78,8 @@ def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, 
     print_text(f"site {site.name}: {folder}")
     _print_data(site, facts, samples)
     _print_allowed(site)
-    print_text(
-        f"  budget    epsilon {figure(site.epsilon)} at delta {site.delta:g} for all runs: "
-        f"{figure(account.spent())} spent, a run may ask for {figure(account.left())}"
-    )
-    for line in trust_lines(account, 12):
+    print_label("budget", budget_line(site, account))
+    for line in trust_lines(account, LABELS):
         print_text(line)
     if runs:
         rows = [(r.name, figure(r.share), figure(r.spent)) for r in runs]
@@ -122,9 +127,9 @@ def _print_data(site: SiteSettings, facts: Facts, samples: Samples) -> None:
     size = " x ".join(str(n) for n in facts.shape)
     what = f"a table of {counted(len(facts.columns), 'column')}" if facts.columns else size
     groups = f" ({samples.units:,} of them)" if site.group else ""
-    print_text(f"  data      {counted(len(samples), 'sample')}; {what}")
-    print_text(f"  unit      {unit_name(site.group)}{groups}")
-    print_text(f"  declared  classes {', '.join(facts.class_names)}: public in a federation")
+    print_label("data", f"{counted(len(samples), 'sample')}; {what}")
+    print_label("unit", f"{unit_name(site.group)}{groups}")
+    print_label("declared", f"classes {', '.join(facts.class_names)}: public in a federation")
 
 
 def _sums(site: SiteSettings) -> str:
@@ -137,19 +142,20 @@ def _sums(site: SiteSettings) -> str:
 
 
 def _print_allowed(site: SiteSettings) -> None:
-    print_text(f"  may leave {', '.join(site.releases)}")
+    print_label("may leave", ", ".join(site.releases))
     if site.allow_unprotected:
-        print_text("  privacy   releases and training without a bound are allowed")
+        print_label("privacy", "releases and training without a bound are allowed")
     if site.methods:
-        print_text(f"  methods   {', '.join(site.methods)} alone")
+        print_label("methods", f"{', '.join(site.methods)} alone")
     if site.trust == "secure-sum":
-        print_text("  trust     a secure sum alone")
-    print_text(f"  sums      {_sums(site)}")
+        print_label("trust", "a secure sum alone")
+    print_label("sums", _sums(site))
     if site.versions:
-        print_text(f"  versions  runs led by panas {', '.join(site.versions)} alone")
+        print_label("versions", f"runs led by panas {', '.join(site.versions)} alone")
     if site.epsilon_per_run is not None:
-        print_text(f"  a run     may ask for epsilon {figure(site.epsilon_per_run)} at most")
-    print_text(
-        f"  a hub     may begin {counted(site.run_limit, 'run')}, and leave "
-        f"{site.disk_limit:g} GiB here, at most"
+        print_label("a run", f"may ask for epsilon {figure(site.epsilon_per_run)} at most")
+    print_label(
+        "a hub",
+        f"may begin {counted(site.run_limit, 'run')}, and leave "
+        f"{site.disk_limit:g} GiB here, at most",
     )

@@ -23,8 +23,17 @@ from panas.privacy.ledger.account import Account, number
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.store import read_json, read_lines
-from panas_cli.text.printing import counted, figure, print_json, print_table, print_text
-from panas_cli.text.privacy_card import trust_lines
+from panas_cli.text.printing import (
+    LABELS,
+    counted,
+    figure,
+    print_json,
+    print_label,
+    print_table,
+    print_text,
+    print_words,
+)
+from panas_cli.text.privacy_card import budget_line, trust_lines
 
 NOTE = (
     "epsilon: of the releases that arrived, by their noise, without label histograms; a run costs "
@@ -116,10 +125,10 @@ def _print_hub(record: dict[str, Any], hub: Hub) -> None:
         f"run {run['directory']}: {run['method']}, round {run['rounds']} of {run['of_rounds']}"
     )
     if run["absent"]:
-        print_text(f"  absent in the last round: {', '.join(run['absent'])}")
+        print_words(f"  absent in the last round: {', '.join(run['absent'])}")
     if run["refused_replies"]:
         file = refused_file(server_folder(Path(run["directory"])))
-        print_text(f"  {counted(run['refused_replies'], 'reply', 'replies')} refused: {file}")
+        print_words(f"  {counted(run['refused_replies'], 'reply', 'replies')} refused: {file}")
     rows = [
         (
             s["name"],
@@ -132,7 +141,7 @@ def _print_hub(record: dict[str, Any], hub: Hub) -> None:
         for s in run["sites"]
     ]
     print_table(("site", "connection", "through", "releases", "their epsilon", "at most"), rows, 3)
-    print_text(NOTE)
+    print_words(NOTE)
 
 
 def _epsilon(value: float | str | None) -> str:
@@ -170,12 +179,9 @@ def of_site(folder: Path, *, json: bool) -> None:
     print_text(f"site {site.name}: node {node.line}")
     if request:
         what = f"{request['verb']} of {request['run']}: {request['code'].lower()}"
-        print_text(f"  last      {request['at']} {what}")
-    print_text(
-        f"  budget    epsilon {figure(site.epsilon)} at delta {site.delta:g} for all runs: "
-        f"{figure(account.spent())} spent, a run may ask for {figure(account.left())}"
-    )
-    for line in trust_lines(account, 12):
+        print_label("last", f"{request['at']} {what}")
+    print_label("budget", budget_line(site, account))
+    for line in trust_lines(account, LABELS):
         print_text(line)
     rows = [(str(r["name"]), figure(float(r["share"])), figure(float(r["spent"]))) for r in runs]
     if rows:
