@@ -4,17 +4,20 @@ Loading is a pure function of the configuration. Once its sites are made, a simu
 sites like any other: each process loads the samples of its own site.
 """
 
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
 from dprbft.config.schema import RunConfig
 from dprbft.paths import SitePlace, settings_file, sites_folder
-from dprbft.simulation.partition import Partition, partition
+from dprbft.simulation.partition import Partition, partition, partition_whole
 from dprbft.site.data import SiteData, divided, warn_of_one_class, write_samples
 from dprbft.site.directory import SiteSettings, allowed_releases, write_site
 from panas.data.facts import Facts
-from panas.data.load import load
+from panas.data.load import Source, load
 from panas.data.samples import Samples
 from panas.runtime.seeds import stream
 
@@ -65,10 +68,7 @@ def _load(text: str) -> Federation:
         classes_per_client=f.classes_per_client,
         minimum=f.min_samples,
     )
-    parts = partition(
-        source.private.y.numpy(), how, stream(config.seed, "partition"), source.clients
-    )
-    shares = tuple(source.private.take(part) for part in parts)
+    shares = _shares(source, how, stream(config.seed, "partition"))
     keys = tuple(stream(config.seed, "client", i, "split").bytes(32) for i in range(f.clients))
     clients = tuple(
         divided(i, NAME.format(i), share, key, config)
@@ -77,6 +77,26 @@ def _load(text: str) -> Federation:
     for i, share in enumerate(shares):
         warn_of_one_class(NAME.format(i), share)
     return Federation(clients, source.public, source.facts, shares, keys)
+
+
+def _shares(source: Source, how: Partition, rng: np.random.Generator) -> tuple[Samples, ...]:
+    """What each client has; a privacy unit is at one of them, unless the client column says else.
+
+    Where it does, a warning says so: every client's budget holds by itself.
+    """
+    pool = source.private
+    if pool.groups is None or source.clients is not None:
+        parts = partition(pool.y.numpy(), how, rng, source.clients)
+    else:
+        parts = partition_whole(pool.y.numpy(), pool.groups.numpy(), how, rng)
+    shares = tuple(pool.take(part) for part in parts)
+    if pool.groups is not None and sum(share.units for share in shares) > pool.units:
+        warnings.warn(
+            "some groups have samples at more than one client: epsilon holds for each client by "
+            "itself, and of such a group the epsilons add up",
+            stacklevel=2,
+        )
+    return shares
 
 
 def make_sites(run: Path, config: RunConfig, federation: Federation) -> tuple[SitePlace, ...]:
@@ -88,6 +108,7 @@ def make_sites(run: Path, config: RunConfig, federation: Federation) -> tuple[Si
         settings = SiteSettings(
             name=folder.name,
             data=SAMPLES,
+            group=config.data.source.group,
             epsilon=budget.epsilon,
             delta=budget.delta,
             releases=(*allowed_releases(unprotected=unprotected), *config.sends_updates),

@@ -76,6 +76,22 @@ def partition(
     return [np.sort(part).astype(np.int64) for part in parts]
 
 
+def partition_whole(
+    y: Labels,
+    units: Shaped[np.ndarray, "n"],
+    how: Partition,
+    rng: np.random.Generator,
+) -> list[Int64[np.ndarray, "_"]]:
+    """`partition` of privacy units, say patients: all samples of one go to the same client.
+
+    A unit counts as one sample, of the class of its first. Privacy: what is promised for a unit
+    holds at one client, so that one who had samples at two would lose twice as much.
+    """
+    _, first, unit = np.unique(units, return_index=True, return_inverse=True)
+    parts = partition(np.asarray(y)[first], how, rng)
+    return [np.flatnonzero(np.isin(unit, part)).astype(np.int64) for part in parts]
+
+
 def _dirichlet(
     y: np.ndarray, clients: int, rng: np.random.Generator, alpha: float, minimum: int
 ) -> list[np.ndarray]:
@@ -125,8 +141,8 @@ def _natural(n: int, clients: int, groups: np.ndarray | None) -> list[np.ndarray
     values, group = np.unique(groups, return_inverse=True)
     if len(values) != clients:
         raise BadInput(
-            f"expected {clients} groups for {clients} clients, got {len(values)}; "
-            f"ask for {len(values)} clients"
+            f"expected a client for each of the {len(values)} names in the client column, got "
+            f"{clients} clients; give --clients {len(values)}"
         )
     return [np.flatnonzero(group == g) for g in range(clients)]
 

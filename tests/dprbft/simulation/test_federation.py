@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from dprbft.config.schema import RunConfig, participants
-from dprbft.simulation.federation import Federation, load_federation
+from dprbft.simulation.federation import Federation, load_federation, make_sites
+from dprbft.site.directory import read_site
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 from panas.search_modes.mode import mode_names
@@ -164,5 +165,34 @@ def test_a_column_may_say_which_client_has_a_row(tiny: Callable[..., RunConfig],
         values = torch.cat([getattr(client, p).x.flatten() for p in PARTS])
         assert len(values) == 40
         assert ((values + 1) * 1.5).floor().unique().tolist() == [i]
-    with pytest.raises(BadInput, match="ask for 3 clients"):
+    with pytest.raises(BadInput, match="give --clients 3"):
         load_federation(tiny(federation__clients=2, **data))
+
+
+def patients(tmp_path: Path, tiny: Callable[..., RunConfig], **more: object) -> RunConfig:
+    """Settings of a table of 40 patients with 3 rows each, which lie in two wards."""
+    rows = [f"{k / 1000},p{k % 40},ward {k % 2 if k < 40 else 0},{k % 2}" for k in range(120)]
+    (tmp_path / "t.csv").write_text("a,patient,ward,y\n" + "\n".join(rows))
+    data = {"data__dataset": str(tmp_path / "t.csv"), "data__group": "patient"}
+    data |= {"data__ranges": {"a": (0.0, 1.0)}, "data__limit": None, "federation__clients": 2}
+    return tiny(privacy__delta=1e-3, **data, **more)
+
+
+@pytest.mark.parametrize("kind", ["iid", "dirichlet", "classes"])
+def test_a_patient_is_at_one_client_and_is_the_unit_of_its_ledger(
+    tiny: Callable[..., RunConfig], tmp_path: Path, kind: str
+):
+    config = patients(tmp_path, tiny, federation__partition=kind)
+    federation = load_federation(config)
+    first, second = ({int(g) for g in share.groups} for share in federation.shares)
+    assert first
+    assert second
+    assert not first & second
+    for place in make_sites(tmp_path / "run", config, federation):
+        assert read_site(place.folder).group == "patient"
+
+
+def test_a_patient_at_two_clients_is_told_of(tiny: Callable[..., RunConfig], tmp_path: Path):
+    config = patients(tmp_path, tiny, data__client_column="ward")
+    with pytest.warns(UserWarning, match="of such a group the epsilons add up"):
+        load_federation(config)

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dprbft.simulation.partition import Partition, partition
+from dprbft.simulation.partition import Partition, partition, partition_whole
 from panas.runtime.errors import BadInput
 
 Y = np.random.default_rng(0).integers(10, size=4000)
@@ -126,10 +126,22 @@ def test_natural_groups_are_clients_in_sorted_order() -> None:
         ({"kind": "classes", "clients": 6, "classes_per_client": 1}, "none for client"),
         ({"kind": "natural", "clients": 2}, "group"),
         ({"kind": "natural", "clients": 2, "groups": np.arange(5)}, "a group for each"),
-        ({"kind": "natural", "clients": 2, "groups": np.arange(6)}, "6 groups|got 6"),
+        ({"kind": "natural", "clients": 2, "groups": np.arange(6)}, "give --clients 6"),
     ],
 )
 def test_what_cannot_be_spread(arguments, says) -> None:
     y = np.array([0, 1, 1, 1, 1, 1])
     with pytest.raises(BadInput, match=says):
         spread(y, **arguments)
+
+
+@pytest.mark.parametrize("kind", ["iid", "dirichlet", "classes"])
+def test_all_samples_of_a_unit_go_to_one_client(kind: str):
+    units = np.random.default_rng(1).integers(900, size=len(Y))
+    parts = partition_whole(Y, units, Partition(kind=kind, clients=5), np.random.default_rng(0))
+    assert len(np.concatenate(parts)) == len(set(np.concatenate(parts).tolist()))
+    for i, part in enumerate(parts):
+        assert len(part)
+        assert np.all(np.diff(part) > 0)
+        others = np.concatenate([other for j, other in enumerate(parts) if j != i])
+        assert not set(units[part]) & set(units[others])
