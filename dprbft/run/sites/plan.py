@@ -141,6 +141,12 @@ def _plan_of_sites(run: Path, config: RunConfig) -> SitesPlan:
 def _plan_of_files(run: Path, config: RunConfig) -> SitesPlan:
     files = config.federation.client_data
     names, source = names_of(files), config.data.source
+    own_paths = [identity(path) for path in files]
+    if twice := next((path for path in own_paths if own_paths.count(path) > 1), None):
+        raise BadInput(
+            f"expected a file or folder of its own for each client, got {twice} twice, whose "
+            "samples would be charged to two budgets; name it once"
+        )
     if source.public_data is None:
         raws = [read(path, source.reading) for path in files]
         own = [infer(raw, ranges=source.ranges, bits=source.bits) for raw in raws]

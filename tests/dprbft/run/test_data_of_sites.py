@@ -53,14 +53,21 @@ def test_public_data_with_a_sample_of_a_site_are_refused(split: Callable, tmp_pa
         split(mine, other, data__public_data=archive(tmp_path, "public.npz", 2))
 
 
+def test_one_file_for_two_clients_is_refused(split: Callable, tmp_path: Path):
+    mine, other = archive(tmp_path, "a.npz", 1), archive(tmp_path, "b.npz", 2)
+    with pytest.raises(BadInput, match=r"a\.npz twice, whose samples would be charged to two"):
+        split(mine, other, f"{tmp_path}/./a.npz")
+
+
 def test_declared_depth_and_ranges_make_the_facts(split: Callable, tmp_path: Path):
     deep = np.random.default_rng(0).integers(0, 4096, (60, 8, 8)).astype(np.uint16)
     files = [archive(tmp_path, f"{i}.npz", x=deep) for i in range(2)]
     with pytest.raises(BadInput, match=r"data\.bits"):
         split(*files)
     assert split(*files, data__bits=12)[0].facts.bits == 12
-    (tmp_path / "t.csv").write_text("age,y\n" + "".join(f"{i % 90},{i % 2}\n" for i in range(99)))
-    tables = [str(tmp_path / "t.csv")] * 2
+    tables = [str(tmp_path / f"{name}.csv") for name in "tu"]
+    for table in tables:
+        Path(table).write_text("age,y\n" + "".join(f"{i % 90},{i % 2}\n" for i in range(99)))
     plan, _ = split(*tables, data__ranges={"age": (0.0, 100.0)})
     assert (plan.facts.columns[0].centre, plan.facts.columns[0].reach) == (50.0, 50.0)
 
