@@ -136,7 +136,9 @@ def places_of(run: Path) -> tuple[SitePlace, ...]:
     elsewhere."""
     path = sites_file(run)
     if not path.is_file():
-        raise BadInput(f"expected a run directory with a {path.name} at {run}, found none")
+        raise BadInput(
+            f"expected a run directory with a {path.name} at {run}, found none; check the path"
+        )
     if is_hub(run):
         raise BadInput(
             f"expected a run whose sites are on this machine, got {run}, a hub's: their data, "

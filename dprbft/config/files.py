@@ -101,7 +101,9 @@ def load_config(run: Path) -> RunConfig:
 def read_run(run: Path) -> dict[str, Any]:
     """The settings of a run directory as they are written; BadInput if this version cannot."""
     if not (run / "config.toml").is_file():
-        raise BadInput(f"expected a run directory with a config.toml at {run}, found none")
+        raise BadInput(
+            f"expected a run directory with a config.toml at {run}, found none; check the path"
+        )
     settings = read_toml(run / "config.toml")
     try:
         build_config(settings)

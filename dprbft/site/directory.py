@@ -137,6 +137,11 @@ def checked_settings(given: dict[str, Any], origin: str) -> SiteSettings:
         error = e.errors()[0]
         key = ".".join(str(part) for part in error["loc"]) or "settings"
         what = error["msg"].replace("Input should be", "to be").removeprefix("Value error, ")
+        if error["type"] == "string_pattern_mismatch":
+            what = (
+                "to be 1 to 64 letters, digits, dots, hyphens and underscores, a letter or digit "
+                "first"
+            )
         raise BadInput(
             f"{origin}: expected {key} {what}, got {error['input']!r:.80}; change it"
         ) from e

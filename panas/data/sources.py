@@ -75,7 +75,7 @@ def read(dataset: str, how: Reading) -> Raw:
     if not raw.columns and how.table.labelled:
         _check_not_asked(dataset, how.table, raw)
     if not len(raw.y):
-        raise BadInput(f"expected samples in {dataset}, got none")
+        raise BadInput(f"expected samples in {dataset}, got none; add some, or leave it out")
     return raw
 
 

@@ -55,7 +55,9 @@ def _is_site(folder: Path) -> bool:
 def _books(run: Path) -> list[tuple[SitePlace, Ledger]]:
     """The ledgers of a run's sites that have one; a deleted one leaves its head."""
     if not sites_file(run).exists():
-        raise BadInput(f"expected a run directory with a ledger at {run}, found none")
+        raise BadInput(
+            f"expected a run directory with a ledger at {run}, found none; check the path"
+        )
     paths = {place: ledger_file(place.folder) for place in places_of(run)}
     here = [p for p, path in paths.items() if path.exists() or path.with_suffix(".head").exists()]
     return [(place, check_book(place)) for place in here]

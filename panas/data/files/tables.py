@@ -69,10 +69,13 @@ class _Header:
 def _read(path: Path, header: _Header, rows: Iterator[list[str]]) -> Raw:
     names, special = header.names, header.special
     kept = [i for i, name in enumerate(names) if i not in special.values() and (i or name)]
-    if not kept or len(set(names)) < len(names):
+    if twice := next((i for i, name in enumerate(names) if name in names[:i]), None):
         raise BadInput(
-            f"expected distinct columns and a feature in {path}, got others; rename them"
+            f"expected columns of different names in {path}, got columns "
+            f"{names.index(names[twice]) + 1} and {twice + 1} of the same; rename one"
         )
+    if not kept:
+        raise BadInput(f"expected a feature beside the named columns of {path}, got none; add one")
     commas = header.delimiter != ","
     cells = [Cells(names[i], texts=names[i] in header.columns.texts, commas=commas) for i in kept]
     roles = special if header.columns.labelled else {}

@@ -279,7 +279,7 @@ def test_csv_classes_that_are_numbers_sort_as_numbers(tmp_path) -> None:
         ("a,y\n1,0.5\n", None, "fractions"),
         ("a,y\n1,inf\n", None, "fractions"),
         ("y\n1\n", None, "a feature"),
-        ("a,a,y\n1,1,1\n", None, "distinct columns"),
+        ("a,a,y\n1,1,1\n", None, "columns 1 and 2 of the same"),
         ("a,y\n" + "".join(f"0,{i}\n" for i in range(1100)), None, "1100 different labels"),
         ('a,y\n1,"' + "x" * 200_000 + '"\n', None, "UTF-8 table"),
     ],
