@@ -15,7 +15,7 @@ has shaped, so that what sites release can be added up. In this order:
 4. each site adapts: a linear residual on phi by DP-SGD, with what is left of epsilon, over the
    shared head and the log of its own label frequencies
 5. its network learns from that, on public samples (`dprbft.site.predictor.student`)
-6. what it predicts with is the average of all of these, by the likelihood of its validation split
+6. what it predicts with is the average of all of these, weighed by its validation split
 
 Privacy: steps 1 and 4 are charged before they touch data. The weights of the average are chosen on
 the validation split and stay on the site; that choice is not covered.

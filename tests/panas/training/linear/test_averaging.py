@@ -7,6 +7,7 @@ import torch
 
 from panas.training.linear.averaging import (
     FOREST,
+    RESIDUAL,
     STRENGTHS,
     TEMPERATURES,
     VOTES,
@@ -19,18 +20,22 @@ from panas.training.linear.averaging import (
 PRIOR = log_prior(torch.tensor([30.0, 10.0]))
 
 
-def test_weights_are_posteriors_under_a_uniform_prior():
+def test_weights_are_square_roots_of_likelihoods_times_what_candidates_weigh_beforehand():
     y = torch.tensor([0, 1, 1])
-    logits = {"a": torch.tensor([[2.0, 0], [0, 1], [1, 1]]), "b": torch.zeros(3, 2)}
-    found = average(logits, y, PRIOR)
-    likelihoods = {}
+    of_a = torch.tensor([[2.0, 0], [0, 1], [1, 1]])
+    logits = {"a": of_a, "b": torch.zeros(3, 2), RESIDUAL: of_a / 3}
+    found = average(logits, y, PRIOR, with_prior=[RESIDUAL])
+    variants = len(STRENGTHS) * len(TEMPERATURES)
+    beforehand = {"a": 0.25 / variants, "b": 0.25 / variants, RESIDUAL: 0.5 / len(TEMPERATURES)}
+    wanted = {}
     for variant, _ in found.weights:
         p = variant.probabilities(logits, PRIOR)
-        likelihoods[variant] = math.prod(p[i, c].item() for i, c in enumerate(y))
-    total = sum(likelihoods.values())
+        likelihood = math.prod(p[i, c].item() for i, c in enumerate(y))
+        wanted[variant] = beforehand[variant.candidate] * math.sqrt(likelihood)
+    total = sum(wanted.values())
     for variant, weight in found.weights:
-        assert weight == pytest.approx(likelihoods[variant] / total, rel=1e-6)
-    assert len(found.weights) == 2 * len(STRENGTHS) * len(TEMPERATURES)
+        assert weight == pytest.approx(wanted[variant] / total, rel=1e-6)
+    assert len(found.weights) == 2 * variants + len(TEMPERATURES)
     assert sum(found.shares().values()) == pytest.approx(1.0)
 
 
@@ -44,11 +49,20 @@ def test_a_candidate_that_knows_drowns_one_that_errs_however_sure_it_is():
     torch.testing.assert_close(said.sum(1), torch.ones(50, dtype=said.dtype))
 
 
-def test_without_validation_all_count_alike():
-    found = average(
-        {"a": torch.zeros(0, 2), "b": torch.zeros(0, 2)}, torch.zeros(0, dtype=torch.int64), PRIOR
-    )
-    assert found.shares() == pytest.approx({"a": 0.5, "b": 0.5})
+@pytest.mark.parametrize(
+    ("names", "wanted"),
+    [
+        (["a", "b"], {"a": 0.5, "b": 0.5}),
+        ([RESIDUAL], {RESIDUAL: 1.0}),
+        (["a", "b", RESIDUAL], {"a": 0.25, "b": 0.25, RESIDUAL: 0.5}),
+    ],
+)
+def test_without_validation_candidates_weigh_as_beforehand(
+    names: list[str], wanted: dict[str, float]
+):
+    nothing = {name: torch.zeros(0, 2) for name in names}
+    found = average(nothing, torch.zeros(0, dtype=torch.int64), PRIOR, with_prior=names[-1:])
+    assert found.shares() == pytest.approx(wanted)
 
 
 def test_a_prior_that_a_candidate_holds_is_not_added_again():
