@@ -39,11 +39,13 @@ def history(
     front: Sequence[tuple[Any, float, float]] | None = None,
     *,
     size: str = "parameters",
+    taken: tuple[Any, float] | None = None,
 ) -> bytes:
     """Draw how fitness rose, over generations and over cost, as a PNG.
 
     `front` holds genome, fitness and size of those that no other beats in both; None for a search
-    by fitness alone. `size` names the second objective.
+    by fitness alone. `size` names the second objective. `taken` is what a site takes of a search
+    for all sites: the genome that is best in its own class frequencies, and its fitness there.
     """
     found = [r for r in records if _found(r)]
     counted = any(e.passes for e in evaluations)  # a custom fitness need not
@@ -58,7 +60,11 @@ def history(
             _pareto(axes.pop(0), evaluations, front, size)
         if found:
             last = found[-1]
-            headline(figure, f"best {last.best:.3f}: {last.best_genome}", _spent(records, counted))
+            lines = [f"best {last.best:.3f}: {last.best_genome}", _spent(records, counted)]
+            if taken:
+                genome, fitness = taken
+                lines[1:1] = [f"taken: {genome}, {fitness:.3f} in the site's own class frequencies"]
+            headline(figure, *lines)
 
     return png(draw, (4.7 * panels, 4.2))
 

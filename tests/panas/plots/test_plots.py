@@ -239,6 +239,17 @@ def test_a_history_shows_the_records_and_counts_the_candidates(figures: list[Fig
     ]
 
 
+@pytest.mark.parametrize("name", ["one generation", "long"])
+def test_a_search_for_all_sites_says_what_this_one_takes(name: str, figures: list[Figure]):
+    history(*HISTORIES[name], taken=("c64k5-avg-c16k5", 0.929))
+    lines = figures[0].get_suptitle().splitlines()
+    assert lines[0].startswith("best ")
+    told = " ".join(lines)
+    assert "taken: c64k5-avg-c16k5, 0.929 in the site's own class frequencies " in told
+    assert collisions(figures[0]) == []
+    assert outside(figures[0]) == []
+
+
 def test_without_passes_evaluations_are_the_cost(figures: list[Figure]):
     history(*HISTORIES["nobody counted passes"])
     second = figures[0].axes[1]
