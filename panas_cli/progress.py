@@ -79,10 +79,15 @@ class Display:
             if self._bar is None:
                 self._line(TITLES[name])
                 return
-            for task in self._bar.task_ids:
-                self._bar.update(task, total=self._bar.tasks[task].completed)
+            self._fill()
             self._bar.add_task(TITLES[name], total=total)
             self._show()
+
+    def _fill(self) -> None:
+        """Show stages that are over as done, whatever had been counted on."""
+        assert self._bar is not None
+        for task in self._bar.task_ids:
+            self._bar.update(task, total=self._bar.tasks[task].completed)
 
     def report(self, text: str) -> None:
         """Show a line, and move the bar by one."""
@@ -176,5 +181,7 @@ class Display:
         trace: TracebackType | None,
     ) -> None:
         if self._live is not None and self._bar is not None:
+            if error is None:
+                self._fill()
             self._live.update(self._bar)
             self._live.stop()

@@ -4,6 +4,7 @@ import io
 import math
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,18 @@ def test_a_terminal_keeps_the_bars_and_not_the_table(clock: Clock):
     assert len(screen(shown)) == 1
     text = shown._console.file.getvalue()  # type: ignore[attr-defined]
     assert "client-000: done [not markup]" in text
+
+
+@pytest.mark.parametrize(("fails", "end"), [(False, "1/1"), (True, "1/9")])
+def test_the_last_bar_ends_full_unless_it_was_stopped(fails: bool, end: str, clock: Clock):
+    shown = display(clock, terminal=True)
+    with suppress(KeyboardInterrupt), shown:
+        shown.stage("audit", 9)
+        shown.report("client-000: no better than blind")
+        if fails:
+            raise KeyboardInterrupt
+    (bar,) = screen(shown)
+    assert end in bar.split()
 
 
 def test_several_threads_may_report(clock: Clock):
