@@ -40,7 +40,9 @@ def trials(records: Sequence[TrialRecord], chosen: DPSGDSettings | None = None) 
             known = {k: v for k, v in ringed.setting.to_json().items() if v is not None}
             text = ", ".join(f"{_name(k)} {v:.3g}" for k, v in known.items())
             reached = f"{_value(ringed):.3f} in trial {ringed.number + 1}"
-            headline(figure, f"chosen, with {reached}: {text}")
+            # One trial's value is noisy: the model's mean over all of them decides.
+            by = " by the model's mean" if _value(ringed) < max(map(_value, done)) else ""
+            headline(figure, f"chosen{by}, with {reached}: {text}")
 
     return png(draw, (max(6.5, 2.6 * len(varied)), 6.2 if varied else 3.6))
 

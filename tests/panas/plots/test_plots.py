@@ -283,7 +283,7 @@ def test_trials_show_the_best_so_far_and_ring_the_chosen(figures: list[Figure]):
     assert "over budget (1)" in legend(top)
     assert (rate.get_xlabel(), batch.get_xlabel()) == ("learning rate", "batch size")
     assert rate.collections[-1].get_offsets().tolist() == [[0.2, 0.4]]
-    assert "chosen, with 0.400 in trial 2" in figures[0].get_suptitle()
+    assert "chosen by the model's mean, with 0.400 in trial 2" in figures[0].get_suptitle()
     trials(TRIALS["some"])
     assert "chosen, with 0.700 in trial 5" in figures[1].get_suptitle()
 
