@@ -87,7 +87,7 @@ def main() -> None:
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="panas", standalone_mode=False)
         if code == INTERRUPTED:  # what typer makes of Ctrl-C
             raise KeyboardInterrupt
         sys.exit(code if isinstance(code, int) else 0)
@@ -102,13 +102,15 @@ def main() -> None:
         _say(f"interrupted: the same command {again}")
         sys.exit(INTERRUPTED)
     except _Usage as e:
-        message = e.format_message() if hasattr(e, "format_message") else str(e)
         if sys.argv[1:2] == ["audit"] and any(a.split("=")[0] == "--model" for a in sys.argv):
-            message = (
-                "expected a run directory, got --model; audit a network that was trained elsewhere "
-                "with `panas audit-model FILE --data FILE`"
+            _say(
+                "error: expected a run directory, got --model; audit a network that was trained "
+                "elsewhere with `panas audit-model FILE --data FILE`"
             )
-        _say(f"error: {message}" if message else "error: no command; see panas --help")
+        else:
+            message = e.format_message() if hasattr(e, "format_message") else str(e)
+            command = getattr(getattr(e, "ctx", None), "command_path", "panas")
+            _say(f"error: {(message or 'no command').rstrip('.')} (see {command} --help)")
         sys.exit(2)
 
 

@@ -62,7 +62,7 @@ def no_classes(folder: Path) -> Path:
         (["--partition", "fair"], "partition"),
         (["--device", "tpu"], "--device"),
         (["--workers", "0"], "--workers"),
-        (["--frobnicate"], "--frobnicate"),
+        (["--frobnicate"], "(see panas run --help)"),
         (["{here}/none.toml"], "none.toml"),
         (["{here}/unknown.toml"], "search.popluation"),
         (["{here}/broken.toml"], "TOML"),
