@@ -5,6 +5,7 @@ at most `audit.samples` are scored. Public rows hold no private row: attacks hav
 best, and the evidence says so.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -123,8 +124,7 @@ def _audit_release(job: _Job) -> tuple[ClientAudit, dict[str, bytes]]:
         return replace(attacked, verdict=verdict, evidence=evidence), {}
     if kind_named(release.kind).READS == "public":
         evidence = f"no private row was released, public rows only; {evidence}"
-    spent = "unknown" if job.spent is None else f"{job.spent:.3g}"
-    title = f"{job.name}, {release.kind}, epsilon {spent}: {verdict}"
+    title = f"{job.name}, {release.kind}, {_epsilon(job.spent)}: {verdict}"
     return replace(attacked, verdict=verdict, evidence=evidence), {"images": draw(title)}
 
 
@@ -139,6 +139,12 @@ def _of_masked(job: _Job, about: ClientAudit) -> ClientAudit:
         return about
     verdict, evidence = with_claim("masked", found.told, None, job.spent, found.fault)
     return replace(about, verdict=verdict, evidence=evidence)
+
+
+def _epsilon(spent: float | None) -> str:
+    if spent is None:
+        return "epsilon unknown"
+    return f"epsilon {spent:.3g}" if math.isfinite(spent) else "infinite epsilon"
 
 
 def _fault(job: _Job, release: Release, promised: ClaimedNoise) -> str | None:

@@ -34,7 +34,8 @@ def no_gain_lines(clients: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _no_gain(gain: NoGain) -> str:
-    spent = f"{gain.epsilon:.1f} of epsilon brought nothing"
+    what = f"{gain.epsilon:.1f} of epsilon" if math.isfinite(gain.epsilon) else "infinite epsilon"
+    spent = f"{what} brought nothing"
     beaten = f"{gain.reached:.3f} against {gain.to_beat:.3f}"
     if gain.kept_public:
         return f"keeps the public network: {spent}"

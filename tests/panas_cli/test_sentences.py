@@ -110,6 +110,10 @@ def client(joined: float, **changes: Any) -> dict[str, Any]:
             ],
         ),
         (
+            client(0.85, selected_round=0, epsilon={"spent": "infinity"}),
+            ["warning: north keeps the public network: infinite epsilon brought nothing"],
+        ),
+        (
             client(0.79),
             [
                 "warning: north is no better than alone (0.790 against 0.800): joining brought "

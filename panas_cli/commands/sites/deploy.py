@@ -27,7 +27,7 @@ def init(out: Path, sites: list[str], where: tuple[str, int, int], *, json: bool
     }
     width = max(map(len, whose))
     for folder, what in whose.items():
-        print_words(f"  {folder:{width}}  {what}")
+        print_words(f"  {folder:{width}}  {what}", indent=width + 4)
     print_text("each folder's README.md says what comes next")
 
 
@@ -51,7 +51,7 @@ def check(folder: Path, *, of_site: bool, json: bool) -> int:
     for each in (check_site if of_site else check_hub)(folder):
         found.append(each)
         if not json:
-            print_text(f"{MARKS[each.holds]:5}{each.what:19}{each.line}")
+            print_words(f"{MARKS[each.holds]:5}{each.what:19}{each.line}", indent=24)
     if json:
         lines = [{"what": c.what, "holds": c.holds, "line": c.line} for c in found]
         print_json({"holds": all_hold(found), "checks": lines})
