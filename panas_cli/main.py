@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
+from typer.utils import get_params_from_function
 
 from panas.runtime.errors import BadInput, PanasError
 from panas_cli.deploy import deploy
@@ -21,7 +22,19 @@ from panas_cli.site_front import node, site
 from panas_cli.site_options import spread_lists
 
 
-class OncePerOption(TyperCommand):
+class FullHelp(TyperCommand):
+    """A command whose help has that of its arguments."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Show the help, with that of arguments: click from 8.5 on forgets it under typer 0.20."""
+        told = get_params_from_function(self.callback) if self.callback else {}
+        for parameter in self.params:
+            if not getattr(parameter, "help", None) and parameter.name in told:
+                parameter.help = getattr(told[parameter.name].default, "help", None)
+        super().format_help(ctx, formatter)
+
+
+class OncePerOption(FullHelp):
     """A command that takes an option once, unless it says that it may be repeated."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -62,6 +75,8 @@ def _options(
 
 for command in (*COMMANDS, node):
     app.command(cls=OncePerOption)(command)
+for each in (*site.registered_commands, *deploy.registered_commands):
+    each.cls = FullHelp
 app.add_typer(site, name="site")
 app.add_typer(deploy, name="deploy")
 

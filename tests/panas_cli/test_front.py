@@ -132,3 +132,21 @@ def test_a_budget_that_bounds_nothing_is_warned_of(
     allowed = "privacy.allow_unprotected=true"
     outcome = cli("run", "--out", tmp_path / "r", "--epsilon", epsilon, "--set", allowed)
     assert ("bounds next to nothing" in outcome.err) == warned
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("run",), "A TOML file of settings"),
+        (("audit-model",), "only files that you trust"),
+        (("ledger",), "A run directory, or a site's folder."),
+        (("site", "show"), "The site's directory."),
+        (("deploy", "renew"), "What `init` wrote."),
+    ],
+)
+def test_the_help_of_a_command_has_that_of_its_argument(
+    words: tuple[str, ...], says: str, cli: Callable, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERMINAL_WIDTH", "200")
+    assert says in cli(*words, "--help").out
