@@ -24,6 +24,9 @@ def site_init(
         str | None,
         typer.Option(help="Column or array of the privacy unit, as patient_id: all its rows."),
     ] = None,
+    bits: Annotated[
+        int | None, typer.Option(help="Depth of pictures of more than 8 bits, often 12 or 16.")
+    ] = None,
     classes: Annotated[
         str | None,
         typer.Option(help="All classes, between commas, to declare; default: those of the data."),
@@ -68,7 +71,12 @@ def site_init(
         ("versions", versions),
     )
     settings |= {key: [part.strip() for part in text.split(",")] for key, text in lists if text}
-    given = (("label", label), ("group", group), ("epsilon_per_run", epsilon_per_run))
+    given = (
+        ("label", label),
+        ("group", group),
+        ("bits", bits),
+        ("epsilon_per_run", epsilon_per_run),
+    )
     settings |= {key: value for key, value in given if value is not None}
     from panas_cli.commands.sites.site import init
 

@@ -131,7 +131,7 @@ def _depth(like: Raw, public: Raw | None, bits: int | None) -> int:
     if public is None or not public.x.size:
         raise BadInput(
             "expected data.bits, the depth of 16-bit pictures (often 12 or 16), where no picture "
-            "is public, got none; set it"
+            "is public, got none; set it (--set data.bits=16, `panas site init --bits 16`)"
         )
     return max(BYTE, int(public.x.max()).bit_length())
 

@@ -39,6 +39,9 @@ of network leaves some 10 MB behind in a process."""
 GRACE = 0.3
 """Seconds in which a signal that ended the workers may reach this process too, and be the error."""
 
+PATIENCE = 5.0
+"""Seconds that a pool which an error ends waits for what is left of it."""
+
 
 @dataclass(frozen=True)
 class WorkerDied:
@@ -163,10 +166,13 @@ class Pool(Generic[C]):
             return
         # Before shutdown, which forgets them: an interrupted task must not go on.
         processes: dict[int, Any] = dict(getattr(self._executor, "_processes", None) or {})
+        manager = getattr(self._executor, "_executor_manager_thread", None)
         self._executor.shutdown(wait=error is None, cancel_futures=True)
         if error is not None:
             for process in processes.values():
                 process.terminate()
+            if manager is not None:  # closes its pipe, which the interpreter's end writes to
+                manager.join(PATIENCE)
         self._executor = None
 
 

@@ -175,3 +175,14 @@ def test_its_owner_alone_hears_that_a_site_has_one_class(cli: Callable, tmp_path
         assert "one class" not in said
     both = saved(tmp_path / "b.npz", pictures(60))
     assert cli("site", "init", tmp_path / "south", "--data", both, *BUDGET).err == ""
+
+
+def test_the_depth_of_a_site_s_deep_pictures_is_declared(cli: Callable, tmp_path: Path):
+    deep = pictures(40) | {"images": np.full((40, 8, 8), 3000, np.uint16)}
+    data, site = saved(tmp_path / "a.npz", deep), tmp_path / "north"
+    refused = cli("site", "init", site, "--data", data, *BUDGET)
+    assert refused.code == 2
+    assert "`panas site init --bits 16`" in refused.err
+    assert cli("site", "init", site, "--data", data, "--bits", "12", *BUDGET).code == 0
+    assert Facts.from_json(read_json(site / "facts.json")).bits == 12
+    assert cli("site", "show", site).code == 0

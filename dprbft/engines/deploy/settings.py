@@ -111,8 +111,9 @@ def flower_hub(folder: Path) -> Hub:
 def read_federation(folder: Path) -> Federation:
     """What a site's federation.json says; BadInput if there is none, or it does not fit."""
     path = folder / FEDERATION
+    text = _text(path)
     try:
-        record = json.loads(_text(path))
+        record = json.loads(text)
         sites = {str(name): str(key) for name, key in record["sites"].items()}
         found = Federation(
             str(record["site"]), str(record["hub"]), {n: k.encode() for n, k in sites.items()}

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures.process import _ExecutorManagerThread  # type: ignore[attr-defined]
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,6 +146,15 @@ def test_errors_of_tasks_arrive(
     with pytest.raises(error):
         list(two.map(work, [1, task, 2]))
     assert two.survive(scaled, [1, 2]) == [10, 20]  # and the pool goes on
+
+
+@pytest.mark.slow
+def test_nothing_of_a_pool_is_left_when_an_error_ends_it() -> None:
+    before = set(threading.enumerate())  # of the other tests' pool
+    with pytest.raises(BadInput), Pool(2, 10) as pool:
+        list(pool.map(choosy, [1, 3, 2]))
+    left = set(threading.enumerate()) - before
+    assert not [thread for thread in left if isinstance(thread, _ExecutorManagerThread)]
 
 
 @pytest.mark.slow

@@ -175,3 +175,8 @@ def test_a_damaged_federation_is_refused(change: str, tmp_path: Path):
     )
     with pytest.raises(BadInput, match="expected"):
         read_federation(path.parent)
+
+
+def test_a_folder_without_a_federation_is_told_so(tmp_path: Path):
+    with pytest.raises(BadInput, match="found none; `panas deploy init` makes one"):
+        read_federation(tmp_path)
