@@ -22,6 +22,7 @@ from dprbft.site.results.report import SiteReport
 from dprbft.site.site import check_book
 from panas.architecture.cost import Cost
 from panas.privacy.ledger.account import totals
+from panas.runtime.errors import BadInput
 from panas.runtime.store import write_json
 from panas.training.ladder import Ladder
 
@@ -41,6 +42,11 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
         return summarise_hub(run, config)
     view = RunView(run, config)
     known = [place for place in view.places if has_results(place)]
+    if not known and not is_done(run, "train") and all(place.there for place in view.places):
+        raise BadInput(
+            f"expected a run of which a site has trained, got {run}, which none has; go on with "
+            f"`panas run --resume --out {run}`"
+        )
     clients = [_client(place) for place in known or view.places]
     rounds = read_rounds(server_folder(run))
     source, f = config.data.source, config.federation

@@ -14,7 +14,7 @@ import numpy as np
 from dprbft.config.schema import RunConfig
 from dprbft.paths import SitePlace, settings_file, sites_folder
 from dprbft.simulation.partition import Partition, partition, partition_whole
-from dprbft.site.data import SiteData, divided, warn_of_one_class, write_samples
+from dprbft.site.data import SiteData, divided, is_of_one_class, warn_of_one_class, write_samples
 from dprbft.site.directory import SiteSettings, allowed_releases, write_site
 from panas.data.facts import Facts
 from panas.data.load import Source, load
@@ -74,8 +74,8 @@ def _load(text: str) -> Federation:
         divided(i, NAME.format(i), share, key, config)
         for i, (share, key) in enumerate(zip(shares, keys, strict=True))
     )
-    for i, share in enumerate(shares):
-        warn_of_one_class(NAME.format(i), share)
+    of_one = [NAME.format(i) for i, share in enumerate(shares) if is_of_one_class(share)]
+    warn_of_one_class(of_one, source.facts)
     return Federation(clients, source.public, source.facts, shares, keys)
 
 

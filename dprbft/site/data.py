@@ -25,6 +25,9 @@ from panas.runtime.store import read_bytes, read_tensors, write_tensors
 STORED = ".safetensors"
 """Of samples that a simulation has shared out, as `write_samples` writes them."""
 
+NAMED_AT_ONCE = 6
+"""Sites that a warning names, at most."""
+
 
 @dataclass(frozen=True)
 class SiteData:
@@ -130,12 +133,16 @@ def divided(id: int, name: str, samples: Samples, key: bytes, config: RunConfig)
     return site
 
 
-def warn_of_one_class(name: str, samples: Samples) -> None:
-    """Say it where all of a site's samples are of one class, once: where a run finds its sites."""
-    if samples.classes > 1 and is_of_one_class(samples):
-        warnings.warn(
-            f"{name} has samples of one class only; its accuracy says little", stacklevel=2
-        )
+def warn_of_one_class(found: Sequence[str], facts: Facts) -> None:
+    """Say in one line which sites were found to have samples of one of several classes only."""
+    if not found or facts.classes == 1:
+        return
+    more = len(found) - NAMED_AT_ONCE
+    named = ", ".join(found[:NAMED_AT_ONCE]) + (f" and {more} others" if more > 0 else "")
+    has, its = ("has", "its") if len(found) == 1 else ("have", "their")
+    warnings.warn(
+        f"{named} {has} samples of one class only; {its} accuracy says little", stacklevel=2
+    )
 
 
 def is_of_one_class(samples: Samples) -> bool:

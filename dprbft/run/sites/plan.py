@@ -28,6 +28,7 @@ from dprbft.paths import (
 )
 from dprbft.simulation.federation import NAME, load_federation, make_sites
 from dprbft.site.data import (
+    is_of_one_class,
     warn_of_one_class,
     write_samples,
 )
@@ -159,11 +160,13 @@ def _plan_of_files(run: Path, config: RunConfig) -> SitesPlan:
         told = [name for name, raw in zip(names, raws, strict=True) if note in raw.notes]
         warnings.warn(f"{', '.join(told)[:200]}: {note}", stacklevel=2)
     unlabelled = _unlabelled(config, facts, public)
+    of_one = []
     for name, raw in zip(names, raws, strict=True):
         samples = fit(raw, facts, name)
         check_disjoint(samples, public, name)
         check_disjoint(samples, unlabelled, name, CALLED)
-        warn_of_one_class(name, samples)
+        of_one += [name] if is_of_one_class(samples) else []
+    warn_of_one_class(of_one, facts)
     return SitesPlan(
         config, facts, public, unlabelled, partial(_sites_of_files, run, config, files)
     )

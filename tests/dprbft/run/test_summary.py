@@ -9,6 +9,7 @@ import pytest
 
 from dprbft.config.schema import RunConfig
 from dprbft.paths import home, model_file
+from dprbft.run.sites.plan import prepare_sites
 from dprbft.run.summary import summarise
 from dprbft.simulation.federation import load_federation
 from panas.runtime.errors import BadInput
@@ -111,3 +112,11 @@ def test_there_is_no_summary_before_training(tiny: Callable[..., RunConfig], tmp
     with pytest.raises(BadInput):
         summarise(tmp_path, tiny())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_of_which_no_site_has_trained_names_the_command_that_goes_on(
+    tiny: Callable[..., RunConfig], tmp_path: Path
+):
+    prepare_sites(tmp_path / "run", tiny())
+    with pytest.raises(BadInput, match="which none has; go on with `panas run --resume --out"):
+        summarise(tmp_path / "run", tiny())

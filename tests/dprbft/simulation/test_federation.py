@@ -106,8 +106,24 @@ def test_another_seed_shares_the_data_out_anew(numbered: str, tiny: Callable[...
 
 def test_a_client_of_one_class_is_told_of(tiny: Callable[..., RunConfig]):
     config = tiny(federation__partition="classes", federation__classes_per_client=1, seed=11)
-    with pytest.warns(UserWarning, match="client-000 has samples of one class only"):
+    with pytest.warns(UserWarning, match=r"client-00\d.* ha\w+ samples of one class only"):
         load_federation(config)
+
+
+def test_many_clients_of_one_class_are_told_of_in_one_line(tiny: Callable[..., RunConfig]):
+    config = tiny(
+        federation__partition="classes",
+        federation__classes_per_client=1,
+        federation__clients=8,
+        data__limit=None,
+    )
+    with pytest.warns(UserWarning, match="of one class only") as told:
+        load_federation(config)
+    (line,) = [str(w.message) for w in told if "one class" in str(w.message)]
+    assert line.startswith("client-000, client-001")
+    assert line.endswith(
+        "client-005 and 2 others have samples of one class only; their accuracy says little"
+    )
 
 
 def test_clients_that_would_have_nothing_are_refused(tiny: Callable[..., RunConfig]):
