@@ -60,6 +60,7 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
         "rounds": len(rounds),
         "public_samples": len(view.public),
         "unlabelled_samples": len(view.unlabelled),
+        "class_names": list(view.facts.class_names),
         "clients": clients,
         "absent": [place.name for place in view.places if place not in known],
         "accuracy": _accuracies(clients),

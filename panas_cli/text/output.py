@@ -84,7 +84,7 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
         summary = _without_alone(summary)
     clients = summary["clients"]
     print_titled((_of_updates if updates else _clients)(summary))
-    for table in (_to_beat(clients), _metrics(clients, updates)):
+    for table in (_to_beat(clients), _metrics(clients, updates, summary.get("class_names", ()))):
         if table is not None:
             print_titled(table)
     a, bytes_, s = summary["accuracy"], summary["communication"], summary["seconds"]
@@ -215,7 +215,9 @@ def _to_beat(clients: Sequence[Mapping[str, Any]]) -> Table | None:
     return table
 
 
-def _metrics(clients: Sequence[Mapping[str, Any]], updates: bool) -> Table | None:
+def _metrics(
+    clients: Sequence[Mapping[str, Any]], updates: bool, names: Sequence[str]
+) -> Table | None:
     """What accuracy hides; None in runs that did not measure it."""
     if not any(c.get("metrics") for c in clients):
         return None
@@ -232,6 +234,11 @@ def _metrics(clients: Sequence[Mapping[str, Any]], updates: bool) -> Table | Non
         table.add_row(
             c["name"],
             *(figure(x) for x in (m.accuracy, m.balanced_accuracy, m.auroc, m.macro_f1)),
-            "-" if worst is None else f"{worst:.3f} (class {k})",
+            "-" if worst is None else f"{worst:.3f} ({_class(k, names)})",
         )
     return table
+
+
+def _class(number: int, names: Sequence[str]) -> str:
+    """A class by its name; by its place from 0 on, in summaries that hold no names."""
+    return f"class {names[number]:.24}" if names else f"class {number}"

@@ -225,5 +225,8 @@ def test_a_report_shows_the_rivals_and_what_accuracy_hides(
         "0.700",
     ):
         assert word in text
+    named = summary(client(0.9)) | {"class_names": ["3", "7", "11"]}
+    output.show(tmp_path, named, json=False)
+    assert "0.123 (class 11)" in capsys.readouterr().out
     output.show(tmp_path, summary(client(0.9, baselines=None, metrics=None)), json=False)
     assert "AUROC" not in capsys.readouterr().out

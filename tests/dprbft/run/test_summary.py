@@ -21,6 +21,7 @@ TOP = {
     "preset": str,
     "dataset": str,
     "seed": int,
+    "class_names": list,
     "clients": list,
     "accuracy": dict,
     "communication": dict,
