@@ -102,7 +102,8 @@ _ = search_stage(opened)
 tried = SearchRecord.read(view.places[0].home).result.history
 figure, axis = plt.subplots(figsize=(7, 2.5))
 axis.plot([1 + k for k in range(len(tried))], [c.fitness for c in tried], "o")
-axis.set(xlabel="network tried", ylabel="agreement with the head", xticks=range(1, 1 + len(tried)))
+axis.set(xlabel="network tried", ylabel="agreement, all classes alike")
+axis.set_xticks(range(1, 1 + len(tried)))
 figure.tight_layout()
 
 # %% [markdown]

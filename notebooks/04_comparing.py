@@ -68,7 +68,9 @@ def tell(run: Planned, results: Results) -> None:
     """Print what a run came to."""
     found = results.found[run]
     each = ", ".join(f"{a:.3f}" for a in found.accuracy)
-    print(f"{run.place}: accuracy of the sites {each}; epsilon {max(found.epsilon, key=float)}")
+    print(
+        f"{run.place}: accuracy of the sites {each}; epsilon {max(map(float, found.epsilon)):.2f}"
+    )
 
 
 results = carry_out(folder, planned, Machine(), tell)

@@ -94,7 +94,8 @@ class Remaining:
         if self._stage not in self._forecast.seconds:
             return ""
         going = sum(t.step / max(1, t.total) for t in tracks.values())
-        share = min(1.0, (self._reports + going) / self._total)
+        total = 1 if self._stage in self._forecast.serve_all else self._total
+        share = min(1.0, (self._reports + going) / total)
         if share == 1 and self._stage == list(self._forecast.seconds)[-1]:
             return ""
         left = self._forecast.left(self._stage, share, now - self._began)

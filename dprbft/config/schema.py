@@ -76,6 +76,11 @@ class RunConfig(Section):
         """Whether networks train without noise, and so stay where they are."""
         return self.privacy.network == "stays"
 
+    def serves_all(self, stage: str) -> bool:
+        """Whether what a machine's first site does in a stage spares all others of its work."""
+        searches = stage == "search" and self.privacy.mode.reads_samples
+        return self.federation.joins_first and (searches or stage == "tune")
+
     @property
     def has_inputs(self) -> bool:
         """Whether there are samples, with labels or without, that networks may learn from."""

@@ -40,6 +40,7 @@ class Forecast:
     """Seconds that each stage to come will take."""
 
     seconds: Mapping[str, float]
+    serve_all: frozenset[str] = frozenset()  # stages that are through once one site is, or nearly
 
     @property
     def total(self) -> float:
@@ -76,6 +77,10 @@ def forecast(
     todo = {stage: [s for s in sites if not _has(stage, s)] for stage in stages}
     if not any(todo.values()):
         return Forecast({})
+    counts = {
+        stage: min(1, len(left)) if run.config.serves_all(stage) else len(left)
+        for stage, left in todo.items()
+    }
     own = fmean(len(view.client(site.index).train) for site in sites[:MOST_SITES])
     public = len(view.public) + len(view.unlabelled)
     passes = planned_passes(run.config, view.facts, public, own)
@@ -83,10 +88,11 @@ def forecast(
         pace = seconds_a_pass(run, device)
     return Forecast(
         {
-            stage: START + pace * passes[stage] * _turns(stage, len(left), workers)
-            for stage, left in todo.items()
-            if left
-        }
+            stage: START + pace * passes[stage] * _turns(stage, count, workers)
+            for stage, count in counts.items()
+            if count
+        },
+        frozenset(stage for stage in counts if run.config.serves_all(stage)),
     )
 
 
