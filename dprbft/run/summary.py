@@ -43,6 +43,8 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
     view = RunView(run, config)
     known = [place for place in view.places if has_results(place)]
     if not known and not is_done(run, "train") and all(place.there for place in view.places):
+        for place in view.places:
+            check_book(place)
         raise BadInput(
             f"expected a run of which a site has trained, got {run}, which none has; go on with "
             f"`panas run --resume --out {run}`"
