@@ -93,9 +93,11 @@ class Remaining:
         """What is left, such as "about 3 min left in all"; empty where nothing is known."""
         if self._stage not in self._forecast.seconds:
             return ""
-        going = sum(t.step / max(1, t.total) for t in tracks.values())
-        total = 1 if self._stage in self._forecast.serve_all else self._total
-        share = min(1.0, (self._reports + going) / total)
+        steps = [t.step / max(1, t.total) for t in tracks.values()]
+        if self._stage in self._forecast.serve_all:
+            share = 1.0 if self._reports else max(steps, default=0.0)
+        else:
+            share = min(1.0, (self._reports + sum(steps)) / self._total)
         if share == 1 and self._stage == list(self._forecast.seconds)[-1]:
             return ""
         left = self._forecast.left(self._stage, share, now - self._began)

@@ -12,7 +12,7 @@ Job = tuple[SitePlace, Machine, Verb, bytes]
 
 
 class InProcess:
-    """An `Engine` of worker processes, at least 1; where few sites are asked, each may use several.
+    """An `Engine` of worker processes, at least 1; where sites are few, each may use several.
 
     `asked` is the number of sites that will be asked at once; None: all.
     """
@@ -25,19 +25,16 @@ class InProcess:
         *,
         asked: int | None = None,
     ) -> None:
-        self._places, self._device, self._all = places, device, workers
+        self._places = places
         self.workers = min(workers, max(1, asked or len(places)))
+        self.inner = workers // self.workers
+        self._machine = Machine(device, self.inner)
         self._pool: Pool[None] = Pool(self.workers, None, preload=("dprbft.engines.verbs",))
-
-    def inner(self, sites: int) -> int:
-        """How many processes each of so many sites may use that are asked at once."""
-        return self._all // max(1, min(sites, self.workers))
 
     def call(self, verb: Verb, messages: Mapping[int, bytes]) -> Iterator[tuple[int, Reply]]:
         """As `Engine.call`."""
         sites = list(messages)
-        machine = Machine(self._device, self.inner(len(sites)))
-        jobs = [(self._places[i], machine, verb, messages[i]) for i in sites]
+        jobs = [(self._places[i], self._machine, verb, messages[i]) for i in sites]
         for at, reply in self._pool.map(_serve, jobs):
             yield sites[at], reply
 

@@ -223,8 +223,7 @@ def _own_stage(
             catch_up()
             outcome(site)
 
-        first = 1 if run.config.serves_all(stage) and not run.elsewhere else 0
-        there = _ask(run, Verb(stage), dict.fromkeys(todo, b""), tell, first=first)
+        there = _ask(run, Verb(stage), dict.fromkeys(todo, b""), tell)
         return _go_on(run, stage, sites, sorted({*sites} - {*todo} | {*there}))
 
 
@@ -233,16 +232,14 @@ def _ask(
     verb: Verb,
     messages: dict[int, bytes],
     tell: Callable[[int], None] = lambda site: None,
-    first: int = 0,
 ) -> list[int]:
-    """Ask sites, the first so many before the others; returns those that are there. Raises for the
-    first that refused once all have answered."""
-    codes, sites = dict[int, Code](), list(messages)
-    for part in (sites[:first], sites[first:]):
-        for site, reply in run.engine.call(verb, {i: messages[i] for i in part}):
-            codes[site] = reply.code
-            if reply.code is Code.DONE:
-                tell(site)
+    """Ask sites; returns those that are there. Raises for the first that refused once all have
+    answered."""
+    codes = dict[int, Code]()
+    for site, reply in run.engine.call(verb, messages):
+        codes[site] = reply.code
+        if reply.code is Code.DONE:
+            tell(site)
     there = sorted(site for site, code in codes.items() if code is not Code.ABSENT)
     for site in there:
         if codes[site] is not Code.DONE:

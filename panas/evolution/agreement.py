@@ -36,6 +36,7 @@ from panas.evolution.fitness import Outcome, TrainingJob
 from panas.evolution.records import EvolutionResult
 from panas.runtime.seeds import stream, torch_generator
 from panas.runtime.store import (
+    Busy,
     exclusive,
     pack_tensors,
     read_tensors,
@@ -76,11 +77,21 @@ class AgreementFitness:
 
         Passes that another site took count there.
         """
+        return self._done(job, wait=True)
+
+    def attempt(self, job: TrainingJob) -> Outcome | None:
+        """The same; None while another process is at it."""
+        try:
+            return self._done(job, wait=False)
+        except Busy:
+            return None
+
+    def _done(self, job: TrainingJob, *, wait: bool) -> Outcome:
         epochs = max(1, round(job.share * self.optimizer.epochs))
         if self.cache is None:
             return self._outcome(self._train(job, epochs), job)
         path = self.cache / f"{self._key(job, epochs)}.safetensors"
-        with exclusive(path):  # whoever comes meanwhile waits, and reads
+        with exclusive(path, wait=wait):  # whoever comes meanwhile waits, and reads
             if not path.is_file():
                 self._train(job, epochs).write(path)
             return self._outcome(_Trained.read(path), job)

@@ -51,6 +51,15 @@ class ResumableFitness(Protocol):
         ...
 
 
+@runtime_checkable
+class SharedFitness(ResumableFitness, Protocol):
+    """A fitness of several searches at once, which share out what they all have to train."""
+
+    def attempt(self, job: TrainingJob) -> Outcome | None:
+        """As `advance`; None, at once, while another process is at the job."""
+        ...
+
+
 Fitness = Callable[[Genome], float] | ResumableFitness
 
 

@@ -24,14 +24,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from panas.architecture.blocks import BlockType
 from panas.architecture.genome import Genome
-from panas.evolution.fitness import Fitness, Outcome, ResumableFitness, TrainingJob
+from panas.evolution.fitness import Fitness, Outcome, ResumableFitness, SharedFitness, TrainingJob
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.pool import WorkerDied
 from panas.runtime.seeds import one_thread
+
+Done = TypeVar("Done", Outcome, Outcome | None)
 
 Task = tuple[TrainingJob, float | None]
 """A job, and the seconds that it may take (None for no limit)."""
@@ -172,11 +174,26 @@ class _Run:
 def bounded(fitness: Fitness, task: Task) -> Outcome:
     """Do a job on one thread and within its time; an error becomes its outcome."""
     job, seconds = task
+    if isinstance(fitness, ResumableFitness):
+        return _bounded(fitness.advance, job, seconds)
+    return _bounded(lambda job: Outcome(float(fitness(job.genome))), job, seconds)
+
+
+def shared_out(fitness: SharedFitness, tasks: Sequence[Task]) -> list[Outcome]:
+    """Do jobs as `bounded`, in order, but those last that other processes are at."""
+    early = [_bounded(fitness.attempt, job, seconds) for job, seconds in tasks]
+    return [
+        bounded(fitness, task) if outcome is None else outcome
+        for task, outcome in zip(tasks, early, strict=True)
+    ]
+
+
+def _bounded(
+    do: Callable[[TrainingJob], Done], job: TrainingJob, seconds: float | None
+) -> Done | Outcome:
     try:
         with one_thread(), _limit(seconds):
-            if isinstance(fitness, ResumableFitness):
-                return fitness.advance(job)
-            return Outcome(float(fitness(job.genome)))
+            return do(job)
     except PanasError:
         raise
     except Exception as e:

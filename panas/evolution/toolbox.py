@@ -28,8 +28,8 @@ from panas.architecture.cost import cost
 from panas.architecture.network import NetworkSpec
 from panas.architecture.operators import crossover, mutate
 from panas.architecture.space import SearchSpace
-from panas.evolution.fitness import Fitness, Outcome, ResumableFitness
-from panas.evolution.halving import Evaluator, HalvingConfig, Task, bounded
+from panas.evolution.fitness import Fitness, Outcome, ResumableFitness, SharedFitness
+from panas.evolution.halving import Evaluator, HalvingConfig, Task, bounded, shared_out
 from panas.evolution.records import EvolutionConfig, GenomeScore, History, ZeroCostScore
 from panas.evolution.selection import fittest, roulette_survivors, tournament_parents
 from panas.runtime.pool import Pool, WorkerDied
@@ -83,5 +83,11 @@ def standard_toolbox(
 def _in_pool(
     pool: Pool[Fitness], spec: NetworkSpec, work: "partial[Outcome]", tasks: Sequence[Task]
 ) -> list[Outcome | WorkerDied]:
-    """Do the tasks, longest first, in the pool's processes: they have the fitness of `work`."""
+    """Do the tasks, longest first, in the pool's processes: they have the fitness of `work`.
+
+    One process alone shares them out with other searches, where the fitness can.
+    """
+    fitness = work.args[0]
+    if pool.workers == 1 and isinstance(fitness, SharedFitness):
+        return [*shared_out(fitness, tasks)]
     return pool.survive(work.func, tasks, load=lambda task: cost(task[0].genome, spec).macs)

@@ -118,16 +118,20 @@ def read_bytes(path: Path) -> bytes:
     return path.read_bytes()
 
 
+class Busy(BadInput):
+    """Another process holds the lock."""
+
+
 @contextlib.contextmanager
 def exclusive(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold the lock of `path` (a file beside it) among all processes of this machine; without
-    `wait`, a lock that another holds is `BadInput`."""
+    `wait`, a lock that another holds is `Busy`."""
     _make_folder(path.parent)
     with os.fdopen(_open(path.with_name(f".{path.name}.lock")), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as e:
-            raise BadInput(
+            raise Busy(
                 f"expected {path.parent} for this process alone, got one that another process is "
                 "working on; wait for it, or give another --out"
             ) from e

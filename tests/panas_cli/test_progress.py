@@ -18,7 +18,7 @@ from dprbft.run.view import RunView
 from panas.search_modes.mode import SearchPrice
 from panas_cli.progress import Display
 from panas_cli.text.sentences import price_lines
-from panas_cli.tracks import about
+from panas_cli.tracks import Remaining, Track, about
 
 
 class Clock:
@@ -344,6 +344,17 @@ def test_what_is_left_in_all_is_told_now_and_then(clock: Clock):
     told = [x for x in rest if "in all" in x]
     assert [x[:11] for x in told] == ["[   36.0 s]", "[   72.0 s]", "[  108.0 s]"]
     assert told[-1].endswith("search: about 2 min left in all")
+
+
+def test_a_search_for_all_sites_is_as_far_as_the_first():
+    remaining = Remaining(Forecast({"search": 600.0, "train": 600.0}, frozenset({"search"})), 0.0)
+    remaining.stage("search", 10)
+    tracks = {name: Track(0.0) for name in ("north", "south")}
+    for track in tracks.values():
+        track.step, track.total = 1, 2
+    assert remaining.text(tracks, 300.0) == "about 15 min left in all"
+    remaining.report()
+    assert remaining.text({}, 600.0) == "about 10 min left in all"
 
 
 def test_nothing_is_left_after_the_last_stage(clock: Clock):

@@ -122,3 +122,18 @@ def test_a_forecast_is_for_the_sites_that_have_something_to_do(
     write_json(search_file(run.view.places[1].home), {})
     assert seconds() == START + 2 * one
     assert seconds(1) == 0
+
+
+def test_a_search_for_all_sites_is_counted_once(
+    tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(forecasts, "seconds_a_pass", lambda run, device: 1.0)
+    config = tiny(federation__clients=3, federation__method="joined")
+    prepare(tmp_path, config, resume=False)
+    run = OpenRun(tmp_path, config, InProcess(places_of(tmp_path)))
+    inputs = len(run.view.public)
+    one = planned_passes(config, run.view.facts, inputs, 0)["search"]
+    for workers in (1, 2):  # who share it out
+        found = forecast(run, ["search"], workers=workers, device="cpu")
+        assert found.total == START + one / workers
+        assert found.serve_all == {"search"}

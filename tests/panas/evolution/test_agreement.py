@@ -17,6 +17,7 @@ from panas.evolution.fitness import Outcome, ResumableFitness, TrainingJob
 from panas.evolution.halving import Evaluation
 from panas.evolution.records import EvolutionResult
 from panas.runtime.errors import BadInput
+from panas.runtime.store import exclusive
 from panas.training.distillation import SoftSamples
 from panas.training.linear.averaging import log_prior
 from panas.training.sgd import OptimizerConfig, Trainer
@@ -153,6 +154,16 @@ def changed() -> dict[str, AgreementFitness]:
         "network": replace(base, spec=replace(SPEC, unit=False)),
         "training": replace(base, optimizer=replace(CONFIG, batch_size=7)),
     }
+
+
+def test_a_job_that_another_process_is_at_is_left_to_it(tmp_path: Path) -> None:
+    found, job = fitness(cache=tmp_path), TrainingJob(GENOME)
+    first = found.attempt(job)
+    (kept,) = tmp_path.glob("*.safetensors")
+    with exclusive(kept):
+        assert found.attempt(job) is None
+    assert first == found.attempt(job) == found.advance(job)
+    assert fitness().attempt(job) is not None  # nobody to share with
 
 
 @pytest.mark.parametrize("what", changed())

@@ -19,7 +19,7 @@ from toy_fitness import one_that_dies, plain
 from panas.architecture.blocks import ConvBlock, PoolBlock
 from panas.architecture.genome import Genome
 from panas.evolution.fitness import Fitness, Outcome, TrainingJob
-from panas.evolution.halving import Evaluation, Evaluator, HalvingConfig, bounded
+from panas.evolution.halving import Evaluation, Evaluator, HalvingConfig, bounded, shared_out
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.pool import Pool
 
@@ -302,3 +302,20 @@ def test_results_are_in_the_order_of_the_genomes() -> None:
     found = evaluate(plain, [genome(i) for i in numbers])
     assert [e.genome for e in found] == [genome(i) for i in numbers]
     assert Evaluator(in_turn(plain), HalvingConfig()).evaluate(0, []) == []
+
+
+def test_jobs_that_others_are_at_come_last_and_results_stay_in_order() -> None:
+    done: list[str] = []
+
+    class Shared:
+        def advance(self, job: TrainingJob) -> Outcome:
+            done.append(str(job.genome))
+            return Outcome(len(job.genome.blocks) / 10)
+
+        def attempt(self, job: TrainingJob) -> Outcome | None:
+            return None if len(job.genome.blocks) == 2 else self.advance(job)
+
+    genomes = [Genome.parse(text) for text in ("c4k3-max", "c4k3", "c8k3-max-c4k3")]
+    found = shared_out(Shared(), [(TrainingJob(g), None) for g in genomes])
+    assert done == ["c4k3", "c8k3-max-c4k3", "c4k3-max"]
+    assert [outcome.fitness for outcome in found] == [0.2, 0.1, 0.3]

@@ -12,7 +12,7 @@ from toy_fitness import RUNGS, Curves, plain
 from panas.architecture.genome import Genome
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
-from panas.evolution.fitness import Outcome
+from panas.evolution.fitness import Outcome, TrainingJob
 from panas.evolution.genetic import evolve
 from panas.evolution.halving import Evaluation, Task
 from panas.evolution.records import EvolutionConfig, EvolutionResult
@@ -134,3 +134,21 @@ def test_what_is_not_replaced_stays() -> None:
     assert search(seen.append) == search()
     entries = {"mate", "mutate", "select", "select_parents", "evaluate", "remember", "map"}
     assert entries <= vars(seen[0]).keys()
+
+
+def test_a_search_shares_out_what_others_are_at_and_finds_the_same() -> None:
+    busy: list[TrainingJob] = []
+
+    class Shared(Curves):
+        def attempt(self, job: TrainingJob) -> Outcome | None:
+            if len(busy) < 5 and job not in busy:
+                busy.append(job)
+                return None
+            return self.advance(job)
+
+    def found(fitness: Curves) -> list[Evaluation]:
+        problem = SearchProblem(SPACE, fitness)
+        return list(evolve(problem, config=CONFIG, rng=np.random.default_rng(0)).history)
+
+    assert found(Shared()) == found(Curves())
+    assert len(busy) == 5
