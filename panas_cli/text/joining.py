@@ -27,6 +27,8 @@ LEAST = 0.05
 """Share from which on a candidate is named."""
 POINT = 0.01
 """The accuracy that a site must gain or lose to be counted."""
+HALF = POINT / 2
+"""The mean gain from which on joining is said to have helped."""
 
 
 def has_joined(clients: Sequence[Mapping[str, Any]]) -> bool:
@@ -128,7 +130,7 @@ def _kept(client: Mapping[str, Any]) -> str:
     why = (
         f"weighed by its {counted(n, 'validation sample')}"
         if n
-        else "all alike: nothing to weigh by"
+        else "with no validation samples to weigh by"
     )
     return f"{client['name']} {shares_text(client['shares'])}, {why}"
 
@@ -143,7 +145,8 @@ def gain_line(ladder: Ladder, clients: Sequence[Mapping[str, Any]]) -> str:
         if (steps := Ladder.from_json(c["ladder"])).joined is not None and steps.alone is not None
     ]
     mean = f"{ladder.joined - ladder.alone:+.3f}"
-    helped = "helped" if float(mean) > 0 else "did not help"
+    by = float(mean)
+    helped = "helped" if by >= HALF else "did not help" if by <= 0 else "made little difference"
     gained, lost = sum(g > POINT for g in gains), sum(g < -POINT for g in gains)
     text = (
         f"joining {helped} ({mean} over each site alone): of {counted(len(gains), 'site')}, "

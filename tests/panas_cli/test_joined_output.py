@@ -114,7 +114,7 @@ def test_each_site_says_what_it_predicts_with_and_why():
         "others 2%, weighed by its 48 validation samples"
     ]
     (line,) = kept_lines([client("north", 0.7, 0.8, samples={"validation": 0})])
-    assert line.endswith("all alike: nothing to weigh by")
+    assert line.endswith("with no validation samples to weigh by")
     (line,) = kept_lines([client("north", 0.7, 0.8, samples={"validation": 1}, shares={"own": 1})])
     assert line == "north predicts with own head 100%, weighed by its 1 validation sample"
 
@@ -127,6 +127,12 @@ def test_each_site_says_what_it_predicts_with_and_why():
             0.55,
             "joining helped (+0.020 over each site alone): of 3 sites, 1 gained more than a point "
             "and 1 lost more than one",
+        ),
+        (
+            [(0.7, 0.703)],
+            0.55,
+            "joining made little difference (+0.003 over each site alone): of 1 site, 0 gained "
+            "more than a point and 0 lost more than one",
         ),
         (
             [(0.7, 0.7)],
