@@ -128,7 +128,9 @@ def test_a_site_that_raises_and_one_that_dies_cost_the_run_no_more_than_them(mad
     with changed(made.hub_file, "^minimum = .*", "minimum = 1"):
         said = lead(made, run)
     assert (round_of(run).sites, round_of(run).absent) == ((0,), (1, 2))
-    assert "site c is not connected; going on without it" in said.splitlines()
+    # Who notices first: Flower, when it carries the message, or the hub, which looks who is there.
+    gone = r"^site c( is not connected; going on without it|: its node does not answer; .*)$"
+    assert re.search(gone, said, re.M)
     assert "SiteLeftOut(site='b', stage='join', why='failed'" in said
     assert "must not leave" not in said
     (line,) = [x for x in read_lines(made.sites["b"] / "node.log") if x["code"] == "FAILED"]
