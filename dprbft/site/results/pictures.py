@@ -13,14 +13,12 @@ def draw_search(client: Client, record: SearchRecord) -> None:
     """The search's history, and the network that it found."""
     found, size = record.result, client.config.search.size
     front = found.front if size else None
-    config = client.config
-    common = config.federation.joins_first and config.privacy.mode.reads_samples
     picture = history(
         found.records,
         found.history,
         front,
         size=size or "parameters",
-        taken=(record.genome, record.fitness) if common else None,
+        taken=(record.genome, record.fitness) if client.config.serves_all("search") else None,
     )
     write_bytes(history_picture(client.home), picture)
     write_bytes(network_picture(client.home), drawing(record.genome, client.spec, record.fitness))
