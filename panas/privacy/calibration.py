@@ -18,6 +18,7 @@ from panas.runtime.errors import BadInput, BudgetExhausted
 
 MAX_NOISE = 100.0  # a budget that needs more is too small
 LEAST_NOISE = 0.05  # never used less: a plan there may stay far below its budget
+FINEST = 1e-6  # grid of the smallest budgets: a finer one takes minutes
 PRECISION = 2e-3  # of the natural logarithm of a noise multiplier
 
 
@@ -30,7 +31,7 @@ def epsilon_of(
 
 def _interval(budget: Budget, grid: float) -> float:
     """The grid of the privacy loss: coarse, to be quick; it always overstates."""
-    return grid * min(1e-3, budget.epsilon / 2000)
+    return grid * max(FINEST, min(1e-3, budget.epsilon / 2000))
 
 
 def fits(

@@ -20,7 +20,7 @@ Relations are never mixed: every event is priced under the one that is asked for
 import math
 from collections.abc import Iterable
 from importlib.metadata import version
-from typing import Literal
+from typing import Literal, get_args
 
 from panas.privacy.accounting.closed_form import gaussian_epsilon, gdp_epsilon
 from panas.privacy.accounting.events import ADD_OR_REMOVE, Event, Merged, Relation, merge
@@ -61,6 +61,11 @@ def epsilon(
     Raises:
         BadInput: if an event has no price under this relation, or by this method.
     """
+    if not 0 < delta < 1:
+        raise BadInput(f"expected delta in (0, 1), got {delta}; give another")
+    for value, known in ((method, get_args(Method)), (relation, get_args(Relation))):
+        if value not in known:
+            raise BadInput(f"expected one of {', '.join(known)}, got {value!r}; give another")
     if method == "prv":
         return prv_bounds(events, delta, relation=relation, group=group)[2]
     merged = merge(events, relation, group)

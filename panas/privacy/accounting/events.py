@@ -120,7 +120,7 @@ def merge(events: Iterable[Event], relation: Relation, group: int) -> Merged | N
         raise BadInput(
             f"expected a group of 1 to {MOST_SAMPLES} samples, got {group}; give another"
         )
-    precision, times = 0.0, 1
+    precision, times, events = 0.0, 1, _known(events)
     sampled = defaultdict[tuple[float, float], int](int)
     responses = defaultdict[tuple[float, int], int](int)
     # Under replace-one a full batch moves by 2 C.
@@ -151,6 +151,17 @@ def merge(events: Iterable[Event], relation: Relation, group: int) -> Merged | N
         relation,
         group,
     )
+
+
+def _known(events: Iterable[Event]) -> tuple[Event, ...]:
+    found = tuple(events) if isinstance(events, Iterable) else (events,)
+    for event in found:
+        if not isinstance(event, Event):
+            raise BadInput(
+                "expected a list of events, as SampledGaussian(q, sigma, steps), got "
+                f"{type(event).__name__}; of a plan give plan.events()"
+            )
+    return found
 
 
 def _protects(event: Event, relation: Relation) -> bool:

@@ -18,10 +18,10 @@ Taken on trust is what no batch of one prevents: a module that keeps something o
 next outside its buffers, or an operator with a `vmap` rule of its own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Shaped
@@ -143,6 +143,22 @@ def forked_random(x: Batch) -> Iterator[None]:
         yield
 
 
+def _joined(outputs: Any, samples: int) -> Batch:
+    """All outputs of a network for so many samples, of which there may be several, as one."""
+    if isinstance(outputs, Mapping):
+        outputs = tuple(outputs.values())
+    if isinstance(outputs, tuple | list) and outputs:
+        parts = [_joined(part, samples) for part in outputs]
+        return torch.cat([part.reshape(samples, -1) for part in parts], dim=1)
+    if not isinstance(outputs, Tensor) or not outputs.dim() or len(outputs) != samples:
+        got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise BadInput(
+            f"expected outputs of a network with samples first, {samples} here, got {got}; mend "
+            "its forward"
+        )
+    return outputs
+
+
 @torch.no_grad()
 def differs_in_company(model: nn.Module, x: Batch) -> bool:
     """Whether samples have other outputs together than alone, on `x`: a hint for the user.
@@ -150,9 +166,9 @@ def differs_in_company(model: nn.Module, x: Batch) -> bool:
     No privacy rests on it: it cannot see what happens at other sizes or on other samples.
     """
     with forked_random(x):
-        together, again = model(x), model(x)
+        together, again = _joined(model(x), len(x)), _joined(model(x), len(x))
         if not torch.equal(together.nan_to_num(), again.nan_to_num()):
             return False  # it draws at random
-        one_by_one = torch.cat([model(x_i) for x_i in x.split(1)])
+        one_by_one = torch.cat([_joined(model(x_i), 1) for x_i in x.split(1)])
     near = 1e-4 * float(together.nan_to_num().abs().max())
     return not torch.allclose(together, one_by_one, rtol=1e-3, atol=near, equal_nan=True)

@@ -49,8 +49,9 @@ class PrivateGradient:
     """Sets the `.grad` of a model's trainable parameters to the private gradient of a batch.
 
     Args:
-        model: any network that maps (b, ...) to (b, ...); what might mix samples in it runs on
-            each alone, so that no clip is passed by (`panas.privacy.gradients.apart`).
+        model: any network that maps (b, ...) to (b, ...), or to several such, in a tuple, list or
+            dictionary; what might mix samples in it runs on each alone, so that no clip is passed
+            by (`panas.privacy.gradients.apart`).
         loss: one loss a sample, from outputs and targets.
 
     Raises:
@@ -62,7 +63,8 @@ class PrivateGradient:
         for name, module in model.named_modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 raise BadInput(
-                    f'expected samples that do not mix, got BatchNorm at {name!r}; use norm="group"'
+                    f"expected samples that do not mix, got BatchNorm at {name!r}; put "
+                    'nn.GroupNorm in its place (norm="group" of a NetworkSpec)'
                 )
         self._model = model
         self._parameters = [p for p in model.parameters() if p.requires_grad]
@@ -97,6 +99,12 @@ class PrivateGradient:
             p.grad = g
 
     def _clipped_sum(self, x: Tensor, y: Tensor, clip: float, groups: Units) -> Float[Tensor, "p"]:
+        for named, given in (("target", y), ("group", groups)):
+            if given is not None and len(given) != len(x):
+                raise BadInput(
+                    f"expected a {named} for each sample of the batch, got {len(given)} for "
+                    f"{len(x)}; give as many"
+                )
         total = torch.zeros(sum(p.numel() for p in self._parameters)).to(self._parameters[0])
         if not len(y):
             return total

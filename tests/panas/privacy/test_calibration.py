@@ -271,3 +271,10 @@ def test_a_clip_that_is_no_number_is_refused() -> None:
     schedule = TrainingSchedule(samples=9, epochs=1)
     with pytest.raises(BadInput, match="clip > 0"):
         calibrate(Budget(1.0, 1e-5), schedule, batch_size=5, clip=math.nan)
+
+
+def test_a_tiny_budget_is_refused_at_once() -> None:
+    with pytest.raises(BudgetExhausted, match="noise above 100"):
+        calibrate(
+            Budget(1e-6, 1e-9), TrainingSchedule(samples=1000, epochs=5), batch_size=100, clip=1.0
+        )

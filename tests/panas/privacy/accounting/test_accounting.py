@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import dp_accounting as dpa
 import numpy as np
@@ -26,6 +27,7 @@ from panas.privacy.accounting.events import (
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate
 from panas.privacy.schedule import TrainingSchedule
+from panas.runtime.errors import BadInput
 
 
 @pytest.mark.parametrize(
@@ -274,3 +276,23 @@ def test_noise_of_any_size_has_a_price(rate: float, method: Method) -> None:
 def test_prv_says_infinity_where_its_grid_would_not_fit() -> None:
     low, _, high = prv_bounds([SampledGaussian(0.5, 0.3, 5000)], 1e-5)
     assert low <= epsilon([SampledGaussian(0.5, 0.3, 5000)], 1e-5) <= high
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, math.nan])
+def test_a_delta_that_is_no_probability_has_no_epsilon(delta: float) -> None:
+    with pytest.raises(BadInput, match=r"delta in \(0, 1\)"):
+        epsilon([Gaussian(1.0)], delta)
+
+
+@pytest.mark.parametrize(
+    ("events", "named", "says"),
+    [
+        ([(0.1, 1.0, 10)], {}, r"plan.events\(\)"),
+        (TrainingSchedule(samples=9, epochs=1), {}, "got TrainingSchedule"),
+        ([Gaussian(1.0)], {"method": "moments"}, "pld, rdp, prv, gdp, got 'moments'"),
+        ([Gaussian(1.0)], {"relation": "remove"}, "replace-one, got 'remove'"),
+    ],
+)
+def test_what_is_no_event_method_or_relation_is_refused(events: Any, named: Any, says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        epsilon(events, 1e-5, **named)

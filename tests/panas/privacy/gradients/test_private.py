@@ -1,6 +1,7 @@
 """Private gradients: one autograd call a sample, clipped and summed, is what they must equal."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -261,3 +262,46 @@ def test_the_model_is_left_as_it_was() -> None:
     assert all(p.grad is None and p.requires_grad for p in model.parameters())
     F.cross_entropy(model(x), y).backward()
     assert all(p.grad is not None for p in model.parameters())
+
+
+class _Outputs(nn.Module):
+    """Two outputs, in a tuple or a dictionary; the second may mix samples."""
+
+    def __init__(self, named: bool, mixes: bool) -> None:
+        super().__init__()
+        self.body, self.named, self.mixes = nn.Linear(4, 3), named, mixes
+
+    def forward(self, x: torch.Tensor) -> object:
+        z = self.body(x)
+        other = z[:, 2] - z[:, 2].mean() if self.mixes else z[:, 2]
+        return {"one": z[:, :2], "other": other} if self.named else (z[:, :2], other)
+
+
+def _both(outputs: Any, y: torch.Tensor) -> torch.Tensor:
+    one, other = outputs.values() if isinstance(outputs, dict) else outputs
+    return F.cross_entropy(one, y, reduction="none") + other**2
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_network_of_several_outputs_has_the_gradients_of_a_loop(named: bool) -> None:
+    x, y = torch.randn(5, 4), torch.tensor([0, 1, 1, 0, 1])
+    model = _Outputs(named, mixes=False)
+    whole = torch.zeros(15)
+    for i in range(5):
+        loss = _both(model(x[i : i + 1]), y[i : i + 1]).sum()
+        g = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
+        whole += g * min(1.0, float(0.5 / g.norm()))
+    found = PrivateGradient(model, _both).clipped_sum(x, y, 0.5)
+    assert torch.allclose(torch.cat([g.flatten() for g in found]), whole, atol=1e-4)
+    with pytest.raises(BadInput, match="do not mix"):
+        PrivateGradient(_Outputs(named, mixes=True), _both).clipped_sum(x, y, 0.5)
+
+
+def test_a_batch_with_too_few_targets_or_groups_is_refused() -> None:
+    gradient = PrivateGradient(nn.Linear(4, 2))
+    x, y = torch.randn(5, 4), torch.zeros(5, dtype=torch.int64)
+    # Not by `clipped_sum`, whose shapes are checked in tests alone.
+    with pytest.raises(BadInput, match="a target for each sample"):
+        gradient._clipped_sum(x, y[:3], 1.0, None)
+    with pytest.raises(BadInput, match="a group for each sample"):
+        gradient._clipped_sum(x, y, 1.0, y[:3])
