@@ -10,6 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from panas.architecture.blocks import BlockType
 from panas.architecture.cost import Size
 from panas.architecture.genome import Genome
@@ -92,7 +95,10 @@ def search(
     Privacy: none. Who sees the genome, the network or the folder learns of the samples; use public
     ones, or keep all of it where the data are.
     """
+    _check(seed, device, out)
     samples, facts = with_facts(dataset)
+    if samples.classes < 2:
+        raise BadInput("expected samples of two or more classes, got one; nothing is to be learnt")
     folder = None if out is None else Path(out)
     spec = NetworkSpec(shape=samples.shape, classes=samples.classes, width=width)
     limits = Constraints(
@@ -181,6 +187,7 @@ def tune(
     classes. Keyed fingerprints of the samples stay in the user's own state folder. `accuracy`,
     exact, on private test samples, is not in `out`: keep it where the data are.
     """
+    _check(seed, device, out)
     private, open_samples, facts = _alike(dataset, public)
     task = NetworkTuning(
         private=private,
@@ -228,6 +235,18 @@ def load(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork | P
             "search or a tuning, or a file of a run's models/"
         )
     return read_predictor(file, blocks) if is_predictor(file) else load_network(file, blocks)
+
+
+def _check(seed: int, device: str, out: str | Path | None) -> None:
+    """Refuse a seed, a device or a folder that cannot be."""
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise BadInput(f"expected a whole number of 0 or more as seed, got {seed!r}; give another")
+    if device.partition(":")[0] not in ("cpu", "cuda"):
+        raise BadInput(f"expected device as cpu or cuda, got {device!r}; give one of them")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise BadInput("expected a CUDA device, found none; give device='cpu'")
+    if out is not None and Path(out).exists() and not Path(out).is_dir():
+        raise BadInput(f"expected a folder as out, got the file {out}; give another")
 
 
 def _opened(ledger: Ledger | str | Path | None) -> Ledger | None:

@@ -1,5 +1,6 @@
 """A user's own data as `Samples`: from a torch data set, or from a pair of arrays."""
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +12,18 @@ from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 
+CHANNELS = (1, 3, 4)  # of pictures
+LARGE = 10.0  # above it floats are no scaled images
+
 
 def as_samples(data: Any, *, classes: int | None = None, unit: bool | None = None) -> Samples:
     """Labelled images of one shape, in memory.
 
     `data` is `Samples`; a pair of images (n, c, h, w) or (n, h, w) and labels (n,); or a torch data
     set (anything with a length and `[i]`) of pairs image and label, where an image is a tensor (c,
-    h, w) or (h, w), a numpy array or a PIL image, channels last. Bytes stay bytes; floats from 0 to
+    h, w) or (h, w), a numpy array or a PIL image, channels last. In a pair a numpy array is read as
+    (n, h, w, c) where its last axis is 1, 3 or 4 long and its second is not. Bytes stay bytes;
+    floats from 0 to
     1 are scaled to [-1, 1], which networks take; other floats stay as they are. `classes` of None:
     the largest label plus one. `unit` says whether floats go from 0 to 1; None: as all of them
     together look. Private samples must be told, since one sample may decide how the others look.
@@ -63,6 +69,12 @@ def with_facts(data: Any) -> tuple[Samples, Facts]:
     """
     samples = as_samples(data, unit=False)
     floats = samples.x.dtype != torch.uint8
+    if floats and not isinstance(data, Samples) and float(samples.x.abs().max()) > LARGE:
+        warnings.warn(
+            f"floats above {LARGE:g} are taken as they are, and networks learn badly of them: "
+            "divide images by their largest possible value, such as 255",
+            stacklevel=3,
+        )
     unit = not isinstance(data, Samples) and (not floats or in_unit_range(samples.x))
     if floats and unit:
         samples = replace(samples, x=2 * samples.x - 1)
@@ -81,8 +93,8 @@ def with_facts(data: Any) -> tuple[Samples, Facts]:
 def _images_and_labels(data: Any) -> tuple[list[Any], list[Any]]:
     if isinstance(data, tuple) and len(data) == 2 and hasattr(data[0], "shape"):
         # Tensors, since those have their channels first.
-        stacked = data[0] if isinstance(data[0], Tensor) else torch.from_numpy(np.array(data[0]))
-        return list(stacked), list(data[1])
+        images = data[0] if isinstance(data[0], Tensor) else _stacked(data[0])
+        return list(images), list(data[1])
     if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         raise BadInput(
             f"expected a torch data set or a pair of arrays, got {type(data).__name__}; wrap it in "
@@ -92,6 +104,16 @@ def _images_and_labels(data: Any) -> tuple[list[Any], list[Any]]:
     if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
         raise BadInput("expected a data set of (image, label) pairs, got other items")
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+
+def _stacked(images: Any) -> Tensor:
+    """An array of images as a tensor, channels first."""
+    array = np.array(images)
+    if array.dtype.kind not in "buif":
+        raise BadInput(f"expected images as numbers, got {array.dtype}; convert them")
+    if array.ndim == 4 and array.shape[3] in CHANNELS and array.shape[1] not in CHANNELS:
+        array = array.transpose(0, 3, 1, 2)
+    return torch.from_numpy(np.ascontiguousarray(array))
 
 
 def in_unit_range(x: Tensor) -> bool:
@@ -112,15 +134,20 @@ def _image(image: Any) -> Tensor:
     if tensor.ndim == 2:
         tensor = tensor[None]
     if tensor.ndim != 3:
-        raise BadInput(f"expected images (c, h, w) or (h, w), got {tuple(tensor.shape)}")
+        raise BadInput(
+            f"expected images (c, h, w) or (h, w), got {tuple(tensor.shape)}; tables go to "
+            "`panas run --dataset`"
+        )
     return tensor
 
 
 def _labels(labels: list[Any]) -> Tensor:
-    y = torch.as_tensor(np.asarray([np.asarray(label) for label in labels]))
-    if y.ndim != 1 or y.is_floating_point() or y.is_complex():
+    each = [np.asarray(label) for label in labels]
+    kinds, shapes = {str(one.dtype) for one in each}, {one.shape for one in each}
+    if shapes != {()} or any(one.dtype.kind not in "bui" for one in each):
         raise BadInput(
-            f"expected one whole number a sample as label, got {y.dtype} of shape "
-            f"{tuple(y.shape)}; give classes 0, 1, ..."
+            f"expected one whole number a sample as label, got {', '.join(sorted(kinds)[:3])} of "
+            f"shape {sorted(shapes)[0]}; give classes 0, 1, ..., of texts as np.unique(labels, "
+            "return_inverse=True)[1] makes them"
         )
-    return y.long()
+    return torch.from_numpy(np.array(each, dtype=np.int64))

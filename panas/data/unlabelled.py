@@ -69,7 +69,8 @@ def unlabelled(data: Any, facts: Facts) -> Raw:
     """One or many images or rows, as the facts of a network's data describe them.
 
     `data` is, of images: a path, a PIL image, an array (h, w), (h, w, c) or (n, h, w, c), a tensor
-    (c, h, w) or (n, c, h, w), or a list of them; of a table: a mapping from column to cell, or a
+    (c, h, w) or (n, c, h, w), or a list of them (an array that has the shape of the facts with
+    channels first alone is read so); of a table: a mapping from column to cell, or a
     list of them (cells are numbers, texts, or None). Pictures, not arrays, are brought to size.
     """
     many: Sequence[Any] = data if isinstance(data, list | tuple) else [data]
@@ -109,7 +110,7 @@ def _images(one: Any, facts: Facts) -> np.ndarray:
         x = one.detach().cpu().numpy()
         x = x[None] if x.ndim == 3 else x
     else:
-        x = np.asarray(one)
+        x = _channels_last(np.asarray(one), facts)
         x = x[None] if x.ndim == 2 or _is_one(x, facts) else x
         x = x[..., None] if x.ndim == 3 else x
         x = x.transpose(0, 3, 1, 2) if x.ndim == 4 else x
@@ -120,6 +121,13 @@ def _images(one: Any, facts: Facts) -> np.ndarray:
             raise BadInput("expected images as bytes or as floats in [0, 1], got other floats")
         x = 2 * x - 1
     return np.ascontiguousarray(x.astype(np.float32) if x.dtype.kind == "f" else x)
+
+
+def _channels_last(x: np.ndarray, facts: Facts) -> np.ndarray:
+    """An array of one or many images, channels last if it had them first."""
+    c, h, w = facts.shape
+    first = x.ndim >= 3 and x.shape[-3:] == facts.shape and x.shape[-3:] != (h, w, c)
+    return np.moveaxis(x, -3, -1) if first else x
 
 
 def _is_one(x: np.ndarray, facts: Facts) -> bool:

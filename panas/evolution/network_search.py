@@ -22,6 +22,7 @@ from panas.evolution.genetic import evolve
 from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord
 from panas.evolution.surrogate import prior_of
 from panas.evolution.toolbox import SearchProblem
+from panas.runtime.errors import BadInput
 from panas.runtime.execution import Execution
 from panas.runtime.seeds import one_thread, stream
 from panas.runtime.store import write_json
@@ -125,6 +126,11 @@ class NetworkSearch:
             rng=stream(seed, "client", 0, "search"),
             execution=execution,
         )
+        if all(candidate.failed for candidate in result.history):
+            raise BadInput(
+                f"expected a candidate that can be scored, got {len(result.history)} failures, the "
+                f"first with {result.history[0].error}; mend that, and begin in a new folder"
+            )
         with one_thread():  # as when it was scored
             bottom, head = training.trained(result.best)
         return SearchResult(

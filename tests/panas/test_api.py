@@ -234,3 +234,27 @@ def test_a_ledger_for_life_is_opened_by_its_owner(tmp_path: Path) -> None:
     other.open_account(BUDGET, relation="replace-one")
     with pytest.raises(BadInput, match="under add-or-remove-one"):
         tune(images(1), tmp_path / "a", ledger=other)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"seed": -1}, "seed"),
+        ({"seed": "a"}, "seed"),
+        ({"device": "gpu"}, "cpu or cuda"),
+        ({"fitness": lambda genome: 1 / 0}, "ZeroDivisionError"),
+    ],
+)
+def test_what_a_search_cannot_use_is_told_in_one_line(given: Any, says: str) -> None:
+    with pytest.raises(BadInput, match=says) as refused:
+        search(images(0), None, **given)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_is_no_folder_and_one_class_is_nothing_to_learn(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match="a folder as out"):
+        search(images(0), tmp_path / "file")
+    x, y = images(0)
+    with pytest.raises(BadInput, match="two or more classes"):
+        search((x, 0 * y), None)

@@ -1,5 +1,6 @@
 """A user's own data: what is taken, what is scaled, what is refused."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from PIL import Image
 from torch.utils.data import TensorDataset
 
-from panas.data.arrays import as_samples
+from panas.data.arrays import as_samples, with_facts
 from panas.runtime.errors import BadInput
 
 LABELS = torch.tensor([0, 2, 1])
@@ -56,6 +57,11 @@ def test_one_sample_does_not_decide_how_the_others_are_scaled_where_that_was_tol
         ((floats(0, 1) * float("nan"), LABELS), "finite"),
         ((floats(0, 1), LABELS.float()), "whole number"),
         ((floats(0, 1), LABELS - 1), "labels of 0"),
+        ((floats(0, 1), np.array(["a", "b", "a"])), "np.unique"),
+        ((floats(0, 1), [0, "b", 1]), "whole number"),
+        ((floats(0, 1), [[0], [1, 2], [0]]), "whole number"),
+        ((np.zeros((3, 7)), LABELS), "panas run --dataset"),
+        ((np.array([["a"], ["b"], ["c"]]), LABELS), "images as numbers"),
         ([(torch.zeros(1, 4, 4), 0), (torch.zeros(1, 5, 5), 1)], "one shape"),
         ([1, 2], "pairs"),
         (7, "torch data set"),
@@ -75,3 +81,21 @@ def test_sixteen_bits_are_refused_and_not_fed_as_they_are() -> None:
         as_samples(
             [(Image.fromarray(image), int(y)) for image, y in zip(deep, LABELS, strict=True)]
         )
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_pair_of_pictures_with_channels_last_is_told_from_one_with_channels_first(
+    channels: int,
+) -> None:
+    first = np.random.default_rng(0).random((3, channels, 6, 5))
+    last = first.transpose(0, 2, 3, 1)
+    assert torch.equal(as_samples((first, LABELS)).x, as_samples((last, LABELS)).x)
+    assert as_samples((torch.from_numpy(last), LABELS)).shape == (6, 5, channels)
+
+
+def test_floats_that_nobody_scaled_are_named() -> None:
+    with pytest.warns(UserWarning, match="divide images by"):
+        with_facts((floats(0, 255), LABELS))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with_facts((floats(-3, 3), LABELS))

@@ -12,7 +12,7 @@ from panas.data.facts import Facts, infer
 from panas.data.load import DataSettings
 from panas.data.samples import Samples
 from panas.data.sources import Reading, read
-from panas.data.unlabelled import load_unlabelled
+from panas.data.unlabelled import load_unlabelled, unlabelled
 from panas.runtime.errors import BadInput
 
 PICTURES = Facts(class_names=("ill", "well"), shape=(1, 8, 8), dtype="uint8")
@@ -160,3 +160,14 @@ def test_what_does_not_fit_the_facts_is_refused_in_one_line(columns: Facts, tmp_
 def test_pictures_of_other_sizes_are_brought_to_the_federation_s(tmp_path: Path):
     with pytest.warns(UserWarning, match="unlabelled data: pictures of other sizes"):
         assert loaded(pack_flat(tmp_path, images(3, 20))).shape == (1, 8, 8)
+
+
+def test_one_network_takes_an_array_with_channels_first_or_last():
+    facts = Facts(class_names=("a", "b"), shape=(3, 6, 5), dtype="float32", unit=True)
+    first = np.random.default_rng(0).random((4, 3, 6, 5)).astype(np.float32)
+    last = np.moveaxis(first, 1, -1)
+    np.testing.assert_array_equal(unlabelled(first, facts).x, unlabelled(last, facts).x)
+    np.testing.assert_array_equal(unlabelled(first[0], facts).x, unlabelled(last[0], facts).x)
+    grey = Facts(class_names=("a", "b"), shape=(1, 6, 5), dtype="float32", unit=True)
+    one = first[:, :1]
+    np.testing.assert_array_equal(unlabelled(one, grey).x, unlabelled(one[:, 0], grey).x)
