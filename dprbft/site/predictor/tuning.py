@@ -10,8 +10,8 @@ nothing is trained, and nothing spent. Too few public samples to tell, or a site
 that they can stand for (`NEAR`), and the rule stands.
 
 What was found counts relative to the rule, which knows a site's size: a factor of its learning
-rate, and its epochs. Nothing of that is a site's, so that one rehearsal serves all sites of a
-budget: the first keeps it in the common folder, whoever comes later reads it.
+rate, and one of its epochs. Nothing of that is a site's, so that one rehearsal serves all sites of
+a budget: the first keeps it in the common folder, whoever comes later reads it.
 
 Privacy: reads public samples, the run's settings and whether the site joins, which shows in what
 it sends; no private sample, and no histogram. Epsilon 0.
@@ -202,8 +202,12 @@ def tune_residual(client: Client, workers: int) -> TuningRecord:
         found = rehearsed(rehearsal, client.common, tune_log(client.home), workers)
     except BudgetExhausted as e:
         return TuningRecord(client=client.id, settings=by_rule, refused=str(e))
-    factor = found.best.learning_rate / rehearsal.recipe.learning_rate
-    tuned = replace(by_rule, learning_rate=factor * by_rule.learning_rate, epochs=found.best.epochs)
+    rule, best = rehearsal.recipe, found.best
+    tuned = replace(
+        by_rule,
+        learning_rate=by_rule.learning_rate * best.learning_rate / rule.learning_rate,
+        epochs=max(1, round((by_rule.epochs or 1) * (best.epochs or rule.epochs) / rule.epochs)),
+    )
     return TuningRecord(
         client=client.id,
         settings=tuned if found.choice == "tuned" else by_rule,

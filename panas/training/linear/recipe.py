@@ -1,8 +1,9 @@
 """How long and how fast DP-SGD trains a linear residual, by rule from public numbers.
 
-Chosen on seeds 100 to 102 of Fashion-MNIST (`benchmarks.joining`); n is the number of a site's
-privacy units. Over a head that all sites have made there is little left to learn: half the
-passes, in larger batches, and slower.
+Chosen on seeds 100 to 102 of Fashion-MNIST and CIFAR-10 (`benchmarks.joining`); n is the number of
+a site's privacy units. Rate times steps is how far it may get: as far as the noise allows, which is
+in proportion to n epsilon. Over a head that all sites have made there is little left to learn: half
+the passes, in larger batches, and slower.
 """
 
 import math
@@ -15,6 +16,8 @@ from panas.training.linear.split import RELEASE_SHARE
 
 SLOWEST, FASTEST = 0.25, 8.0
 FEW = 500  # units below which a batch holds all of them
+SMALLER, LONGEST = 4.0, 16.0
+"""Times that batches get smaller, and steps more, at most, where a rate would not be stable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,13 +32,13 @@ class Recipe:
 
 def joined_recipe(n: int, epsilon: float) -> Recipe:
     """Over the shared head, with what a release has left of epsilon."""
-    rate = _bounded(2 * math.sqrt(n * epsilon / 2400))
-    return Recipe(epochs=24, batch_size=n if n < FEW else n // 2, learning_rate=rate)
+    x = n * epsilon / 2400
+    return _stable(n, 2 * max(math.sqrt(x), 0.75 * x), epochs=24, batches=1 if n < FEW else 2)
 
 
 def alone_recipe(n: int, epsilon: float) -> Recipe:
     """Over the public head or nothing, with all of epsilon: the best that a site does by itself."""
-    return Recipe(epochs=48, batch_size=max(1, n // 2), learning_rate=_bounded(n * epsilon / 600))
+    return _stable(n, n * epsilon / 600, epochs=48, batches=2)
 
 
 def residual_schedule(
@@ -54,5 +57,13 @@ def residual_schedule(
     )
 
 
-def _bounded(rate: float) -> float:
-    return min(FASTEST, max(SLOWEST, rate))
+def _stable(n: int, rate: float, *, epochs: int, batches: int) -> Recipe:
+    """Above `FASTEST` more and slower steps go as far: in smaller batches, which cost no time, and
+    from where these would ask for more noise in more epochs."""
+    more = min(LONGEST, max(1.0, rate / FASTEST))
+    smaller = min(SMALLER, more)
+    return Recipe(
+        epochs=math.ceil(epochs * more / smaller),
+        batch_size=max(1, int(n / (batches * smaller))),
+        learning_rate=min(FASTEST, max(SLOWEST, rate / more)),
+    )

@@ -139,8 +139,14 @@ def test_settings_count_relative_to_the_rule(
     if choice != "tuned":
         assert found.settings == rule
         return
-    factor = found.best.learning_rate / tuning.rehearsal_of(site).recipe.learning_rate
-    wanted = replace(rule, learning_rate=factor * rule.learning_rate, epochs=found.best.epochs)
+    rehearsed = tuning.rehearsal_of(site).recipe
+    factor = found.best.learning_rate / rehearsed.learning_rate
+    longer = (found.best.epochs or 0) / rehearsed.epochs
+    wanted = replace(
+        rule,
+        learning_rate=factor * rule.learning_rate,
+        epochs=round(longer * (rule.epochs or 0)),
+    )
     assert found.settings == wanted
 
 
