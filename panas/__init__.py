@@ -13,13 +13,18 @@ if TYPE_CHECKING:
     from panas.architecture.genome import Genome
     from panas.architecture.network import NetworkSpec, build_bottom
     from panas.architecture.space import SearchSpace
+    from panas.data.arrays import as_samples
+    from panas.data.samples import Samples
     from panas.evolution.records import EvolutionConfig
     from panas.privacy.accounting.epsilon import epsilon
+    from panas.privacy.accounting.events import Gaussian, SampledGaussian
     from panas.privacy.budget import Budget
     from panas.privacy.calibration import calibrate
     from panas.privacy.gradients.private import PrivateGradient
+    from panas.privacy.ledger.charge import Charge
     from panas.privacy.ledger.ledger import Ledger
     from panas.privacy.noise import SystemNoise
+    from panas.privacy.plan import Plan
     from panas.privacy.schedule import TrainingSchedule
     from panas.runtime.errors import BadInput, BudgetExhausted, PanasError
     from panas.training.sgd import OptimizerConfig
@@ -30,19 +35,25 @@ __all__ = [
     "BadInput",
     "Budget",
     "BudgetExhausted",
+    "Charge",
     "DPSGDSettings",
     "EvolutionConfig",
+    "Gaussian",
     "Genome",
     "Ledger",
     "NetworkSpec",
     "OptimizerConfig",
     "PanasError",
+    "Plan",
     "PrivateGradient",
+    "SampledGaussian",
+    "Samples",
     "SearchSpace",
     "SystemNoise",
     "TrainingSchedule",
     "TuningConfig",
     "TuningSpace",
+    "as_samples",
     "build_bottom",
     "calibrate",
     "epsilon",
@@ -57,19 +68,25 @@ __getattr__ = face(
         "BadInput": "runtime.errors",
         "Budget": "privacy.budget",
         "BudgetExhausted": "runtime.errors",
+        "Charge": "privacy.ledger.charge",
         "DPSGDSettings": "tuning.space",
         "EvolutionConfig": "evolution.records",
+        "Gaussian": "privacy.accounting.events",
         "Genome": "architecture.genome",
         "Ledger": "privacy.ledger.ledger",
         "NetworkSpec": "architecture.network",
         "OptimizerConfig": "training.sgd",
         "PanasError": "runtime.errors",
+        "Plan": "privacy.plan",
         "PrivateGradient": "privacy.gradients.private",
+        "SampledGaussian": "privacy.accounting.events",
+        "Samples": "data.samples",
         "SearchSpace": "architecture.space",
         "SystemNoise": "privacy.noise",
         "TrainingSchedule": "privacy.schedule",
         "TuningConfig": "tuning.trial",
         "TuningSpace": "tuning.space",
+        "as_samples": "data.arrays",
         "build_bottom": "architecture.network",
         "calibrate": "privacy.calibration",
         "epsilon": "privacy.accounting.epsilon",

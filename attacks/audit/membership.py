@@ -20,6 +20,7 @@ Silence does not show that nobody can tell members: stronger attacks, or other s
 """
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +35,7 @@ from attacks.inference.lira import ShadowConfig, lira
 from attacks.inference.membership import Query, logits, loss_scores
 from attacks.inference.roc import Roc, roc
 from attacks.statistics import clopper_pearson
-from panas.data.samples import Samples, concat
+from panas.data.samples import Samples, concat, value_hashes
 
 MARGIN = 0.1
 """Of the area under the curve that is let pass: 0.6 is a coin that is right six times of ten."""
@@ -106,6 +107,13 @@ def audit_network(
 
     """
     pool = concat([members, others])
+    twice = int(np.isin(value_hashes(others), value_hashes(members)).sum())
+    if twice:
+        warnings.warn(
+            f"{twice} of the {len(others)} others are members, too, which hides what the network "
+            "knows: leave them out",
+            stacklevel=2,
+        )
     truth = torch.arange(len(pool)) < len(members)
     scores = {"loss threshold": loss_scores(query, pool)}
     if shadows is not None:
@@ -151,6 +159,8 @@ def judge_scores(
     told = f"members are surely told: {', '.join(fired)}"
     if not fired:
         told = "no attack surely tells members"
+    if min(n, m) < MIN_SAMPLES:
+        told = f"too few samples for a verdict: {MIN_SAMPLES} members and as many others at least"
     figures = "; ".join(_told(name, c, n, m) for name, c in curves.items())
     return curves, verdict, f"{told}; {figures}; {_terms(claim, confidence, estimate)}"
 

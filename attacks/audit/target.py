@@ -61,6 +61,10 @@ class ExternalModel:
     """Known on what it was trained on, in [0, 1]: another one means wrong arguments."""
     claim: PrivacyClaim = NO_CLAIM
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "file", Path(self.file))
+        object.__setattr__(self, "data", str(self.data))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Target:

@@ -160,7 +160,7 @@ def audit_scores(
     1 - confidence. The coins are fair, independent and unknown to the one who scored. Scores may be
     infinite; of equal ones the later ranks higher, so that their order must not tell the coins.
     """
-    scores, included = scores.detach().cpu(), included.cpu()
+    scores, included = torch.as_tensor(scores).detach().cpu(), torch.as_tensor(included).cpu()
     m = len(scores)
     if m < 2 or len(included) != m or bool(scores.isnan().any()):
         raise BadInput(

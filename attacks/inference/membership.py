@@ -44,18 +44,19 @@ VIEWS: dict[View, Callable[[Tensor], Tensor]] = {
 
 
 def query_of(network: nn.Module) -> Query:
-    """Questions to a network: in evaluation mode, without gradients."""
+    """Questions to a network: in evaluation mode, without gradients, in its type, on its device."""
     network.eval()
+    weights = next(network.parameters(), torch.empty(0))
 
     def query(x: Tensor) -> Tensor:
         with torch.no_grad():
-            return network(x)
+            return network(x.to(weights))
 
     return query
 
 
 def logits(query: Query, samples: Samples, view: View = "plain") -> Float[Tensor, "n classes"]:
-    """What a network answers to a view of all samples, float64; BadInput for no finite logits."""
+    """What a network answers to a view of all samples, float64; BadInput for what are no logits."""
     parts = torch.arange(len(samples)).split(EVALUATION_BATCH)
     answers = torch.cat([query(VIEWS[view](samples.inputs(p))).detach().cpu() for p in parts])
     if answers.shape != (len(samples), samples.classes) or samples.classes < 2:
@@ -65,7 +66,10 @@ def logits(query: Query, samples: Samples, view: View = "plain") -> Float[Tensor
         )
     if not bool(answers.isfinite().all()):
         raise BadInput("expected finite logits, got NaN or infinity; did the training diverge?")
-    return answers.double()
+    answers = answers.double()
+    if len(answers) and bool((answers >= 0).all() and (answers.sum(1) - 1).abs().max() < 1e-3):
+        raise BadInput("expected logits, got probabilities; ask the network before its softmax")
+    return answers
 
 
 def loss_scores(query: Query, candidates: Samples) -> Float[Tensor, "n"]:

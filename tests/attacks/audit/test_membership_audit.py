@@ -1,6 +1,7 @@
 """The verdict on a network: how often it is wrong without cause, and what it must not miss."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from attacks.audit.membership import LOUD, PrivacyClaim, audit_network, judge_sc
 from attacks.audit.verdict import Verdict
 from attacks.inference import roc as roc_module
 from attacks.inference.roc import Roc, roc
-from panas.data.samples import Samples
+from panas.data.samples import Samples, concat
 from panas.runtime.seeds import stream
 
 CLAIM = PrivacyClaim(epsilon=1.0)
@@ -61,6 +62,7 @@ def test_few_samples_give_no_verdict() -> None:
     query = _remembering(members, 5.0)
     found = audit_network(query, members, others, rng=np.random.default_rng(0))
     assert found.verdict == "inconclusive"
+    assert found.evidence.startswith("too few samples")
 
 
 def _judged(
@@ -154,3 +156,14 @@ def test_an_estimate_of_epsilon_refutes_no_claim() -> None:
     assert verdicts == dict.fromkeys((None, math.inf, 9.0), "no better than blind") | {
         0.5: "inconclusive"
     }
+
+
+def test_members_among_the_others_are_named() -> None:
+    members, others = _samples(30, 0), _samples(30, 1)
+    query, rng = _remembering(members, 5.0), np.random.default_rng(0)
+    mixed = concat([others, members.take(range(4))])
+    with pytest.warns(UserWarning, match="4 of the 34 others are members"):
+        audit_network(query, members, mixed, rng=rng)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        audit_network(query, members, others, rng=rng)

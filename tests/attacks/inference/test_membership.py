@@ -244,3 +244,12 @@ def test_bad_input_gets_one_clear_line():
     empty = samples.take([])
     with pytest.raises(BadInput, match="more public samples"):
         ShadowConfig(public=empty, train=TRAINER)
+
+
+def test_a_network_is_asked_in_its_own_type_and_before_its_softmax():
+    samples = Samples(torch.rand(6, 1, 3, 3), torch.arange(6) % 3, 3)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(9, 3))
+    expected = logits(query_of(network), samples)
+    assert torch.allclose(logits(query_of(network.double()), samples), expected, atol=1e-5)
+    with pytest.raises(BadInput, match="before its softmax"):
+        logits(query_of(nn.Sequential(network, nn.Softmax(1))), samples)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from attacks.reconstruction.optimise import Inversion, optimise
 from attacks.reconstruction.suite import SuiteConfig, attack_release
@@ -115,3 +116,16 @@ def test_a_map_with_trees_passes_no_gradient_and_is_attacked_without() -> None:
         optimise(seen, rng=rng, config=Inversion())
     found = attack_release(seen, private, SuiteConfig(epochs=1), rng=rng)
     assert [a.name for a in found.attacks] == ["ridge", "decoder"]
+
+
+def test_a_network_of_ones_own_is_attacked_like_a_bottom() -> None:
+    public = pictures(12)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.Tanh(), nn.Dropout()).double()
+    z = rows_of(network, public)
+    assert torch.allclose(z, network.eval()(public.inputs().double()).float())
+    assert rows_of(network, public.take([])).shape == (0, 5)
+    seen = Observation("a", "raw_rows", {"z": z, "y": public.y}, None, WhiteBox(network), public)
+    found = optimise(seen, rng=stream(0, "test"), config=Inversion(steps=4))
+    assert found.shape == public.inputs().shape
+    with pytest.raises(BadInput, match=r"nn\.Flatten"):
+        rows_of(nn.Conv2d(1, 2, 3), public)

@@ -174,3 +174,12 @@ def test_a_death_ends_a_map_with_a_remedy() -> None:
         with pytest.raises(PanasError, match="fewer --workers, then --resume"):
             list(pool.map(choosy, [1, 7, 2]))
         assert sorted(pool.map(scaled, [1, 2])) == [(0, 10), (1, 20)]  # in new processes
+
+
+def test_what_cannot_be_sent_is_named_without_what_it_holds() -> None:
+    with (
+        pytest.raises(BadInput, match="list, function") as refused,
+        Pool(2, (["secret"], lambda: 0)),
+    ):
+        pass
+    assert "secret" not in str(refused.value)
