@@ -95,3 +95,7 @@ __getattr__ = face(
         "tune": "api",
     },
 )
+
+
+def __dir__() -> list[str]:
+    return __all__

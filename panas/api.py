@@ -22,6 +22,7 @@ from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
 from panas.data.arrays import as_samples, with_facts
 from panas.data.facts import Facts
+from panas.data.load import check_disjoint
 from panas.data.samples import Samples
 from panas.evolution.fitness import Fitness
 from panas.evolution.network_search import NetworkSearch, SearchResult
@@ -157,7 +158,7 @@ def tune(
     Args:
         dataset: the private samples, as for `search`.
         genome: the architecture, or its text.
-        public: samples of the same kind that anybody may see.
+        public: samples of the same kind that anybody may see, none of them private.
         out: folder for the trials, the ledger and the network.
         epsilon: the budget of this training, above 0.
         delta: of the budget, in (0, 1), below 1/n.
@@ -189,6 +190,7 @@ def tune(
     """
     _check(seed, device, out)
     private, open_samples, facts = _alike(dataset, public)
+    check_disjoint(private, open_samples, "the private data")
     task = NetworkTuning(
         private=private,
         public=open_samples,

@@ -3,7 +3,7 @@
 Source: DPFNAS, algorithm 1, first half.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +36,15 @@ class SearchResult:
     """What a search found: the best genome and its trained network."""
 
     genome: Genome
-    bottom: Bottom
-    head: Head
+    bottom: Bottom = field(repr=False)
+    head: Head = field(repr=False)
     spec: NetworkSpec
     fitness: float
     """Validation accuracy, by which it was chosen."""
     accuracy: float
     """Accuracy on test samples that chose nothing."""
     cost: Cost
-    result: EvolutionResult
+    result: EvolutionResult = field(repr=False)
     """The whole search: every generation, every candidate, the Pareto front."""
     facts: Facts | None = None  # class names and preprocessing
 

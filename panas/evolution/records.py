@@ -199,6 +199,13 @@ class GenerationRecord:
     min: float
     best_genome: Genome
 
+    def __str__(self) -> str:
+        return (
+            f"generation {self.generation}: best {self.best:.3f} ({self.best_genome}), "
+            f"mean {self.mean:.3f}, {self.evaluations} trained, {self.dropped} dropped, "
+            f"{self.failed} failed"
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The record as plain JSON, its genome as text."""
         return vars(self) | {"best_genome": str(self.best_genome)}

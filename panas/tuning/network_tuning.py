@@ -7,7 +7,7 @@ Source: DPFNAS, algorithm 1, second half.
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -53,11 +53,13 @@ class TuneResult:
     """What tuning found, and the network that was trained with it under the budget."""
 
     setting: DPSGDSettings
-    bottom: Bottom
-    head: Head
+    bottom: Bottom = field(repr=False)
+    head: Head = field(repr=False)
     accuracy: float  # on test samples that nothing else saw
     epsilon: float  # what the ledger has for the training samples, at the budget's delta
-    result: TuningResult | None  # every trial; None where a finished directory was read again
+    result: TuningResult | None = field(
+        repr=False
+    )  # every trial; None where a finished directory was read again
 
     @property
     def network(self) -> nn.Sequential:

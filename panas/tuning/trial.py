@@ -60,6 +60,14 @@ class TrialRecord:
     proposed_by: Proposer
     error: str | None = None
 
+    def __str__(self) -> str:
+        s = self.setting
+        value = self.status if self.value is None else f"{self.value:.3f}"
+        return (
+            f"trial {self.number}: {value}, learning rate {s.learning_rate:.3g}, sigma "
+            f"{s.noise_multiplier:.3g}, clip {s.clip:.3g}, batch {s.batch_size}"
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The trial as plain JSON."""
         return asdict(self)

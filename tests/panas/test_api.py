@@ -18,8 +18,8 @@ from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.training.sgd import OptimizerConfig
 from panas.tuning import network_tuning
-from panas.tuning.space import TuningSpace
-from panas.tuning.trial import TuningConfig
+from panas.tuning.space import DPSGDSettings, TuningSpace
+from panas.tuning.trial import TrialRecord, TuningConfig
 
 SPACE = SearchSpace(shape=(1, 8, 8), min_blocks=1, max_blocks=2, widths=(4, 8))
 CONFIG = EvolutionConfig(population=3, generations=1, offspring=2)
@@ -258,3 +258,22 @@ def test_a_file_is_no_folder_and_one_class_is_nothing_to_learn(tmp_path: Path) -
     x, y = images(0)
     with pytest.raises(BadInput, match="two or more classes"):
         search((x, 0 * y), None)
+
+
+def test_private_samples_among_the_public_ones_are_refused(tmp_path: Path) -> None:
+    x, y = images(9)
+    with pytest.raises(BadInput, match="without any sample of the private data"):
+        tune((torch.cat([images(1)[0], x[:1]]), torch.cat([images(1)[1], y[:1]])), tmp_path)
+    assert not (tmp_path / "ledger.jsonl").exists()
+
+
+def test_a_notebook_is_shown_the_public_names_and_results_in_a_few_lines() -> None:
+    assert {"search", "tune", "load", "epsilon", "as_samples"} <= set(dir(panas))
+    assert all(getattr(panas, name) is not None for name in dir(panas))
+    steps: list[Any] = []
+    found = search(images(0), None, progress=steps.append, fitness=lambda g: 1 / len(g.blocks))
+    assert len(repr(found)) < 1000
+    assert str(steps[-1]).startswith(f"generation 1: best 1.000 ({found.genome}), mean")
+    setting = DPSGDSettings(learning_rate=0.1, noise_multiplier=2.0, clip=1.0, batch_size=16)
+    trial = TrialRecord(3, setting, None, "over budget", "random")
+    assert str(trial) == "trial 3: over budget, learning rate 0.1, sigma 2, clip 1, batch 16"
