@@ -2,20 +2,22 @@
 
 EXCLUSIONS = (
     "that a client takes part, and in which rounds; how long it computes",
-    "whether its data fit the federation (shape, classes): a site that refuses says so",
-    "its number of training samples, or of groups where they are the unit, and of those in a part "
-    "of them that is drawn from apart, which the sampling rate makes public",
-    "more than one sample or group: a user who holds k of them has less "
+    "whether its data fit the federation (shape, classes): a refusal can tell",
+    "its number of training samples (of groups, where they are the unit), in all and in each part "
+    "that is sampled separately: the sampling rate makes it public",
+    "more than one sample or group of a person: for k of them the protection is weaker "
     "(panas ledger RUN --group k)",
     "samples that were declared public: nothing protects them",
     "class names, columns, shape and scale of the data, which are the federation's public facts",
-    "what its validation split chooses (round, head, blend, weights): it stays with the client",
+    "what is chosen on its validation samples (round, head, blend, weights): it stays with the "
+    "client",
     "accuracies in the run's own files and reports: a simulator's view of validation and test "
     "samples",
-    "settings that somebody chooses for a run by what an earlier run on the same data gave away: "
-    "prices of several runs add up as if all had been fixed beforehand",
-    "a custom block that keeps something of one sample for the next, outside its buffers",
+    "settings of a run that were chosen from the results of an earlier run on the same data: the "
+    "total of several runs assumes that all settings were fixed beforehand",
+    "a custom block that carries information from one sample to the next, outside its buffers",
     "whoever can look into the client's own machine",
-    "floating point (Mironov 2012): noise is drawn and added in 64-bit floats, then rounded",
+    "attacks on the rounding of floating-point numbers (Mironov 2012): noise is drawn and added in "
+    "64-bit floats, then rounded",
 )
 """Each a phrase that ends "is not covered"."""
