@@ -48,7 +48,7 @@ def plan_of(n: int, epsilon: float, share: float) -> Plan:
 
 def recipe_of(n: int, epsilon: float, share: float) -> Recipe:
     """Settings of DP-SGD, for whoever joins and whoever does not."""
-    return joined_recipe(n, epsilon) if share else alone_recipe(n, epsilon)
+    return joined_recipe(n, epsilon, share) if share else alone_recipe(n, epsilon)
 
 
 @lru_cache(maxsize=16)

@@ -26,8 +26,8 @@ NO_NOISE = 1e-9
 
 def recipe_of(client: Client, *, joins: bool) -> Recipe:
     """The settings of a residual that nobody has tuned."""
-    rule = joined_recipe if joins else alone_recipe
-    return rule(client.data.train.units, client.budget.epsilon)
+    n, epsilon = client.data.train.units, client.budget.epsilon
+    return joined_recipe(n, epsilon, share_of(client)) if joins else alone_recipe(n, epsilon)
 
 
 def share_of(client: Client) -> float:

@@ -93,8 +93,9 @@ class Rehearsal:
     @property
     def recipe(self) -> Recipe:
         """The rule's, for a simulated site."""
-        rule = joined_recipe if self.release_share else alone_recipe
-        return rule(self.units, self.budget.epsilon)
+        if not self.release_share:
+            return alone_recipe(self.units, self.budget.epsilon)
+        return joined_recipe(self.units, self.budget.epsilon, self.release_share)
 
     @cached_property
     def key(self) -> str:

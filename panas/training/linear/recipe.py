@@ -30,10 +30,11 @@ class Recipe:
     clip: float = 1.0
 
 
-def joined_recipe(n: int, epsilon: float) -> Recipe:
-    """Over the shared head, with what a release has left of epsilon."""
-    x = n * epsilon / 2400
-    return _stable(n, 2 * max(math.sqrt(x), 0.75 * x), epochs=24, batches=1 if n < FEW else 2)
+def joined_recipe(n: int, epsilon: float, share: float = RELEASE_SHARE) -> Recipe:
+    """Over the shared head, with what a release of this share has left of epsilon."""
+    x, left = n * epsilon / 2400, 1 - share**2
+    rate = 2 * max(math.sqrt(x), 2.7 * left * x)
+    return _stable(n, rate, epochs=24, batches=1 if n < FEW else 2)
 
 
 def alone_recipe(n: int, epsilon: float) -> Recipe:

@@ -40,3 +40,9 @@ def test_no_step_is_too_fast_and_no_batch_empty(rule, n):
 def test_what_a_rate_may_not_be_steps_make_up_for(n, epsilon):
     wanted = n * epsilon / 600 * 48 * 2
     assert reach(alone_recipe(n, epsilon), n) == pytest.approx(wanted, rel=0.03)
+
+
+def test_the_more_a_release_takes_the_less_far_a_residual_gets():
+    reached = [reach(joined_recipe(6000, 8.0, share), 6000) for share in (0.3, 0.7, 0.85)]
+    assert reached == sorted(reached, reverse=True)
+    assert reached[-1] < reach(alone_recipe(6000, 8.0), 6000)

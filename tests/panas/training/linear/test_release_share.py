@@ -12,6 +12,7 @@ from panas.privacy.release.estimate import Rows
 from panas.training.linear.ridge import exact_moments, least_penalty, logits, ridge
 from panas.training.linear.split import (
     FEWEST,
+    LARGE_SHARE,
     RELEASE_SHARE,
     Pooling,
     doubling,
@@ -48,9 +49,17 @@ def test_nothing_is_released_where_public_labels_have_taught_all():
 def test_much_is_released_where_more_samples_teach_more():
     hard = rows(100, 0.6)
     assert doubling(hard, 5) > 0.03
-    many = replace(TEN, sites=40, samples=1000)
+    many = replace(TEN, sites=400, samples=100)
     assert len(hard.y) >= FEWEST
     assert release_share(many, hard) == RELEASE_SHARE
+
+
+def test_sites_whose_moments_are_hardly_hidden_release_less():
+    large = replace(TEN, sites=40, samples=6000)
+    for public in (rows(0, 1.0), rows(100, 0.6)):
+        assert release_share(large, public) == LARGE_SHARE < RELEASE_SHARE
+    for small in (replace(large, samples=100), replace(large, budget=Budget(0.5, 1e-5))):
+        assert release_share(small, rows(0, 1.0)) == RELEASE_SHARE
 
 
 def test_a_doubling_is_what_a_head_learns_from_twice_the_samples():
