@@ -38,6 +38,7 @@ WINGS = {
         ("engines",),
         ("server", "simulation"),
         ("run",),
+        ("api",),
     ),
     "attacks": (
         ("statistics",),

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from panas.architecture.blocks import BlockType
 from panas.architecture.cost import Size
@@ -33,7 +32,7 @@ from panas.plots.tuning import trials
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput
-from panas.runtime.execution import Execution
+from panas.runtime.execution import Execution, check_device
 from panas.runtime.journal import open_journal
 from panas.runtime.store import write_bytes
 from panas.training.checkpoint import SavedNetwork, load_network
@@ -243,10 +242,7 @@ def _check(seed: int, device: str, out: str | Path | None) -> None:
     """Refuse a seed, a device or a folder that cannot be."""
     if not isinstance(seed, int | np.integer) or seed < 0:
         raise BadInput(f"expected a whole number of 0 or more as seed, got {seed!r}; give another")
-    if device.partition(":")[0] not in ("cpu", "cuda"):
-        raise BadInput(f"expected device as cpu or cuda, got {device!r}; give one of them")
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise BadInput("expected a CUDA device, found none; give device='cpu'")
+    check_device(device)
     if out is not None and Path(out).exists() and not Path(out).is_dir():
         raise BadInput(f"expected a folder as out, got the file {out}; give another")
 

@@ -41,7 +41,7 @@ MOST_ENTRIES = 11  # ten folders and a file that leads to them
 MOST_WINGS = 13  # of a package: each has its level in `WINGS`
 REGISTRIES = ("dprbft/methods",)  # one file a method, however many there are
 
-FACES = ("panas/api.py:", "panas_cli/")
+FACES = ("panas/api.py:", "dprbft/api.py:", "panas_cli/")
 """Functions that users call take as much as users may choose."""
 
 

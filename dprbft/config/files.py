@@ -11,6 +11,7 @@ from dprbft.config.flat import Section
 from dprbft.config.presets import PRESETS
 from dprbft.config.schema import RunConfig
 from dprbft.config.sections import Data, FederationSettings
+from panas.data.torchvision_sets import NAMES
 from panas.runtime.errors import BadInput
 from panas.runtime.store import write_bytes
 
@@ -56,6 +57,27 @@ def merge(*layers: dict[str, Any]) -> dict[str, Any]:
             both = isinstance(below, dict) and isinstance(value, dict)
             merged[key] = merge(below, value) if both else value  # type: ignore[arg-type]
     return merged
+
+
+def with_paths(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings with all paths absolute."""
+    data = settings.get("data")
+    if not isinstance(data, dict):
+        return settings
+    for key in ("dataset", "public_data", "unlabelled_data"):
+        if isinstance(data.get(key), str):
+            data = data | {key: _absolute(data[key])}
+    if isinstance(data.get("data_root"), str):
+        data = data | {"data_root": str(Path(data["data_root"]).expanduser().resolve())}
+    return settings | {"data": data}
+
+
+def _absolute(dataset: str | None) -> str | None:
+    """A path as an absolute one, so that the run can be read from anywhere; a name as it is."""
+    place = Path(dataset or "")
+    if dataset and ("/" in dataset or place.suffix or (dataset not in NAMES and place.is_dir())):
+        return str(place.expanduser().resolve())
+    return dataset
 
 
 def _first_error(e: ValidationError) -> str:

@@ -74,6 +74,18 @@ def stages_of(config: RunConfig) -> tuple[str, ...]:
     return tuple(stage for stage in STAGES if not without.get(stage))
 
 
+def all_stages(run: OpenRun) -> None:
+    """All stages of a run that have not run to their end, without the audit."""
+    stages = stages_of(run.config)
+    if "join" in stages:
+        exchange_stage(run)
+    if "search" in stages:
+        search_stage(run)
+    if "tune" in stages:
+        tune_stage(run)
+    train_stage(run)
+
+
 def exchange_stage(run: OpenRun) -> None:
     """The one round of sites that join before they search, once for all that are there; nothing
     where the method has rounds of networks. A site that comes later gets the head alone."""

@@ -10,6 +10,7 @@ from typing import Any, cast, get_args
 
 from rich.console import Console
 
+from dprbft.config.files import with_paths
 from dprbft.run.comparison.carry_out import Machine, Results, carry_out, check_folder
 from dprbft.run.comparison.experiment import (
     SIZES,
@@ -26,7 +27,7 @@ from dprbft.run.events import Event
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
 from panas.runtime.store import exclusive, read_json, write_bytes, write_json
-from panas_cli.commands.job import device_named, with_paths
+from panas_cli.commands.job import device_named
 from panas_cli.requests import Asked, Request
 from panas_cli.text.comparison import as_csv, as_markdown, print_table_of
 from panas_cli.text.printing import counted, print_json, print_words

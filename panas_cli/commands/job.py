@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dprbft.config.files import build_config, read_run, read_toml
+from dprbft.config.files import build_config, read_run, read_toml, with_paths
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import places_of, settings_file, sites_file
@@ -19,11 +19,9 @@ from dprbft.run.directory import Ground, OpenRun, prepare
 from dprbft.run.progress.forecast import forecast
 from dprbft.run.sites.plan import site_names
 from dprbft.run.stages import join_stage, joining_prices, search_prices
-from panas.data.torchvision_sets import NAMES
 from panas.privacy.ledger.charge import assumption
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
-from panas_cli.options import is_path
 from panas_cli.progress import Display
 from panas_cli.requests import Request
 from panas_cli.text.joining import joining_price_line
@@ -124,14 +122,6 @@ def device_named(name: str) -> str:
     return name
 
 
-def _absolute(dataset: str | None) -> str | None:
-    """A path as an absolute one, so that the run can be read from anywhere; a name as it is."""
-    folder = dataset is not None and dataset not in NAMES and Path(dataset).is_dir()
-    if dataset and (is_path(dataset) or folder):
-        return str(Path(dataset).expanduser().resolve())
-    return dataset
-
-
 def _with_those_away(settings: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with the run's own list of sites, where theirs lacks only sites that are not
     there: a folder of sites holds no more than are."""
@@ -141,19 +131,6 @@ def _with_those_away(settings: dict[str, Any], known: Mapping[str, Any]) -> dict
         return settings
     kept = {key: value for key, value in given.items() if key not in ("sites", "clients")}
     return settings | {"federation": kept}
-
-
-def with_paths(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings with all paths absolute."""
-    data = settings.get("data")
-    if not isinstance(data, dict):
-        return settings
-    for key in ("dataset", "public_data", "unlabelled_data"):
-        if isinstance(data.get(key), str):
-            data = data | {key: _absolute(data[key])}
-    if isinstance(data.get("data_root"), str):
-        data = data | {"data_root": str(Path(data["data_root"]).expanduser().resolve())}
-    return settings | {"data": data}
 
 
 def prices(run: OpenRun, clients: Sequence[int]) -> list[str]:

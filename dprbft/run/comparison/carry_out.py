@@ -11,12 +11,8 @@ from dprbft.run.comparison.plan import Plan, Planned
 from dprbft.run.directory import Ground, OpenRun, check_settings, hold, prepare
 from dprbft.run.events import Listener
 from dprbft.run.stages import (
+    all_stages,
     begin,
-    exchange_stage,
-    search_stage,
-    stages_of,
-    train_stage,
-    tune_stage,
 )
 from dprbft.run.view import has_results
 from panas.runtime.errors import BadInput, BudgetExhausted, PanasError
@@ -68,24 +64,12 @@ def outcome_of(folder: Path, planned: Planned, machine: Machine) -> Outcome:
         opened = OpenRun(run, config, engine, machine.listener)
         begin(opened, ground)
         try:
-            _stages(opened)
+            all_stages(opened)
         except BudgetExhausted as e:
             if not all(has_results(place) for place in opened.view.places):
                 raise
             stopped = str(e)
     return note_outcome(run, config, stopped)
-
-
-def _stages(opened: OpenRun) -> None:
-    """All stages of a run that have not run to their end, without the audit."""
-    stages = stages_of(opened.config)
-    if "join" in stages:
-        exchange_stage(opened)
-    if "search" in stages:
-        search_stage(opened)
-    if "tune" in stages:
-        tune_stage(opened)
-    train_stage(opened)
 
 
 @dataclass(frozen=True, kw_only=True)
