@@ -22,13 +22,27 @@ def init(
     host: Annotated[str, typer.Option(help="How sites reach the hub.")] = "localhost",
     port: Annotated[int, typer.Option(help="Where the hub listens.")] = 8000,
     days: Days = 365,
+    keys: Annotated[
+        Path | None, typer.Option(help="Folder of public keys that the sites made, as NAME.pub.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Write all that a deployment needs: keys, certificates, one folder a site and the hub's."""
     from panas_cli.commands.sites.deploy import init as work
 
     names = [name.strip() for name in sites.split(",") if name.strip()]
-    work(out, names, (host, port, days), json=json)
+    work(out, names, (host, port, days), keys=keys, json=json)
+
+
+@deploy.command("key")
+def key(
+    site: Annotated[Path, typer.Option(help="The site's folder; made if it is not there.")],
+    json: Json = False,
+) -> None:
+    """Make this site's key where it stays; show its fingerprint, and those of the other sites."""
+    from panas_cli.commands.sites.deploy import key as work
+
+    work(site, json=json)
 
 
 @deploy.command("renew")

@@ -1,6 +1,7 @@
 """`panas deploy`: what its commands print, and their exit codes."""
 
 import json
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,24 @@ def test_init_says_who_gets_what(cli: Callable, tmp_path: Path):
     assert (again.code, again.out) == (2, "")
     assert again.err.count("\n") == 1
     assert cli("deploy", "renew", tmp_path / "f").code == 0
+
+
+def test_sites_make_their_keys_and_compare_them(cli: Callable, tmp_path: Path):
+    (tmp_path / "keys").mkdir()
+    for name in ("a", "b"):
+        told = cli("deploy", "key", "--site", tmp_path / name)
+        assert (told.code, told.err) == (0, "")
+        assert "panas deploy init --keys" in told.out
+        shutil.copy(tmp_path / name / "node.pub", tmp_path / "keys" / f"{name}.pub")
+    out, keys = tmp_path / "f", tmp_path / "keys"
+    init = cli("deploy", "init", "--sites", "a,b", "--out", out, "--keys", keys)
+    assert (init.code, init.out.count("no secret")) == (0, 2)
+    shutil.copytree(out / "sites" / "a", tmp_path / "a", dirs_exist_ok=True)
+    shown = json.loads(cli("deploy", "key", "--site", tmp_path / "a", "--json").out)
+    assert shown["sites"]["a"] == shown["fingerprint"] != shown["sites"]["b"]
+    assert shown["sites"]["b"] in cli("deploy", "key", "--site", tmp_path / "a").out
+    none = cli("deploy", "init", "--sites", "a,c", "--out", tmp_path / "g", "--keys", keys)
+    assert (none.code, none.err.count("\n"), (tmp_path / "g").exists()) == (2, 1, False)
 
 
 def test_a_check_ends_with_2_where_something_is_wrong(cli: Callable, out: Path):

@@ -38,6 +38,12 @@ from panas.runtime.store import read_bytes, write_bytes, write_json
 
 AUTHORITY_KEY = "ca.key"
 LOCAL_HOSTS = ("localhost", "127.0.0.1")
+OURS = (
+    "Whoever made this folder has seen `node.key`. It signs what this site sends; it opens no data."
+)
+THEIRS = (
+    "Copy these files to where `panas deploy key` has made `node.key`: nobody else has seen it."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,16 +67,23 @@ class Deployment:
             raise BadInput(f"expected each site once, got {min(twice)} twice; keep one")
 
 
-def make_deployment(out: Path, deployment: Deployment) -> None:
+def make_deployment(
+    out: Path, deployment: Deployment, public: Mapping[str, bytes] | None = None
+) -> None:
     """Write all folders of a new deployment to `out`; BadInput if that exists, nothing is left
-    half-written."""
+    half-written.
+
+    `public` are the sites' public keys, where each site has made its own; None: all are made here.
+    """
     deployment.check()
     if out.exists():
         raise BadInput(f"expected a new folder, got {out}, which exists; give another --out")
     if not out.absolute().parent.is_dir():
         raise BadInput(f"expected a folder at {out.absolute().parent}, found none; make it first")
-    keys = {name: new_key() for name in deployment.sites}
-    public = {name: public_of(key) for name, key in keys.items()}
+    keys: Mapping[str, bytes | None] = dict.fromkeys(deployment.sites)
+    if public is None:
+        made_here = {name: new_key() for name in deployment.sites}
+        keys, public = made_here, {name: public_of(key) for name, key in made_here.items()}
     check_sites({name: key.decode() for name, key in public.items()}, out)
     made = Path(tempfile.mkdtemp(dir=out.absolute().parent, prefix=f".{out.name}."))
     try:
@@ -157,17 +170,18 @@ def _write_site(
     folder: Path,
     deployment: Deployment,
     authority: Pair,
-    who: tuple[str, bytes, Mapping[str, bytes]],
+    who: tuple[str, bytes | None, Mapping[str, bytes]],
 ) -> None:
     name, key, public = who
-    about = _about(deployment) | {"site": name}
+    about = _about(deployment) | {"site": name, "whose_key": THEIRS if key is None else OURS}
     record = {
         "site": name,
         "hub": about["address"],
         "sites": {n: pem.decode() for n, pem in public.items()},
     }
     write_json(folder / FEDERATION, record)
-    write_bytes(folder / NODE_KEY, key)
+    if key is not None:
+        write_bytes(folder / NODE_KEY, key)
     write_bytes(folder / CA, authority.certificate)
     write_bytes(folder / "panas-site.service", filled("site.service", about))
     write_bytes(folder / "README.md", filled("site.md", about))

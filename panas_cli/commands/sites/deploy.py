@@ -6,13 +6,17 @@ from dprbft.engines.identity import need_library
 from panas_cli.text.printing import counted, print_json, print_text, print_words
 
 
-def init(out: Path, sites: list[str], where: tuple[str, int, int], *, json: bool) -> None:
+def init(
+    out: Path, sites: list[str], where: tuple[str, int, int], *, keys: Path | None, json: bool
+) -> None:
     """Write a new deployment, and say who gets what."""
     need_library()
     from dprbft.engines.deploy.folders import Deployment, make_deployment
+    from dprbft.engines.deploy.keys import given_keys
 
     host, port, days = where
-    make_deployment(out, Deployment(sites=sites, host=host, port=port, days=days))
+    public = None if keys is None else given_keys(keys, sites)
+    make_deployment(out, Deployment(sites=sites, host=host, port=port, days=days), public)
     folders = {name: str(out / "sites" / name) for name in sites}
     if json:
         print_json({"hub": str(out / "hub"), "sites": folders, "authority": str(out / "ca")})
@@ -22,13 +26,39 @@ def init(out: Path, sites: list[str], where: tuple[str, int, int], *, json: bool
         str(out / "ca"): "signs the hub's certificate; keep it off line, for yourself",
         str(out / "hub"): f"for the hub's administrator, on {host}",
         **{
-            folders[name]: f"for the administrator of {name}: its key is a secret" for name in sites
+            folders[name]: f"for the administrator of {name}: its key is a secret"
+            if public is None
+            else f"for the administrator of {name}, who has its key; no secret"
+            for name in sites
         },
     }
     width = max(map(len, whose))
     for folder, what in whose.items():
         print_words(f"  {folder:{width}}  {what}", indent=width + 4)
     print_text("each folder's README.md says what comes next")
+
+
+def key(folder: Path, *, json: bool) -> None:
+    """Make a site's key, or show the one that it has, beside those of its federation."""
+    need_library()
+    from dprbft.engines.deploy.keys import PUBLIC_KEY, fingerprint, own_key
+    from dprbft.engines.deploy.settings import FEDERATION, read_federation
+
+    own = fingerprint(own_key(folder))
+    known = read_federation(folder).sites if (folder / FEDERATION).exists() else {}
+    others = {name: fingerprint(public) for name, public in known.items()}
+    if json:
+        print_json({"public": str(folder / PUBLIC_KEY), "fingerprint": own, "sites": others})
+        return
+    print_words(f"this site's key: {own}", indent=4)
+    if others:
+        print_text("keys in federation.json; compare them with these sites, by telephone say:")
+        width = max(map(len, others))
+        for name, found in others.items():
+            print_words(f"  {name:{width}}  {found}", indent=width + 4)
+    else:
+        told = f"{folder / PUBLIC_KEY} goes, as NAME.pub, to whoever runs panas deploy init --keys"
+        print_words(f"{told}; {folder / 'node.key'} stays here", indent=4)
 
 
 def renew(folder: Path, days: int) -> None:

@@ -1,0 +1,63 @@
+"""A site's own key, made where it stays: only its public half goes to whoever makes the deployment.
+
+Who makes the keys of several sites could keep them, and answer in a site's name. In a secure sum
+the server's operator must not be able to: there each site makes its own.
+"""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from dprbft.engines.deploy.settings import LONGEST_SETTINGS, NODE_KEY
+from dprbft.engines.identity import check_public, new_key, public_of, ssh_public
+from panas.runtime.errors import BadInput
+from panas.runtime.store import read_bytes, write_bytes
+
+PUBLIC_KEY = "node.pub"
+
+
+def own_key(folder: Path) -> bytes:
+    """The public key of a site, PEM; both files are written where there is no key yet.
+
+    BadInput if the folder cannot be made, or its key is none.
+    """
+    if not folder.absolute().parent.is_dir():
+        raise BadInput(
+            f"expected a folder at {folder.absolute().parent}, found none; make it first"
+        )
+    path = folder / NODE_KEY
+    if not path.exists():
+        write_bytes(path, new_key())
+    public = public_of(read_bytes(path))
+    write_bytes(folder / PUBLIC_KEY, public)
+    return public
+
+
+def given_keys(folder: Path, sites: Sequence[str]) -> dict[str, bytes]:
+    """The public key of each site, from a file `NAME.pub` each; BadInput for a site without one."""
+    if not folder.is_dir():
+        raise BadInput(f"expected a folder of public keys, got {folder}, which is none")
+    found = {}
+    for name in sites:
+        path = folder / f"{name}.pub"
+        if not path.is_file():
+            raise BadInput(
+                f"expected {path}, found none; `panas deploy key --site {name}`, run by that site, "
+                f"writes it as {PUBLIC_KEY}"
+            )
+        if path.stat().st_size > LONGEST_SETTINGS:
+            raise BadInput(f"expected {path} to be a public key, got a larger file")
+        found[name] = read_bytes(path)
+        try:
+            check_public(found[name])
+        except BadInput as e:
+            raise BadInput(f"{path}: {e}") from e
+    return found
+
+
+def fingerprint(public: bytes) -> str:
+    """Stands for a public key, to be compared by telephone: what `ssh-keygen -l` prints of it."""
+    content = base64.b64decode(ssh_public(public).split()[1])
+    digest = base64.b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+    return f"SHA256:{digest}"
