@@ -47,6 +47,9 @@ def site_init(
         Literal["server", "secure-sum"],
         typer.Option(help="secure-sum: only runs whose server learns no more than a sum."),
     ] = "server",
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse runs if another ledger has the samples.")
+    ] = False,
     versions: Annotated[
         str | None,
         typer.Option(help="Versions of panas that may lead a run, between commas; default: any."),
@@ -63,6 +66,7 @@ def site_init(
         "epsilon": epsilon,
         "delta": delta,
         "trust": trust,
+        "strict": strict,
     }
     lists = (
         ("classes", classes),

@@ -59,6 +59,8 @@ class SiteSettings(Section):
     secure_missing: Annotated[int, Field(ge=0)] = 0
     versions: tuple[str, ...] = ()  # of panas where a run is led, as 0.1 or 0.1.2; (): any
     allow_unprotected: bool = False  # let a run train or release without a bound
+    # refuse a run whose samples another ledger was charged for; who leads it learns of the refusal
+    strict: bool = False
     # what hubs may leave here: beginnings of runs in the ledger, and GiB below runs/
     run_limit: Annotated[int, Field(ge=1)] = 1000
     disk_limit: Annotated[float, Field(gt=0)] = 20.0

@@ -205,7 +205,7 @@ def _look_back(
     """Note what the samples have cost elsewhere, refuse them if asked to, and remember them."""
     values = values_of(place.folder, settings, facts)
     seen = seen_before(values, ledger, config.budget(place.index))
-    if config.privacy.strict:
+    if config.privacy.strict or settings.strict:
         refuse_seen(seen)
     if seen:
         record = SeenSamples(

@@ -94,13 +94,18 @@ def seen_lines(view: RunView) -> list[str]:
     lines = []
     for place in view.places:
         if seen := SeenSamples.read(place.home):
-            some = "these" if seen.overlap == seen.samples else f"{seen.overlap} of {seen.samples}"
-            lines.append(
-                f"warning: {place.name}: {some} samples have spent epsilon {seen.epsilon:.2f} in "
-                f"{counted(seen.runs, 'earlier run')} (ledger {seen.ledgers[0]}); together "
-                f"{seen.together:.2f} with this run; --strict refuses"
-            )
+            lines.append(f"warning: {place.name}: {told_of(seen)}; --strict refuses")
     return lines
+
+
+def told_of(seen: SeenSamples) -> str:
+    """What some of a site's samples have cost in other ledgers."""
+    some = "these" if seen.overlap == seen.samples else f"{seen.overlap} of {seen.samples}"
+    return (
+        f"{some} samples have spent epsilon {seen.epsilon:.2f} in "
+        f"{counted(seen.runs, 'earlier run')} (ledger {seen.ledgers[0]}); together "
+        f"{seen.together:.2f} with this run"
+    )
 
 
 def price_lines(prices: Mapping[int, SearchPrice], view: RunView) -> list[str]:

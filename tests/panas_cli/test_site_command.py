@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,13 @@ from dprbft.config.files import build_config
 from dprbft.paths import SitePlace
 from dprbft.site.data import SiteData, divided, load_samples
 from dprbft.site.directory import read_site
+from dprbft.site.joining import SeenSamples
 from panas.data.facts import Facts
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.charge import Charge, SecureSum
 from panas.privacy.ledger.ledger import Ledger
-from panas.runtime.store import read_json
+from panas.runtime.store import read_json, write_json
 
 BUDGET = ("--epsilon", "8", "--delta", "1e-4")
 
@@ -35,6 +37,24 @@ def saved(path: Path, arrays: Mapping[str, np.ndarray]) -> Path:
 def patients_of(split: SiteData) -> list[set[int]]:
     parts = (split.search, split.train, split.validation, split.test)
     return [set() if p.groups is None else set(p.groups.tolist()) for p in parts]
+
+
+def test_an_owner_is_shown_what_samples_had_cost_elsewhere(cli: Callable, tmp_path: Path):
+    data = saved(tmp_path / "a.npz", pictures(80))
+    for name in ("north", "east"):
+        made = cli("site", "init", tmp_path / name, "--data", data, "--strict", *BUDGET)
+        assert made.code == 0
+        assert "no run, if another ledger" in made.out
+    assert json.loads(cli("site", "show", tmp_path / "east", "--json").out)["strict"] is True
+    ledger = Ledger(tmp_path / "east" / "ledger.jsonl", "first")
+    ledger.open_account(Budget(8.0, 1e-4))
+    ledger.begin_run("first", Budget(2.0, 1e-4))
+    seen = SeenSamples(80, 20, 1, 1.5, 3.5, (str(tmp_path / "north" / "ledger.jsonl"),))
+    write_json(tmp_path / "east" / "runs" / "first" / "seen.json", asdict(seen))
+    told = cli("site", "show", tmp_path / "east").out
+    assert "before first, 20 of 80 samples have spent epsilon 1.50 in 1 earlier run" in told
+    (run,) = json.loads(cli("site", "show", tmp_path / "east", "--json").out)["runs"]
+    assert (run["seen_before"]["overlap"], run["seen_before"]["together"]) == (20, 3.5)
 
 
 @pytest.mark.parametrize("official", [False, True])

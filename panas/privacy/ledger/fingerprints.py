@@ -156,7 +156,7 @@ def refuse_seen(seen: SeenBefore | None) -> None:
             f"expected samples that no other ledger was charged for, got {seen.overlap} of "
             f"{seen.samples} that have spent epsilon {seen.epsilon:.3f} (together "
             f"{seen.together:.3f}); charge the ledger at {seen.earlier[0].path}, or do without "
-            "strict"
+            "strict (of the run, or in site.toml)"
         )
 
 

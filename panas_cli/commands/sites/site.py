@@ -1,13 +1,14 @@
 """`panas site`: make a site's directory, and show one to its owner."""
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dprbft.paths import declared_file, ledger_file, settings_file
+from dprbft.paths import SitePlace, declared_file, ledger_file, settings_file
 from dprbft.site.data import declared, is_of_one_class, load_samples
 from dprbft.site.directory import SiteSettings, checked_settings, read_site, write_site
+from dprbft.site.joining import SeenSamples
 from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.privacy.ledger.account import Account, number
@@ -25,6 +26,7 @@ from panas_cli.text.printing import (
     print_text,
 )
 from panas_cli.text.privacy_card import budget_line, trust_lines
+from panas_cli.text.sentences import told_of
 
 
 def init(folder: Path, settings: dict[str, Any], *, json: bool) -> None:
@@ -50,9 +52,15 @@ class _Run:
     name: str
     share: float
     spent: float
+    seen: SeenSamples | None  # what the samples had cost elsewhere before it
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "share": number(self.share), "spent": number(self.spent)}
+        found = {"name": self.name, "share": number(self.share), "spent": number(self.spent)}
+        seen = self.seen
+        if seen is None:
+            return found
+        costs = {"epsilon": number(seen.epsilon), "together": number(seen.together)}
+        return found | {"seen_before": asdict(seen) | costs}
 
 
 def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, json: bool) -> None:
@@ -68,7 +76,12 @@ def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, 
     path = ledger_file(folder)
     account = Ledger(path).account() if path.exists() else Account(site.budget, False)
     runs = [
-        _Run(name, share.epsilon, account.of_run(name).spent())
+        _Run(
+            name,
+            share.epsilon,
+            account.of_run(name).spent(),
+            SeenSamples.read(SitePlace(0, site.name, folder, name).home),
+        )
         for name, share in account.shares.items()
     ]
     if json:
@@ -84,6 +97,9 @@ def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, 
     if runs:
         rows = [(r.name, figure(r.share), figure(r.spent)) for r in runs]
         print_table(("run", "asked for", "spent"), rows)
+    for run in runs:
+        if run.seen:
+            print_text(f"warning: before {run.name}, {told_of(run.seen)}")
 
 
 def _data(site: SiteSettings, facts: Facts, samples: Samples) -> dict[str, Any]:
@@ -109,6 +125,7 @@ def _allowed(site: SiteSettings) -> dict[str, Any]:
         "secure_missing": site.secure_missing,
         "versions": list(site.versions),
         "allow_unprotected": site.allow_unprotected,
+        "strict": site.strict,
         "run_limit": site.run_limit,
         "disk_limit": site.disk_limit,
     }
@@ -145,6 +162,8 @@ def _print_allowed(site: SiteSettings) -> None:
     print_label("may leave", ", ".join(site.releases))
     if site.allow_unprotected:
         print_label("privacy", "releases and training without a bound are allowed")
+    if site.strict:
+        print_label("samples", "no run, if another ledger was charged for some of them")
     if site.methods:
         print_label("methods", f"{', '.join(site.methods)} alone")
     if site.trust == "secure-sum":

@@ -120,6 +120,10 @@ def test_samples_that_another_ledger_was_charged_for_are_named_or_refused(tmp_pa
     again = make_site(tmp_path / "west", x[some], y[some])
     with pytest.raises(BadInput, match=r"west: .*no other ledger was charged for"):
         joined(tmp_path / "four", config_of(again, strict=True))
+    settings = tomllib.loads(settings_file(again).read_text()) | {"strict": True}
+    settings_file(again).write_text(tomli_w.dumps(settings))
+    with pytest.raises(BadInput, match=r"west: .*no other ledger was charged for"):
+        joined(tmp_path / "five", config_of(again))
 
 
 def test_what_the_owner_has_not_allowed_does_not_leave(tmp_path: Path):
