@@ -46,6 +46,11 @@ class SeenSamples:
     together: float
     ledgers: tuple[str, ...]
 
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        costs = {"epsilon": number(self.epsilon), "together": number(self.together)}
+        return asdict(self) | costs
+
     @staticmethod
     def read(home: Path) -> "SeenSamples | None":
         """What was noted when the site joined; None for nothing."""
@@ -216,8 +221,7 @@ def _look_back(
             together=seen.together,
             ledgers=tuple(str(e.path) for e in seen.earlier),
         )
-        costs = {"epsilon": number(seen.epsilon), "together": number(seen.together)}
-        write_json(seen_file(place.home), asdict(record) | costs)
+        write_json(seen_file(place.home), record.to_json())
     remember(values, ledger)
 
 

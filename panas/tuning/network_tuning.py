@@ -57,9 +57,8 @@ class TuneResult:
     head: Head = field(repr=False)
     accuracy: float  # on test samples that nothing else saw
     epsilon: float  # what the ledger has for the training samples, at the budget's delta
-    result: TuningResult | None = field(
-        repr=False
-    )  # every trial; None where a finished directory was read again
+    # every trial; None where a finished directory was read again
+    result: TuningResult | None = field(repr=False)
 
     @property
     def network(self) -> nn.Sequential:

@@ -26,6 +26,8 @@ def own_key(folder: Path) -> bytes:
         raise BadInput(
             f"expected a folder at {folder.absolute().parent}, found none; make it first"
         )
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"expected a folder for the site's key, got the file {folder}")
     path = folder / NODE_KEY
     if not path.exists():
         write_bytes(path, new_key())

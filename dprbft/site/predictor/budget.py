@@ -24,10 +24,10 @@ NO_NOISE = 1e-9
 """Noise multiplier of a plan that nothing is charged for: training without a budget."""
 
 
-def recipe_of(client: Client, *, joins: bool) -> Recipe:
-    """The settings of a residual that nobody has tuned."""
+def recipe_of(client: Client, share: float) -> Recipe:
+    """The settings of a residual that nobody has tuned, beside a release of this share, or none."""
     n, epsilon = client.data.train.units, client.budget.epsilon
-    return joined_recipe(n, epsilon, share_of(client)) if joins else alone_recipe(n, epsilon)
+    return joined_recipe(n, epsilon, share) if share else alone_recipe(n, epsilon)
 
 
 def share_of(client: Client) -> float:
@@ -64,7 +64,7 @@ def planned_release(client: Client) -> Gaussian | Unprotected | None:
         if not share:
             return None
         return Gaussian(max(_all_of(budget, spent) for budget, spent in _bounds(client)))
-    recipe, plans = recipe_of(client, joins=share > 0), []
+    recipe, plans = recipe_of(client, share), []
     for budget, spent in _bounds(client):
         schedule = residual_schedule(client.data.train.units, recipe, spent, share=share)
         plan = calibrate(
@@ -114,7 +114,7 @@ def residual_plan(client: Client, settings: DPSGDSettings, coming: Sequence[Even
     """
     if not client.budget.private:
         return _without_noise(client, settings)
-    plans, recipe = [], recipe_of(client, joins=False)
+    plans, recipe = [], recipe_of(client, 0.0)
     for budget, spent in client.bounds():
         schedule = residual_schedule(client.data.train.units, recipe, [*spent, *coming])
         plans.append(

@@ -7,6 +7,7 @@ from dprbft.site.predictor.budget import (
     planned_release,
     recipe_of,
     residual_plan,
+    share_of,
 )
 from dprbft.site.predictor.residual import settings_by
 from dprbft.site.site import Client
@@ -38,7 +39,7 @@ def joining_price(client: Client) -> JoiningPrice:
         release = [event] if (event := planned_release(client)) else []
         coming += release
     if not residual and not client.config.stays:
-        settings = settings_by(client, recipe_of(client, joins=bool(release)))
+        settings = settings_by(client, recipe_of(client, share_of(client) if release else 0.0))
         residual = [residual_plan(client, settings, coming).training_event]
     parts = (histogram, release, residual)
     together = [event for part in parts for event in part]

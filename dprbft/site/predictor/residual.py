@@ -6,7 +6,7 @@ from dataclasses import replace
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dprbft.site.predictor.budget import recipe_of, residual_plan
+from dprbft.site.predictor.budget import recipe_of, residual_plan, share_of
 from dprbft.site.predictor.state import ROUND, JoinedState
 from dprbft.site.results.records import PLANNED_NOISE, TuningRecord
 from dprbft.site.site import Client
@@ -24,6 +24,7 @@ from panas.training.linear.public_head import fit_public_head
 from panas.training.linear.recipe import Recipe
 from panas.training.linear.residual import fit_residual, zero_residual
 from panas.training.linear.ridge import Weights, logits
+from panas.training.linear.split import RELEASE_SHARE
 from panas.tuning.space import DPSGDSettings
 
 
@@ -91,7 +92,9 @@ def without_noise(client: Client, heads: Mapping[str, Weights]) -> tuple[Chosen,
 
 def default_settings(client: Client) -> DPSGDSettings:
     """The settings by rule; the noise is left to the plan."""
-    return settings_by(client, recipe_of(client, joins=JoinedState.read(client).joins))
+    # A site that came late builds on the shared head, whatever the rule says of its own release.
+    share = (share_of(client) or RELEASE_SHARE) if JoinedState.read(client).joins else 0.0
+    return settings_by(client, recipe_of(client, share))
 
 
 def settings_by(client: Client, recipe: Recipe) -> DPSGDSettings:

@@ -1,7 +1,7 @@
 """`panas site`: make a site's directory, and show one to its owner."""
 
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +56,7 @@ class _Run:
 
     def to_json(self) -> dict[str, Any]:
         found = {"name": self.name, "share": number(self.share), "spent": number(self.spent)}
-        seen = self.seen
-        if seen is None:
-            return found
-        costs = {"epsilon": number(seen.epsilon), "together": number(seen.together)}
-        return found | {"seen_before": asdict(seen) | costs}
+        return found | ({"seen_before": self.seen.to_json()} if self.seen else {})
 
 
 def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, json: bool) -> None:

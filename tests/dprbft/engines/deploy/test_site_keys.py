@@ -83,3 +83,5 @@ def test_what_is_no_public_key_of_each_site_is_refused(federation: Path, tmp_pat
     assert not (tmp_path / "g").exists()
     with pytest.raises(BadInput, match="make it first"):
         own_key(tmp_path / "no" / "a")
+    with pytest.raises(BadInput, match="got the file"):
+        own_key(keys / "north.pub")
