@@ -9,6 +9,9 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 # A path in site-packages and no import hook, through which type checkers do not see.
 EDITABLE := --config-settings editable_mode=compat -e
 
+# Compiled modules are kept between the many processes, also where the environment says otherwise.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test slow thorough test-flower flower-demo lint types notebooks pair check clean
 
 run: $(VENV)/.installed  ## the main job on the embedded data set: search, tune, train, audit

@@ -74,6 +74,13 @@ class Module:
         """The syntax tree."""
         return ast.parse(self.source)
 
+    @cached_property
+    def import_statements(self) -> tuple[ast.Import | ast.ImportFrom, ...]:
+        """All of them, at any depth of nesting."""
+        return tuple(
+            node for node in ast.walk(self.tree) if isinstance(node, (ast.Import, ast.ImportFrom))
+        )
+
     @property
     def is_face(self) -> bool:
         """Whether this is a package's `__init__`."""
@@ -125,12 +132,12 @@ def read_modules(root: Path, packages: Iterable[str] = FLOORS) -> dict[str, Modu
 
 def imports(module: Module, modules: Mapping[str, Module]) -> Iterator[Import]:
     """What a module imports from the given modules; libraries are left out."""
-    for node in ast.walk(module.tree):
+    for node in module.import_statements:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name in modules:
                     yield Import(importer=module.name, target=alias.name, name=None)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             source = _absolute(module, node)
             for alias in node.names:
                 if (whole := f"{source}.{alias.name}") in modules:

@@ -55,10 +55,10 @@ def modules() -> dict[str, Module]:
 
 def libraries(module: Module) -> Iterator[str]:
     """Top-level names of all modules that a source imports, at any depth of nesting."""
-    for node in ast.walk(module.tree):
+    for node in module.import_statements:
         if isinstance(node, ast.Import):
             yield from (alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+        elif node.level == 0 and node.module:
             yield node.module.split(".")[0]
 
 

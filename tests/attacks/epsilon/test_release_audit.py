@@ -76,7 +76,10 @@ def _large(m: float, compression: Compression, seed: int = 3) -> ReleaseClaim:
     )
 
 
-@pytest.mark.parametrize("compression", ["none", "float16", "int8"])
+@pytest.mark.parametrize(
+    "compression",
+    ["int8", *(pytest.param(c, marks=pytest.mark.slow) for c in ("none", "float16"))],
+)
 def test_rounding_of_many_samples_hides_no_lack_of_noise_and_raises_no_alarm(
     compression: Compression,
 ) -> None:
@@ -105,7 +108,7 @@ def test_the_interval_of_the_noise_covers_the_truth_as_often_as_it_says() -> Non
     assert held >= 98  # 99.9 expected
 
 
-@pytest.mark.parametrize("confidence", [0.8, 0.99])
+@pytest.mark.parametrize("confidence", [0.8, pytest.param(0.99, marks=pytest.mark.slow)])
 def test_all_parts_together_hold_1_as_often_as_they_say(confidence: float) -> None:
     held = 0
     for seed in range(100):

@@ -33,7 +33,9 @@ def fitness(norm: Norm = "group", optimizer: OptimizerConfig = HOW, n: int = 20)
 
 
 @pytest.mark.parametrize("norm", ["group", "batch"])
-@pytest.mark.parametrize("shares", [(0.5,), (0.1, 0.3, 0.9), (0.2, 0.4, 0.6, 0.8)])
+@pytest.mark.parametrize(
+    "shares", [(0.1, 0.3, 0.9), pytest.param((0.2, 0.4, 0.6, 0.8), marks=pytest.mark.slow)]
+)
 def test_in_shares_as_in_one_go(norm: Norm, shares: tuple[float, ...]) -> None:
     trained = fitness(norm)
     whole = trained.advance(TrainingJob(GENOME))
