@@ -13,9 +13,9 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from panas.data.facts import Facts, fit
+from panas.data.facts import BYTE, Facts, fit
 from panas.data.files.cells import Cells
-from panas.data.files.pictures import read_picture
+from panas.data.files.pictures import DEEP, read_picture
 from panas.data.files.raw import Raw
 from panas.data.load import DataSettings
 from panas.data.samples import Samples, value_hashes
@@ -105,7 +105,7 @@ def _images(one: Any, facts: Facts) -> np.ndarray:
         with Image.open(one) as image:
             return _images(image, facts)
     if isinstance(one, Image.Image):
-        return read_picture(one, facts.shape, deep=facts.dtype != "uint8")[None]
+        return _picture(one, facts)[None]
     if isinstance(one, Tensor):
         x = one.detach().cpu().numpy()
         x = x[None] if x.ndim == 3 else x
@@ -121,6 +121,19 @@ def _images(one: Any, facts: Facts) -> np.ndarray:
             raise BadInput("expected images as bytes or as floats in [0, 1], got other floats")
         x = 2 * x - 1
     return np.ascontiguousarray(x.astype(np.float32) if x.dtype.kind == "f" else x)
+
+
+def _picture(image: Image.Image, facts: Facts) -> np.ndarray:
+    """A picture (c, h, w); of 8 bits as floats in [-1, 1] where the facts are of floats."""
+    if facts.dtype == "uint8" or facts.bits > BYTE or image.mode in DEEP:
+        return read_picture(image, facts.shape, deep=facts.dtype != "uint8")
+    if not facts.unit:
+        raise BadInput(
+            "expected arrays, as of a network that learnt of floats outside [0, 1], got a picture; "
+            "scale it as those were"
+        )
+    x = read_picture(image, facts.shape, deep=False)
+    return (x * np.float32(2 / 255) - 1).astype(np.float32)
 
 
 def _channels_last(x: np.ndarray, facts: Facts) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Public samples without labels, of each kind of file, as a federation's facts say."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from panas.data.facts import Facts, infer
+from panas.data.facts import Facts, fit, infer
 from panas.data.load import DataSettings
 from panas.data.samples import Samples
 from panas.data.sources import Reading, read
@@ -171,3 +172,16 @@ def test_one_network_takes_an_array_with_channels_first_or_last():
     grey = Facts(class_names=("a", "b"), shape=(1, 6, 5), dtype="float32", unit=True)
     one = first[:, :1]
     np.testing.assert_array_equal(unlabelled(one, grey).x, unlabelled(one[:, 0], grey).x)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_network_of_floats_takes_pictures(channels: int, tmp_path: Path):
+    facts = Facts(class_names=("a", "b"), shape=(channels, 2, 2), dtype="float32")
+    pixels = np.array([[0, 51], [102, 255]], np.uint8)
+    picture = Image.fromarray(pixels if channels == 1 else np.stack([pixels] * 3, axis=2))
+    picture.save(tmp_path / "one.png")
+    x = fit(unlabelled(tmp_path / "one.png", facts), facts).inputs()
+    wanted = torch.tensor([[-1.0, -0.6], [-0.2, 1.0]]).expand(1, channels, 2, 2)
+    torch.testing.assert_close(x, wanted)
+    with pytest.raises(BadInput, match="expected arrays"):
+        unlabelled(picture, replace(facts, unit=False))
