@@ -16,8 +16,10 @@ from dprbft.run.stages import all_stages, begin
 from dprbft.run.summary import summarise
 from panas.runtime.errors import BadInput
 from panas.runtime.execution import check_device
+from panas.runtime.typed import checked
 
 
+@checked
 def simulate(
     out: str | Path,
     settings: Mapping[str, Any],

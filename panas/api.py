@@ -35,6 +35,7 @@ from panas.runtime.errors import BadInput
 from panas.runtime.execution import Execution, check_device
 from panas.runtime.journal import open_journal
 from panas.runtime.store import write_bytes
+from panas.runtime.typed import checked
 from panas.training.checkpoint import SavedNetwork, load_network
 from panas.training.linear.predictor import Predictor, is_predictor, read_predictor
 from panas.training.sgd import SHORT, WARM, OptimizerConfig
@@ -46,6 +47,7 @@ TUNING_SPACE = TuningSpace(learning_rate=(0.02, 2.0), clip=(0.1, 4.0), noise_fac
 """Where `tune` looks by default: sigma is the least that the budget affords."""
 
 
+@checked
 def search(
     dataset: Any,
     *,
@@ -128,6 +130,7 @@ def search(
     return found
 
 
+@checked
 def tune(
     dataset: Any,
     genome: Genome | str,
@@ -214,6 +217,7 @@ def tune(
         return task.train(result, folder, own)
 
 
+@checked
 def load(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork | Predictor:
     """Read what a search, a tuning or a federation's run has saved: a network, or a predictor.
 

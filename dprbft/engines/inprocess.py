@@ -27,9 +27,9 @@ class InProcess:
     ) -> None:
         self._places = places
         self.workers = min(workers, max(1, asked or len(places)))
+        self._pool: Pool[None] = Pool(self.workers, None, preload=("dprbft.engines.verbs",))
         self.inner = workers // self.workers
         self._machine = Machine(device, self.inner)
-        self._pool: Pool[None] = Pool(self.workers, None, preload=("dprbft.engines.verbs",))
 
     def call(self, verb: Verb, messages: Mapping[int, bytes]) -> Iterator[tuple[int, Reply]]:
         """As `Engine.call`."""

@@ -53,6 +53,8 @@ class Genome:
             BadInput: if it writes no genome.
 
         """
+        if not isinstance(text, str):
+            raise BadInput(f"expected a genome as text, got {type(text).__name__}; give its str()")
         own = by_text(blocks)
         return cls(tuple(_parse_block(part, text, own) for part in text.split("-")))
 

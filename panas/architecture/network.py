@@ -30,6 +30,7 @@ from panas.architecture.blocks import Block, ConvBlock, PoolBlock, shape_after
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head, HeadInit, build_head
 from panas.runtime.errors import BadInput
+from panas.runtime.typed import check_fields, checked
 
 Norm = Literal["group", "batch"]
 
@@ -69,6 +70,7 @@ class Bottom(nn.Module):
         return F.normalize(z, dim=1) if self.unit else z
 
 
+@checked
 def build_bottom(
     genome: Genome,
     *,
@@ -136,6 +138,7 @@ class NetworkSpec:
     train_head: bool = False  # whether the simplex head moves in training
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if min(*self.shape, self.width, self.classes) < 1:
             raise BadInput(
                 "expected shape, width and classes of at least 1, got "

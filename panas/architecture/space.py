@@ -28,6 +28,7 @@ from panas.architecture.feasibility import Blocks, FeasibilityTable
 from panas.architecture.genome import Genome
 from panas.architecture.limits import Limits
 from panas.runtime.errors import BadInput
+from panas.runtime.typed import check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,7 @@ class SearchSpace:
     limits: Limits | None = None  # the most that a genome may cost
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if len(self.shape) != 3 or min(self.shape) < 1:
             raise BadInput(
                 f"expected shape as (channels, height, width), each at least 1, got {self.shape}; "

@@ -20,11 +20,13 @@ from panas.evolution.toolbox import SearchProblem, standard_toolbox
 from panas.evolution.variation import Child, Variation
 from panas.runtime.execution import Execution
 from panas.runtime.pool import Pool
+from panas.runtime.typed import checked
 
 HERE = Execution[GenerationRecord]()
 """In the calling process, and stored nowhere."""
 
 
+@checked
 def evolve(
     problem: SearchProblem,
     *,

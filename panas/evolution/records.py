@@ -14,6 +14,7 @@ from panas.architecture.blocks import BlockType
 from panas.architecture.genome import Genome
 from panas.evolution.halving import Evaluation
 from panas.runtime.errors import BadInput
+from panas.runtime.typed import check_fields
 
 GenomeScore = Callable[[Genome], float]
 """A number for a genome: how promising it is, or how large its network."""
@@ -51,6 +52,7 @@ class EvolutionConfig:
     """That one stretch of training may take; None for no limit. A limit makes runs differ."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.generations < 0 or self.population < (2 if self.generations else 1):
             raise BadInput(
                 "expected generations >= 0 and a population of at least 2 (1 with 0 generations), "

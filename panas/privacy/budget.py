@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from panas.runtime.errors import BadInput
+from panas.runtime.typed import check_fields
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,7 @@ class Budget:
     delta: float  # in (0, 1), and below 1/n for a client with n samples (see `check`)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not self.epsilon > 0:
             raise BadInput(f"expected epsilon above 0, got {self.epsilon}; give a larger --epsilon")
         if not 0 < self.delta < 1:

@@ -15,6 +15,7 @@ from panas.privacy.budget import Budget
 from panas.privacy.plan import Plan
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BadInput, BudgetExhausted
+from panas.runtime.typed import checked
 
 MAX_NOISE = 100.0  # a budget that needs more is too small
 LEAST_NOISE = 0.05  # never used less: a plan there may stay far below its budget
@@ -109,6 +110,7 @@ def release_multiplier(budget: Budget, releases: int, share: float) -> float:
     return m
 
 
+@checked
 def calibrate(
     budget: Budget,
     schedule: TrainingSchedule,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from panas.privacy.accounting.events import Event
+from panas.runtime.typed import check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,3 +18,6 @@ class TrainingSchedule:
     releases: int = 0  # that it still makes, all of the same record
     release_share: float = 0.3  # of epsilon, in (0, 1): sizes the noise of the releases
     spent: Sequence[Event] = ()  # what it was charged before
+
+    def __post_init__(self) -> None:
+        check_fields(self)

@@ -16,6 +16,7 @@ from panas.architecture.head import Head
 from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
+from panas.runtime.typed import check_fields
 
 CHUNK_BYTES = 32 << 20  # activations of one pass: beyond it allocation costs most
 
@@ -39,6 +40,7 @@ class OptimizerConfig:
     """Fixed, as in DPRBFT's sound preset, it makes all clients' representations point one way."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 0 < self.learning_rate < math.inf or not 0 <= self.momentum < 1:
             raise BadInput(
                 "expected learning_rate finite and above 0 and momentum in [0, 1), got "

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from panas.runtime.errors import BadInput
+from panas.runtime.typed import check_fields
 
 Menu = tuple[int, ...] | range
 """Integers to choose from: all alike (a tuple), or all of a range, alike on a log scale."""
@@ -40,6 +41,7 @@ class DPSGDSettings:
     """Passes over the data a round, at least 1; None leaves them to the schedule."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in ("learning_rate", "noise_multiplier", "clip"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
@@ -75,6 +77,7 @@ class TuningSpace:
     """Passes a round to choose from, likewise; none leaves them to the schedule."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in ("learning_rate", "clip", "noise_factor"):
             low, high = getattr(self, name)
             if not 0 < low <= high < math.inf or (name == "noise_factor" and low < 1):

@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.pool import Pool, WorkerDied
+from panas.runtime.typed import check_fields
 from panas.tuning.space import DPSGDSettings
 
 Proposer = Literal["random", "ei"]
@@ -37,6 +38,7 @@ class TuningConfig:
     """Trials proposed at once, at least 1; the outcome depends on it, and on no worker."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if min(self.initial, self.parallel) < 1 or self.trials < 0:
             raise BadInput(
                 "expected initial and parallel of at least 1 and trials of at least 0, got "

@@ -25,6 +25,7 @@ from panas.privacy.gradients.per_sample import Loss, PerSample, cross_entropy
 from panas.privacy.noise import NoiseSource
 from panas.privacy.unit import number_units
 from panas.runtime.errors import BadInput
+from panas.runtime.typed import checked
 
 # Chunks are padded to a multiple of STEP, so that few shapes occur: torch keeps a kernel each.
 STEP, MOST = 16, 256
@@ -59,6 +60,7 @@ class PrivateGradient:
             would train as another network than the one that is used.
     """
 
+    @checked
     def __init__(self, model: nn.Module, loss: Loss = cross_entropy) -> None:
         for name, module in model.named_modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):

@@ -11,6 +11,7 @@ from panas.privacy.accounting.events import (
     event_from_json,
     event_to_json,
 )
+from panas.runtime.typed import check_fields
 
 Phase = Literal["training", "release", "search"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -72,6 +73,9 @@ class Charge:
     round: int | None = None  # of the federation
     run: str = ""  # its name; "": that of the ledger that it is charged to
     trust: SecureSum | None = None  # None: the event holds against its recipient, whoever that is
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def to_json(self, *, relation: Relation) -> dict[str, Any]:
         """Its part of the ledger's line."""

@@ -34,8 +34,8 @@ class Ledger:
         run: name of the run that charges through this object, once it has begun; "" for none.
     """
 
-    def __init__(self, path: Path, run: str = "") -> None:
-        self.path, self.run = path, run
+    def __init__(self, path: str | Path, run: str = "") -> None:
+        self.path, self.run = Path(path), run
 
     def open_account(
         self,
