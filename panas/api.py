@@ -5,6 +5,7 @@ on where it was. Only a private training that was killed in its middle has spent
 Source: DPFNAS, algorithm 1.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -122,7 +123,9 @@ def search(
         device=device,
         facts=facts,
     )
-    with open_journal(folder / "log.jsonl" if folder else None, task.header()) as journal:
+    with open_journal(
+        folder / "log.jsonl" if folder else None, task.header(), keep=False
+    ) as journal:
         found = task.run(Execution(workers=workers, journal=journal, on_progress=progress))
         if folder:
             _draw(folder, found, size)
@@ -160,7 +163,8 @@ def tune(
     Args:
         dataset: the private samples, as for `search`.
         genome: the architecture, or its text.
-        public: samples of the same kind that anybody may see, none of them private.
+        public: samples of the same kind that anybody may see, none of them private; a label that
+            only private samples have is warned of.
         out: folder for the trials, the ledger and the network.
         epsilon: the budget of this training, above 0.
         delta: of the budget, in (0, 1), below 1/n.
@@ -208,7 +212,7 @@ def tune(
         facts=facts,
     )
     folder = Path(out)
-    with open_journal(folder / "log.jsonl", task.header()) as journal:
+    with open_journal(folder / "log.jsonl", task.header(), keep=False) as journal:
         if (folder / "best.json").exists():
             return task.read(folder, blocks)
         own = task.begin(_opened(ledger), folder, strict=strict)
@@ -278,6 +282,12 @@ def _alike(dataset: Any, public: Any) -> tuple[Samples, Samples, Facts]:
         raise BadInput(
             f"expected public samples of shape {private.shape} as the private ones, got "
             f"{open_samples.shape}; bring them to one shape"
+        )
+    if not set(private.y.tolist()) <= set(open_samples.y.tolist()):
+        warnings.warn(
+            "private samples have labels that no public sample has, so that no trial rehearses "
+            "them; add public samples of those classes",
+            stacklevel=4,
         )
     classes = max(private.classes, open_samples.classes)
     if classes > facts.classes:

@@ -18,6 +18,7 @@ from typer.utils import get_params_from_function
 from panas.runtime.errors import BadInput, PanasError
 from panas_cli.deploy import deploy
 from panas_cli.front import COMMANDS
+from panas_cli.options import with_options
 from panas_cli.site_front import node, site
 from panas_cli.site_options import spread_lists
 
@@ -107,7 +108,7 @@ def main() -> None:
             raise KeyboardInterrupt
         sys.exit(code if isinstance(code, int) else 0)
     except PanasError as e:
-        _say(f"error: {e}")
+        _say(f"error: {with_options(str(e))}")
         sys.exit(e.exit_code)
     except OSError as e:
         _say(f"error: {e.strerror or e}: {e.filename or 'a file'}; check --out and the disk")
@@ -141,7 +142,7 @@ def _say(line: str) -> None:
 
 def _warn(message: Warning | str, category: type[Warning], *where: object) -> None:
     if issubclass(category, UserWarning):
-        _say(f"warning: {message}")
+        _say(f"warning: {with_options(str(message))}")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ No library but typer is loaded here: what a look at the arguments can refuse is 
 
 import inspect
 import math
+import re
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dprbft.config.place import is_path
 from panas.runtime.errors import BadInput
 from panas.runtime.pool import default_workers
 from panas_cli.requests import Reach, Request
@@ -166,9 +168,15 @@ def refuse_used(request: Request) -> None:
         )
 
 
-def is_path(dataset: str) -> bool:
-    """Whether a data set is told by its place; others are told by their name."""
-    return "/" in dataset or bool(Path(dataset).suffix)
+def with_options(sentence: str) -> str:
+    """A sentence with the option after each setting that has one: "data.label (--label)"."""
+    named = inspect.signature(common).parameters
+
+    def add(found: re.Match[str]) -> str:
+        option = f" (--{found[1].replace('_', '-')})" if found[1] in named else ""
+        return f"{found[0]}{option}"
+
+    return re.sub(r"\b(?:data|federation|privacy)\.(\w+)\b(?![=.*])", add, sentence)
 
 
 def with_common(command: Callable[..., None]) -> Callable[..., None]:

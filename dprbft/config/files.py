@@ -8,6 +8,7 @@ import tomli_w
 from pydantic import ValidationError
 
 from dprbft.config.flat import Section
+from dprbft.config.place import is_path
 from dprbft.config.presets import PRESETS
 from dprbft.config.schema import RunConfig
 from dprbft.config.sections import Data, FederationSettings
@@ -74,9 +75,8 @@ def with_paths(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _absolute(dataset: str | None) -> str | None:
     """A path as an absolute one, so that the run can be read from anywhere; a name as it is."""
-    place = Path(dataset or "")
-    if dataset and ("/" in dataset or place.suffix or (dataset not in NAMES and place.is_dir())):
-        return str(place.expanduser().resolve())
+    if dataset and (is_path(dataset) or (dataset not in NAMES and Path(dataset).is_dir())):
+        return str(Path(dataset).expanduser().resolve())
     return dataset
 
 

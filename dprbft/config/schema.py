@@ -148,7 +148,7 @@ def _protected(config: RunConfig) -> str | None:
     what = f"release = {p.release}" if bare else f"search = {p.search}"
     return (
         f"protected search and releases, got privacy.{what}, which has epsilon infinity; "
-        "use --preset paper, or set privacy.allow_unprotected=true"
+        "use preset = paper, or set privacy.allow_unprotected=true"
     )
 
 
@@ -189,7 +189,7 @@ def _searchable(config: RunConfig) -> str | None:
         return None  # without samples to learn from there are no networks to search
     if mode.needs_public and not config.has_public:
         return (
-            f"public data for privacy.search = {name}, got none; give --public-data, or "
+            f"public data for privacy.search = {name}, got none; give data.public_data, or "
             "data.public_fraction above 0, or use privacy.search=data-free"
         )
     if mode.least_search and not config.data.search_fraction:
@@ -230,7 +230,7 @@ def _samples_to_release(config: RunConfig) -> str | None:
     if p.kind is None or p.kind.READS != "public" or config.has_public:
         return None
     what = f"public samples for privacy.release = {p.release}, got none"
-    return f"{what}; give --public-data, or data.public_fraction above 0"
+    return f"{what}; give data.public_data, or data.public_fraction above 0"
 
 
 def _unit(config: RunConfig) -> str | None:

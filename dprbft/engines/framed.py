@@ -118,7 +118,7 @@ class Framed:
             if not is_name(name):
                 raise BadInput(
                     "expected names of a run and its sites of at most 64 letters, digits, dots, "
-                    f"hyphens and underscores, got {name!r:.80}; rename it, or give another --out"
+                    f"hyphens and underscores, got {name!r:.80}; rename it, or the directory"
                 )
         if missing := [n for n in self.names if self.keys is not None and n not in self.keys]:
             raise BadInput(f"expected a public key of {missing[0]}, got none; add it to hub.toml")

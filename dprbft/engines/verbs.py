@@ -233,5 +233,5 @@ def _check_same(known: str, digest: str, round: int) -> None:
     if known != digest:
         raise BadInput(
             f"expected the broadcast that round {round} was trained against, got another; a run "
-            "that has trained cannot begin anew: give another --out"
+            "that has trained cannot begin anew: give another directory"
         )

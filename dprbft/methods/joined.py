@@ -125,7 +125,7 @@ def join(client: Client, content: bytes) -> bytes:
         if state.against != digest:
             raise BadInput(
                 "expected the broadcast that the site has answered, got another; a run that has "
-                "joined cannot begin anew: give another --out"
+                "joined cannot begin anew: give another directory"
             )
         return read_bytes(path) if path.exists() else b""
     histogram = paid_histogram(client) or [1.0] * client.spec.classes

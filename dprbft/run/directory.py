@@ -71,11 +71,11 @@ def prepare(run: Path, config: RunConfig, *, resume: bool, shared: bool = False)
         if not (resume or shared):
             raise BadInput(
                 f"expected a new run directory, got {run}, which holds a run; give --resume to "
-                "continue it or another --out"
+                "continue it or another directory"
             )
         check_settings(run, config)
     elif used:
-        raise BadInput(f"expected a new or empty run directory, got {run}; give another --out")
+        raise BadInput(f"expected a new or empty run directory, got {run}; give another directory")
     plan = None if sites_file(run).exists() else plan_sites(run, config)
     check_stages(config, plan or RunView(run, config))
     with exclusive(config_file(run)):
@@ -143,7 +143,7 @@ def check_settings(run: Path, config: RunConfig) -> None:
     if load_config(run) != config:
         raise BadInput(
             f"expected the settings that {run} was made with (see its config.toml), got "
-            "others; give the same settings or another --out"
+            "others; give the same settings or another directory"
         )
 
 
@@ -181,6 +181,6 @@ def check_stages(config: RunConfig, view: RunView | SitesPlan | Found) -> None:
         )
     if mode.needs_public and not (config.federation.joins_first or len(view.public)):
         raise BadInput(
-            "expected public samples to search on, got none; give --public-data, or "
+            "expected public samples to search on, got none; give data.public_data, or "
             "privacy.search=data-free"
         )

@@ -142,7 +142,7 @@ def _natural(n: int, clients: int, groups: np.ndarray | None) -> list[np.ndarray
     if len(values) != clients:
         raise BadInput(
             f"expected a client for each of the {len(values)} names in the client column, got "
-            f"{clients} clients; give --clients {len(values)}"
+            f"{clients} clients; set federation.clients to {len(values)}"
         )
     return [np.flatnonzero(group == g) for g in range(clients)]
 

@@ -78,7 +78,7 @@ def join(place: SitePlace, content: bytes) -> None:
         if facts_of_run != (hello.site, hello.config, hello.facts):
             raise BadInput(
                 f"expected another name of the run than {place.run}, which was a run of other "
-                "settings here; give another --out"
+                "settings here; give another directory"
             )
     ledger = check_book(place)
     ledger.open_account(

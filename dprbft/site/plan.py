@@ -120,7 +120,7 @@ def refusal(client: Client, state: State, round: int) -> str | None:
         if total > budget.epsilon:
             return (
                 f"expected to stay within epsilon {budget.epsilon:g}, got {total:.3f} with round "
-                f"{round}; stopped before it, the last valid model is kept; raise --epsilon or "
+                f"{round}; stopped before it, the last valid model is kept; raise epsilon or "
                 "plan fewer rounds"
             )
     return None

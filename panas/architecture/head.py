@@ -50,7 +50,7 @@ def simplex_etf(width: int, classes: int) -> Float[Tensor, "classes d"]:
     if width < classes:
         raise BadInput(
             f"expected a representation at least as wide as the {classes} classes, got {width}; "
-            "raise network.width or use --head-init random"
+            "raise width, or take a random head (of a run network.width, federation.head_init)"
         )
     share = width // classes
     U = torch.zeros(width, classes)

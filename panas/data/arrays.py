@@ -73,7 +73,7 @@ def with_facts(data: Any) -> tuple[Samples, Facts]:
         warnings.warn(
             f"floats above {LARGE:g} are taken as they are, and networks learn badly of them: "
             "divide images by their largest possible value, such as 255",
-            stacklevel=3,
+            stacklevel=4,
         )
     unit = not isinstance(data, Samples) and (not floats or in_unit_range(samples.x))
     if floats and unit:

@@ -30,7 +30,7 @@ def proxy_data(
     """
     if not len(public):
         raise BadInput(
-            "expected public samples to search on, got none; give --public-data, or raise "
+            "expected public samples to search on, got none; give data.public_data, or raise "
             "data.public_fraction"
         )
     s = split(public.y, search=0.4, validation=0.3, test=0.0, rng=rng)

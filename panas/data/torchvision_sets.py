@@ -124,14 +124,14 @@ def read_named(name: str, data_root: str | Path | None, image_size: int) -> Raw:
     entry = SETS[name]
     if not data_root:
         raise BadInput(
-            f"expected --data-root DIR for {name}, got none; only digits comes with the library"
+            f"expected data.data_root for {name}, got none; only digits comes with the library"
         )
     place = Path(data_root, entry.folder if isinstance(entry, Idx) else entry.place)
     if not place.exists():
         reader = entry.reader if isinstance(entry, Vision) else place.name
         raise BadInput(
             f"expected {name} at {place} as torchvision.datasets.{reader} keeps it, got nothing "
-            "there; download it first or name another --data-root"
+            "there; download it first or name another data.data_root"
         )
     try:
         if isinstance(entry, Idx):

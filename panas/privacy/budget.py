@@ -19,9 +19,9 @@ class Budget:
     def __post_init__(self) -> None:
         check_fields(self)
         if not self.epsilon > 0:
-            raise BadInput(f"expected epsilon above 0, got {self.epsilon}; give a larger --epsilon")
+            raise BadInput(f"expected epsilon above 0, got {self.epsilon}; raise it")
         if not 0 < self.delta < 1:
-            raise BadInput(f"expected delta in (0, 1), got {self.delta}; give another --delta")
+            raise BadInput(f"expected delta in (0, 1), got {self.delta}; give another")
 
     @property
     def private(self) -> bool:
@@ -56,10 +56,10 @@ class Budget:
         if expected >= 1:
             raise BadInput(
                 f"expected delta below 1/n = {1 / samples:.1e} for {of}, got {self.delta:g}, at "
-                "which publishing a whole sample counts as private; give a smaller --delta"
+                "which publishing a whole sample counts as private; give a smaller delta"
             )
         warnings.warn(
             f"delta {self.delta:g} is above 1/(10 n) = {0.1 / samples:.1e} for {of}: with up to "
-            f"that probability the promise fails; a smaller --delta promises more",
+            f"that probability the promise fails; a smaller delta promises more",
             stacklevel=2,
         )

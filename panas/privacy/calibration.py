@@ -209,5 +209,5 @@ def _too_small(budget: Budget, what: str) -> BudgetExhausted:
     return BudgetExhausted(
         f"expected a budget that affords {what}, got epsilon {budget.epsilon:g} at delta "
         f"{budget.delta:g}, which needs noise above {MAX_NOISE:g} times the signal; raise "
-        "--epsilon, or plan fewer rounds, epochs or releases"
+        "epsilon, or plan fewer rounds, epochs or releases"
     )

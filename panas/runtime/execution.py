@@ -34,4 +34,4 @@ def check_device(device: str) -> None:
     if device.partition(":")[0] not in ("cpu", "cuda"):
         raise BadInput(f"expected device as cpu or cuda, got {device!r}; give one of them")
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise BadInput("expected a CUDA device, found none; give device='cpu'")
+        raise BadInput("expected a CUDA device for device cuda, found none; use device cpu")

@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from panas.runtime.errors import BadInput
+from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.store import append_bytes, exclusive, read_lines
 
 
@@ -45,14 +45,24 @@ class Journal:
 
 
 @contextmanager
-def open_journal(path: Path | None, header: Mapping[str, Any]) -> Iterator[Journal]:
+def open_journal(
+    path: Path | None, header: Mapping[str, Any], *, keep: bool = True
+) -> Iterator[Journal]:
     """A journal that this process alone holds while the block lasts; without a path, in memory.
 
     `header` says which search this is. The file of another search, a damaged one, or one that
-    another process has open, is `BadInput`.
+    another process has open, is `BadInput`. Without `keep`, a block that refuses before its first
+    line leaves no new file, so that it may be called again with other settings.
     """
     with exclusive(path, wait=False) if path is not None else nullcontext():
-        yield Journal(path, header)
+        begun = path is None or path.exists()
+        journal = Journal(path, header)
+        try:
+            yield journal
+        except PanasError:
+            if path is not None and not (begun or keep or journal.lines):
+                path.unlink()
+            raise
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:

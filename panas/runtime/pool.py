@@ -84,7 +84,7 @@ class Pool(Generic[C]):
         except BrokenProcessPool as e:
             time.sleep(GRACE)
             raise PanasError(
-                "a worker process died (out of memory?); use fewer --workers, then --resume"
+                "a worker process died (out of memory?); use fewer workers, and go on"
             ) from e
         finally:
             for future in futures:

@@ -133,7 +133,7 @@ def exclusive(path: Path, *, wait: bool = True) -> Iterator[None]:
         except BlockingIOError as e:
             raise Busy(
                 f"expected {path.parent} for this process alone, got one that another process is "
-                "working on; wait for it, or give another --out"
+                "working on; wait for it, or give another folder"
             ) from e
         yield
 

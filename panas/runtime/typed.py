@@ -6,7 +6,6 @@ Types that say nothing here, as `Any` or a Protocol that cannot be asked, are ta
 import inspect
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
 from functools import cache, wraps
 from numbers import Integral, Real
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -53,7 +52,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 def check_fields(settings: object) -> None:
     """Refuse a dataclass with a field of a type that its annotation does not name."""
-    _check(vars(settings), _hints(type(settings)))
+    kind: Callable[..., Any] = type(settings)
+    _check(vars(settings), _hints(kind))
 
 
 @cache
@@ -65,8 +65,11 @@ def _check(values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
     for name, value in values.items():
         if name in hints and not _is(value, hints[name]):
             got = repr(value) if isinstance(value, SHOWN) else type(value).__name__
-            made = [part for part in (hints[name], *get_args(hints[name])) if is_dataclass(part)]
-            remedy = f"give {made[0].__name__}(...)" if made else "change it"
+            kinds: tuple[Any, ...] = (hints[name], *get_args(hints[name]))
+            made = next(
+                (kind.__name__ for kind in kinds if hasattr(kind, "__dataclass_fields__")), None
+            )
+            remedy = f"give {made}(...)" if made else "change it"
             raise BadInput(
                 f"expected {name} as {_words(hints[name])}, got {got[:LONGEST]}; {remedy}"
             )

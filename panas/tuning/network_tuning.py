@@ -142,7 +142,7 @@ class NetworkTuning:
             warnings.warn(
                 f"{seen.overlap} of these {seen.samples} samples have spent epsilon "
                 f"{seen.epsilon:.3g} in {seen.runs} earlier runs; together {seen.together:.3g}",
-                stacklevel=3,
+                stacklevel=4,
             )
         if ledger is None:
             own.open_account(self.budget, unit=unit)

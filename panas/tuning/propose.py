@@ -84,7 +84,7 @@ def random_settings(space: BudgetedSpace, rng: np.random.Generator) -> DPSGDSett
         return settings
     raise BudgetExhausted(
         f"expected a budget that fits a batch size of {space.space.batch_sizes}, got one that fits "
-        "none, even with the largest noise; raise --epsilon, or plan fewer steps"
+        "none, even with the largest noise; raise epsilon, or plan fewer steps"
     )
 
 

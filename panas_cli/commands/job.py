@@ -21,6 +21,7 @@ from dprbft.run.sites.plan import site_names
 from dprbft.run.stages import join_stage, joining_prices, search_prices
 from panas.privacy.ledger.charge import assumption
 from panas.runtime.errors import BadInput
+from panas.runtime.execution import check_device
 from panas.runtime.pool import default_workers
 from panas_cli.progress import Display
 from panas_cli.requests import Request
@@ -115,10 +116,9 @@ def _new_folder() -> Path:
 
 def device_named(name: str) -> str:
     """A device that is there, for a word of the command line."""
-    if name == "cuda" and not torch.cuda.is_available():
-        raise BadInput("expected a CUDA device for --device cuda, found none; use --device cpu")
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
+    check_device(name)
     return name
 
 

@@ -242,6 +242,7 @@ def test_a_ledger_for_life_is_opened_by_its_owner(tmp_path: Path) -> None:
         ({"seed": -1}, "seed"),
         ({"seed": "a"}, "seed"),
         ({"device": "gpu"}, "cpu or cuda"),
+        ({"fitness": 3}, "fitness as a function"),
         ({"fitness": lambda genome: 1 / 0}, "ZeroDivisionError"),
     ],
 )
@@ -258,6 +259,16 @@ def test_a_file_is_no_folder_and_one_class_is_nothing_to_learn(tmp_path: Path) -
     x, y = images(0)
     with pytest.raises(BadInput, match="two or more classes"):
         search((x, 0 * y), None)
+
+
+def test_a_private_label_that_no_public_sample_has_is_warned_of(tmp_path: Path) -> None:
+    x, y = images(1)
+    with (
+        pytest.warns(UserWarning, match="labels that no public sample has"),
+        pytest.raises(BudgetExhausted),
+    ):
+        tune((x, y + 1), tmp_path, epsilon=1e-4)
+    assert not (tmp_path / "log.jsonl").exists()  # nothing that refuses the call once it is mended
 
 
 def test_private_samples_among_the_public_ones_are_refused(tmp_path: Path) -> None:

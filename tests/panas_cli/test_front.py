@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from panas_cli.front import COMMANDS
+from panas_cli.options import with_options
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "scipy", "sklearn", "matplotlib")
@@ -150,3 +151,8 @@ def test_the_help_of_a_command_has_that_of_its_argument(
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TERMINAL_WIDTH", "200")
     assert says in cli(*words, "--help").out
+
+
+def test_a_sentence_that_names_a_setting_is_told_with_its_option():
+    told = with_options("give data.public_data, or data.ranges; set privacy.epsilon=3")
+    assert told == "give data.public_data (--public-data), or data.ranges; set privacy.epsilon=3"

@@ -342,7 +342,7 @@ def test_a_budget_too_small_for_anything_keeps_the_public_networks(
     assert outcome.code == 3
     (line,) = outcome.errors
     assert line.startswith("error: ")
-    assert "raise --epsilon" in line
+    assert "raise epsilon" in line
     summary = json.loads(outcome.out)
     assert summary["finished"] is False
     assert summary["rounds"] == 0

@@ -166,7 +166,7 @@ def _check_joined(place: SitePlace, *, elsewhere: bool) -> None:
     if elsewhere and not came_along(place, known):
         raise BadInput(
             f"expected a run that a hub has begun, got {place.run}, which was begun on this "
-            "machine; give another --out"
+            "machine; give another directory"
         )
 
 

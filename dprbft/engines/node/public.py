@@ -115,7 +115,7 @@ def _is_known(place: SitePlace, local: Hello, request: Request, at: Path) -> boo
     if not same or not all(_holds(FILES[name](at), digest) for name, digest in digests.items()):
         raise BadInput(
             f"expected the public files that run {place.run} has begun with, got others; give "
-            "another --out"
+            "another directory"
         )
     return True
 

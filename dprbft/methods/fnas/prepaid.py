@@ -100,7 +100,7 @@ def plan_steps(client: Client, steps: Steps, noise_multiplier: float | None = No
         raise BudgetExhausted(
             f"expected noise of at least {spending.plan.noise_multiplier:.3g} times the clip for "
             f"{steps.number} steps on {client.place.name}, got {noise_multiplier:g}; raise "
-            "federation.options.noise_multiplier or --epsilon"
+            "federation.options.noise_multiplier or privacy.epsilon"
         )
     plan = Plan(
         samples=steps.samples,

@@ -43,7 +43,7 @@ def round(method: UpdateMethod, client: Client, content: bytes) -> bytes:
         if place["against"] != digest:
             raise BadInput(
                 f"expected the order that round {order.round} was trained against, got another; a "
-                "run that has trained cannot begin anew: give another --out"
+                "run that has trained cannot begin anew: give another directory"
             )
         return read_bytes(path) if path.exists() else b""
     if not place["round"] < order.round:

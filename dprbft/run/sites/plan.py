@@ -97,7 +97,7 @@ def plan_sites(run: Path, config: RunConfig) -> SitesPlan:
     if config.has_unlabelled and not f.joins_first:
         warnings.warn(
             f"public samples without labels serve nothing in method {f.method}; leave "
-            "--unlabelled-data out",
+            "data.unlabelled_data out",
             stacklevel=2,
         )
     return found
@@ -199,7 +199,7 @@ def _unlabelled(config: RunConfig, facts: Facts, public: Samples) -> Samples:
     if identity(source.unlabelled_data) in map(identity, own):
         raise BadInput(
             f"expected {CALLED} other than those of the sites, got {source.unlabelled_data}, which "
-            "is theirs; leave --unlabelled-data out"
+            "is theirs; leave data.unlabelled_data out"
         )
     return load_unlabelled(source, facts, public, stream(config.seed, "unlabelled"))
 

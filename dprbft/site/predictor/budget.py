@@ -102,7 +102,7 @@ def _all_of(budget: Budget, spent: list[Event]) -> float:
         )
         return tighten_release_noise(alone, budget, spent).release_noise or m
     raise BudgetExhausted(
-        f"expected a budget that affords a release, got epsilon {budget.epsilon:g}; raise --epsilon"
+        f"expected a budget that affords a release, got epsilon {budget.epsilon:g}; raise epsilon"
     )
 
 

@@ -93,7 +93,7 @@ def keys(client: Client, content: bytes) -> bytes:
     if state and state.plan != plan and (state.masked or state.party.over):
         raise BadInput(
             "expected the secure sum that the site has released in, got another; a run that has "
-            "joined cannot begin anew: give another --out"
+            "joined cannot begin anew: give another directory"
         )
     if state is None or state.plan != plan:
         _check_plan(client, plan)

@@ -42,7 +42,7 @@ def search_student(client: Client, plan: SearchPlan) -> EvolutionResult:
     if len(inputs) < 2:
         raise BadInput(
             f"expected public samples for networks to learn from, got {len(inputs)}; give "
-            "--public-data or --unlabelled-data"
+            "data.public_data or data.unlabelled_data"
         )
     seed = client.config.seed
     taught, held_out = _lessons(inputs, shared_teacher(client, state), client)

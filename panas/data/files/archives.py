@@ -138,7 +138,7 @@ def _groups(
     if found is not None and found.ndim == 2 and found.shape[1] == 1:
         found = found[:, 0]
     if found is None:
-        wrong = "no such array; add it, or leave --group out"
+        wrong = "no such array; add it, or leave data.group out"
     elif found.shape != (samples,):
         wrong = f"an array of shape {found.shape}; give one entry a sample"
     elif found.dtype.kind not in "iuSU":

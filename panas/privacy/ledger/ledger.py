@@ -208,7 +208,7 @@ def _check_share(account: Account, run: str, share: Budget, path: Path) -> None:
         raise BudgetExhausted(
             f"expected a share of at most epsilon {account.left():.3f} for run {run} on the data "
             f"of {path.parent}, which is left of {account.budget.epsilon:g} for life, got "
-            f"{share.epsilon:g} at delta {share.delta:g}; lower --epsilon"
+            f"{share.epsilon:g} at delta {share.delta:g}; lower epsilon"
         )
 
 
@@ -223,8 +223,8 @@ def _check_fits(account: Account, charge: Charge, path: Path) -> None:
         if not account.allow_unprotected:
             raise BadInput(
                 f"expected every event on {path} to be protected, got {charge.mechanism} in the "
-                f"{charge.phase}, which has epsilon infinity; use --preset paper, or set "
-                "privacy.allow_unprotected=true"
+                f"{charge.phase}, which has epsilon infinity; allow it with "
+                "allow_unprotected (of a run privacy.allow_unprotected=true, or preset = paper)"
             )
         return
     _check_total(account, charge, f"the data of {path.parent}")
@@ -246,5 +246,5 @@ def _check_total(account: Account, charge: Charge, what: str) -> None:
         raise BudgetExhausted(
             f"expected {what} to stay within epsilon {account.budget.epsilon:g}, got {total:.3f} "
             f"with the next {charge.mechanism}; stopped before it, the last valid model is kept; "
-            "raise --epsilon or plan fewer rounds"
+            "raise epsilon or plan fewer rounds"
         )

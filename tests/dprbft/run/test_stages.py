@@ -302,7 +302,7 @@ def test_tuning_that_fits_nothing_leaves_the_settings_and_says_so(
     config = tiny(privacy__epsilon=1e-3, tuning__trials=2)
     carry(tmp_path / "r", config, stages="st")
     tuned = read_json(tune_file(home(tmp_path / "r", 0)))
-    assert "raise --epsilon" in tuned["refused"]
+    assert "raise epsilon" in tuned["refused"]
     assert tuned["setting"]["learning_rate"] == config.training.optimizer.learning_rate
 
 

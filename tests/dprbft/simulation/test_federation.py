@@ -181,7 +181,7 @@ def test_a_column_may_say_which_client_has_a_row(tiny: Callable[..., RunConfig],
         values = torch.cat([getattr(client, p).x.flatten() for p in PARTS])
         assert len(values) == 40
         assert ((values + 1) * 1.5).floor().unique().tolist() == [i]
-    with pytest.raises(BadInput, match="give --clients 3"):
+    with pytest.raises(BadInput, match="clients to 3"):
         load_federation(tiny(federation__clients=2, **data))
 
 

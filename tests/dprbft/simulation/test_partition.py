@@ -126,7 +126,7 @@ def test_natural_groups_are_clients_in_sorted_order() -> None:
         ({"kind": "classes", "clients": 6, "classes_per_client": 1}, "none for client"),
         ({"kind": "natural", "clients": 2}, "group"),
         ({"kind": "natural", "clients": 2, "groups": np.arange(5)}, "a group for each"),
-        ({"kind": "natural", "clients": 2, "groups": np.arange(6)}, "give --clients 6"),
+        ({"kind": "natural", "clients": 2, "groups": np.arange(6)}, "clients to 6"),
     ],
 )
 def test_what_cannot_be_spread(arguments, says) -> None:

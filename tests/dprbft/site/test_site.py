@@ -176,7 +176,7 @@ def test_a_last_round_that_died_when_all_was_spent_is_skipped(client: Client):
 def test_a_budget_with_nothing_left_is_refused(tiny: Tiny, site: Site, tmp_path: Path):
     client = site(tiny(privacy__epsilon=0.05), tmp_path)
     charge(client, Gaussian(release_multiplier(client.budget, 1, 0.9999)))
-    with pytest.raises(BudgetExhausted, match="raise --epsilon"):
+    with pytest.raises(BudgetExhausted, match="raise epsilon"):
         current_plan(client, state_of(client))
 
 

@@ -160,7 +160,7 @@ def test_arguments_out_of_range(changes, says) -> None:
         ("nowhere/set.npz", "expected a file"),
         ("nowhere/set.csv", "expected a file"),
         ("~~~", "check the name"),
-        ("fashion-mnist", "expected --data-root DIR for fashion-mnist, got none"),
+        ("fashion-mnist", "expected data.data_root for fashion-mnist, got none"),
     ],
 )
 def test_what_is_not_there(name, says) -> None:

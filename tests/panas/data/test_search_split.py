@@ -56,7 +56,7 @@ def test_a_proxy_repeats_from_its_generator():
 
 
 def test_a_proxy_without_public_samples_is_refused():
-    with pytest.raises(BadInput, match="--public-data"):
+    with pytest.raises(BadInput, match="public_data"):
         proxy_data(PUBLIC.take([]), torch.ones(4), samples=10, rng=stream(0))
 
 

@@ -60,7 +60,7 @@ def test_idx_sets_read_as_torchvision_reads_them(tmp_path, name) -> None:
 
 @pytest.mark.parametrize("name", SETS)
 def test_a_set_that_is_not_there_is_bad_input_and_nothing_is_fetched(tmp_path, name) -> None:
-    with pytest.raises(BadInput, match=f"expected --data-root DIR for {name}, got none"):
+    with pytest.raises(BadInput, match=f"expected data.data_root for {name}, got none"):
         read_named(name, None, 32)
     with pytest.raises(BadInput, match="got nothing there"):
         read_named(name, tmp_path, 32)

@@ -171,7 +171,7 @@ def test_a_death_costs_its_own_task_alone(fatal: int) -> None:
 @pytest.mark.slow
 def test_a_death_ends_a_map_with_a_remedy() -> None:
     with Pool(2, 10) as pool:
-        with pytest.raises(PanasError, match="fewer --workers, then --resume"):
+        with pytest.raises(PanasError, match="use fewer workers, and go on"):
             list(pool.map(choosy, [1, 7, 2]))
         assert sorted(pool.map(scaled, [1, 2])) == [(0, 10), (1, 20)]  # in new processes
 

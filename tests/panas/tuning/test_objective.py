@@ -150,7 +150,7 @@ def test_no_setting_that_is_tried_is_over_budget_and_longer_ones_need_more_noise
 
 
 def test_a_budget_that_fits_nothing_says_what_to_do() -> None:
-    with pytest.raises(BudgetExhausted, match="raise --epsilon"):
+    with pytest.raises(BudgetExhausted, match="raise epsilon"):
         tuned(space=replace(SPACE, batch_sizes=(80,), epochs=()), budget=Budget(1e-4, 1e-6))
 
 

@@ -35,7 +35,7 @@ def test_a_run_whose_fixed_noise_uses_up_its_budget_is_told_by_what_it_has(tmp_p
     found = table(results)
     (stopped,) = found["stopped"]
     assert stopped["run"] == "runs/local/sound/seed-0"
-    assert "raise --epsilon" in stopped["reason"]
+    assert "raise epsilon" in stopped["reason"]
     local = found["methods"]["local"]
     assert local["rounds"] == 1
     assert 1.0 < local["epsilon"] <= 1.6
