@@ -11,11 +11,13 @@ judged by two criteria, and any that fires is a leak: with k attacks each is tes
 | | or the true positives at 1 % false ones are surely above `LOUD`, and above the upper bound |
 | | of the false ones at that threshold (`attacks.inference.roc.Point.fpr_bound`) |
 | no better than blind | all areas are surely below 1/2 + `MARGIN`, and all those true positives |
-| | at most `LOUD`, at 95 % each: all of them must hold; and the estimate is within the claim |
+| | at most `LOUD`, at 95 % each: all of them must hold; no area is surely other than 1/2, |
+| | and the estimate is 0 |
 | inconclusive | else, or fewer than `MIN_SAMPLES` members or others |
 
 The estimate is the epsilon that scores would need, were they independent. Those of one network
-share its luck, so that it refutes no claim; where it is above the claim the audit is inconclusive.
+share its luck, so that it refutes no claim; above 0 it says that some are told, if only others by
+wrong answers. An area surely below 1/2 takes others for members, as where the two are swapped.
 Silence does not show that nobody can tell members: stronger attacks, or other shadows, may.
 """
 
@@ -148,17 +150,14 @@ def judge_scores(
     }
     n, m = int(members.sum()), int((~members).sum())
     estimate = max(c.epsilon_if_independent for c in curves.values())
-    above = claim.epsilon is not None and estimate > claim.epsilon
     fired = [f"{name} {what}" for name, c in curves.items() for what in _fired(c)]
     verdict: Verdict = "inconclusive"
     if min(n, m) >= MIN_SAMPLES:
         if fired:
             verdict = "leaks"
-        elif not above and all(_silent(c, n) for c in curves.values()):
+        elif all(_silent(c, n) for c in curves.values()):
             verdict = "no better than blind"
-    told = f"members are surely told: {', '.join(fired)}"
-    if not fired:
-        told = "no attack surely tells members"
+    told = f"members are surely told: {', '.join(fired)}" if fired else _sign(curves)
     if min(n, m) < MIN_SAMPLES:
         told = f"too few samples for a verdict: {MIN_SAMPLES} members and as many others at least"
     figures = "; ".join(_told(name, c, n, m) for name, c in curves.items())
@@ -185,11 +184,31 @@ def _fired(curve: Roc) -> list[str]:
     return [what for what, fires in found.items() if fires]
 
 
+def _sign(curves: Mapping[str, Roc]) -> str:
+    """What scores say that are no leak."""
+    told = {name: c.auc < 0.5 for name, c in curves.items() if _tells(c)}
+    turned = [name for name, below in told.items() if below]
+    if turned:
+        return (
+            f"others are taken for members ({', '.join(turned)}): check that the two are not "
+            "swapped, are alike, and have right labels"
+        )
+    if told:
+        return f"some are surely told, but by less than is let pass: {', '.join(told)}"
+    return "no attack surely tells members"
+
+
+def _tells(curve: Roc) -> bool:
+    """Whether an attack is surely other than a coin, by however little and in either direction."""
+    low, high = curve.auc_interval
+    return not low <= 0.5 <= high or curve.epsilon_if_independent > 0
+
+
 def _silent(curve: Roc, members: int) -> bool:
-    """Whether an attack surely tells members no better than is let pass."""
+    """Whether an attack is like a coin, and surely tells members no better than is let pass."""
     hits = round(curve.points[0].tpr * members)
     loudest = clopper_pearson(hits, members, 1 - 2 * ERROR)[1]  # the upper end alone: 95 %
-    return curve.auc_interval[1] < 0.5 + MARGIN and loudest <= LOUD
+    return curve.auc_interval[1] < 0.5 + MARGIN and loudest <= LOUD and not _tells(curve)
 
 
 def _told(name: str, curve: Roc, members: int, others: int) -> str:
