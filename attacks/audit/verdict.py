@@ -3,15 +3,18 @@
 | verdict | when |
 |---|---|
 | leaks | the best attack's R^2 is above the best blind control's by more than `MARGIN` |
-| no better than blind | it is not |
-| inconclusive | the interval holds `MARGIN`, there are fewer than `MIN_SAMPLES` samples, |
-| | or too few public samples to learn an attack from |
+| no better than blind | it is not, and no attack finds single samples again |
+| inconclusive | the interval holds `MARGIN`, some are found again, there are fewer than |
+| | `MIN_SAMPLES` samples, or too few public samples to learn an attack from |
 | nothing left | the client sent no release |
 | masked | it sent a masked vector, which nobody sees alone |
 
 The paired bootstrap interval of the difference must lie above the margin, or not above it. The
 best of k attacks is chosen by the scores that it is judged by, so that a leak is claimed at
-1 - 0.05 / k (Bonferroni), and silence at 95 %. Whatever the attacks see, a release leaks that has
+1 - 0.05 / k (Bonferroni), and silence at 95 %. A sample is found again where its reconstruction is
+nearer to it than to others of its class, which what a class looks like cannot bring about: an
+attack that does so surely more often than the blind controls (the same level) is not blind, however
+little of an image it gets right. Whatever the attacks see, a release leaks that has
 less noise than the ledger was charged for, or a larger epsilon (`attacks.epsilon.release`), that no
 charge covers, or that says of itself what the ledger does not (`attacks.audit.evidence`).
 
@@ -25,8 +28,8 @@ from typing import Literal
 import numpy as np
 
 from attacks.epsilon.release import ReleaseAudit
-from attacks.reconstruction.metrics import ReconstructionScore
-from attacks.statistics import gain_interval
+from attacks.reconstruction.metrics import CANDIDATES, ReconstructionScore
+from attacks.statistics import clopper_pearson, gain_interval
 from attacks.threats import controls
 
 Verdict = Literal["leaks", "no better than blind", "inconclusive", "nothing left", "masked"]
@@ -56,20 +59,38 @@ def judge(
     low, high = gain_interval(best.errors, blind.errors, mean.errors, rng=rng)
     level = 1 - 0.05 / len(attacks)
     surely, _ = gain_interval(best.errors, blind.errors, mean.errors, rng=rng, level=level)
-    samples = len(best.errors)
+    samples, again = len(best.errors), _found_again(attacks, beside)
     verdict: Verdict = "inconclusive"
     if samples >= MIN_SAMPLES and surely > MARGIN:
         verdict = "leaks"
-    elif samples >= MIN_SAMPLES and high <= MARGIN:
+    elif samples >= MIN_SAMPLES and high <= MARGIN and not again:
         verdict = "no better than blind"
     evidence = (
         f"R^2 of the best attack ({best.name}) {best.r2:.3f}, of the best blind control "
         f"({blind.name}) {blind.r2:.3f}: a difference of {best.r2 - blind.r2:.3f} "
         f"[{low:.3f}, {high:.3f}] on {samples} samples, of which {MARGIN} is let pass"
     )
+    if again:
+        evidence += f"; {again}"
     for ceiling in (s for s in beside if s.name == "ceiling"):
         evidence += f"; noiseless rows would give {ceiling.r2:.3f}"
     return verdict, evidence
+
+
+def _found_again(
+    attacks: Sequence[ReconstructionScore], beside: Sequence[ReconstructionScore]
+) -> str:
+    """That an attack surely finds single samples more often than who is blind; empty if none."""
+    best = max(attacks, key=lambda s: s.reidentified)
+    n, level = len(best.errors), 1 - 0.05 / len(attacks)
+    low, high = clopper_pearson(round(best.reidentified * n), n, level)
+    blind = max(s.reidentified for s in beside if s.name in controls.BLIND)
+    if low <= max(blind, 1 / CANDIDATES):
+        return ""
+    return (
+        f"{best.name} finds {best.reidentified:.1%} [{low:.1%}, {high:.1%}] of the samples again "
+        f"among {CANDIDATES}, blind controls {blind:.1%}"
+    )
 
 
 def with_claim(

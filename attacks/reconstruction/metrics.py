@@ -31,6 +31,9 @@ from attacks.statistics import clopper_pearson, gain_interval, mean_interval
 RANGE = 2.0
 """Largest minus smallest value of an image."""
 
+CANDIDATES = 10
+"""k, of re-identification: a sample, and others that it is to be told from."""
+
 
 @dataclass(frozen=True)
 class ReconstructionScore:
@@ -107,7 +110,9 @@ def score(
     )
 
 
-def candidates(y: Int[Tensor, "n"], *, rng: np.random.Generator, k: int = 10) -> Int[Tensor, "n k"]:
+def candidates(
+    y: Int[Tensor, "n"], *, rng: np.random.Generator, k: int = CANDIDATES
+) -> Int[Tensor, "n k"]:
     """Each sample first, then k - 1 others (n - 1 if fewer): of its class, then of any."""
     labels, rows = y.numpy(), []
     for i in range(len(y)):

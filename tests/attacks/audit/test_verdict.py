@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,17 @@ def test_the_verdict_asks_whether_the_gain_is_surely_above_the_margin(
     found, evidence = judge(attacks, beside, rng=np.random.default_rng(0))
     assert found == verdict, evidence
     assert "noiseless rows would give 1.000" in evidence
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"), [(0.12, "no better than blind"), (0.3, "inconclusive")]
+)
+def test_an_attack_that_finds_samples_again_is_not_blind(found: float, verdict: str) -> None:
+    (attack,), beside = _noisy(0.01)
+    attacks = [attack, replace(attack, name="sharp", r2=0.0, reidentified=found)]
+    judged, evidence = judge(attacks, beside, rng=np.random.default_rng(0))
+    assert judged == verdict
+    assert ("sharp finds 30.0% [24.2%, 36.3%]" in evidence) == (verdict == "inconclusive")
 
 
 def _noisy(gain: float) -> tuple[list[ReconstructionScore], list[ReconstructionScore]]:
