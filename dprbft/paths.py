@@ -55,6 +55,7 @@ seen_file = _file("seen.json")  # what its samples have cost in other ledgers
 refusal_file = _file("refused.json")  # why it refused; the wire carries a code alone
 search_file = _file("search/best.json")  # the architecture and its cost
 search_log = _file("search/log.jsonl")  # a line a finished generation
+candidates_file = _file("search/candidates.json")  # how many so far; only while it runs
 histogram_file = _file("search/histogram.json")  # noised label histogram
 latency_file = _file("search/latency.json")  # how long blocks take, where latency is limited
 history_picture = _file("search/history.png")  # `panas.plots.search.history`

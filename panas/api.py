@@ -11,8 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from panas.architecture.blocks import BlockType
 from panas.architecture.cost import Size
 from panas.architecture.genome import Genome
@@ -68,6 +66,7 @@ def search(
     workers: int = 1,
     device: str = "cpu",
     progress: Callable[[GenerationRecord], None] | None = None,
+    on_candidate: Callable[[int, int], None] | None = None,
 ) -> SearchResult:
     """Search an architecture for a data set, and train the best one.
 
@@ -91,6 +90,7 @@ def search(
         workers: processes, with the same outcome; above 1 needs `if __name__ == "__main__":`.
         device: "cpu" or "cuda".
         progress: called with the record of every generation.
+        on_candidate: called with the numbers of candidates so far, and in all at most.
 
     Raises:
         BadInput: for data or settings that do not fit, or a folder of another search.
@@ -126,7 +126,11 @@ def search(
     with open_journal(
         folder / "log.jsonl" if folder else None, task.header(), keep=False
     ) as journal:
-        found = task.run(Execution(workers=workers, journal=journal, on_progress=progress))
+        found = task.run(
+            Execution(
+                workers=workers, journal=journal, on_progress=progress, on_candidate=on_candidate
+            )
+        )
         if folder:
             _draw(folder, found, size)
             found.save(folder)
@@ -248,7 +252,7 @@ def load(path: str | Path, blocks: Sequence[BlockType] = ()) -> SavedNetwork | P
 
 def _check(seed: int, device: str, out: str | Path | None) -> None:
     """Refuse a seed, a device or a folder that cannot be."""
-    if not isinstance(seed, int | np.integer) or seed < 0:
+    if seed < 0:
         raise BadInput(f"expected a whole number of 0 or more as seed, got {seed!r}; give another")
     check_device(device)
     if out is not None and Path(out).exists() and not Path(out).is_dir():

@@ -17,6 +17,7 @@ from dprbft.run.progress.logs import Progress as Following
 from panas_cli.text.printing import print_words
 from panas_cli.text.sentences import sentence
 from panas_cli.tracks import (
+    EVERY,
     Cell,
     Remaining,
     Track,
@@ -46,7 +47,7 @@ class Display:
     ) -> None:
         self._console = console or Console(stderr=True, highlight=False)
         self._clock = clock
-        self._began = self._freed = clock()
+        self._began = self._freed = self._told = clock()
         self._stage = ""
         self._tracks: dict[str, Track] = {}
         self._remaining: Remaining | None = None
@@ -110,13 +111,32 @@ class Display:
         """Show one generation: a line of a search's log; `live` if it ran just now."""
         self._step(site, record, generation_cells, record["generation"], total, live)
 
+    def candidates(self, site: str, scored: int, at_most: int, generations: int) -> None:
+        """Show how many candidates a search has scored, of so many in all at most."""
+        with self._lock:
+            track = self._tracks.setdefault(site, Track(self._freed))
+            first = track.scored(scored, at_most, generations, self._clock())
+            track.cells = generation_cells(track)
+            if self._bar is not None:
+                self._show()
+            elif not track.records and (first or self._clock() - self._told >= EVERY):
+                left = f", {track.left} left" if track.left else ""
+                self._line(f"{site}: {scored} of at most {at_most} candidates{left}")
+
     def trial(self, site: str, record: Mapping[str, Any], total: int, *, live: bool = True) -> None:
         """Show one trial: a line of a tuning's log; `live` if it ran just now."""
         self._step(site, record, trial_cells, record["number"] + 1, total, live)
 
     def generations(self, total: int) -> Following:
         """What hears of the lines of searches' logs, each of so many generations."""
-        return lambda site, line, live: self.generation(site, line, total, live=live)
+
+        def follow(site: str, line: Mapping[str, Any], live: bool) -> None:
+            if "candidates" not in line:
+                self.generation(site, line, total, live=live)
+            elif live:
+                self.candidates(site, line["candidates"], line["at_most"], total)
+
+        return follow
 
     def trials(self, total: int) -> Following:
         """What hears of the lines of tunings' logs, each of so many trials."""
@@ -165,6 +185,7 @@ class Display:
         self._live.update(Group(*parts))
 
     def _line(self, text: str) -> None:
+        self._told = self._clock()
         seconds = self._clock() - self._began
         line = f"[{seconds:7.1f} s] {self._stage}: {text}"
         print_words(line, self._console)

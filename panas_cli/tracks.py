@@ -38,11 +38,20 @@ class Track:
     total: int = 0
     left: str = ""  # what is left, in words; empty where nothing can be said
     cells: list[Cell] = field(default_factory=list)
+    candidates: int = 0  # scored so far, those of the generation under way included
+    at_most: int = 0  # in all; 0 where nobody counts
 
     @property
     def finished(self) -> bool:
         """Whether the last record has come."""
-        return self.step >= self.total
+        return bool(self.records) and self.step >= self.total
+
+    @property
+    def share(self) -> float:
+        """How much is done, in [0, 1]: by candidates where they are counted."""
+        if self.at_most and not self.finished:
+            return self.candidates / self.at_most
+        return self.step / max(1, self.total)
 
     def take(
         self, record: Mapping[str, Any], step: int, total: int, now: float, live: bool
@@ -60,6 +69,15 @@ class Track:
         self.left = about(seconds / fresh * later * (total - step)) if known else ""
         if live and not self.ran:  # from now on, without what a process takes to start
             self.since, self.before, self.ran = now, work[-1], True
+
+    def scored(self, candidates: int, at_most: int, generations: int, now: float) -> bool:
+        """Add how many candidates have been scored; whether they are the first of the search."""
+        first = not self.candidates
+        self.candidates, self.at_most, self.total = candidates, at_most, generations
+        if not self.records:
+            seconds = (now - self.since) / candidates * (at_most - candidates)
+            self.left = about(seconds) if seconds > 0 else ""
+        return first
 
     def _work(self) -> list[int]:
         """Work after each record."""
@@ -93,7 +111,7 @@ class Remaining:
         """What is left, such as "about 3 min left in all"; empty where nothing is known."""
         if self._stage not in self._forecast.seconds:
             return ""
-        steps = [t.step / max(1, t.total) for t in tracks.values()]
+        steps = [track.share for track in tracks.values()]
         if self._stage in self._forecast.serve_all:
             share = 1.0 if self._reports else max(steps, default=0.0)
         else:
@@ -126,14 +144,15 @@ def about(seconds: float) -> str:
 
 def generation_cells(track: Track) -> list[Cell]:
     """What a line says of a search."""
-    last = track.records[-1]
-    counts = (track.sum(key) for key in ("evaluations", "cached", "dropped", "failed"))
-    names = ("tried", "cached", "dropped", "failed")
+    last = track.records[-1] if track.records else None
+    tried = max(track.candidates, track.sum("evaluations"))
+    counts = {key: track.sum(key) for key in ("cached", "dropped", "failed")}
     return [
         ("generation", f"{track.step}/{track.total}", 2 * len(str(track.total)) + 1),
-        ("best", f"{last['best']:.3f}", 5),
-        ("mean", f"{last['mean']:.3f}", 5),
-        *((name, str(count), 3) for name, count in zip(names, counts, strict=True)),
+        ("best", f"{last['best']:.3f}" if last else "-", 5),
+        ("mean", f"{last['mean']:.3f}" if last else "-", 5),
+        ("tried", str(tried), 3),
+        *((name, str(count), 3) for name, count in counts.items()),
     ]
 
 

@@ -5,11 +5,12 @@ label histogram is kept, with its receipt, as soon as it is paid for: a search t
 the same samples.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dprbft.config.schema import RunConfig
-from dprbft.paths import histogram_file, latency_file, search_log
+from dprbft.paths import candidates_file, histogram_file, latency_file, search_log
 from dprbft.site.predictor.state import JoinedState
 from dprbft.site.predictor.student_search import search_student
 from dprbft.site.results.records import SearchRecord
@@ -41,12 +42,15 @@ def search(client: Client, workers: int) -> SearchRecord:
             optimizer=c.search.optimizer,
             size=size_of(b, c.search.size),
             device=str(client.device),
-            execution=Execution(workers=workers, journal=journal),
+            execution=Execution(
+                workers=workers, journal=journal, on_candidate=partial(_note, client.home)
+            ),
         )
         if c.federation.joins_first and mode.reads_samples:
             result = search_student(client, plan)
         else:
             result = mode.search(search_site(client), histogram, plan)
+    candidates_file(client.home).unlink(missing_ok=True)
     return SearchRecord(
         client=client.id,
         mode=c.privacy.search,
@@ -55,6 +59,11 @@ def search(client: Client, workers: int) -> SearchRecord:
         cost=cost(result.best, b),
         cost_table=cost_table(result.best, b),
     )
+
+
+def _note(home: Path, scored: int, at_most: int) -> None:
+    """Note how many candidates have been scored, for whoever looks on."""
+    write_json(candidates_file(home), {"candidates": scored, "at_most": at_most})
 
 
 def search_price(client: Client) -> SearchPrice:

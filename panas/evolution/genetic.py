@@ -13,7 +13,7 @@ import numpy as np
 from deap import base, tools
 
 from panas.architecture.genome import Genome
-from panas.evolution.halving import Evaluation
+from panas.evolution.halving import Evaluation, Task
 from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord, History
 from panas.evolution.selection import Individual
 from panas.evolution.toolbox import SearchProblem, standard_toolbox
@@ -52,7 +52,8 @@ def evolve(
     """
     history = History(problem.prior)
     with Pool(execution.workers, problem.fitness) as pool:
-        toolbox = standard_toolbox(problem, config, rng, history, pool)
+        told = _teller(config, history, execution)
+        toolbox = standard_toolbox(problem, config, rng, history, pool, told)
         if customise is not None:
             customise(toolbox)
         search = _Search(problem, config, rng, toolbox, history)
@@ -61,6 +62,24 @@ def evolve(
         while search.generation < config.generations:
             execution.finished(*search.step())
     return search.result()
+
+
+def _teller(
+    config: EvolutionConfig, history: History, execution: Execution[GenerationRecord]
+) -> Callable[[Task], None]:
+    """What counts candidates by their first jobs, those of finished generations included."""
+    at_most = config.first + config.generations * config.children
+    new, begun = 0, -1
+
+    def tell(task: Task) -> None:
+        nonlocal new, begun
+        if execution.on_candidate is None or task[0].state is not None:
+            return
+        known = len(history.evaluations)
+        new, begun = (new if known == begun else 0) + 1, known
+        execution.on_candidate(known + new, max(at_most, known + new))
+
+    return tell
 
 
 class _Search:

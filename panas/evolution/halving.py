@@ -179,13 +179,26 @@ def bounded(fitness: Fitness, task: Task) -> Outcome:
     return _bounded(lambda job: Outcome(float(fitness(job.genome))), job, seconds)
 
 
-def shared_out(fitness: SharedFitness, tasks: Sequence[Task]) -> list[Outcome]:
-    """Do jobs as `bounded`, in order, but those last that other processes are at."""
-    early = [_bounded(fitness.attempt, job, seconds) for job, seconds in tasks]
-    return [
-        bounded(fitness, task) if outcome is None else outcome
-        for task, outcome in zip(tasks, early, strict=True)
-    ]
+def shared_out(
+    fitness: SharedFitness,
+    tasks: Sequence[Task],
+    on_result: Callable[[Task], None] = lambda _: None,
+) -> list[Outcome]:
+    """Do jobs as `bounded`, in order, but those last that other processes are at.
+
+    `on_result` is called with each task that is done.
+    """
+    early: list[Outcome | None] = []
+    for task in tasks:
+        early.append(_bounded(fitness.attempt, *task))
+        if early[-1] is not None:
+            on_result(task)
+    found: list[Outcome] = []
+    for task, outcome in zip(tasks, early, strict=True):
+        found.append(bounded(fitness, task) if outcome is None else outcome)
+        if outcome is None:
+            on_result(task)
+    return found
 
 
 def _bounded(

@@ -17,7 +17,7 @@
 draw from Python's global `random`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -54,8 +54,10 @@ def standard_toolbox(
     rng: np.random.Generator,
     history: History,
     pool: Pool[Fitness],
+    on_task: Callable[[Task], None] = lambda _: None,
 ) -> base.Toolbox:
-    """The toolbox as it comes; evaluates in `pool`, whose context is the problem's fitness."""
+    """The toolbox as it comes; evaluates in `pool`, whose context is the problem's fitness, and
+    tells of each task that is done."""
     toolbox = base.Toolbox()
     toolbox.register("select_parents", tournament_parents, rng=rng)
     toolbox.register("mate", crossover, problem.space, rng=rng)
@@ -70,7 +72,7 @@ def standard_toolbox(
     toolbox.register("evaluate", evaluator.evaluate)
     toolbox.register("remember", evaluator.remember)
     spec = NetworkSpec(shape=problem.space.shape, classes=1, width=1)
-    toolbox.register("map", _in_pool, pool, spec)
+    toolbox.register("map", _in_pool, pool, spec, on_task)
     if problem.size is not None:
         toolbox.register("select", tools.selNSGA2)
     elif config.survival == "roulette":
@@ -81,7 +83,11 @@ def standard_toolbox(
 
 
 def _in_pool(
-    pool: Pool[Fitness], spec: NetworkSpec, work: "partial[Outcome]", tasks: Sequence[Task]
+    pool: Pool[Fitness],
+    spec: NetworkSpec,
+    on_task: Callable[[Task], None],
+    work: "partial[Outcome]",
+    tasks: Sequence[Task],
 ) -> list[Outcome | WorkerDied]:
     """Do the tasks, longest first, in the pool's processes: they have the fitness of `work`.
 
@@ -89,5 +95,7 @@ def _in_pool(
     """
     fitness = work.args[0]
     if pool.workers == 1 and isinstance(fitness, SharedFitness):
-        return [*shared_out(fitness, tasks)]
-    return pool.survive(work.func, tasks, load=lambda task: cost(task[0].genome, spec).macs)
+        return [*shared_out(fitness, tasks, on_task)]
+    return pool.survive(
+        work.func, tasks, load=lambda task: cost(task[0].genome, spec).macs, on_result=on_task
+    )

@@ -20,6 +20,8 @@ class Execution(Generic[T]):
     journal: Journal | None = None
     """Stores each step before the next begins; steps that it holds are not run again."""
     on_progress: Callable[[T], None] | None = None  # called after each new step
+    on_candidate: Callable[[int, int], None] | None = None
+    """Called within a step: how many candidates have been scored, of how many in all at most."""
 
     def finished(self, step: T, line: Mapping[str, Any]) -> None:
         """Store a step as a line of the journal, then tell of it."""

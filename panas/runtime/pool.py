@@ -96,14 +96,21 @@ class Pool(Generic[C]):
         tasks: Sequence[T],
         *,
         load: Callable[[T], float] = lambda _: 0.0,
+        on_result: Callable[[T], None] = lambda _: None,
     ) -> list[R | WorkerDied]:
         """The results in the order of the tasks, `WorkerDied` where a process died.
+
+        `on_result` is called in that order, with each task whose result is there.
 
         Tasks in a pool that a death broke run again, each alone. With one worker, a death ends the
         calling process. Several workers begin with the tasks of the largest `load`, in any unit.
         """
         if self.workers == 1:
-            return [_run(work, self._context, task) for task in tasks]
+            alone: list[R | WorkerDied] = []
+            for task in tasks:
+                alone.append(_run(work, self._context, task))
+                on_result(task)
+            return alone
         order = sorted(range(len(tasks)), key=lambda i: -load(tasks[i]))
         submitted = self._submit(work, [tasks[i] for i in order])
         futures = {order[k]: future for future, k in submitted.items()}
@@ -114,6 +121,7 @@ class Pool(Generic[C]):
                     results.append(futures[i].result())
                 except BrokenProcessPool:
                     results.append(self._alone(work, task))
+                on_result(task)
         finally:
             for future in futures.values():
                 future.cancel()

@@ -31,8 +31,9 @@ def search(request: Request, client: list[str] | None) -> None:
             )
         for line in prices(stage.run, ids):
             display.say(line)
-        tell_time(job, stage.run, display, ["search"])
-        if job.config.federation.joins_first and not is_done(job.run, "join"):
+        joins = job.config.federation.joins_first and not is_done(job.run, "join")
+        tell_time(job, stage.run, display, ["join", "search"] if joins else ["search"])
+        if joins:
             display.stage("join", event_counts(job.config, 0)["join"])
             exchange_stage(stage.run)
         display.stage("search", len(ids))

@@ -14,7 +14,9 @@ from rich.console import Console
 from dprbft.config.files import build_config
 from dprbft.paths import SitePlace, write_places
 from dprbft.run.progress.forecast import Forecast
+from dprbft.run.progress.logs import watch_logs
 from dprbft.run.view import RunView
+from panas.runtime.store import write_json
 from panas.search_modes.mode import SearchPrice
 from panas_cli.progress import Display
 from panas_cli.text.sentences import price_lines
@@ -375,3 +377,46 @@ def test_a_terminal_shows_what_is_left_in_all(clock: Clock):
     assert screen(shown)[-1].strip() == "about 15 min left in all"
     shown.stage("audit", 2)  # which nobody has forecast
     assert "in all" not in screen(shown)[-1]
+
+
+def test_a_search_moves_with_its_first_candidates(clock: Clock):
+    shown = display(clock)
+    shown.forecast(Forecast({"search": 1000.0}))
+    shown.stage("search", 1)
+    told = shown.generations(4)
+    for k in range(1, 6):
+        clock.now += 20
+        told("north", {"candidates": k, "at_most": 26}, True)
+    told("north", generation(0, 600), True)
+    told("north", {"candidates": 7, "at_most": 26}, True)  # the line of its generation says so
+    wanted = ["1 of at most 26 candidates, about 8 min left"]
+    wanted += [f"{k} of at most 26 candidates, about {m} min left" for k, m in ((3, 8), (5, 7))]
+    found = [line.split("north: ")[1] for line in lines(shown) if "candidates" in line]
+    assert found == wanted
+    assert shown._remaining is not None
+    assert shown._remaining.text(shown._tracks, clock.now) == "about 7 min left in all"
+
+
+def test_a_terminal_counts_the_candidates_of_the_generation_under_way(clock: Clock):
+    shown = display(clock, width=120, terminal=True)
+    with shown:
+        shown.stage("search", 2)
+        shown.candidates("north", 2, 26, 4)
+        shown.generation("east", generation(0, 600), 4)
+        shown.candidates("east", 12, 26, 4)
+        head, east, north = screen(shown)[-3:]
+    assert "tried" in head
+    assert east.split()[:5] == ["east", "0/4", "0.900", "0.500", "12"]
+    assert north.split()[:5] == ["north", "0/4", "-", "-", "2"]
+
+
+def test_what_a_site_has_scored_is_heard_of_once(tmp_path: Path):
+    heard: list[Any] = []
+    write_json(tmp_path / "candidates.json", {"candidates": 2, "at_most": 6})
+    logs = {"north": tmp_path / "log.jsonl"}
+    with watch_logs(logs, lambda *line: heard.append(line)) as catch_up:
+        write_json(tmp_path / "candidates.json", {"candidates": 3, "at_most": 6})
+        catch_up()
+        catch_up()
+        (tmp_path / "candidates.json").unlink()
+    assert [(line["candidates"], live) for _, line, live in heard] == [(2, False), (3, True)]

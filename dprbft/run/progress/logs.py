@@ -1,6 +1,7 @@
-"""Hearing of every site's generations and trials, whichever process they run in.
+"""Hearing of every site's candidates, generations and trials, whichever process they run in.
 
-Each site writes its log as it goes (`panas.runtime.journal`); this reads the logs.
+Each site writes its log as it goes (`panas.runtime.journal`), and beside that of a search how many
+candidates it has scored; this reads both.
 """
 
 import threading
@@ -9,14 +10,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dprbft.paths import candidates_file
 from panas.runtime.errors import BadInput
 from panas.runtime.journal import read_journal
+from panas.runtime.store import read_json
 
 Progress = Callable[[str, Mapping[str, Any], bool], None]
-"""Takes a site's name, a line of its log, and whether it was written just now."""
+"""Takes a site's name, a line of its log, and whether it was written just now.
 
+A line with "candidates" tells how many have been scored so far, of "at_most" in all.
+"""
+
+CANDIDATES = candidates_file(Path()).name
 EVERY = 0.5
 """Seconds between two looks."""
+
+
+def _scored(path: Path) -> dict[str, Any] | None:
+    """How many candidates a search that is under way has scored; None where nothing says so."""
+    try:
+        return read_json(path)
+    except BadInput:
+        return None
 
 
 @contextmanager
@@ -28,7 +43,7 @@ def watch_logs(logs: Mapping[str, Path], progress: Progress | None) -> Iterator[
     if progress is None:
         yield lambda: None
         return
-    told = dict.fromkeys(logs, 0)
+    told, seen = dict.fromkeys(logs, 0), dict.fromkeys(logs, 0)
     lock, over = threading.Lock(), threading.Event()
 
     def catch_up(live: bool = True) -> None:
@@ -41,6 +56,10 @@ def watch_logs(logs: Mapping[str, Path], progress: Progress | None) -> Iterator[
                 for line in lines[told[site] :]:
                     progress(site, line, live)
                 told[site] = len(lines)
+                scored = _scored(path.with_name(CANDIDATES))
+                if scored and scored["candidates"] > seen[site]:
+                    seen[site] = scored["candidates"]
+                    progress(site, scored, live)
 
     def watch() -> None:
         while not over.wait(EVERY):

@@ -243,3 +243,15 @@ def test_every_genome_evaluated_is_valid() -> None:
     for evaluation in result.history:
         assert SPACE.allows(evaluation.genome)
         assert any(isinstance(block, ConvBlock) for block in evaluation.genome.blocks)
+
+
+def test_candidates_are_counted_from_the_first_one_on() -> None:
+    told: list[tuple[int, int]] = []
+    config = EvolutionConfig(population=4, generations=2, offspring=2)
+    found = evolve(
+        SearchProblem(SPACE, likeness),
+        config=config,
+        rng=np.random.default_rng(0),
+        execution=Execution(on_candidate=lambda k, n: told.append((k, n))),
+    )
+    assert told == [(k, 8) for k in range(1, found.evaluations + 1)]
