@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
-from dprbft.config.field_comments import field_comments
 from dprbft.config.files import build_config
 from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig
+from panas.runtime.field_comments import field_comments
 
 Value = str | int | float | bool | list[Any] | None
 

@@ -31,10 +31,10 @@ from panas.runtime.errors import BadInput
 class Plan:
     """What one client will do with its training samples, and with how much noise."""
 
-    samples: int
+    samples: int  # n, privacy units, at least 1
     batch_size: int  # above n: the full batch
-    clip: float
-    noise_multiplier: float
+    clip: float  # C, above 0
+    noise_multiplier: float  # sigma of DP-SGD, above 0
     epochs: int  # passes over the data a round
     rounds: int  # in which the client trains
     steps_a_round: int | None = None  # in the place of whole passes

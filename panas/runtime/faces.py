@@ -1,8 +1,14 @@
-"""A package's public names, each imported when first asked for: `import panas` loads no library."""
+"""A package's public names, each imported when first asked for: `import panas` loads no library.
+
+Of dataclasses, `help` then shows what their source says of each field.
+"""
 
 from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
 from importlib import import_module
 from typing import Any
+
+from panas.runtime.field_comments import explain_fields
 
 
 def face(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
@@ -12,6 +18,9 @@ def face(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     def lookup(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{homes[name]}"), name)
+        found = getattr(import_module(f"{package}.{homes[name]}"), name)
+        if isinstance(found, type) and is_dataclass(found):
+            explain_fields(found)
+        return found
 
     return lookup

@@ -64,8 +64,8 @@ class SecureSum:
 class Charge:
     """What is about to touch the samples of a ledger."""
 
-    event: Event
-    phase: Phase
+    event: Event  # the mechanism, as it is priced
+    phase: Phase  # what of the run it serves
     mechanism: str  # the field's name of it, say "dp-sgd"
     recipient: str  # who will see the outcome
     sensitivity: float | None  # L2, under the account's relation; None: nothing bounds it

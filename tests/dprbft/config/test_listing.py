@@ -1,11 +1,9 @@
 """The list of all settings: complete, explained, and true to what a run would do."""
 
 import json
-from dataclasses import dataclass
 
 import pytest
 
-from dprbft.config.field_comments import field_comments
 from dprbft.config.files import build_config
 from dprbft.config.listing import list_settings
 from panas.runtime.errors import BadInput
@@ -48,28 +46,6 @@ def test_units_ranges_and_choices_come_from_where_the_fields_are_declared():
     assert found["search.widths"].kind == "list of whole numbers"
     assert "at least 1" in found["search.widths"].about
     assert found["data.limit"].kind == "whole number or none"
-
-
-@dataclass
-class Planted:
-    """Fields with each kind of comment."""
-
-    a: int = 0  # beside
-    # above,
-    # in two lines
-    b: int = 0
-    c: int = 0
-    """Below,
-    in two lines."""
-    d: str = "# no comment"
-
-
-def test_comments_beside_above_and_below():
-    assert field_comments(Planted) == {
-        "a": "beside",
-        "b": "above, in two lines",
-        "c": "Below, in two lines.",
-    }
 
 
 def test_infinity_is_a_word_in_json():

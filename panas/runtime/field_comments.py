@@ -1,6 +1,7 @@
 """What the source says of a class's fields: the comment beside, the one above, the docstring below.
 
-So a setting is explained once, where it is declared.
+So a setting is explained once, where it is declared: `panas config` lists it from there, and
+`help` shows it for a package's public dataclasses.
 """
 
 import ast
@@ -19,6 +20,14 @@ def field_comments(owner: type) -> dict[str, str]:
         if base is not object and (source := inspect.getsourcefile(base)):
             found |= _in_source(Path(source).read_text(), base.__name__)
     return found
+
+
+def explain_fields(owner: type) -> None:
+    """Add what is said of a dataclass's fields to its docstring, once."""
+    before = owner.__doc__ or ""
+    if "\n\nFields:\n" not in before and (told := field_comments(owner)):
+        lines = (f"    {name}: {text}" for name, text in told.items())
+        owner.__doc__ = "\n".join([f"{before.rstrip()}\n\nFields:", *lines])
 
 
 def _in_source(source: str, owner: str) -> dict[str, str]:
