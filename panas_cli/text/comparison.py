@@ -89,9 +89,12 @@ def as_csv(found: Mapping[str, Any]) -> str:
         {"row": x.row or "", "method": x.method, "column": x.column, **_flat(x.figures)}
         for x in lines_of(found)
     ]
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    every = dict.fromkeys(name for row in rows for name in row)
+    # A figure that one line has in parts, and another not at all, is a column for each part.
+    whole = {name.rpartition(".")[0] for name in every}
+    names = [name for name in every if name not in whole]
     content = io.StringIO()
-    writer = csv.DictWriter(content, names, lineterminator="\n")
+    writer = csv.DictWriter(content, names, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     writer.writerows(rows)
     return content.getvalue()
@@ -149,6 +152,7 @@ def _quality(found: Mapping[str, Any], lines: Sequence[Line]) -> Table:
     """How good the models are, and what that cost in privacy."""
     metric, first = found["metric"], found["first"]
     own = [] if metric == "accuracy" else [_metric_name(metric)]
+    others = {name: told for name, told in NAMES.items() if name != metric}
     rows = []
     for line in lines:
         f, chosen = line.figures, [figure(_metric(line.figures, metric))] if own else []
@@ -157,12 +161,12 @@ def _quality(found: Mapping[str, Any], lines: Sequence[Line]) -> Table:
             [
                 *(line.method, line.column, *chosen, _spread(f["accuracy"])),
                 *(figure(f["majority"]), difference, p),
-                *(figure(f["metrics"][name]) for name in NAMES),
+                *(figure(f["metrics"][name]) for name in others),
                 _epsilon(f["epsilon"]),
             ]
         )
     heads = ["method", "column", *own, "accuracy", "majority", f"over {first}", "p"]
-    return [*heads, *NAMES.values(), "epsilon"], rows
+    return [*heads, *others.values(), "epsilon"], rows
 
 
 def _costs(found: Mapping[str, Any], lines: Sequence[Line]) -> Table:

@@ -12,6 +12,7 @@ from forked import carry_out
 
 from dprbft.config.sections import method_names
 from panas.runtime.store import read_json
+from panas_cli.text.comparison import as_markdown
 
 SMALL = """
 title = "Two small methods"
@@ -106,10 +107,20 @@ def test_the_same_table_is_there_as_markdown_and_csv_beside_its_pictures(compare
     assert named == [("fedavg", "sound"), ("fedavg", "paper"), ("local", "sound")]
     assert float(rows[0]["accuracy.mean"]) == found["fedavg"]["accuracy"]["mean"]
     assert rows[1]["epsilon"] == "infinity"
+    assert "difference" not in rows[0]  # its parts have a column each
+    assert rows[0]["difference.mean"] == ""
     text = (compared / "compare.md").read_text()
     assert "| fedavg | paper |" in text
     assert "| infinite |" in text
     assert {p.name for p in compared.glob("*.png")} == PICTURES
+
+
+@pytest.mark.slow
+def test_the_figure_that_a_table_begins_with_stands_there_once(compared: Path):
+    found = read_json(compared / "compare.json") | {"metric": "macro_f1"}
+    head = next(x for x in as_markdown(found).splitlines() if x.startswith("| method"))
+    assert head.count("macro F1") == 1
+    assert head.startswith("| method | column | macro F1 | accuracy |")
 
 
 @pytest.mark.slow

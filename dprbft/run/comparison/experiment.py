@@ -119,5 +119,10 @@ def read_experiment(path: Path) -> Experiment:
     except ValidationError as e:
         error = e.errors()[0]
         key = ".".join(str(p) for p in error["loc"]) or "the whole"
+        if error["type"] == "extra_forbidden":
+            raise BadInput(
+                f"expected known keys in the experiment {path}, got {key}; docs/comparing.md shows "
+                "them in one"
+            ) from e
         told = error["msg"].removeprefix("Value error, ")
         raise BadInput(f"expected an experiment in {path}, got {key}: {told}; fix the file") from e
