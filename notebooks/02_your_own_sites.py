@@ -61,7 +61,8 @@ for name, part in zip(("north", "east", "south"), np.array_split(rest, 3), stric
 # ## A site for each
 #
 # The owner says what the data may cost in their whole life: epsilon 10 here, however many runs there will be. What
-# `site init` prints under "declared" is public in a federation; everything else stays in the directory.
+# `site init` prints under "declared" is public in a federation; everything else stays in the directory. With `--strict` a site
+# also refuses runs whose samples were charged to another ledger before.
 
 # %%
 for name in ("north", "east", "south"):

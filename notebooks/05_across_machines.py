@@ -51,7 +51,8 @@ def shell(command: str, hide: int = 0) -> None:
 # ## Whoever sets it up
 #
 # One command writes a folder for the hub and one for each site: keys, certificates, start scripts. Each folder goes to
-# its administrator.
+# its administrator. Where nobody may hold the keys of several sites, as for a secure sum, each site makes its own by
+# `panas deploy key --site DIR`, and `panas deploy init --keys DIR` takes their public halves.
 
 # %%
 digits = load_digits()

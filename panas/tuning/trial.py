@@ -66,7 +66,7 @@ class TrialRecord:
         s = self.setting
         value = self.status if self.value is None else f"{self.value:.3f}"
         return (
-            f"trial {self.number}: {value}, learning rate {s.learning_rate:.3g}, sigma "
+            f"trial {self.number + 1}: {value}, learning rate {s.learning_rate:.3g}, sigma "
             f"{s.noise_multiplier:.3g}, clip {s.clip:.3g}, batch {s.batch_size}"
         )
 

@@ -287,4 +287,4 @@ def test_a_notebook_is_shown_the_public_names_and_results_in_a_few_lines() -> No
     assert str(steps[-1]).startswith(f"generation 1: best 1.000 ({found.genome}), mean")
     setting = DPSGDSettings(learning_rate=0.1, noise_multiplier=2.0, clip=1.0, batch_size=16)
     trial = TrialRecord(3, setting, None, "over budget", "random")
-    assert str(trial) == "trial 3: over budget, learning rate 0.1, sigma 2, clip 1, batch 16"
+    assert str(trial) == "trial 4: over budget, learning rate 0.1, sigma 2, clip 1, batch 16"
