@@ -16,6 +16,7 @@ from dprbft.run.stages import all_stages, begin
 from dprbft.run.summary import summarise
 from panas.runtime.errors import BadInput
 from panas.runtime.execution import check_device
+from panas.runtime.pool import check_workers
 from panas.runtime.typed import checked
 
 
@@ -36,7 +37,8 @@ def simulate(
             `preset`; the rest has its defaults.
         workers: processes; above 1 needs `if __name__ == "__main__":`.
         device: "cpu" or "cuda".
-        progress: called with each event (`dprbft.run.events`).
+        progress: called with each event (`dprbft.run.events`); `panas_cli.text.sentences.sentence`
+            puts one in words.
 
     Raises:
         BadInput: for settings, data or a directory that do not fit.
@@ -46,6 +48,7 @@ def simulate(
     summary is the simulator's view: it holds accuracies that no client would tell.
     """
     check_device(device)
+    check_workers(workers)
     run, config = Path(out), build_config(with_paths(_nested(settings)))
     if config.federation.remote:
         raise BadInput("expected sites on this machine, got those of a hub; use `panas run --hub`")

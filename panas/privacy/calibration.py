@@ -106,7 +106,7 @@ def release_multiplier(budget: Budget, releases: int, share: float) -> float:
     part = Budget(share * budget.epsilon, budget.delta)
     m = _solve(lambda m: [Gaussian(m)] * releases, part)
     if m is None:
-        raise _too_small(budget, f"{releases} releases")
+        raise _too_small(budget, "one release" if releases == 1 else f"{releases} releases")
     return m
 
 

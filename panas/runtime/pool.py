@@ -32,6 +32,12 @@ def default_workers() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def check_workers(workers: int) -> None:
+    """Refuse a number of worker processes below 1."""
+    if workers < 1:
+        raise BadInput(f"expected at least 1 worker, got {workers}; raise it")
+
+
 LIFE = 60.0
 """Seconds after which new worker processes replace the old ones, between two calls: each new shape
 of network leaves some 10 MB behind in a process."""
@@ -57,8 +63,7 @@ class Pool(Generic[C]):
     """
 
     def __init__(self, workers: int, context: C, *, preload: Sequence[str] = ()) -> None:
-        if workers < 1:
-            raise BadInput(f"expected at least 1 worker, got {workers}; raise it")
+        check_workers(workers)
         self.workers = workers
         self._context = context
         self._preload = preload

@@ -40,6 +40,10 @@ def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
             dprbft.simulate(tmp_path / "run", settings)
     with pytest.raises(BadInput, match="device"):
         dprbft.simulate(tmp_path / "run", {}, device="tpu")
+    with pytest.raises(BadInput, match="at least 1 worker"):
+        dprbft.simulate(tmp_path / "run", {}, workers=0)
+    with pytest.raises(BadInput, match="settings as a mapping"):
+        dprbft.simulate(tmp_path / "run", [("preset", "demo")])  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()
 
 
@@ -56,6 +60,7 @@ def test_a_run_of_ones_own_arrays_goes_on_where_it_was(
     seen: list[object] = []
     summary = dprbft.simulate("run", settings, progress=seen.append)
     assert seen
+    assert all(len(str(event)) < 1000 for event in seen)
     assert [c["name"] for c in summary["clients"]] == ["client-000", "client-001"]
     assert all(c["epsilon"]["spent"] <= 8 for c in summary["clients"])
     assert load_config(Path("run")).data.source.dataset == str(tmp_path / "mine.npz")

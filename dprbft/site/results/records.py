@@ -1,7 +1,7 @@
 """What the search and tuning of a client leave: the `best.json` in its folders."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,9 +28,9 @@ class SearchRecord:
     client: int
     mode: str  # of the search (`panas.search_modes`)
     histogram: list[float] | None  # noised, of labels, that the search followed; None without one
-    result: EvolutionResult
+    result: EvolutionResult = field(repr=False)
     cost: Cost  # of the winner's network
-    cost_table: list[LayerCost]  # the same by layer
+    cost_table: list[LayerCost] = field(repr=False)  # the same by layer
 
     @property
     def genome(self) -> Genome:
@@ -100,7 +100,7 @@ class TuningRecord:
     client: int
     settings: DPSGDSettings  # a noise multiplier of `PLANNED_NOISE` is left to the plan
     predicted: float | None = None  # accuracy that the surrogate expects; None if nothing was tuned
-    trials: tuple[TrialRecord, ...] = ()
+    trials: tuple[TrialRecord, ...] = field(default=(), repr=False)
     best: DPSGDSettings | None = None  # the winner of trials that were made at simulated sites
     refused: str | None = None  # why the budget affords no settings
     nothing: bool = False  # whether rehearsals say that DP-SGD brings nothing here
