@@ -31,7 +31,7 @@ def test_what_does_not_fit_a_hub_is_refused(cli: Callable, hub: Path, tmp_path: 
         (["--facts", facts], "--hub DIR with --facts"),
         (["--hub", tmp_path], "found none; `panas deploy init`"),
         (["--hub", hub, "--engine", "inprocess"], "leave one out"),
-        (["--hub", hub, "--clients", "3"], "federation.clients as well"),
+        (["--hub", hub, "--clients", "3"], "federation.clients (--clients) as well"),
         (["--hub", hub, "--facts", tmp_path / "none"], "check --facts"),
         (["--hub", hub, "--method", "joined"], "give --public-data, or --facts"),
     ):
