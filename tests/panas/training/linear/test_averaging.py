@@ -2,10 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize
 
 from panas.training.linear.averaging import (
+    FAVOUR,
     FOREST,
     RESIDUAL,
     STRENGTHS,
@@ -16,34 +19,58 @@ from panas.training.linear.averaging import (
     average,
     log_prior,
 )
+from panas.training.linear.averaging import PRIOR as PRIOR_SAMPLES
 
 PRIOR = log_prior(torch.tensor([30.0, 10.0]))
 
 
-def test_weights_are_square_roots_of_likelihoods_times_what_candidates_weigh_beforehand():
+def test_variants_of_a_candidate_weigh_as_square_roots_of_likelihoods():
     y = torch.tensor([0, 1, 1])
-    of_a = torch.tensor([[2.0, 0], [0, 1], [1, 1]])
-    logits = {"a": of_a, "b": torch.zeros(3, 2), RESIDUAL: of_a / 3}
-    found = average(logits, y, PRIOR, with_prior=[RESIDUAL])
-    variants = len(STRENGTHS) * len(TEMPERATURES)
-    beforehand = {"a": 0.25 / variants, "b": 0.25 / variants, RESIDUAL: 0.5 / len(TEMPERATURES)}
-    wanted = {}
+    logits = {"a": torch.tensor([[2.0, 0], [0, 1], [1, 1]])}
+    found = average(logits, y, PRIOR)
+    wanted = []
     for variant, _ in found.weights:
         p = variant.probabilities(logits, PRIOR)
-        likelihood = math.prod(p[i, c].item() for i, c in enumerate(y))
-        wanted[variant] = beforehand[variant.candidate] * math.sqrt(likelihood)
-    total = sum(wanted.values())
-    for variant, weight in found.weights:
-        assert weight == pytest.approx(wanted[variant] / total, rel=1e-6)
-    assert len(found.weights) == 2 * variants + len(TEMPERATURES)
-    assert sum(found.shares().values()) == pytest.approx(1.0)
+        wanted.append(math.sqrt(math.prod(p[i, c].item() for i, c in enumerate(y))))
+    assert len(wanted) == len(STRENGTHS) * len(TEMPERATURES)
+    for (_, weight), value in zip(found.weights, wanted, strict=True):
+        assert weight == pytest.approx(value / sum(wanted), rel=1e-6)
 
 
-def test_a_candidate_that_knows_drowns_one_that_errs_however_sure_it_is():
+def test_candidates_weigh_what_makes_samples_most_likely_beside_what_they_weigh_beforehand():
+    draw = torch.Generator().manual_seed(1)
+    y = torch.randint(3, (40,), generator=draw)
+    logits = {
+        name: torch.randn(40, 3, generator=draw) + part * torch.eye(3)[y]
+        for name, part in (("a", 1.0), ("b", 0.5), ("c", 2.0), (RESIDUAL, 1.0))
+    }
+    prior = log_prior(torch.full((3,), 30.0))
+    found = average(logits, y, prior)
+    said = {}
+    for name, share in found.shares().items():
+        parts = [(v, a / share) for v, a in found.weights if v.candidate == name]
+        all_of_it = sum(a * v.probabilities(logits, prior) for v, a in parts)
+        said[name] = all_of_it.gather(1, y[:, None]).squeeze(1).numpy()
+    table = np.stack(list(said.values()))
+    beforehand = np.array([(1 - FAVOUR) / 3] * 3 + [FAVOUR])
+
+    def loss(free: np.ndarray) -> float:
+        weights = np.exp(free - free.max())
+        weights /= weights.sum()
+        likely = np.log(weights @ table).sum() + PRIOR_SAMPLES * (beforehand @ np.log(weights))
+        return -float(likely)
+
+    best = minimize(loss, np.zeros(4), method="BFGS").x
+    wanted = np.exp(best - best.max()) / np.exp(best - best.max()).sum()
+    np.testing.assert_allclose(list(found.shares().values()), wanted, atol=1e-3)
+
+
+def test_a_candidate_that_errs_keeps_a_part_of_what_it_weighed_however_sure_it_is():
     y = torch.randint(2, (50,), generator=torch.Generator().manual_seed(0))
     right = 6 * torch.eye(2)[y]
     found = average({"right": right, "wrong": -1e30 * torch.eye(2)[y]}, y, PRIOR)
-    assert found.shares()["right"] > 0.999
+    few = 0.5 * PRIOR_SAMPLES / (50 + PRIOR_SAMPLES)
+    assert found.shares()["wrong"] == pytest.approx(few, rel=1e-3)
     said = found.probabilities({"right": right, "wrong": -right}, PRIOR)
     assert (said.argmax(1) == y).all()
     torch.testing.assert_close(said.sum(1), torch.ones(50, dtype=said.dtype))
@@ -54,7 +81,7 @@ def test_a_candidate_that_knows_drowns_one_that_errs_however_sure_it_is():
     [
         (["a", "b"], {"a": 0.5, "b": 0.5}),
         ([RESIDUAL], {RESIDUAL: 1.0}),
-        (["a", "b", RESIDUAL], {"a": 0.25, "b": 0.25, RESIDUAL: 0.5}),
+        (["a", "b", RESIDUAL], {"a": 0.15, "b": 0.15, RESIDUAL: 0.7}),
     ],
 )
 def test_without_validation_candidates_weigh_as_beforehand(

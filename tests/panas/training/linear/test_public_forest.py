@@ -78,7 +78,7 @@ def test_an_average_follows_it_where_it_is_better():
     y = table(60, seed=1).y
     logits = {"forest": forest().logits(table(60, seed=1).inputs()), "head": torch.zeros(60, 4)}
     shares = average(logits, y, log_prior(torch.full((4,), 50.0))).shares()
-    assert shares["forest"] > 0.9  # a head that says nothing sharpens or flattens its votes at most
+    assert shares["forest"] > 0.8  # a head that says nothing keeps what it weighed beforehand
 
 
 def test_even_votes_are_sharpened_and_then_likelier():
