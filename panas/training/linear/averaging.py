@@ -3,9 +3,10 @@
     p(y | x) = sum_k w_k p_k(y | x),   w maximises sum_i log p(y_i | x_i) + A sum_k q_k log w_k
 
 over the validation samples i. q_k is what candidate k weighs before they are looked at, and counts
-as much as A samples. 70 % of q is the residual's, which has learnt from all that the others have
-and from the site's own samples; the others share the rest evenly. A posterior would end at the one
-most likely candidate; w goes on mixing candidates that are right on different samples.
+as much as A samples (10; 1 beside a forest). 70 % of q is the residual's, which has learnt from all
+that the others have and from the site's own samples; the others share the rest evenly. A posterior
+would end at the one most likely candidate; w goes on mixing candidates that are right on different
+samples.
 
 Each candidate is itself an average of several variants, p_k = sum_v a_v p_v, with more or less of
 the log prior of the site's labels, sharper or flatter, and with more or less of what a forest of
@@ -33,7 +34,9 @@ TEMPERATURES = (0.5, 1.0, 2.0)  # that logits are divided by
 FOREST = "forest"  # the candidate that others are mixed with
 RESIDUAL = "residual"  # the candidate that has learnt most
 FAVOUR = 0.7  # what it weighs beforehand, where there are others
-PRIOR = 10.0  # samples that these weights count as much as
+PRIOR, BESIDE_FOREST = 10.0, 1.0
+"""Samples that these weights count as much as; fewer beside a forest, whose worth is unlike that of
+heads: it may be the best candidate of a table, or the worst."""
 POWER = 0.5  # of the likelihood of variants
 STEPS = 1000  # at most, of expectation and maximisation
 CLOSE = 1e-7  # weights that change less are done
@@ -124,7 +127,8 @@ def average(
         inner = (POWER * each.log().sum(1)).softmax(0)
         variants.append(list(zip(group, inner.tolist(), strict=True)))
         said.append(inner @ each)
-    weights = _stacked(torch.stack(said), _beforehand(tuple(logits)))
+    samples = BESIDE_FOREST if FOREST in logits else PRIOR
+    weights = _stacked(torch.stack(said), samples * _beforehand(tuple(logits)))
     return Average(
         tuple((v, w * a) for w, group in zip(weights, variants, strict=True) for v, a in group)
     )
@@ -136,11 +140,11 @@ def _of_labels(p: Float[Tensor, "v classes"], y: Int[Tensor, "v"]) -> Float[Tens
 
 
 def _stacked(said: Float[Tensor, "k v"], beforehand: Float[Tensor, "k"]) -> list[float]:
-    """The weights that maximise the likelihood beside those beforehand, by EM; it is concave."""
-    weights = beforehand
+    """The weights that maximise the likelihood beside samples beforehand, by EM; it is concave."""
+    weights = beforehand / beforehand.sum()
     for _ in range(STEPS):
         parts = weights[:, None] * said
-        counts = (parts / parts.sum(0)).sum(1) + PRIOR * beforehand
+        counts = (parts / parts.sum(0)).sum(1) + beforehand
         before, weights = weights, counts / counts.sum()
         if (weights - before).abs().max() < CLOSE:
             break

@@ -19,6 +19,7 @@ from panas.training.linear.averaging import (
     average,
     log_prior,
 )
+from panas.training.linear.averaging import BESIDE_FOREST
 from panas.training.linear.averaging import PRIOR as PRIOR_SAMPLES
 
 PRIOR = log_prior(torch.tensor([30.0, 10.0]))
@@ -63,6 +64,15 @@ def test_candidates_weigh_what_makes_samples_most_likely_beside_what_they_weigh_
     best = minimize(loss, np.zeros(4), method="BFGS").x
     wanted = np.exp(best - best.max()) / np.exp(best - best.max()).sum()
     np.testing.assert_allclose(list(found.shares().values()), wanted, atol=1e-3)
+
+
+@pytest.mark.parametrize(("name", "samples"), [("b", PRIOR_SAMPLES), (FOREST, BESIDE_FOREST)])
+def test_what_candidates_weigh_beforehand_counts_as_so_many_samples(name: str, samples: float):
+    y = torch.zeros(20).long()
+    sure = torch.eye(2)[y]
+    found = average({"wrong": -300 * sure, name: 30 * sure}, y, log_prior(torch.ones(2)))
+    wrong = sum(a for v, a in found.weights if v.candidate == "wrong")
+    assert wrong == pytest.approx(0.5 * samples / (20 + samples), rel=1e-3)
 
 
 def test_a_candidate_that_errs_keeps_a_part_of_what_it_weighed_however_sure_it_is():
