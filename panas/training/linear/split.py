@@ -18,10 +18,12 @@ a site starts from P public samples and its own n.
 Where the gain is large, as with few labels, hard classes or many sites, the release gets nearly
 all: it is what the others need, and what makes a site's own head best, too. Where it is small, a
 site that released would have less for itself and nothing in return: then nobody releases, and all
-train on their own. A middle way costs points at both ends, but for large sites: where noise hardly
-hides their moments, the residual makes more of a share than the head does. There `LARGE_SHARE`
-brings .3 to .5 points (Fashion-MNIST, 6,000 samples, `benchmarks.joining_large` on seeds 100 and
-101); with less signal it costs as much on CIFAR-10.
+train on their own. A middle way costs points at both ends, but where noise hardly hides the pooled
+moments, as of large sites and of large secure sums: there the residual makes more of a share than
+the head does. On seeds 100 to 102 of `benchmarks.joining` and `joining_large`, `LARGE_SHARE` brings
+.3 to .5 points on Fashion-MNIST where w is .75 (6,000 samples) and .2 to .3 where it is .85 to .9
+(secure sums of 1,500 and 6,000), on CIFAR-10 .2 and -.05 there (1,500 and 4,500), and -.3 at .71
+(500).
 
 Privacy: budgets, sizes and public samples decide, and no private sample does.
 """
@@ -40,8 +42,8 @@ from panas.runtime.seeds import one_thread, stream
 from panas.training.linear.ridge import exact_moments, least_penalty, logits, ridge, trust_at
 
 RELEASE_SHARE = 0.85  # of epsilon, where sites join
-LARGE_SHARE, SURE = 0.7, 0.6
-"""The same of large sites: those whose moments, at `RELEASE_SHARE`, have so much signal."""
+LARGE_SHARE, SURE = 0.7, 0.73
+"""The same where pooled moments, at `RELEASE_SHARE`, have a w of so much."""
 LEAST_GAIN = 0.025  # expected accuracy, evenly over classes, from which on they do
 CURVE = 0.7
 FEWEST = 100  # labelled public samples; fewer tell too little of how much there is to gain
@@ -75,20 +77,23 @@ def release_share(pooling: Pooling, public: Rows) -> float:
 
 def joining_share(pooling: Pooling, width: int) -> float:
     """The share of a site that joins, for moments of so many coordinates."""
-    s = SENSITIVITY * release_multiplier(pooling.budget, 1, RELEASE_SHARE)
-    signal = trust_at(pooling.sites * s**2, width, float(pooling.sites * pooling.samples))
-    return LARGE_SHARE if signal >= SURE else RELEASE_SHARE
+    return LARGE_SHARE if _signal(pooling, width) >= SURE else RELEASE_SHARE
 
 
 def expected_gain(pooling: Pooling, public: Rows) -> float:
     """Accuracy that joining is expected to bring a site's head, evenly over classes, in [0, 1]."""
-    known, samples = len(public.y), float(pooling.sites * pooling.samples)
-    s = SENSITIVITY * release_multiplier(pooling.budget, 1, RELEASE_SHARE)
-    variance = s**2 * (1 if pooling.secure_sum else pooling.sites)
-    worth = trust_at(variance, public.z.shape[1], samples) * samples
+    known = len(public.y)
+    worth = _signal(pooling, public.z.shape[1]) * pooling.sites * pooling.samples
     start = known + pooling.samples
     left = (known / start) ** CURVE - (known / (start + worth)) ** CURVE
     return doubling(public, pooling.classes) * left / (1 - 2**-CURVE)
+
+
+def _signal(pooling: Pooling, width: int) -> float:
+    """w: the share of signal in the pooled moments of so many coordinates."""
+    s = SENSITIVITY * release_multiplier(pooling.budget, 1, RELEASE_SHARE)
+    variance = s**2 * (1 if pooling.secure_sum else pooling.sites)
+    return trust_at(variance, width, float(pooling.sites * pooling.samples))
 
 
 def doubling(public: Rows, classes: int) -> float:

@@ -61,6 +61,12 @@ def test_sites_whose_moments_are_hardly_hidden_release_less():
         assert release_share(small, rows(0, 1.0)) == RELEASE_SHARE
 
 
+def test_a_secure_sum_hides_the_same_moments_less():
+    some = replace(TEN, samples=300)
+    assert release_share(some, rows(0, 1.0)) == RELEASE_SHARE
+    assert release_share(replace(some, secure_sum=True), rows(0, 1.0)) == LARGE_SHARE
+
+
 def test_a_doubling_is_what_a_head_learns_from_twice_the_samples():
     public, test = rows(200, 0.6), rows(4000, 0.6, seed=1)
 
