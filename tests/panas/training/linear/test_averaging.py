@@ -8,6 +8,7 @@ import torch
 from scipy.optimize import minimize
 
 from panas.training.linear.averaging import (
+    BESIDE_FOREST,
     FAVOUR,
     FOREST,
     RESIDUAL,
@@ -19,7 +20,6 @@ from panas.training.linear.averaging import (
     average,
     log_prior,
 )
-from panas.training.linear.averaging import BESIDE_FOREST
 from panas.training.linear.averaging import PRIOR as PRIOR_SAMPLES
 
 PRIOR = log_prior(torch.tensor([30.0, 10.0]))
