@@ -5,10 +5,13 @@
 | `.safetensors` | a network that panas saved |
 | `.pt2` | a program of `torch.export`, images (b, c, h, w) to logits (b, classes), b dynamic |
 
+A program with one output (b, 1) is read as the logit of class 1 of two.
+
 **Loading a .pt2 can run code that is in it**, as torch unpickles parts of it and evaluates others:
 audit only files that you trust. A .safetensors of panas holds numbers and cannot. Formats that are
 pickles altogether (.pt, .pth) are refused. Images come in [-1, 1], which the network sees as
-((x + 1) / 2 - mean) / std; labels are indices of its outputs.
+((x + 1) / 2 - mean) / std; labels are indices of its outputs. A network that panas saved with the
+facts of its data has both of its own: columns are scaled, and classes numbered, as those say.
 """
 
 import logging
@@ -21,18 +24,20 @@ from typing import cast
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attacks.audit.membership import NO_CLAIM, PrivacyClaim
 from attacks.inference.membership import Query, logits
 from attacks.threats.observation import MIN_PUBLIC
 from panas.architecture.genome import Genome
+from panas.data.facts import Facts
 from panas.data.files.raw import one_line
 from panas.data.members import load_members
 from panas.data.samples import Samples, concat
 from panas.runtime.errors import BadInput
 from panas.runtime.store import CHECKSUM, parse_tensors
-from panas.training.checkpoint import load_network
+from panas.training.checkpoint import SavedNetwork, load_network
 from panas.training.evaluate import EVALUATION_BATCH
 
 ACCURACY_TOLERANCE = 0.02
@@ -81,7 +86,8 @@ class Target:
 
 def load_target(model: ExternalModel, rng: np.random.Generator) -> Target:
     """Read network and samples; `rng` halves the others. BadInput where they do not fit."""
-    found = load_members(model.data, model.others, label=model.label)
+    program = _load(model)
+    found = load_members(model.data, model.others, label=model.label, facts=program.facts)
     members, rest = found.members, found.others
     half = rng.permutation(len(rest))
     if min(len(rest) // 2, len(members)) < MIN_PUBLIC:
@@ -91,14 +97,14 @@ def load_target(model: ExternalModel, rng: np.random.Generator) -> Target:
             f"{MIN_PUBLIC} that were, got {len(rest)} and {len(members)}{twice}; give more"
         )
     probe = concat([s.take(range(min(len(s), EVALUATION_BATCH))) for s in (members, rest)])
-    query, genome, classes = _load_query(model, probe)
+    query, classes = _query(model, program, probe)
     name = model.file.name
     members, rest = (_labelled(s, classes, found.names, name) for s in (members, rest))
     if model.accuracy is not None:
         _check_accuracy(query, members, model.accuracy)
     return Target(
         query=query,
-        genome=genome,
+        genome=program.genome,
         members=members,
         others=rest,
         public=rest.take(half[::2]),
@@ -117,7 +123,7 @@ def _labelled(samples: Samples, outputs: int, names: tuple[str, ...], model: str
     if len(wrong):
         raise BadInput(
             f"expected labels from 0 to {outputs - 1}, the indices of the {outputs} outputs of "
-            f"{model}, got {int(wrong[0])}; number them as in its training"
+            f"{model}, got others; number them as in its training"
         )
     return replace(samples, classes=outputs)
 
@@ -131,24 +137,45 @@ def _check_accuracy(query: Query, members: Samples, known: float) -> None:
         )
 
 
-def _load_query(model: ExternalModel, samples: Samples) -> tuple[Query, Genome | None, int]:
-    """A way to ask the network, its genome if it is one of panas, and its outputs.
+@dataclass(frozen=True)
+class _Program:
+    """A network as its file holds it."""
+
+    network: nn.Module
+    saved: SavedNetwork | None = None  # of panas
+
+    @property
+    def facts(self) -> Facts | None:
+        """Of the data of a network of panas, if it was saved with them."""
+        return self.saved.facts if self.saved and "facts" in self.saved.notes else None
+
+    @property
+    def genome(self) -> Genome | None:
+        """Of a network of panas."""
+        return self.saved.genome if self.saved else None
+
+
+def _query(model: ExternalModel, program: _Program, samples: Samples) -> tuple[Query, int]:
+    """A way to ask the network, and its outputs.
 
     It is tried with one of the samples, and with as large a batch as it will be asked.
     """
-    mean, std, name, c = model.mean, model.std, model.file.name, samples.shape[0]
-    fine = all(math.isfinite(v) for v in (*mean, *std)) and all(s > 0 for s in std)
-    if any(len(v) not in (1, c) for v in (mean, std)) or not fine:
+    name, saved = model.file.name, program.saved
+    if saved and saved.spec.shape != samples.shape:
         raise BadInput(
-            f"expected one finite mean and one std above 0, or {c} each, got {list(mean)} and "
-            f"{list(std)}; give what the network was trained with"
+            f"expected images {saved.spec.shape} for {name}, got {samples.shape}; "
+            "give the data that it was trained on"
         )
-    network, genome = _load(model.file, samples.shape)
-    shift, scale = (torch.tensor(v, dtype=torch.float32).view(1, -1, 1, 1) for v in (mean, std))
+    prepared, network = _preprocessing(model, program, samples.shape[0]), program.network
+    weights = (p for p in network.parameters() if p.is_floating_point())
+    dtype = next((p.dtype for p in weights), torch.float32)
 
     def ask(x: Tensor) -> object:
         with torch.no_grad():
-            return network(((x + 1) / 2 - shift) / scale)
+            answer = network(prepared(x).to(dtype))
+        if not isinstance(answer, Tensor):
+            return answer
+        return (F.pad(answer, (1, 0)) if answer.shape == (len(x), 1) else answer).float()
 
     outputs = {
         _outputs_of(name, ask, samples.inputs(torch.arange(n)))
@@ -159,13 +186,33 @@ def _load_query(model: ExternalModel, samples: Samples) -> tuple[Query, Genome |
             f"expected {name} to answer any batch with as many logits a sample, got "
             f"{sorted(outputs)}; export it with a dynamic batch"
         )
-    return lambda x: cast(Tensor, ask(x)), genome, outputs.pop()
+    return lambda x: cast(Tensor, ask(x)), outputs.pop()
 
 
-def _load(
-    model: Path, shape: tuple[int, int, int]
-) -> tuple[Callable[[Tensor], object], Genome | None]:
-    kinds = "a .safetensors file of panas or a .pt2 file of torch.export"
+def _preprocessing(
+    model: ExternalModel, program: _Program, channels: int
+) -> Callable[[Tensor], Tensor]:
+    """What the network sees of images in [-1, 1], or of rows as its facts scale them."""
+    mean, std = model.mean, model.std
+    if program.facts:
+        if (tuple(mean), tuple(std)) != ((0.5,), (0.5,)):
+            raise BadInput(
+                f"expected no --mean and --std for {model.file.name}, which says by itself how its "
+                "data are scaled; leave them out"
+            )
+        return lambda x: x
+    fine = all(math.isfinite(v) for v in (*mean, *std)) and all(s > 0 for s in std)
+    if any(len(v) not in (1, channels) for v in (mean, std)) or not fine:
+        raise BadInput(
+            f"expected one finite mean and one std above 0, or {channels} each, got {list(mean)} "
+            f"and {list(std)}; give what the network was trained with"
+        )
+    shift, scale = (torch.tensor(v, dtype=torch.float32).view(1, -1, 1, 1) for v in (mean, std))
+    return lambda x: ((x + 1) / 2 - shift) / scale
+
+
+def _load(external: ExternalModel) -> _Program:
+    model, kinds = external.file, "a .safetensors file of panas or a .pt2 file of torch.export"
     if model.suffix.lower() in PICKLES:
         raise BadInput(
             f"expected {kinds}, got {model}: pickled formats are refused, as they run whatever "
@@ -173,12 +220,13 @@ def _load(
         )
     if model.suffix not in (".safetensors", ".pt2") or not model.is_file():
         raise BadInput(
-            f"expected {kinds} at {model}, got another or none; export it with torch.export.save"
+            f"expected {kinds} at {model}, got another or none; check the path, or export the "
+            "network with torch.export.save"
         )
     if model.suffix == ".pt2":
         try:
             with _quiet():
-                return torch.export.load(model).module(), None
+                return _Program(torch.export.load(model).module())
         except Exception as error:  # whatever torch makes of a damaged file
             raise BadInput(
                 f"expected a program of torch.export at {model}, got: {one_line(error)}; "
@@ -197,12 +245,7 @@ def _load(
             "holds no architecture; export the network with torch.export.save"
         )
     saved = load_network(model)
-    if saved.spec.shape != shape:
-        raise BadInput(
-            f"expected images {saved.spec.shape} for {model.name}, got {shape}; "
-            "give the data that it was trained on"
-        )
-    return nn.Sequential(saved.bottom, saved.head).eval(), saved.genome
+    return _Program(saved.network.eval(), saved)
 
 
 @contextmanager

@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from panas.data.facts import fit, infer
+from panas.data.facts import Facts, fit, infer
 from panas.data.files.archives import read_one_part_npz, read_split_npz
 from panas.data.files.raw import Raw
 from panas.data.files.tables import TableColumns
 from panas.data.samples import Samples
-from panas.data.sources import Reading, check_alike, path_of, read
+from panas.data.sources import Reading, check_alike, path_of, read, reading_of
 from panas.data.torchvision_sets import NAMES
 from panas.runtime.errors import BadInput
 
@@ -26,21 +26,30 @@ class Membership:
 
 
 def load_members(
-    data: str, others: str | None, *, label: str | None, image_size: int | None = None
+    data: str,
+    others: str | None,
+    *,
+    label: str | None,
+    image_size: int | None = None,
+    facts: Facts | None = None,
 ) -> Membership:
     """Load what a network was trained on, and like samples that it was not trained on.
 
     Whole numbers as labels are taken as they are: indices of a network's outputs. Texts (of a
     table, or names of folders) are numbered in sorted order, over both sets. Without `others`, they
-    are the rest of an archive with `train_images` and `test_images`.
+    are the rest of an archive with `train_images` and `test_images`. With `facts`, those that a
+    network was saved with, these say how columns are scaled and which class has which number.
     """
-    mine, rest = _read_both(
-        data, others, Reading(table=TableColumns(label=label), image_size=image_size)
-    )
-    names, (y, z) = _labels([(mine, data), (rest, others or data)])
-    classes = names or tuple(map(str, range(max(int(labels.max()) for labels in (y, z)) + 1)))
-    mine, rest = (replace(r, y=v, class_names=classes) for r, v in ((mine, y), (rest, z)))
-    facts = infer(rest, public=rest)
+    table = TableColumns(label=label)
+    names: tuple[str, ...] = ()
+    if facts is not None:
+        mine, rest = _read_both(data, others, reading_of(facts, table))
+    else:
+        mine, rest = _read_both(data, others, Reading(table=table, image_size=image_size))
+        names, (y, z) = _labels([(mine, data), (rest, others or data)])
+        classes = names or tuple(map(str, range(max(int(labels.max()) for labels in (y, z)) + 1)))
+        mine, rest = (replace(r, y=v, class_names=classes) for r, v in ((mine, y), (rest, z)))
+        facts = infer(rest, public=rest)
     members, like = fit(mine, facts, data), fit(rest, facts, others or data)
     known = {image.numpy().tobytes() for image in members.x}
     fresh = [i for i, image in enumerate(like.x) if image.numpy().tobytes() not in known]

@@ -15,12 +15,15 @@ from attacks.audit.membership import PrivacyClaim
 from attacks.audit.target import ExternalModel
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
+from panas.data.facts import fit, infer
 from panas.data.members import load_members
+from panas.data.sources import Reading, read, reading_of
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_json
 from panas.training.checkpoint import save_network
 
 SHAPE = (1, 6, 6)
+RANGES, ORDER = {"income": (0.0, 1e5)}, ("yes", "no")
 
 
 def _archive(
@@ -138,6 +141,68 @@ def test_a_network_of_panas_is_read_and_may_have_shadows(tmp_path: Path) -> None
     assert record["network"]["verdict"] != "leaks"
 
 
+def _rows(path: Path, seed: int, n: int = 60) -> str:
+    """Rows whose class shows in a column of thousands and in one of texts."""
+    draw = np.random.default_rng(seed)
+    lines = ["income,city,class"]
+    for i in range(n):
+        name = ("yes", "no")[i % 2]
+        income = draw.normal(50_000 if name == "yes" else 20_000, 4000)
+        lines.append(f"{income:.2f},{'north' if name == 'yes' else 'south'},{name}")
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+def test_a_network_of_panas_says_itself_how_its_data_are_scaled_and_numbered(
+    refused: Callable, tmp_path: Path
+) -> None:
+    mine, rest = (_rows(tmp_path / f"{i}.csv", i) for i in range(2))
+    # Other ranges and the other order of names than both files have by themselves.
+    facts = infer(read(_rows(tmp_path / "p.csv", 2, 400), Reading()), ranges=RANGES, classes=ORDER)
+    seen = fit(read(mine, reading_of(facts)), facts)
+    genome, g = Genome.parse("c8k3"), torch.Generator().manual_seed(0)
+    spec = NetworkSpec(shape=facts.shape, classes=2, width=8)
+    bottom, head = spec.bottom(genome, g), spec.head(g)
+    network = nn.Sequential(bottom, head)
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.01)
+    for _ in range(60):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(network(seen.inputs()), seen.y).backward()
+        optimiser.step()
+    path = tmp_path / "n.safetensors"
+    notes = {"facts": facts.to_json()}
+    save_network(path, bottom, head, genome=genome, spec=spec, notes=notes)
+    found = record_of(path, mine, others=rest, accuracy=1.0)
+    assert found["network"]["accuracy"] == {"members": 1.0, "others": 1.0}
+    refused("no --mean and --std", path, mine, others=rest, mean=(0.0,))
+    other = tmp_path / "other.csv"
+    other.write_text((tmp_path / "0.csv").read_text().replace("yes", "perhaps"))
+    refused("classes .yes, no. in .*other", path, str(other), others=rest)
+
+
+class Binary(nn.Module):
+    """One logit, of class 1, in double precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(4.0, dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scale * (x[:, 0, 1].mean(1) - x[:, 0, 0].mean(1))[:, None]
+
+
+def test_one_output_is_the_logit_of_class_1_and_networks_are_asked_in_their_own_type(
+    tmp_path: Path,
+) -> None:
+    batch = torch.export.Dim("batch", min=1, max=4096)
+    x = torch.zeros(4, *SHAPE, dtype=torch.float64)
+    path = tmp_path / "b.pt2"
+    torch.export.save(torch.export.export(Binary(), (x,), dynamic_shapes=({0: batch},)), path)
+    data = _archive(tmp_path / "d.npz", classes=(0, 1))
+    found = record_of(path, str(data), outputs=True)
+    assert found["network"]["accuracy"] == {"members": 1.0, "others": 1.0}
+
+
 def test_bad_input_is_one_line(model: Path, refused: Callable, tmp_path: Path) -> None:
     data = str(_archive(tmp_path / "d.npz"))
     refused("pt2", tmp_path / "none.pt2", data)
@@ -200,7 +265,7 @@ def test_labels_are_indices_of_outputs(model: Path, refused: Callable, tmp_path:
     above = tmp_path / "above.npz"
     with np.load(some) as arrays:
         np.savez(above, **{k: a + 5 * k.endswith("labels") for k, a in arrays.items()})
-    refused("labels from 0 to 2, .* got 5", model, str(above))
+    refused("labels from 0 to 2, .* got others", model, str(above))
 
 
 def _table(path: Path, labels: list[str], seed: int, rows: int = 60) -> str:
