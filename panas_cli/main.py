@@ -8,6 +8,7 @@ import signal
 import sys
 import warnings
 from collections import Counter
+from functools import cache
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -98,6 +99,7 @@ AGAIN["audit"] = "goes on with the clients that are left"
 
 def main() -> None:
     """Run the command line, and turn errors into one line and an exit code."""
+    _warn_once.cache_clear()
     warnings.showwarning = _warn  # type: ignore[assignment]
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", category=DeprecationWarning)
@@ -142,7 +144,13 @@ def _say(line: str) -> None:
 
 def _warn(message: Warning | str, category: type[Warning], *where: object) -> None:
     if issubclass(category, UserWarning):
-        _say(f"warning: {with_options(str(message))}")
+        _warn_once(str(message))
+
+
+@cache
+def _warn_once(text: str) -> None:
+    """Tell it, however many methods or stages come to it, once a command."""
+    _say(f"warning: {with_options(text)}")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import resource
 import subprocess
 import sys
 import tomllib
+import warnings
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +21,7 @@ HEAVY = ("torch", "scipy", "sklearn", "matplotlib")
 WITHOUT = f"""
 import sys
 import tomllib
+import warnings
 sys.argv = ["panas", *sys.argv[1:]]
 from panas_cli.main import main
 try:
@@ -156,3 +158,17 @@ def test_the_help_of_a_command_has_that_of_its_argument(
 def test_a_sentence_that_names_a_setting_is_told_with_its_option():
     told = with_options("give data.public_data, or data.ranges; set privacy.epsilon=3")
     assert told == "give data.public_data (--public-data), or data.ranges; set privacy.epsilon=3"
+
+
+def test_a_warning_is_told_once_a_command(
+    cli: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    def warned(*_: object, **__: object) -> None:
+        for _ in range(2):
+            with warnings.catch_warnings():
+                warnings.simplefilter("always")
+                warnings.warn("read as texts: 'ward'", stacklevel=1)
+
+    monkeypatch.setattr("panas_cli.commands.ledger.ledger", warned)
+    for _ in range(2):
+        assert cli("ledger", tmp_path).err.splitlines() == ["warning: read as texts: 'ward'"]
