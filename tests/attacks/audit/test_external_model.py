@@ -208,6 +208,7 @@ def test_bad_input_is_one_line(model: Path, refused: Callable, tmp_path: Path) -
     refused("pt2", tmp_path / "none.pt2", data)
     refused("pickled formats are refused", _archive(tmp_path / "m.pt"), data)
     refused("--others", model, str(tmp_path / "none.csv"))
+    refused("none.npz", model, str(tmp_path / "none.npz"), others=data)
     refused("not trained on", model, str(_archive(tmp_path / "few.npz", 20, 4)))
     for mean, std in ((0.5, 0.0), (0.5, math.inf), (math.nan, 0.5)):
         refused("finite mean and one std", model, data, mean=(mean,), std=(std,))
