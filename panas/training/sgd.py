@@ -173,9 +173,10 @@ def fit(
     *,
     config: OptimizerConfig,
     rng: np.random.Generator,
+    batches: Batches | None = None,
 ) -> None:
     """Train in place without privacy, from the first epoch to the last; see `Trainer`."""
-    Trainer(bottom, head, samples, config=config, rng=rng).run(config.epochs)
+    Trainer(bottom, head, samples, config=config, rng=rng, batches=batches).run(config.epochs)
 
 
 def _chunk(model: nn.Module, x: Float[Tensor, "1 c h w"]) -> int:

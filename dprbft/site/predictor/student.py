@@ -21,7 +21,14 @@ from panas.data.facts import Facts
 from panas.data.samples import Samples, concat
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.checkpoint import SavedNetwork
-from panas.training.distillation import STUDENT, SoftSamples, Teacher, distil, long_enough
+from panas.training.distillation import (
+    STUDENT,
+    SoftSamples,
+    Teacher,
+    distil,
+    long_enough,
+    moved,
+)
 from panas.training.linear.predictor import Candidates
 from panas.training.sgd import OptimizerConfig, fit
 
@@ -79,9 +86,15 @@ def _untrained(client: Client, generator: torch.Generator) -> SavedNetwork:
 
 
 def _from_own_samples(client: Client, started: SavedNetwork, rng: np.random.Generator) -> None:
-    """Train in place without noise."""
+    """Train in place without noise; images are moved a little each time they are seen."""
     config = replace(client.config.training.warm, train_head=client.spec.head_moves)
-    fit(started.bottom, started.head, client.data.train, config=config, rng=rng)
+    own, seed = client.data.train, int(rng.integers(2**32))
+
+    def each_moved(at: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        return moved(own.inputs(at), stream(seed, "moved", step)), own.y[at]
+
+    batches = None if client.facts.columns else each_moved
+    fit(started.bottom, started.head, own, config=config, rng=rng, batches=batches)
 
 
 def _if_finite(trained: SavedNetwork) -> SavedNetwork | None:

@@ -93,6 +93,17 @@ def test_candidates_of_few_images_are_taught_pictures_made_of_them(
     assert found["search"] == 4 * (400 * taught or NOISE_PASSES)
 
 
+def test_networks_that_stay_learn_of_own_samples_too_and_so_do_their_rivals():
+    def train(network: str = "protected", *, baselines: bool = True) -> float:
+        federation = {"method": "joined", "baselines": baselines}
+        config = build_config({"federation": federation, "privacy": {"network": network}}, {})
+        return planned_passes(config, IMAGES, 2000, own=500)["train"]
+
+    assert train() == train(baselines=False) == 25 * 2000
+    assert train("stays", baselines=False) == 25 * 2000 + 30 * 500
+    assert train("stays") == 2 * (25 * 2000 + 30 * 500)
+
+
 def test_a_forecast_is_for_the_sites_that_have_something_to_do(
     tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -1,9 +1,11 @@
 """What students are taught and judged by: pictures made of few images, and else what there is."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,8 +17,11 @@ from dprbft.run.stages import search_stage, train_stage, tune_stage
 from dprbft.site.predictor import student as module
 from dprbft.site.predictor import student_search
 from dprbft.site.site import Client
+from panas.architecture.genome import Genome
 from panas.data.samples import Samples
+from panas.training.checkpoint import SavedNetwork
 from panas.training.distillation import SoftSamples
+from panas.training.sgd import Batches
 
 Open = Callable[..., Client]
 
@@ -29,6 +34,11 @@ def client(tiny: Callable[..., RunConfig], site: Open, tmp_path: Path) -> Client
 
 def alike(x: torch.Tensor) -> torch.Tensor:
     return torch.full((len(x), 10), 0.1)
+
+
+def network(client: Client) -> SavedNetwork:
+    genome, spec, g = Genome.parse("c16k3"), client.spec, torch.Generator()
+    return SavedNetwork(spec.bottom(genome, g), spec.head(g), genome, spec, {})
 
 
 def pixels(samples: Samples) -> set[bytes]:
@@ -63,6 +73,36 @@ def test_many_images_teach_and_judge_as_they_are(
     taught, judged = student_search._lessons(inputs, alike, client)
     assert (len(taught), len(judged)) == (28, 12)
     assert pixels(taught.samples) | pixels(judged.samples) == pixels(inputs)
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_own_images_are_moved_anew_each_time_and_rows_are_not(
+    client: Client, table: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = torch.randint(256, (20, 1, 28, 28), dtype=torch.uint8)
+    own = Samples(images, torch.arange(20) % 10, 10)
+    facts = replace(client.facts, columns=("a column",) if table else ())
+    site = replace(client, facts=facts, data=replace(client.data, train=own))
+    given: list[Batches | None] = []
+    monkeypatch.setattr(module, "fit", lambda *_, batches, **__: given.append(batches))
+    module._from_own_samples(site, network(site), np.random.default_rng(0))
+    if table:
+        assert given == [None]
+        return
+    (batches,) = given
+    assert batches
+    at = torch.arange(5, 15)
+    first, again, later = (batches(at, step) for step in (3, 3, 4))
+    assert torch.equal(first[0], again[0])
+    assert not torch.equal(first[0], later[0])
+    assert all(torch.equal(y, own.y[at]) for _, y in (first, later))
+    middles = slice(None), slice(None), slice(2, -2), slice(2, -2)
+    for image, of in zip(first[0], own.inputs(at), strict=True):  # a crop of its own image
+        assert any(
+            torch.equal(image[middles[1:]], of[:, i : i + 24, j : j + 24])
+            for i in range(5)
+            for j in range(5)
+        )
 
 
 @pytest.mark.slow
