@@ -134,7 +134,7 @@ def _joined_passes(config: RunConfig, facts: Facts, inputs: int, own: float) -> 
     share = _trained_share(config.search.evolution)
     short = long_enough(config.search.optimizer, looked_at, config.search.student_steps)
     one = short.epochs * looked_at * share or NOISE_PASSES
-    train = long_enough(STUDENT, inputs, config.training.student_steps).epochs * inputs
+    train: float = long_enough(STUDENT, inputs, config.training.student_steps).epochs * inputs
     if config.stays and inputs:
         networks = 2 if config.federation.baselines else 1  # the rival alone has one, too
         train = networks * (train + config.training.warm.epochs * own)
