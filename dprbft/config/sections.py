@@ -121,7 +121,8 @@ class Training(Section):
     ] = OptimizerConfig()
     clip: Positive = 1.0  # norm of a sample's gradient
     noise_multiplier: Positive | None = None  # sigma; None: the least that the budget allows
-    # of the training on public samples before round 1
+    # of the training on public samples before round 1; of method joined, with privacy.network =
+    # stays, on a site's own
     warm: Annotated[OptimizerConfig, Flat("warm_", only=SIZES)] = WARM
     student_steps: Count = STEPS  # at least, of an evolved network's training (method joined)
 
