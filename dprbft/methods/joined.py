@@ -48,6 +48,7 @@ from panas.privacy.release.estimate import Moments
 from panas.privacy.release.gate import ReleaseRequest, release
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.store import read_bytes, read_json, write_bytes
+from panas.search_modes.mode import WHOEVER
 from panas.training.linear.ridge import exact_moments, pooled, shared_head
 
 KIND = "moments"
@@ -128,8 +129,10 @@ def join(client: Client, content: bytes) -> bytes:
                 "joined cannot begin anew: give another directory"
             )
         return read_bytes(path) if path.exists() else b""
-    histogram = paid_histogram(client) or [1.0] * client.spec.classes
     pays = share_of(client) > 0
+    # In a secure sum counts leave with the moments; where nothing leaves, the histogram stays, too.
+    seen_by = "server" if pays and not summed else WHOEVER
+    histogram = paid_histogram(client, seen_by) or [1.0] * client.spec.classes
     if summed:
         sent, noise = _masked(client, content)
     else:

@@ -57,6 +57,8 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
         "dataset": source.dataset if not f.comes_split else "data that come split",
         "method": config.federation.method,
         "seed": config.seed,
+        # Of method joined: "stays" where networks train without noise, and must not leave.
+        "network": config.privacy.network if config.federation.joins_first else None,
         "view": "simulator: accuracies are measured on test splits that no client would share",
         "finished": is_done(run, "train"),
         "rounds": len(rounds),

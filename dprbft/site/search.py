@@ -5,6 +5,7 @@ label histogram is kept, with its receipt, as soon as it is paid for: a search t
 the same samples.
 """
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -77,20 +78,21 @@ def search_site(client: Client) -> SearchSite:
     c = client.config
     return SearchSite(
         id=client.id,
-        seed=client.config.seed,
+        seed=c.seed,
         train=client.data.train,
         search=client.data.search,
         public=client.public,
-        warm_start=client.config.federation.warm_start != "none",
+        warm_start=c.federation.warm_start != "none",
         ledger=client.ledger,
-        histogram_share=client.config.privacy.histogram_share,
-        # In a secure sum counts leave with the moments, and the histogram stays.
-        recipient="server" if c.federation.joins_first and not c.privacy.secure_sum else WHOEVER,
+        histogram_share=c.privacy.histogram_share,
     )
 
 
-def paid_histogram(client: Client) -> list[float] | None:
-    """The label histogram that mode or method needs, paid for once; None if neither needs one."""
+def paid_histogram(client: Client, recipient: str = WHOEVER) -> list[float] | None:
+    """The label histogram that mode or method needs, paid for once; None if neither needs one.
+
+    `recipient` is who sees it.
+    """
     path, before = histogram_file(client.home), _charges(client)
     if path.exists():
         record = read_json(path)
@@ -101,7 +103,7 @@ def paid_histogram(client: Client) -> list[float] | None:
     # Joining pools histograms, whatever a search looks at.
     pools = client.config.federation.joins_first
     mode = mode_named("public-proxy") if pools else client.config.privacy.mode
-    histogram = mode.pay(search_site(client))
+    histogram = mode.pay(replace(search_site(client), recipient=recipient))
     if histogram is not None:
         paid = [id for id in _charges(client) if id not in before]
         receipt = {"charges": paid, "ledger": client.ledger.head()}

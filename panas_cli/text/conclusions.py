@@ -6,7 +6,7 @@ from typing import Any
 
 from panas.training.baselines import Baselines
 from panas.training.ladder import Ladder, NoGain, no_gains
-from panas_cli.text.joining import gain_line, has_joined
+from panas_cli.text.joining import gain_line, has_joined, not_joined_line
 
 
 def absent_lines(names: Sequence[str]) -> list[str]:
@@ -19,14 +19,15 @@ def absent_lines(names: Sequence[str]) -> list[str]:
     ]
 
 
-def no_gain_lines(clients: Sequence[Mapping[str, Any]]) -> list[str]:
+def no_gain_lines(summary: Mapping[str, Any]) -> list[str]:
     """A warning a site for which a step that costs privacy brought nothing."""
-    lines = []
-    for c in clients:
+    lines, joined = list[str](), not _nothing_joined(summary)
+    for c in summary["clients"]:
         found = Baselines.from_json(b) if (b := c.get("baselines")) else None
         steps = Ladder.from_json(c["ladder"])
         spent = float(c["epsilon"]["spent"])  # a word where it is infinite
         gains = no_gains(steps, spent, found, kept_public=c["selected_round"] == 0)
+        gains = tuple(g for g in gains if joined or g.step != "joining")
         if gains:
             why = "; ".join(_no_gain(g) for g in gains)
             lines.append(f"warning: {c['name']} {why}")
@@ -62,9 +63,26 @@ def meaning_lines(summary: Mapping[str, Any]) -> list[str]:
         ]
         rest = "; " + ", ".join(below) if below else ""
         lines.append(f"in short: mean accuracy {ladder.joined:.3f} joined{rest}")
-        if ladder.alone is not None:
+        if ladder.alone is not None and _nothing_joined(summary):
+            lines.append(not_joined_line(ladder))
+        elif ladder.alone is not None:
             lines.append((gain_line if has_joined(clients) else _of_rounds)(ladder, clients))
-    return [*lines, _promise(clients)]
+    return [*lines, _promise(clients), *_stays(summary)]
+
+
+def _nothing_joined(summary: Mapping[str, Any]) -> bool:
+    """Whether sites that join in one round have sent nothing."""
+    return has_joined(summary["clients"]) and not summary["communication"]["up_bytes"]
+
+
+def _stays(summary: Mapping[str, Any]) -> list[str]:
+    """What a promise about what left does not cover, where networks learn without noise."""
+    if summary.get("network") != "stays":
+        return []
+    return [
+        "networks stay: residuals and networks were trained without noise (privacy.network = "
+        "stays); nothing bounds what they tell of single samples, so none may leave its site"
+    ]
 
 
 def _of_rounds(ladder: Ladder, clients: Sequence[Mapping[str, Any]]) -> str:

@@ -18,7 +18,7 @@ CANDIDATES = {
     "shared": "shared head",
     "own": "own head",
     "shrunk": "own head shrunk to the shared one",
-    "residual": "shared head with private residual",
+    "residual": "head with residual",
     "forest": "forest of public samples",
     "network": "network",
 }
@@ -48,7 +48,7 @@ def shares_text(shares: Mapping[str, float]) -> str:
 def released_text(sent: bool, noise_multiplier: float | None, masked: bool = False) -> str:
     """What a site has sent."""
     if not sent:
-        return "sends no release (late, or not worth its cost), and takes the shared head alone"
+        return "sends no release (late, or not worth its cost)"
     if masked:
         return "has sent its one release under a mask: the sum over all sites alone will be seen"
     noise = f"noise multiplier {noise_multiplier:.3g}" if noise_multiplier else "without noise"
@@ -153,5 +153,16 @@ def gain_line(ladder: Ladder, clients: Sequence[Mapping[str, Any]]) -> str:
         f"{gained} gained more than a point and {lost} lost more than one"
     )
     if ladder.public is not None and ladder.public >= ladder.joined:
-        text += f"; public samples alone do as well ({ladder.public:.3f})"
+        how = "better" if ladder.public - ladder.joined >= HALF else "as well"
+        text += f"; public samples alone do {how} ({ladder.public:.3f})"
     return text
+
+
+def not_joined_line(ladder: Ladder) -> str:
+    """The same where no site has released anything."""
+    assert ladder.joined is not None
+    assert ladder.alone is not None
+    gain = (
+        f"{ladder.joined - ladder.alone:+.3f} over each site alone, by other noise and its network"
+    )
+    return f"nothing was joined: no site has sent a release, which by rule would not pay ({gain})"

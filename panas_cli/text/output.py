@@ -105,7 +105,7 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
         show_audit(RunAudit.from_json(audit))
     print_text("")
     print_words(f"run directory: {run}")
-    warnings = (*absent_lines(summary["absent"]), *no_gain_lines(clients))
+    warnings = (*absent_lines(summary["absent"]), *no_gain_lines(summary))
     for line in (*warnings, *meaning_lines(summary)):
         print_words(line)
 

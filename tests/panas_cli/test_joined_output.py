@@ -7,7 +7,7 @@ import pytest
 
 from panas.training.metrics import Metrics
 from panas_cli.text import output
-from panas_cli.text.conclusions import meaning_lines
+from panas_cli.text.conclusions import meaning_lines, no_gain_lines
 from panas_cli.text.joining import kept_lines
 
 METRICS = Metrics(
@@ -144,7 +144,7 @@ def test_each_site_says_what_it_predicts_with_and_why():
             [(0.7, 0.7004), (0.8, 0.8)],
             0.9,
             "joining did not help (+0.000 over each site alone): of 2 sites, 0 gained more than a "
-            "point and 0 lost more than one; public samples alone do as well (0.900)",
+            "point and 0 lost more than one; public samples alone do better (0.900)",
         ),
     ],
 )
@@ -159,3 +159,27 @@ def test_without_rivals_the_short_line_ends_with_what_is_known():
     bare = summary(client("north", None, 0.8), public=None)
     bare["accuracy"]["ladder"]["majority"] = None
     assert meaning_lines(bare)[0] == "in short: mean accuracy 0.800 joined"
+
+
+def test_where_nobody_released_nothing_is_said_of_joining():
+    nobody = summary(client("north", 0.7, 0.72), client("south", 0.7, 0.68), public=0.55)
+    nobody["communication"] = {"up_bytes": 0, "down_bytes": 1}
+    assert meaning_lines(nobody)[1] == (
+        "nothing was joined: no site has sent a release, which by rule would not pay (+0.000 over "
+        "each site alone, by other noise and its network)"
+    )
+    assert no_gain_lines(nobody) == []
+    sent = summary(client("south", 0.7, 0.68), public=0.55)
+    assert no_gain_lines(sent) == [
+        "warning: south is no better than alone (0.680 against 0.700): joining brought nothing"
+    ]
+
+
+def test_networks_that_stay_are_named_in_the_last_lines():
+    found = summary(client("north", 0.7, 0.8), public=0.55)
+    said = meaning_lines(found)
+    assert not any("stay" in line for line in said)
+    *before, last = meaning_lines(found | {"network": "stays"})
+    assert before == said
+    assert last.startswith("networks stay: residuals and networks were trained without noise")
+    assert "none may leave its site" in last

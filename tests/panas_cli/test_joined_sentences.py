@@ -60,7 +60,7 @@ def test_tuning_says_where_settings_are_from(changes: dict[str, Any], says: str)
         (SiteReleased("north", True), "has sent its one release (without noise)"),
         (
             SiteReleased("north", False),
-            "sends no release (late, or not worth its cost), and takes the shared head alone",
+            "sends no release (late, or not worth its cost)",
         ),
     ],
 )

@@ -428,6 +428,7 @@ def test_where_joining_would_not_pay_nothing_is_sent_and_all_is_left(tmp_path: P
     client = opened(place)
     mechanisms = [e.charge.mechanism for e in client.account.entries]
     assert mechanisms == ["label-histogram", "dp-sgd"]
+    assert client.account.entries[0].charge.recipient != "server"  # nothing leaves
     assert 0.97 * client.budget.epsilon < client.account.spent() <= client.budget.epsilon
     assert not sent_file(place.home, 1).exists()
     assert set(SiteReport.read(place.home).shares) == {"public", "shared", "residual", "network"}
@@ -441,7 +442,9 @@ def test_a_share_that_is_set_is_kept(tmp_path: Path):
         config = config_of(privacy={"release_share": share})
         place, before = greeted(tmp_path / str(share), config)
         assert serve(place, Machine(), Verb.ROUND, before).code is Code.DONE
-        noises.append(opened(place).account.entries[-1].event.noise_multiplier)
+        counts, *_, moments = opened(place).account.entries
+        assert counts.charge.recipient == "server"
+        noises.append(moments.event.noise_multiplier)
     assert noises[0] > 1.5 * noises[1]
 
 
