@@ -106,7 +106,7 @@ def release_multiplier(budget: Budget, releases: int, share: float) -> float:
     part = Budget(share * budget.epsilon, budget.delta)
     m = _solve(lambda m: [Gaussian(m)] * releases, part)
     if m is None:
-        raise _too_small(budget, "one release" if releases == 1 else f"{releases} releases")
+        raise _too_small(budget, _counted(releases, "release"))
     return m
 
 
@@ -158,7 +158,7 @@ def calibrate(
     )
     sigma = _least_sigma(draft, budget, tuple(schedule.spent))
     if sigma is None:
-        raise _too_small(budget, f"{rounds} rounds of {draft.steps} steps at q = {draft.rate:.3g}")
+        raise _too_small(budget, _work_of(draft))
     return replace(draft, noise_multiplier=sigma)
 
 
@@ -201,13 +201,28 @@ def rescale_noise(
         high=max(1.0, most),
     )
     if factor is None:
-        raise _too_small(budget, f"{plan.rounds} more rounds after what is spent")
+        raise _too_small(budget, f"{_work_of(plan)} after what is spent")
     return scaled(factor)
+
+
+def _work_of(plan: Plan) -> str:
+    """What a plan's noise has to cover, in words; rounds are named where there are several."""
+    parts = []
+    if plan.rounds:
+        rounds = f"{plan.rounds} rounds of " if plan.rounds > 1 else ""
+        parts.append(f"{rounds}{_counted(plan.steps, 'step')} at q = {plan.rate:.3g}")
+    if plan.releases:
+        parts.append(_counted(plan.releases, "release"))
+    return " and ".join(parts) or "anything"
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def _too_small(budget: Budget, what: str) -> BudgetExhausted:
     return BudgetExhausted(
         f"expected a budget that affords {what}, got epsilon {budget.epsilon:g} at delta "
         f"{budget.delta:g}, which needs noise above {MAX_NOISE:g} times the signal; raise "
-        "epsilon, or plan fewer rounds, epochs or releases"
+        "epsilon, or plan fewer steps or releases"
     )

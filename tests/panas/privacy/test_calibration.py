@@ -231,6 +231,28 @@ def test_a_tiny_budget_affords_nothing() -> None:
         release_multiplier(Budget(1e-3, 1e-6), 5, 0.1)
 
 
+@pytest.mark.parametrize(
+    ("rounds", "releases", "says"),
+    [
+        (1, 0, "affords 24 steps at q = 1, got"),
+        (1, 1, "affords 24 steps at q = 1 and 1 release, got"),
+        (2, 0, "affords 2 rounds of 24 steps at q = 1, got"),
+        (0, 2, "affords 2 releases, got"),
+    ],
+)
+def test_a_budget_too_small_is_told_for_what_and_what_to_change(
+    rounds: int, releases: int, says: str
+) -> None:
+    schedule = TrainingSchedule(samples=100, epochs=24, rounds=rounds, releases=releases)
+    tiny = Budget(1e-3, 1e-6)
+    with pytest.raises(BudgetExhausted) as refused:
+        calibrate(tiny, schedule, batch_size=100, clip=1.0, release_noise=1.0)
+    assert says in str(refused.value)
+    assert str(refused.value).endswith("raise epsilon, or plan fewer steps or releases")
+    with pytest.raises(BudgetExhausted, match="affords 1 release, got"):
+        release_multiplier(tiny, 1, 0.1)
+
+
 def test_without_rounds_a_plan_costs_its_releases() -> None:
     budget = Budget(2.0, 1e-5)
     draft = Plan(
