@@ -14,6 +14,10 @@ from panas.runtime.errors import BadInput
 
 RESAMPLES = 1000  # bootstrap draws behind an interval
 
+MIN_SAMPLES = 20
+"""With fewer scored samples an audit gives no verdict, and a gain in R^2 no interval: draws of few
+and skewed errors have standard errors near 0."""
+
 
 def clopper_pearson(hits: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
     """Of a probability that gave `hits` of n; each end is wrong at most (1 - confidence) / 2."""
@@ -60,8 +64,11 @@ def gain_interval(
     With the reference itself as baseline it is the interval of R^2. Pairing cancels what makes a
     sample hard for everyone. Each draw of n samples is measured in standard errors of its own, so
     that few and skewed errors widen the side that they must (percentiles of plain draws claim too
-    much there). `RESAMPLES` draws at 95 %, more at higher levels, whose tails are thinner.
+    much there). `RESAMPLES` draws at 95 %, more at higher levels, whose tails are thinner. NaN for
+    both ends with fewer than `MIN_SAMPLES` samples, and where a draw's reference is 0.
     """
+    if len(errors) < MIN_SAMPLES:
+        return math.nan, math.nan
     gain, total = (baseline - errors).double().numpy(), reference.double().numpy()
     n, draws = len(gain), max(RESAMPLES, math.ceil(RESAMPLES * 0.05 / (1 - level)))
     counts = rng.multinomial(n, np.full(n, 1 / n), draws) / n

@@ -196,7 +196,7 @@ def _attack(
     if rows := labels.rows:
         evidence += f"; {rows.accuracy:.1%} of the labels guessed (blind {rows.blind:.1%})"
     if gradient_path(received.made_by) is None:
-        evidence += "; no image was sought by optimisation: the map's trees pass no gradient"
+        evidence += "; no sample was sought by optimisation: the map's trees pass no gradient"
     audit = replace(
         about,
         samples=len(private),

@@ -169,7 +169,7 @@ def _by_network(view: RunView, release: Release) -> Received:
     saved = load_network(last_model_file(home(view.run, release.client)))
     if (saved.spec.shape, saved.spec.width) != (shape, width):
         raise BadInput(
-            f"expected a network for images {shape} and width {width} of "
+            f"expected a network for samples of shape {shape} and width {width} of "
             f"{view.places[release.client].name}, got {saved.spec.shape} and {saved.spec.width}; "
             "train the run again"
         )

@@ -36,7 +36,7 @@ from attacks.audit.verdict import Verdict
 from attacks.inference.lira import ShadowConfig, lira
 from attacks.inference.membership import Query, logits, loss_scores
 from attacks.inference.roc import Roc, roc
-from attacks.statistics import clopper_pearson
+from attacks.statistics import MIN_SAMPLES, clopper_pearson
 from panas.data.samples import Samples, concat, value_hashes
 
 MARGIN = 0.1
@@ -47,7 +47,6 @@ LOUD = 0.05
 
 ERROR = 0.05  # how often scores that tell nothing may be called a leak
 CRITERIA = 2  # of each attack: the area, and the true positives at 1 % false ones
-MIN_SAMPLES = 20
 
 
 @dataclass(frozen=True, kw_only=True)

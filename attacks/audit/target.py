@@ -163,7 +163,7 @@ def _query(model: ExternalModel, program: _Program, samples: Samples) -> tuple[Q
     name, saved = model.file.name, program.saved
     if saved and saved.spec.shape != samples.shape:
         raise BadInput(
-            f"expected images {saved.spec.shape} for {name}, got {samples.shape}; "
+            f"expected samples of shape {saved.spec.shape} for {name}, got {samples.shape}; "
             "give the data that it was trained on"
         )
     prepared, network = _preprocessing(model, program, samples.shape[0]), program.network
@@ -267,13 +267,13 @@ def _outputs_of(name: str, ask: Callable[[Tensor], object], x: Tensor) -> int:
         answer = ask(x)
     except Exception as error:  # shapes, types, fixed batch sizes: each in torch's own words
         raise BadInput(
-            f"expected {name} to take images {tuple(x.shape[1:])} in batches of any size, got of "
-            f"{len(x)}: {one_line(error)}; export it with a dynamic batch"
+            f"expected {name} to take samples of shape {tuple(x.shape[1:])} in batches of any "
+            f"size, got of {len(x)}: {one_line(error)}; export it with a dynamic batch"
         ) from error
     given = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
     if not isinstance(answer, Tensor) or answer.ndim != 2 or len(answer) != len(x):
         raise BadInput(
-            f"expected {name} to answer {len(x)} images with one tensor of logits ({len(x)}, "
+            f"expected {name} to answer {len(x)} samples with one tensor of logits ({len(x)}, "
             f"classes), got {given}; export a network that gives logits alone"
         )
     return int(answer.shape[1])

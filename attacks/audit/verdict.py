@@ -14,7 +14,7 @@ best of k attacks is chosen by the scores that it is judged by, so that a leak i
 1 - 0.05 / k (Bonferroni), and silence at 95 %. A sample is found again where its reconstruction is
 nearer to it than to others of its class, which what a class looks like cannot bring about: an
 attack that does so surely more often than the blind controls (the same level) is not blind, however
-little of an image it gets right. Whatever the attacks see, a release leaks that has
+little of a sample it gets right. Whatever the attacks see, a release leaks that has
 less noise than the ledger was charged for, or a larger epsilon (`attacks.epsilon.release`), that no
 charge covers, or that says of itself what the ledger does not (`attacks.audit.evidence`).
 
@@ -29,16 +29,13 @@ import numpy as np
 
 from attacks.epsilon.release import ReleaseAudit
 from attacks.reconstruction.metrics import CANDIDATES, ReconstructionScore
-from attacks.statistics import clopper_pearson, gain_interval
+from attacks.statistics import MIN_SAMPLES, clopper_pearson, gain_interval
 from attacks.threats import controls
 
 Verdict = Literal["leaks", "no better than blind", "inconclusive", "nothing left", "masked"]
 
 MARGIN = 0.05
 """By how much R^2 must beat the best blind control before it counts as a leak."""
-
-MIN_SAMPLES = 20
-"""With fewer scored samples an interval is too narrow for skewed errors: no verdict is given."""
 
 
 def best_of(attacks: Sequence[ReconstructionScore]) -> ReconstructionScore:
@@ -59,17 +56,23 @@ def judge(
     low, high = gain_interval(best.errors, blind.errors, mean.errors, rng=rng)
     level = 1 - 0.05 / len(attacks)
     surely, _ = gain_interval(best.errors, blind.errors, mean.errors, rng=rng, level=level)
-    samples, again = len(best.errors), _found_again(attacks, beside)
+    samples = len(best.errors)
+    again = _found_again(attacks, beside) if samples >= MIN_SAMPLES else ""
     verdict: Verdict = "inconclusive"
     if samples >= MIN_SAMPLES and surely > MARGIN:
         verdict = "leaks"
     elif samples >= MIN_SAMPLES and high <= MARGIN and not again:
         verdict = "no better than blind"
+    interval = "" if math.isnan(low) else f"[{low:.3f}, {high:.3f}] "
+    noun = "sample" if samples == 1 else "samples"
     evidence = (
         f"R^2 of the best attack ({best.name}) {best.r2:.3f}, of the best blind control "
-        f"({blind.name}) {blind.r2:.3f}: a difference of {best.r2 - blind.r2:.3f} "
-        f"[{low:.3f}, {high:.3f}] on {samples} samples, of which {MARGIN} is let pass"
+        f"({controls.in_words(blind.name)}) {blind.r2:.3f}: a difference of "
+        f"{best.r2 - blind.r2:.3f} {interval}on {samples} {noun}, of which {MARGIN} is let pass"
     )
+    if samples < MIN_SAMPLES:
+        needed = f"too few samples for an interval and a verdict, which need {MIN_SAMPLES}"
+        evidence = f"{needed}; {evidence}"
     if again:
         evidence += f"; {again}"
     for ceiling in (s for s in beside if s.name == "ceiling"):

@@ -51,7 +51,7 @@ class ReconstructionScore:
     """e_i, for comparing two scores on the same samples; none where it was read from JSON."""
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-able record; what is no number (R^2 of constant images) is None."""
+        """A JSON-able record; what is no number (R^2 of constants, its interval of few) is None."""
         record: dict[str, Any] = {"name": self.name}
         for name, (low, high) in self.intervals.items():
             record[name] = _number(getattr(self, name))

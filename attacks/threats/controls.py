@@ -38,6 +38,11 @@ BLIND = ("mean image", "same-class mean", "held-out class mean")
 """Controls that know nothing of the release; the verdict compares with the best of them."""
 
 
+def in_words(name: str) -> str:
+    """A control's name, as a sentence has it: the data may be a table."""
+    return name.replace("image", "sample")
+
+
 def mean_image(public: Samples) -> Float[Tensor, "c h w"]:
     """The mean public image."""
     return public.inputs().mean(0)

@@ -56,7 +56,7 @@ def show_model_audit(audit: ModelAudit) -> None:
 def _attacked(rows: list[tuple[ClientAudit, ReconstructionScore]]) -> Table:
     """R^2 of the best attack and of its controls, and what each release claims."""
     table = titled(
-        "audit: R^2 of reconstructed training images (1: perfect, 0: the mean public image)"
+        "audit: R^2 of reconstructed training samples (1: perfect, 0: the mean public sample)"
     )
     for name in ("site", "release", "best attack", "R^2", *HEADERS.values()):
         table.add_column(

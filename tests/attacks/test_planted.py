@@ -22,13 +22,14 @@ from planted import (
 from torch import Tensor
 
 import attacks.audit.verdict
-from attacks.audit.verdict import MARGIN, MIN_SAMPLES, judge
+from attacks.audit.verdict import MARGIN, judge
 from attacks.epsilon.mechanism import gaussian_score, lower_bound
 from attacks.inference.labels import infer_labels, score_histogram
 from attacks.reconstruction.decoder import decoder_inverter
 from attacks.reconstruction.metrics import ReconstructionScore
 from attacks.reconstruction.optimise import Inversion, optimise
 from attacks.reconstruction.ridge import ridge_inverter, ridge_on_noise
+from attacks.statistics import MIN_SAMPLES
 from attacks.threats.knowledge import WhiteBox
 from attacks.threats.observation import Observation
 from panas.data.samples import Samples

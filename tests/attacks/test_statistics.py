@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
-from attacks.statistics import clopper_pearson, gain_interval, mean_interval
+from attacks.statistics import MIN_SAMPLES, clopper_pearson, gain_interval, mean_interval
 from panas.runtime.errors import BadInput
 
 
@@ -53,6 +53,13 @@ def test_pairing_narrows_a_difference_and_a_shift_of_it_is_caught() -> None:
     assert (low, high) == (pytest.approx(0.1), pytest.approx(0.1))
     alone = gain_interval(baseline - 0.1, ones, ones, rng=rng)
     assert alone[1] - alone[0] > 0.05
+
+
+@pytest.mark.parametrize("n", [1, 3, MIN_SAMPLES - 1])
+def test_a_gain_on_few_samples_has_no_interval(n: int) -> None:
+    rng = np.random.default_rng(0)
+    errors, baseline = (torch.from_numpy(rng.random(n)) for _ in range(2))
+    assert np.isnan(gain_interval(errors, baseline, torch.ones(n).double(), rng=rng)).all()
 
 
 def test_the_interval_of_a_mean_covers_it_as_often_as_it_claims() -> None:

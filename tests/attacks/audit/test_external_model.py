@@ -217,7 +217,7 @@ def test_bad_input_is_one_line(model: Path, refused: Callable, tmp_path: Path) -
     x, y = np.unique(x, axis=0)[:60], np.arange(60) % 3
     wide = tmp_path / "wide.npz"
     np.savez(wide, train_images=x[:30], train_labels=y[:30], test_images=x[30:], test_labels=y[30:])
-    refused("take images", model, str(wide))
+    refused("take samples", model, str(wide))
     x = x / 255
     x[7, 1, 1] = math.nan
     np.savez(wide, train_images=x, train_labels=y, test_images=x, test_labels=y)

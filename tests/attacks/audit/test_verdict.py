@@ -25,6 +25,26 @@ def test_the_verdict_asks_whether_the_gain_is_surely_above_the_margin(
     assert "noiseless rows would give 1.000" in evidence
 
 
+@pytest.mark.parametrize("n", [1, 3, 19])
+@pytest.mark.parametrize("gain", [0.01, 0.9])
+def test_few_samples_give_no_interval_and_no_verdict(n: int, gain: float) -> None:
+    (attack,), beside = _noisy(gain)
+    attacks = [replace(attack, errors=attack.errors[:n], reidentified=1.0)]
+    few = [replace(s, errors=s.errors[:n]) for s in beside]
+    verdict, evidence = judge(attacks, few, rng=np.random.default_rng(0))
+    assert verdict == "inconclusive"
+    assert evidence.startswith("too few samples for an interval and a verdict, which need 20; R^2")
+    assert "[" not in evidence
+    assert f"on {n} sample{'s' * (n > 1)}, of which 0.05 is let pass" in evidence
+
+
+def test_evidence_speaks_of_samples_which_may_be_rows_of_a_table() -> None:
+    attacks, (mean, _, ceiling) = _noisy(0.2)
+    _, evidence = judge(attacks, [mean, ceiling], rng=np.random.default_rng(0))
+    assert "best blind control (mean sample)" in evidence
+    assert "image" not in evidence
+
+
 @pytest.mark.parametrize(
     ("found", "verdict"), [(0.12, "no better than blind"), (0.3, "inconclusive")]
 )
