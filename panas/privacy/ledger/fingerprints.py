@@ -58,7 +58,11 @@ class SeenBefore:
 
     @property
     def runs(self) -> int:
-        """How many runs have charged for them."""
+        """How many runs have charged for them, each counted once at every ledger that it charged.
+
+        Ledgers know a run by a name that other runs may have: of several ledgers nothing tells how
+        many runs there were.
+        """
         return sum(e.runs for e in self.earlier)
 
 
@@ -154,7 +158,7 @@ def refuse_seen(seen: SeenBefore | None) -> None:
     if seen is not None:
         raise BadInput(
             f"expected samples that no other ledger was charged for, got {seen.overlap} of "
-            f"{seen.samples} that have spent epsilon {seen.epsilon:.3f} (together "
+            f"{seen.samples} that have spent epsilon {seen.epsilon:.3f} at most (together "
             f"{seen.together:.3f}); charge the ledger at {seen.earlier[0].path}, or do without "
             "strict (of the run, or in site.toml)"
         )
