@@ -99,11 +99,16 @@ def seen_lines(view: RunView) -> list[str]:
 
 
 def told_of(seen: SeenSamples) -> str:
-    """What some of a site's samples have cost in other ledgers."""
+    """What some of a site's samples have cost in other ledgers.
+
+    Runs are counted where one ledger knows them all: others may know the same run.
+    """
     some = "these" if seen.overlap == seen.samples else f"{seen.overlap} of {seen.samples}"
+    runs = f"{counted(seen.runs, 'earlier run')} (ledger {seen.ledgers[0]})"
+    if len(seen.ledgers) > 1:
+        runs = f"earlier runs of {len(seen.ledgers)} ledgers (one is {seen.ledgers[0]})"
     return (
-        f"{some} samples have spent epsilon {seen.epsilon:.2f} in "
-        f"{counted(seen.runs, 'earlier run')} (ledger {seen.ledgers[0]}); together "
+        f"{some} samples have spent up to epsilon {seen.epsilon:.2f} in {runs}; together up to "
         f"{seen.together:.2f} with this run"
     )
 

@@ -4,8 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from attacks.audit.records import ClientAudit, RunAudit
+from attacks.reconstruction.metrics import ReconstructionScore
+from dprbft.site.joining import SeenSamples
 from panas.data.facts import Facts
 from panas.data.files.columns import Column
 from panas.training.metrics import Metrics
@@ -13,7 +16,7 @@ from panas_cli.text import output
 from panas_cli.text.audit_output import show_audit
 from panas_cli.text.comparison import meaning
 from panas_cli.text.conclusions import meaning_lines, no_gain_lines
-from panas_cli.text.sentences import PublicSamples, found_lines
+from panas_cli.text.sentences import PublicSamples, found_lines, told_of
 
 
 def facts(shape: tuple[int, int, int] = (1, 8, 8), columns: int = 0) -> Facts:
@@ -207,6 +210,40 @@ def test_an_audit_calls_a_site_by_its_name(capsys: pytest.CaptureFixture):
     found = ClientAudit(id=0, name="north", epsilon=8.0, verdict="nothing left", evidence="it sent")
     show_audit(RunAudit(seconds=1.0, clients=(found,)))
     assert capsys.readouterr().out.startswith("north: nothing left: it sent\n")
+
+
+@pytest.mark.parametrize(
+    ("runs", "ledgers", "says"),
+    [
+        (1, ("a",), "up to epsilon 12.16 in 1 earlier run (ledger a); together up to 14.20"),
+        (3, ("a",), "up to epsilon 12.16 in 3 earlier runs (ledger a); together up to 14.20"),
+        # One run of two sites: each of their ledgers counts it.
+        (2, ("a", "b"), "up to epsilon 12.16 in earlier runs of 2 ledgers (one is a); together"),
+    ],
+)
+def test_runs_are_counted_where_one_ledger_knows_them_all(
+    runs: int, ledgers: tuple[str, ...], says: str
+):
+    told = told_of(SeenSamples(80, 80, runs, 12.16, 14.2, ledgers))
+    assert told.startswith("these samples have spent")
+    assert says in told
+
+
+def test_an_audit_of_a_table_speaks_of_samples(capsys: pytest.CaptureFixture):
+    score = ReconstructionScore("ridge", 1.0, 0.0, 0.0, 0.0, 0.1, {}, torch.ones(3))
+    found = ClientAudit(
+        id=0,
+        name="north",
+        release="class_sums",
+        epsilon=8.0,
+        attacks=(score,),
+        verdict="inconclusive",
+        evidence="few",
+    )
+    show_audit(RunAudit(seconds=1.0, clients=(found,)))
+    out = capsys.readouterr().out
+    assert "samples" in out
+    assert "image" not in out
 
 
 def test_a_report_shows_the_rivals_and_what_accuracy_hides(
