@@ -177,6 +177,9 @@ def _as_many_clients(config: RunConfig) -> str | None:
         return "different names in federation.remote, got one twice; rename it"
     if f.facts and not f.remote:
         return "federation.remote for federation.facts, got none; leave the facts out"
+    if f.comes_split and (share := config.data.source.public_fraction):
+        what = f"a data set of its own as public where data come split, got {share} of theirs"
+        return f"{what}; give data.public_data, and leave data.public_fraction out"
     given = len(f.sites or f.client_data or f.remote)
     if given in (0, f.clients):
         return None

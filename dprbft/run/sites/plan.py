@@ -6,7 +6,7 @@ What is public of their data, the `Facts`, comes from public data, or from what 
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,6 @@ from dprbft.config.schema import RunConfig
 from dprbft.config.sections import FederationSettings
 from dprbft.paths import (
     SitePlace,
-    declared_file,
     facts_file,
     map_file,
     public_file,
@@ -26,6 +25,8 @@ from dprbft.paths import (
     write_places,
     write_remote,
 )
+from dprbft.run.sites.facts import declared_facts, kept_public, shared
+from dprbft.run.sites.overlap import tell_of_overlap
 from dprbft.simulation.federation import NAME, load_federation, make_sites
 from dprbft.site.data import (
     is_of_one_class,
@@ -39,9 +40,8 @@ from dprbft.site.directory import (
     write_site,
 )
 from panas.data.facts import Facts, fit, infer
-from panas.data.files.remarks import remarks
 from panas.data.load import check_disjoint
-from panas.data.samples import Samples, concat
+from panas.data.samples import Samples, concat, value_hashes
 from panas.data.sources import identity, read, reading_of
 from panas.data.unlabelled import CALLED, load_unlabelled
 from panas.features.map import FeatureMap, fit_map, write_map
@@ -119,7 +119,7 @@ def _plan_of_remote(run: Path, config: RunConfig) -> SitesPlan:
                 "expected public data or declared facts of sites elsewhere, got neither; give "
                 "--public-data, or --facts with the facts.json of one of them"
             )
-        facts, public = _shared(config, {})
+        facts, public = shared(config, {})
     else:
         if not Path(path).is_file():
             raise BadInput(f"expected declared facts at {path}, found none; check --facts")
@@ -128,14 +128,14 @@ def _plan_of_remote(run: Path, config: RunConfig) -> SitesPlan:
         public = facts.no_samples()
         if source.public_data is not None:
             how = reading_of(facts, source.public_reading.table)
-            public = fit(read(source.public_data, how), facts, "public data")
+            public = kept_public(read(source.public_data, how), facts, config)
     unlabelled = _unlabelled(config, facts, public)
     return SitesPlan(config, facts, public, unlabelled, tuple)
 
 
 def _plan_of_sites(run: Path, config: RunConfig) -> SitesPlan:
     places = _places(run, config.federation.sites)
-    facts, public = _shared(config, {place.name: _declared(place) for place in places})
+    facts, public = shared(config, {place.name: declared_facts(place) for place in places})
     return SitesPlan(config, facts, public, _unlabelled(config, facts, public), lambda: places)
 
 
@@ -151,22 +151,24 @@ def _plan_of_files(run: Path, config: RunConfig) -> SitesPlan:
     if source.public_data is None:
         raws = [read(path, source.reading) for path in files]
         own = [infer(raw, ranges=source.ranges, bits=source.bits) for raw in raws]
-        facts, public = _shared(config, dict(zip(names, own, strict=True)))
+        facts, public = shared(config, dict(zip(names, own, strict=True)))
     else:
-        facts, public = _shared(config, {})
+        facts, public = shared(config, {})
         how = reading_of(facts, source.reading.table)
         raws = [read(path, how) for path in files]
     for note in dict.fromkeys(note for raw in raws for note in raw.notes):
         told = [name for name, raw in zip(names, raws, strict=True) if note in raw.notes]
         warnings.warn(f"{', '.join(told)[:200]}: {note}", stacklevel=2)
     unlabelled = _unlabelled(config, facts, public)
-    of_one = []
+    of_one, values = [], {}
     for name, raw in zip(names, raws, strict=True):
         samples = fit(raw, facts, name)
         check_disjoint(samples, public, name)
         check_disjoint(samples, unlabelled, name, CALLED)
         of_one += [name] if is_of_one_class(samples) else []
+        values[name] = value_hashes(samples)
     warn_of_one_class(of_one, facts)
+    tell_of_overlap(values, strict=config.privacy.strict)
     return SitesPlan(
         config, facts, public, unlabelled, partial(_sites_of_files, run, config, files)
     )
@@ -252,47 +254,3 @@ def names_of(paths: Sequence[str]) -> list[str]:
     plain = (re.sub(r"[^A-Za-z0-9._-]", "_", Path(path).stem).lstrip("._-") for path in paths)
     stems = [name or "site" for name in plain]
     return [s if stems.count(s) == 1 else f"{s}-{i}" for i, s in enumerate(stems)]
-
-
-def _declared(place: SitePlace) -> Facts:
-    path = declared_file(place.folder)
-    if not path.is_file():
-        raise BadInput(
-            f"expected {path.name} at site {place.name}, found none; `panas site init` writes it"
-        )
-    return Facts.from_json(read_json(path))
-
-
-def _shared(config: RunConfig, declared: Mapping[str, Facts]) -> tuple[Facts, Samples]:
-    """The federation's facts and its public samples, from what each site declares, by its name."""
-    source, classes = config.data.source, config.federation.classes
-    if source.public_data is not None:
-        raw = read(source.public_data, source.public_reading)
-        for note in (*raw.notes, *remarks(raw)):
-            warnings.warn(f"public data: {note}", stacklevel=2)
-        ranges, bits = source.ranges, source.bits
-        facts = infer(raw, public=raw, classes=classes, ranges=ranges, bits=bits)
-        return facts, fit(raw, facts, "public data")
-    first = next(iter(declared.values()))
-    for name, facts in declared.items():
-        for what in ("shape", "dtype", "bits", "columns"):
-            if getattr(first, what) != getattr(facts, what):
-                got = getattr(facts, what) if what != "columns" else "others"
-                raise BadInput(
-                    f"expected {what} of {name} as of {next(iter(declared))}, got {got!s:.80}; "
-                    "bring the data to one form, or leave that site out"
-                )
-    whole = replace(first, class_names=classes or _union(declared))
-    return whole, whole.no_samples()
-
-
-def _union(declared: Mapping[str, Facts]) -> tuple[str, ...]:
-    """All classes that are declared; a site that shares none with any other is refused."""
-    for name, facts in declared.items():
-        others = {c for other, f in declared.items() if other != name for c in f.class_names}
-        if others and not others & set(facts.class_names):
-            raise BadInput(
-                f"expected classes of {name} that another site has too, got none; name them alike, "
-                "leave that site out, or declare all in federation.classes"
-            )
-    return tuple(sorted({c for facts in declared.values() for c in facts.class_names}))

@@ -181,6 +181,20 @@ def test_public_samples_without_labels_are_nothing_to_search_on_by_labels():
     assert not build_config({"data": data | {"unlabelled_limit": 0}}).has_unlabelled
 
 
+@pytest.mark.parametrize("key", ["sites", "client_data", "remote"])
+def test_a_share_of_data_that_come_split_cannot_become_public(key: str):
+    split = {"federation": {key: ["a", "b"], "clients": 2}}
+    for allowed in ({}, {"public_fraction": 0}, {"public_data": "open.npz"}):
+        for preset in ("sound", "demo"):
+            build_config(split, {"preset": preset, "data": allowed})
+    for method in ("joined", "dprbft"):
+        share = {"data": {"public_fraction": 0.1}, "federation": {"method": method}}
+        with pytest.raises(
+            BadInput, match=r"come split, got 0\.1 of theirs; give data\.public_data"
+        ):
+            build_config(split, share)
+
+
 SECURE = {
     "federation": {"method": "joined", "clients": 4},
     "privacy": {"trust": "secure-sum"},

@@ -1,17 +1,22 @@
 """Data that come split: each file becomes a site, if it fits the federation's facts."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from dprbft.run.sites.plan import plan_sites, prepare_sites
 from dprbft.run.view import RunView
 from dprbft.site.data import declared
 from dprbft.site.directory import SiteSettings, write_site
+from panas.data.load import load
 from panas.runtime.errors import BadInput
+from panas.runtime.seeds import stream
+from panas.runtime.store import write_json
 
 
 def archive(folder: Path, name: str, first: int = 0, **changes: object) -> str:
@@ -57,6 +62,89 @@ def test_one_file_for_two_clients_is_refused(split: Callable, tmp_path: Path):
     mine, other = archive(tmp_path, "a.npz", 1), archive(tmp_path, "b.npz", 2)
     with pytest.raises(BadInput, match=r"a\.npz twice, whose samples would be charged to two"):
         split(mine, other, f"{tmp_path}/./a.npz")
+
+
+def test_samples_of_two_sites_are_told_and_refused_by_a_strict_run(
+    split: Callable, tmp_path: Path, recwarn: pytest.WarningsRecorder
+):
+    mine, other = archive(tmp_path, "a.npz", 1), archive(tmp_path, "b.npz", 2)
+    split(mine, other, privacy__strict=True)
+    assert not [w for w in recwarn if "also" in str(w.message)]
+    with np.load(mine) as a, np.load(other) as b:
+        for name, n in (("again", 60), ("one", 1)):  # so many of a's, the last first
+            x, y = (np.concatenate([a[k][::-1][:n], b[k][: 60 - n]]) for k in "xy")
+            np.savez(tmp_path / f"{name}.npz", x=x, y=y)
+    for name, told in (("again", "60 of again's samples are"), ("one", "1 of one's sample is")):
+        files = mine, str(tmp_path / f"{name}.npz")
+        with pytest.warns(UserWarning, match=f"{told} also a's: .* both sites' budgets together"):
+            split(*files)
+        with pytest.raises(BadInput, match=f"of {name} that a has too"):
+            split(*files, privacy__strict=True)
+
+
+def test_equal_rows_of_few_columns_are_not_taken_for_one_person_s(
+    split: Callable, tmp_path: Path, recwarn: pytest.WarningsRecorder
+):
+    tables = [tmp_path / f"{name}.csv" for name in "tu"]
+    for table in tables:
+        table.write_text("age,y\n" + "".join(f"{i % 30},{i % 2}\n" for i in range(99)))
+    split(*map(str, tables), privacy__strict=True)
+    assert not [w for w in recwarn if "also" in str(w.message)]
+
+
+def test_a_limit_keeps_of_public_data_what_a_simulation_keeps(split: Callable, tmp_path: Path):
+    files = [archive(tmp_path, f"{i}.npz", i) for i in (1, 2)]
+    public = archive(tmp_path, "public.npz", 3, y=(np.arange(60) < 45).astype(int))
+    given = {"data__public_data": public, "data__public_limit": 20}
+    plan, config = split(*files, federation__classes=["1", "0"], **given)
+    assert plan.facts.class_names == ("1", "0")
+    assert plan.public.histogram().tolist() == [15, 5]
+    source = load(
+        replace(config.data.source, dataset=files[0]), stream(config.seed, "data"), ("1", "0")
+    )
+    assert torch.equal(plan.public.x, source.public.x)
+    everything, _ = split(*files, **given | {"data__public_limit": 60})
+    assert len(everything.public) == 60
+    nothing, _ = split(*files, **given | {"data__public_limit": 0})
+    assert (len(nothing.public), nothing.facts.classes) == (0, 2)  # these are known all the same
+
+
+def test_a_limit_keeps_of_a_hub_s_public_data_too(tiny: Callable, split: Callable, tmp_path: Path):
+    public = archive(tmp_path, "public.npz", 3)
+    facts = tmp_path / "facts.json"
+    own, _ = split(archive(tmp_path, "a.npz", 1), archive(tmp_path, "b.npz", 2))
+    write_json(facts, own.facts.to_json())
+    hub = {"federation__remote": ["a", "b"], "federation__clients": 2, "data__public_limit": 20}
+    hub |= {"data__public_data": public, "data__limit": None}
+    for known in ({}, {"federation__facts": str(facts)}):
+        plan = plan_sites(tmp_path / "run", tiny(**hub, **known))
+        assert plan.public.histogram().tolist() == [10, 10]
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "told"),
+    [
+        ("a,c,y", "{},1.5", "columns of u as of t, got none 'b'"),
+        ("a,b,c,d,e,y", "{},1.5,2.5,3.5,4.5", "columns of u as of t, got another one, 'c'"),
+        ("a,b,y", "{},red", "columns of u as of t, got 'b' as text instead of number"),
+    ],
+)
+def test_a_column_that_differs_is_named(
+    split: Callable, tmp_path: Path, header: str, rows: str, told: str
+):
+    for name, head, row in (("t", "a,b,y", "{},0.5"), ("u", header, rows)):
+        lines = [row.format(i * 7 % 50 + 0.25) + f",{i % 2}" for i in range(50)]
+        (tmp_path / f"{name}.csv").write_text("\n".join([head, *lines]) + "\n")
+    with pytest.raises(BadInput, match=told):
+        split(str(tmp_path / "t.csv"), str(tmp_path / "u.csv"), data__label="y")
+
+
+def test_a_table_among_images_is_named(split: Callable, tmp_path: Path):
+    (tmp_path / "t.csv").write_text("a,y\n" + "".join(f"{i}.5,{i % 2}\n" for i in range(60)))
+    files = archive(tmp_path, "a.npz", 1), str(tmp_path / "t.csv")
+    for given, told in ((files, "images in t as in a, got a table"), (files[::-1], "got images")):
+        with pytest.raises(BadInput, match=told):
+            split(*given)
 
 
 def test_declared_depth_and_ranges_make_the_facts(split: Callable, tmp_path: Path):
