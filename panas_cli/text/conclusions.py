@@ -13,8 +13,9 @@ def absent_lines(names: Sequence[str]) -> list[str]:
     """Which sites a summary knows nothing of, in a line if there are any."""
     if not names:
         return []
+    has = "has" if len(names) == 1 else "have"
     return [
-        f"warning: {', '.join(names)} did not take part, or cannot be read now; --resume takes up "
+        f"warning: {', '.join(names)} {has} not trained, or cannot be read now; --resume takes up "
         "what is back"
     ]
 

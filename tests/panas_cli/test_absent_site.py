@@ -11,7 +11,7 @@ from dprbft.paths import home, places_of
 from panas.runtime.store import read_json
 
 AWAY = "warning: client-001 is not there: {} goes on without it; --resume takes it up again"
-UNKNOWN = "warning: client-001 did not take part, or cannot be read now; --resume takes up what is"
+UNKNOWN = "warning: client-001 has not trained, or cannot be read now; --resume takes up what is"
 
 
 @pytest.mark.slow
