@@ -162,9 +162,9 @@ def found_lines(
     elif public.labelled:
         lines.append(f"public: {labelled}, apart from those of the sites")
     elif public.unlabelled:
-        lines.append("public: no labels; all labels are learnt under the budget")
+        lines.append("public: no labels; classes are learnt from the sites' samples alone")
     else:
-        lines.append("public: no samples; everything is learnt under the budget")
+        lines.append("public: no samples; everything is learnt from the sites' samples")
     if public.unlabelled:
         lines.append(f"public, without labels: {counted(public.unlabelled, 'sample')}")
     return lines

@@ -127,7 +127,7 @@ def client(joined: float, **changes: Any) -> dict[str, Any]:
     ],
 )
 def test_one_line_warns_where_the_budget_brought_nothing(found: dict[str, Any], says: list[str]):
-    assert no_gain_lines([found]) == says
+    assert no_gain_lines({"clients": [found], "communication": {"up_bytes": 1}}) == says
 
 
 def summary(*clients: dict[str, Any], ladder: dict[str, float] | None = None) -> dict[str, Any]:
