@@ -1,4 +1,4 @@
-"""Where networks might win: many samples a site, and pictures that a fixed map sees poorly.
+"""Where networks win: many samples a site, and pictures that a fixed map sees poorly.
 
     python -m benchmarks.networks --cifar-root DIR [--sites 10] [--json]
 

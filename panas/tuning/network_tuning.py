@@ -140,8 +140,8 @@ class NetworkTuning:
             refuse_seen(seen)
         elif seen is not None:
             warnings.warn(
-                f"{seen.overlap} of these {seen.samples} samples have spent epsilon "
-                f"{seen.epsilon:.3g} in {seen.runs} earlier runs; together {seen.together:.3g}",
+                f"{seen.overlap} of these {seen.samples} samples have spent up to epsilon "
+                f"{seen.epsilon:.3g} in earlier runs; together up to {seen.together:.3g}",
                 stacklevel=4,
             )
         if ledger is None:

@@ -216,11 +216,11 @@ def test_samples_that_were_tuned_on_before_are_named_or_refused(tmp_path: Path) 
         quick_tune(again, tmp_path / "b", epsilon=4.0, strict=True)
     assert not (tmp_path / "b" / "ledger.jsonl").exists()
     said = (
-        rf"{len(order)} of these {len(order)} samples have spent epsilon {found.epsilon:.3g} in 1 "
+        rf"{len(order)} of these {len(order)} samples have spent up to epsilon {found.epsilon:.3g} "
     )
-    with pytest.warns(UserWarning, match=said + "earlier runs; together [5-7]"):
+    with pytest.warns(UserWarning, match=said + "in earlier runs; together up to [5-7]"):
         quick_tune(again, tmp_path / "b", epsilon=4.0)
-    with pytest.warns(UserWarning, match="in 2 earlier runs"):
+    with pytest.warns(UserWarning, match="in earlier runs; together up to [6-9]"):
         quick_tune(again, tmp_path / "c", epsilon=1.0, ledger=for_life(tmp_path / "mine"))
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)

@@ -52,7 +52,7 @@ def test_an_owner_is_shown_what_samples_had_cost_elsewhere(cli: Callable, tmp_pa
     seen = SeenSamples(80, 20, 1, 1.5, 3.5, (str(tmp_path / "north" / "ledger.jsonl"),))
     write_json(tmp_path / "east" / "runs" / "first" / "seen.json", asdict(seen))
     told = cli("site", "show", tmp_path / "east").out
-    assert "before first, 20 of 80 samples have spent epsilon 1.50 in 1 earlier run" in told
+    assert "before first, 20 of 80 samples have spent up to epsilon 1.50 in 1 earlier run" in told
     (run,) = json.loads(cli("site", "show", tmp_path / "east", "--json").out)["runs"]
     assert (run["seen_before"]["overlap"], run["seen_before"]["together"]) == (20, 3.5)
 
