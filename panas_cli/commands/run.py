@@ -41,9 +41,9 @@ def run(request: Request, reach: Reach) -> None:
     try:
         with hold(job.run):
             _stages(job, reach)
-    except BudgetExhausted:
+    except BudgetExhausted as e:
         if not _has_results(job.run):
-            raise
+            raise BudgetExhausted(f"{e}; a run keeps its settings: give another --out") from e
         show(job.run, summarise(job.run, job.config), job.json)
         raise
     show(job.run, summarise(job.run, job.config), job.json)

@@ -354,6 +354,18 @@ def test_a_budget_too_small_for_anything_keeps_the_public_networks(
 
 
 @pytest.mark.slow
+def test_a_budget_too_small_to_join_says_what_to_do_with_the_directory(
+    cli: Callable, tiny: Callable, tmp_path: Path
+):
+    run = tmp_path / "r"
+    outcome = cli("run", "--out", run, "--epsilon", "0.05", *tiny(federation__method="joined"))
+    assert outcome.code == 3
+    (line,) = outcome.errors
+    assert line.endswith("; a run keeps its settings: give another --out")
+    assert all(account.spent() == 0 for account in accounts(run))
+
+
+@pytest.mark.slow
 def test_a_budget_that_runs_out_in_a_later_round_keeps_the_round_before(
     cli: Callable, tiny: Callable, tmp_path: Path
 ):
