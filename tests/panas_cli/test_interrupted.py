@@ -358,7 +358,7 @@ def test_a_budget_too_small_to_join_says_what_to_do_with_the_directory(
     cli: Callable, tiny: Callable, tmp_path: Path
 ):
     run = tmp_path / "r"
-    outcome = cli("run", "--out", run, "--epsilon", "0.05", *tiny(federation__method="joined"))
+    outcome = cli("run", "--out", run, "--epsilon", "0.05", *tiny(), "--method", "joined")
     assert outcome.code == 3
     (line,) = outcome.errors
     assert line.endswith("; a run keeps its settings: give another --out")
