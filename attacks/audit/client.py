@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from attacks.audit.evidence import ClaimedNoise, Received, histogram_scale, load_release, promise
-from attacks.audit.membership import NO_CLAIM, NetworkAudit, PrivacyClaim, audit_network
+from attacks.audit.membership import STAYS, NetworkAudit, PrivacyClaim, audit_network
 from attacks.audit.pictures import draw_curves, draw_images
 from attacks.audit.records import ClientAudit, DrawnAudit
 from attacks.audit.verdict import judge, with_claim
@@ -278,8 +278,8 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dic
         client.train,
         client.test,
         rng=stream(job.config.seed, "audit", "network", client.id),
-        claim=NO_CLAIM
-        if job.config.stays  # it has trained without noise, and is not to leave
+        claim=STAYS
+        if job.config.stays
         else PrivacyClaim(epsilon=job.spent, delta=job.config.privacy.delta),
         shadows=config,
     )

@@ -55,9 +55,11 @@ class PrivacyClaim:
 
     epsilon: float | None = None  # None, or infinity: nothing is claimed
     delta: float = 1e-5  # also of the estimate of epsilon
+    why: str = ""  # nothing is claimed, if that is known
 
 
 NO_CLAIM = PrivacyClaim()
+STAYS = PrivacyClaim(why="it was trained without noise, and must stay")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +166,7 @@ def judge_scores(
 
 
 def _terms(claim: PrivacyClaim, confidence: float, estimate: float) -> str:
-    claimed, above = "no epsilon claimed", ""
+    claimed, above = f"no epsilon claimed{claim.why and f' ({claim.why})'}", ""
     if claim.epsilon is not None and math.isfinite(claim.epsilon):
         claimed = f"claimed epsilon {claim.epsilon:.3g}"
         above = ", which is above the claim but no proof" * (estimate > claim.epsilon)

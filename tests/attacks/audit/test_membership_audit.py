@@ -9,7 +9,14 @@ import torch
 from scipy.stats import binom, norm
 from torch import Tensor
 
-from attacks.audit.membership import LOUD, PrivacyClaim, audit_network, judge_scores
+from attacks.audit.membership import (
+    LOUD,
+    NO_CLAIM,
+    STAYS,
+    PrivacyClaim,
+    audit_network,
+    judge_scores,
+)
 from attacks.audit.verdict import Verdict
 from attacks.inference import roc as roc_module
 from attacks.inference.roc import Roc, roc
@@ -48,6 +55,19 @@ def test_a_network_that_remembers_leaks() -> None:
     record = found.to_json()
     assert record["attacks"][0]["name"] == "loss threshold"
     assert record["attacks"][0]["auc"] > 0.95
+
+
+@pytest.mark.parametrize(
+    ("claim", "says"),
+    [
+        (NO_CLAIM, "no epsilon claimed, "),
+        (STAYS, "no epsilon claimed (it was trained without noise, and must stay), "),
+    ],
+)
+def test_evidence_says_why_nothing_is_claimed(claim: PrivacyClaim, says: str) -> None:
+    members, others, rng = _samples(60, 0), _samples(60, 1), np.random.default_rng(0)
+    found = audit_network(_remembering(members, 5.0), members, others, rng=rng, claim=claim)
+    assert says in found.evidence
 
 
 def test_a_network_that_never_saw_anyone_does_not() -> None:
