@@ -162,7 +162,5 @@ def not_joined_line(ladder: Ladder) -> str:
     """The same where no site has released anything."""
     assert ladder.joined is not None
     assert ladder.alone is not None
-    gain = (
-        f"{ladder.joined - ladder.alone:+.3f} over each site alone, by other noise and its network"
-    )
-    return f"nothing was joined: no site has sent a release, which by rule would not pay ({gain})"
+    gain = f"{ladder.joined - ladder.alone:+.3f} over each site alone"
+    return f"nothing was joined: no site has sent a release ({gain}, which is no gain of joining)"

@@ -165,8 +165,8 @@ def test_where_nobody_released_nothing_is_said_of_joining():
     nobody = summary(client("north", 0.7, 0.72), client("south", 0.7, 0.68), public=0.55)
     nobody["communication"] = {"up_bytes": 0, "down_bytes": 1}
     assert meaning_lines(nobody)[1] == (
-        "nothing was joined: no site has sent a release, which by rule would not pay (+0.000 over "
-        "each site alone, by other noise and its network)"
+        "nothing was joined: no site has sent a release (+0.000 over each site alone, which is no "
+        "gain of joining)"
     )
     assert no_gain_lines(nobody) == []
     sent = summary(client("south", 0.7, 0.68), public=0.55)
