@@ -9,6 +9,7 @@ row spends the same epsilon (delta 1e-5), a tenth of it on the label histogram.
 | row | predictor of a site |
 |---|---|
 | forest on public | a random forest of the raw values of the labelled public samples, epsilon 0 |
+| logistic on public | a logistic regression of the same |
 | forest on public and own | the same with the site's own, which is not private |
 | public | the ridge head of the labelled public samples, with the site's noised log prior |
 | own release | the head of the site's own noised moments, at all of the budget |
@@ -45,7 +46,8 @@ from benchmarks.kept import kept
 
 FIRST_SEED = 1000
 METHODS = (
-    *("forest on public", "forest on public and own", "public", "own release", "alone"),
+    *("forest on public", "logistic on public", "forest on public and own"),
+    *("public", "own release", "alone"),
     *("alone again", "shared", "joined", "secure sum", "pooled"),
 )
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.joining_world import DELTA, HISTOGRAM, Site, World
+from panas.data.samples import Samples
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate, release_multiplier, tighten_release_noise
@@ -18,6 +19,7 @@ from panas.training.baselines import fit_baselines
 from panas.training.linear.averaging import average, log_prior
 from panas.training.linear.public_forest import PublicForest, fit_public_forest
 from panas.training.linear.public_head import fit_public_head
+from panas.training.linear.public_logistic import PublicLogistic, fit_public_logistic
 from panas.training.linear.recipe import (
     Recipe,
     alone_recipe,
@@ -100,22 +102,33 @@ class Known:
     public: Tensor | None  # the head of labelled public samples
     pooled: Tensor  # the head of all sites' exact moments
     forest: PublicForest | None  # of labelled public samples
-    forest_says: Tensor | None  # of the test samples
+    logistic: PublicLogistic | None  # of the same
+    say: Mapping[str, Tensor]  # both, of the test samples
 
 
 def known_of(world: World) -> Known:
-    """The heads of a federation, and a forest of its public samples."""
+    """The heads of a federation, and the models of its public samples."""
     exact = summed([exact_moments(s.train.z, s.train.y, world.classes) for s in world.sites], 0.0)
     public = exact_moments(world.public.z, world.public.y, world.classes)
     forest = fit_public_forest(world.public_samples)
+    logistic = fit_public_logistic(world.public_samples)
     return Known(
         joined=pooled_head(world, secure=False),
         secure=pooled_head(world, secure=True),
         public=fit_public_head(world.public, world.classes) if world.labelled else None,
         pooled=shared_head(with_counts(exact, world), public, world.labelled),
         forest=forest,
-        forest_says=None if forest is None else forest.logits(world.test_samples.inputs()),
+        logistic=logistic,
+        say=said_by(forest, logistic, world.test_samples),
     )
+
+
+def said_by(
+    forest: PublicForest | None, logistic: PublicLogistic | None, samples: Samples
+) -> dict[str, Tensor]:
+    """What the models of public samples say of others, as logits."""
+    x, models = samples.inputs(), {"forest": forest, "logistic": logistic}
+    return {name: model.logits(x) for name, model in models.items() if model is not None}
 
 
 def pooled_head(world: World, *, secure: bool) -> Heads:
@@ -161,8 +174,10 @@ def predictions(world: World, at: int, known: Known) -> dict[str, Tensor]:
     own = own_head(sent, world.labelled)
     found = {"own release": logits(own, test) + prior}
     found["forest on public and own"] = forest_of_both(world, site)
-    if known.forest is not None and known.forest_says is not None:  # its votes as they are
-        found["forest on public"] = known.forest_says * known.forest.temperature
+    if known.forest is not None:  # its votes as they are
+        found["forest on public"] = known.say["forest"] * known.forest.temperature
+    if "logistic" in known.say:
+        found["logistic on public"] = known.say["logistic"]
     found |= {name: logits(head, test) + prior for name, head in public.items()}
     for name in ("alone", "alone again"):
         found[name] = averaged(world, site, known, public, over=known.public, share=0.0)
@@ -200,7 +215,8 @@ def averaged(
     over: Tensor | None,
     share: float,
 ) -> Tensor:
-    """The average of heads, the public forest, and a residual that DP-SGD trains over one head."""
+    """The average of heads, a table's public forest and logistic regression, and a residual that
+    DP-SGD trains over one head."""
     prior, n = log_prior(site.histogram), len(site.train.y)
     residual = zero_residual(site.train.z.shape[1], world.classes)
 
@@ -216,15 +232,15 @@ def averaged(
         noise=world.noise,
     )
 
-    def answers(z: Tensor, forest: Tensor | None) -> dict[str, Tensor]:
+    def answers(z: Tensor) -> dict[str, Tensor]:
         with torch.no_grad():
             said = {"residual": residual(z) + offset(z)}
-        said |= {} if forest is None else {"forest": forest}
         return said | {name: logits(w, z) for name, w in heads.items()}
 
-    trees = world.table and known.forest  # of images it is worse than their heads, and misleads
-    held = answers(site.validation.z, trees.logits(site.held.inputs()) if trees else None)
+    held, of_test = answers(site.validation.z), answers(world.test.z)
+    if world.table:  # of images these are worse than their heads, and mislead
+        held |= said_by(known.forest, known.logistic, site.held)
+        of_test |= known.say
     chosen = average(held, site.validation.y, prior, with_prior=["residual"])
-    of_test = answers(world.test.z, known.forest_says if trees else None)
     said = chosen.probabilities(of_test, prior)
     return said.clamp(min=1e-30).log()

@@ -6,16 +6,17 @@ The rows of a table are dealt out at random: to test on, public ones with their 
 (n training and V validation samples each). Public rows give scale, categories and the common map.
 Where a table is short, there are as few sites as rows are left. Methods are those of
 `benchmarks.joining`; each spends the same epsilon (delta 1e-5). "Alone", "joined" and "secure sum"
-have the public forest as one more candidate of their averages.
+have the public forest and logistic regression as further candidates of their averages.
 
 | table | rows | what it is |
 |---|---|---|
 | card fraud | 1,722 | `creditcard*.csv` in DIR, without the column that numbers its rows |
 | breast cancer, digits | 569, 1,797 | scikit-learn's; digits as 64 columns |
 | generated | 20,000 | 12 classes of scikit-learn's `make_classification`: no real data |
+| linear | 20,000 | 5 classes, linear in 20 columns but for noise: no real data |
 
-Figures are means over sites and seeds, on the same test rows; differences to "forest on public" and
-to "alone" are paired by seed, with their standard error.
+Figures are means over sites and seeds, on the same test rows; differences to the models of public
+rows and to "alone" are paired by seed, with their standard error.
 """
 
 import argparse
@@ -44,6 +45,7 @@ from panas.training.metrics import measure
 FIGURES = ("auroc", "balanced_accuracy", "accuracy")
 PUBLIC = (50, 200, 1000)
 EPSILONS = (3.0, 8.0)
+OTHERS = ("forest on public", "logistic on public", "alone")
 CARD_FRAUD = "creditcard*.csv"
 
 
@@ -62,6 +64,7 @@ TABLES = {
     "breast cancer": Sizes(n=50, validation=20, sites=5, test=150),
     "digits": Sizes(n=100, validation=30, sites=10, test=400),
     "generated": Sizes(n=375, validation=30, sites=10, test=5000),
+    "linear": Sizes(n=100, validation=30, sites=10, test=5000),
 }
 
 
@@ -129,12 +132,23 @@ def rows_of(name: str, root: str) -> Raw:
             class_sep=1.5,
             random_state=0,
         )
+    elif name == "linear":
+        x, y = linear(np.random.default_rng(0), 20_000, 20, 5)
     else:
         load = {"breast cancer": "load_breast_cancer", "digits": "load_digits"}[name]
         x, y = getattr(sklearn.datasets, load)(return_X_y=True)
     names = tuple(f"column {i}" for i in range(x.shape[1]))
     classes = tuple(str(c) for c in np.unique(y))
     return Raw(x.astype(np.float64), y.astype(np.int64), classes, names, from_file=False)
+
+
+def linear(
+    rng: np.random.Generator, n: int, columns: int, classes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of columns of unlike scale, and the class of the largest noised linear score."""
+    u, scale = rng.standard_normal((n, columns)), np.exp(rng.standard_normal(columns))
+    scores = u @ rng.standard_normal((columns, classes)) + 0.7 * rng.gumbel(size=(n, classes))
+    return u * scale, scores.argmax(1)
 
 
 def draw(setting: Setting, raw: Raw, seed: int) -> World:
@@ -154,7 +168,7 @@ def draw(setting: Setting, raw: Raw, seed: int) -> World:
 
 
 def row(setting: Setting, seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Means over sites and seeds, and differences to the forest and to "alone"."""
+    """Means over sites and seeds, and differences to `OTHERS`."""
     sizes = asdict(TABLES[setting.table]) | {"sites": seeds[0]["sites"]}
     joined = statistics.fmean(seed["share"] > 0 for seed in seeds)
     found: dict[str, Any] = {"setting": asdict(setting) | sizes, "joined": joined, "methods": {}}
@@ -167,7 +181,7 @@ def row(setting: Setting, seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             figure: {"mean": float(means(method, at).mean())}
             | {
                 f"over {other}": _mean_and_error(means(method, at) - means(other, at))
-                for other in ("forest on public", "alone")
+                for other in OTHERS
             }
             for at, figure in enumerate(FIGURES)
         }

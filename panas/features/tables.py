@@ -1,4 +1,4 @@
-"""The feature map of tables: random Fourier features and leaves of a forest.
+"""The feature map of tables: the columns themselves, random Fourier features, leaves of a forest.
 
 | symbol | meaning |
 |---|---|
@@ -7,16 +7,22 @@
 | b | bandwidth: the median distance of public rows, times `WIDE` |
 | omega, phase | fixed draws, standard normal and uniform |
 
+Columns: sqrt(2) (w x) / m, of length about 1, where m is the median distance of public rows w x.
+Many tables are nearly linear in them, and Fourier features need many rows to say so.
+
 Fourier features: sqrt(2 / D) cos(omega^T (w x) / b + phase); their inner products approximate a
-Gaussian kernel (Rahimi and Recht 2007). Where labelled public rows say that it pays, the leaves of
-a forest grown on them stand beside (`panas.features.trees`), and both count half.
+Gaussian kernel (Rahimi and Recht 2007).
+
+Leaves of a forest grown on labelled public rows (`panas.features.trees`), where a ridge head of all
+three blocks makes public rows that it was fitted without likelier than one of the first two: on a
+nearly linear table leaves only crowd out the columns. All blocks count alike.
 
 Then `panas.features.projection`, of the features of public rows, filled up with rows whose columns
 are drawn apart; without public rows, with rows drawn from the declared scale alone.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,7 +52,10 @@ FARTHEST = 16.0  # inputs are cut to plus and minus this
 CHUNK = 1024  # rows at a time
 SYNTHETIC = 2000  # rows that are drawn
 FEWEST = 10  # public rows; fewer are not looked at
+LEAST_DISTANCE = 1e-3
 FEWEST_LABELS = 100  # public rows for a forest
+MOST_COMPARED, FOLDS = 600, 5  # public rows that say whether leaves pay
+PENALTIES, LOGIT_SCALE = (0.1, 0.3, 1.0, 3.0), 12.0  # of the ridge heads that are compared
 BESIDE = 30.0  # synthetic rows that count beside the public ones
 POWER, SYNTHETIC_POWER = 0.3, 0.3  # of whitening
 
@@ -68,16 +77,21 @@ class Fourier:
 class Blocks:
     """All features of a row, before the projection."""
 
+    scale: Float[Tensor, "f"]  # of the columns
     fourier: Fourier
     forest: Forest | None
 
     def __call__(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n features"]:
         """Features of any rows: what is not finite counts as 0, what is too large is cut."""
         finite = torch.where(x.isfinite(), x.float(), 0.0).clamp(-FARTHEST, FARTHEST)
-        waves = self.fourier(finite)
-        if self.forest is None:
-            return waves
-        return torch.cat([waves, self.forest(finite)], dim=1) / 2**0.5
+        parts = [self.without_forest(finite)]
+        if self.forest is not None:
+            parts.append(self.forest(finite))
+        return torch.cat(parts, dim=1)
+
+    def without_forest(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n features"]:
+        """Columns and Fourier features of finite rows, which have a gradient."""
+        return torch.cat([x * self.scale, self.fourier(x)], dim=1)
 
 
 @dataclass(frozen=True)
@@ -95,7 +109,8 @@ class TableMap:
     @property
     def macs(self) -> int:
         """Multiply-accumulates a row."""
-        return self.blocks.fourier.directions.numel() + self.projection.macs
+        b = self.blocks
+        return len(b.scale) + b.fourier.directions.numel() + self.projection.macs
 
     @property
     def numbers(self) -> int:
@@ -106,7 +121,7 @@ class TableMap:
         """Unit rows (n, d) of rows (n, ...), padded as `panas.data` does; zero of one that is not
         finite."""
         rows = [torch.empty(0, self.width)]
-        x = _unpadded(x, len(self.blocks.fourier.directions))
+        x = _unpadded(x, len(self.blocks.scale))
         with one_thread(), torch.no_grad():
             for part in x.split(CHUNK) if len(x) else ():
                 usable = part.isfinite().all(1)
@@ -120,8 +135,8 @@ class TableMap:
             return None
 
         def rows(x: Tensor) -> Tensor:
-            waves = self.blocks.fourier(_unpadded(x, len(self.blocks.fourier.directions)))
-            return F.normalize(self.projection(waves), dim=1)
+            features = self.blocks.without_forest(_unpadded(x, len(self.blocks.scale)))
+            return F.normalize(self.projection(features), dim=1)
 
         return rows
 
@@ -131,16 +146,16 @@ class TableMap:
 
     def arrays(self) -> dict[str, Tensor]:
         """The fixed numbers, by name."""
-        fourier, forest, p = self.blocks.fourier, self.blocks.forest, self.projection
-        trees = {} if forest is None else forest.arrays()
-        waves = {"directions": fourier.directions, "phases": fourier.phases}
-        return {**waves, **trees, "mean": p.mean, "matrix": p.matrix}
+        b, p = self.blocks, self.projection
+        trees = {} if b.forest is None else b.forest.arrays()
+        waves = {"directions": b.fourier.directions, "phases": b.fourier.phases}
+        return {"scale": b.scale, **waves, **trees, "mean": p.mean, "matrix": p.matrix}
 
     @staticmethod
     def restored(record: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> "TableMap":
         """What `to_json` and `arrays` hold."""
         fourier = Fourier(arrays["directions"], arrays["phases"])
-        blocks = Blocks(fourier, restored(arrays, len(fourier.directions)))
+        blocks = Blocks(arrays["scale"], fourier, restored(arrays, len(fourier.directions)))
         return TableMap(blocks, Projection(arrays["mean"], arrays["matrix"]))
 
 
@@ -161,10 +176,10 @@ def fit_table(
     with one_thread():
         seen = len(rows) >= FEWEST
         synthetic = _shuffled(columns, rows) if seen else _declared(columns)
-        fourier = _fourier(
-            _weights(columns, rows if seen else rows[:0]), rows if seen else synthetic
-        )
-        blocks = Blocks(fourier, _forest(fourier, rows, labels))
+        weights = _weights(columns, rows if seen else rows[:0])
+        blocks = _without_forest(weights, rows if seen else synthetic)
+        if labels is not None and leaves_pay(blocks, rows, labels):
+            blocks = replace(blocks, forest=_forest(rows, labels))
         drawn = cloud(blocks(synthetic))
         if not seen:
             return TableMap(blocks, principal(drawn, d, SYNTHETIC_POWER))
@@ -189,22 +204,53 @@ def _weights(columns: Sequence[Column], rows: Float[Tensor, "n f"]) -> Float[Ten
     return w
 
 
-def _fourier(weights: Float[Tensor, "f"], rows: Float[Tensor, "n f"]) -> Fourier:
+def _without_forest(weights: Float[Tensor, "f"], rows: Float[Tensor, "n f"]) -> Blocks:
     rng = stream(0, "features", "tables", "fourier")
-    distances = torch.pdist(rows[:SYNTHETIC] * weights)
-    bandwidth = max(WIDE * float(distances.median()), 1e-3)
+    median = max(float(torch.pdist(rows[:SYNTHETIC] * weights).median()), LEAST_DISTANCE)
     directions = torch.from_numpy(rng.standard_normal((len(weights), FOURIER)))
     phases = torch.from_numpy(rng.uniform(0, 2 * np.pi, FOURIER)).float()
-    return Fourier((directions * weights[:, None] / bandwidth).float(), phases)
+    waves = Fourier((directions * weights[:, None] / (WIDE * median)).float(), phases)
+    return Blocks(2**0.5 / median * weights, waves, None)
 
 
-def _forest(
-    fourier: Fourier, rows: Float[Tensor, "n f"], labels: Int[Tensor, "n"] | None
-) -> Forest | None:
-    """The forest, if public labels are enough."""
-    if labels is None or len(rows) < FEWEST_LABELS or len(labels.unique()) < 2:
-        return None
+def _forest(rows: Float[Tensor, "n f"], labels: Int[Tensor, "n"]) -> Forest:
     return grow(rows, labels, stream(0, "features", "tables", "forest"))
+
+
+def leaves_pay(blocks: Blocks, rows: Float[Tensor, "n f"], labels: Int[Tensor, "n"]) -> bool:
+    """Whether a ridge head with leaves beside `blocks` makes held-out public rows likelier.
+
+    Of fewer rows than `FEWEST_LABELS`, or of one class, there are no leaves.
+    """
+    if len(rows) < FEWEST_LABELS or len(labels.unique()) < 2:
+        return False
+    rng = stream(0, "features", "tables", "folds")
+    order = torch.from_numpy(rng.permutation(len(rows))[:MOST_COMPARED])
+    x, y = rows[order], labels[order].long()
+    loss = torch.zeros(2, len(PENALTIES), dtype=torch.float64)  # without leaves, with them
+    for out in torch.arange(len(x)).tensor_split(FOLDS):
+        kept = torch.ones(len(x), dtype=torch.bool)
+        kept[out] = False
+        grown = replace(blocks, forest=_forest(x[kept], y[kept]))
+        for i, each in enumerate((blocks, grown)):
+            features = each(x).double()
+            u = F.normalize(features - features[kept].mean(0), dim=1)
+            loss[i] += _losses(u[kept], y[kept], u[out], y[out])
+    without, beside = loss.amin(1).tolist()
+    return beside < without
+
+
+def _losses(
+    u: Float[Tensor, "n f"], y: Int[Tensor, "n"], v: Float[Tensor, "m f"], of: Int[Tensor, "m"]
+) -> Float[Tensor, "penalties"]:
+    """Negative log-likelihood of rows v by ridge heads of rows u, one a penalty; solved in the
+    dual, as rows are fewer than features."""
+    classes = int(max(y.max(), of.max())) + 1
+    values, vectors = torch.linalg.eigh(u @ u.T)
+    across = LOGIT_SCALE * v @ u.T @ vectors
+    aim = vectors.T @ (F.one_hot(y, classes).double() - 1 / classes)
+    heads = [across / (values.clamp(min=0) + penalty) @ aim for penalty in PENALTIES]
+    return torch.stack([F.cross_entropy(head, of, reduction="sum") for head in heads])
 
 
 def _shuffled(columns: Sequence[Column], rows: Float[Tensor, "n f"]) -> Float[Tensor, "m f"]:

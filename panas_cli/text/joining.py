@@ -20,6 +20,7 @@ CANDIDATES = {
     "shrunk": "own head shrunk to the shared one",
     "residual": "head with residual",
     "forest": "forest of public samples",
+    "logistic": "logistic regression of public samples",
     "network": "network",
 }
 """What a site that has joined may predict with."""

@@ -2,7 +2,7 @@
 
 It spends the site's whole budget on itself. It is trained for the owner's report, whose figures are
 measured on private samples in any case: nothing of it is kept, or leaves, and nothing is charged
-for it. Of a table's public rows it has the same forest as the joined site. Where `privacy.network`
+for it. Of a table's public rows it has the same models as the joined site. Where `privacy.network`
 is "stays" it also has a network of its own: of the joined one's genome, taught by labels alone.
 """
 
@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 
 from dprbft.site.predictor.budget import alone_plan
+from dprbft.site.predictor.public_models import public_models
 from dprbft.site.predictor.residual import public_head, rows_of, trained, without_noise
 from dprbft.site.predictor.state import JoinedState
 from dprbft.site.predictor.student import lone_network
@@ -18,12 +19,11 @@ from dprbft.site.site import Client
 from panas.runtime.errors import BudgetExhausted
 from panas.training.linear.averaging import log_prior
 from panas.training.linear.predictor import Candidates, Predictor, weighed
-from panas.training.linear.public_forest import PublicForest
 from panas.training.linear.ridge import Weights, logits
 
 
-def alone(client: Client, state: JoinedState, forest: PublicForest | None) -> Predictor | None:
-    """What the site predicts with by itself and a forest of public rows; None if it cannot pay."""
+def alone(client: Client, state: JoinedState) -> Predictor | None:
+    """What the site predicts with by itself; None if it cannot pay."""
     public = public_head(client)
     if client.config.stays:
         candidates = _without_noise(client, {} if public is None else {"public": public})
@@ -32,7 +32,9 @@ def alone(client: Client, state: JoinedState, forest: PublicForest | None) -> Pr
             candidates = _by_dp_sgd(client, state, public)
         except BudgetExhausted:
             return None
-    candidates, valid = replace(candidates, forest=forest), client.data.validation
+    known = public_models(client)
+    candidates = replace(candidates, forest=known.forest, logistic=known.logistic)
+    valid = client.data.validation
     return weighed(candidates, valid.inputs(), valid.y, {})
 
 

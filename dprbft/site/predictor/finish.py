@@ -4,6 +4,7 @@ import torch
 
 from dprbft.paths import model_file, predictor_file
 from dprbft.site.predictor.alone import alone
+from dprbft.site.predictor.public_models import public_models
 from dprbft.site.predictor.residual import public_head
 from dprbft.site.predictor.state import JoinedState, sent_moments
 from dprbft.site.predictor.student import student
@@ -12,7 +13,6 @@ from dprbft.site.site import Client
 from panas.data.samples import Samples
 from panas.training.checkpoint import save_network
 from panas.training.linear.predictor import Candidates, Predictor, weighed, write_predictor
-from panas.training.linear.public_forest import fit_public_forest
 from panas.training.linear.ridge import own_head, shrunk_head
 from panas.training.metrics import measure
 
@@ -36,14 +36,15 @@ def finish(client: Client, state: JoinedState) -> None:
     if own is not None:
         heads["own"] = own_head(own, len(client.public))
         heads["shrunk"] = shrunk_head(own, shared.double())
+    of_public = public_models(client)
     candidates = Candidates(
         phi=client.phi,
         heads=heads,
         log_prior=state.log_prior,
         residual=state.linear(),
         over=state.over,
-        # Of pictures a forest is worse than the heads, and misleads an average of few samples.
-        forest=fit_public_forest(client.public) if client.facts.columns else None,
+        forest=of_public.forest,
+        logistic=of_public.logistic,
         network=network,
     )
     valid = client.data.validation
@@ -59,7 +60,7 @@ def _report(client: Client, state: JoinedState, predictor: Predictor) -> None:
     test, c = client.data.test, predictor.candidates
     probabilities = predictor.probabilities_of(test.inputs())
     said = c.logits(test.inputs())
-    lone = alone(client, state, c.forest) if client.config.federation.baselines else None
+    lone = alone(client, state) if client.config.federation.baselines else None
     joined, network = _right(probabilities, test), said.get("network")
     SiteReport(
         samples=sizes(client),

@@ -3,7 +3,7 @@
 | candidate | what it is | protected |
 |---|---|---|
 | public | ridge head of labelled public samples | reads nothing private |
-| forest | of labelled public rows of a table | reads nothing private |
+| forest, logistic | of labelled public rows of a table | read nothing private |
 | shared | the server's head | by the sites' releases |
 | own, shrunk | heads of the site's own release | by that release |
 | residual | a linear residual over a head and the prior, by DP-SGD | by its DP-SGD |
@@ -33,6 +33,7 @@ from panas.runtime.store import read_tensors, write_tensors
 from panas.training.checkpoint import SavedNetwork, network_of, network_record
 from panas.training.linear.averaging import Average, average
 from panas.training.linear.public_forest import PublicForest
+from panas.training.linear.public_logistic import PublicLogistic
 from panas.training.linear.ridge import Weights, logits
 
 NOTE = "predictor"  # of the file's metadata
@@ -49,6 +50,7 @@ class Candidates:
     residual: nn.Linear | None = None  # over a head and the prior
     over: str | None = "shared"  # that head; None: the prior alone
     forest: PublicForest | None = None  # of labelled public samples
+    logistic: PublicLogistic | None = None  # of the same
     network: SavedNetwork | None = None  # its answers hold the prior already
 
     @property
@@ -66,6 +68,8 @@ class Candidates:
             found["residual"] = base + self.residual(z)
         if self.forest:
             found["forest"] = self.forest.logits(x)
+        if self.logistic:
+            found["logistic"] = self.logistic.logits(x)
         if self.network:
             net = self.network.network
             device = next(net.parameters()).device
@@ -128,6 +132,8 @@ def write_predictor(path: Path, predictor: Predictor) -> None:
         tensors |= {"residual.weight": c.residual.weight, "residual.bias": c.residual.bias}
     if c.forest:
         tensors |= {f"forest.{name}": t for name, t in c.forest.arrays().items()}
+    if c.logistic:
+        tensors |= {f"logistic.{name}": t for name, t in c.logistic.arrays().items()}
     about: dict[str, Any] = {
         "map": c.phi.to_json(),
         "average": predictor.average.to_json(),
@@ -164,7 +170,7 @@ def read_predictor(path: str | Path, blocks: Sequence[BlockType] = ()) -> Predic
         classes, width = known["weight"].shape
         residual = nn.Linear(width, classes)
         residual.load_state_dict(known)
-    forest = _part(tensors, "forest.")
+    forest, logistic = _part(tensors, "forest."), _part(tensors, "logistic.")
     candidates = Candidates(
         phi=restored_map(about["map"], _part(tensors, "map.")),
         heads=_part(tensors, "head."),
@@ -172,6 +178,7 @@ def read_predictor(path: str | Path, blocks: Sequence[BlockType] = ()) -> Predic
         residual=residual,
         over=about["over"],
         forest=PublicForest.restored(forest) if forest else None,
+        logistic=PublicLogistic.restored(logistic) if logistic else None,
         network=network,
     )
     return Predictor(candidates, Average.from_json(about["average"]), about["notes"])

@@ -39,6 +39,29 @@ def test_a_scale_of_numbers_plays_no_part():
     assert torch.allclose(waves(NUMBERS, rows / 4)(rows / 4), first, atol=1e-4)
 
 
+def test_columns_stand_beside_the_waves_with_a_length_of_about_one():
+    rows = numbers(400)
+    blocks = fit_table(NUMBERS, rows, None, 8).blocks
+    features = blocks(rows)
+    assert features.shape[1] == 3 + blocks.fourier.directions.shape[1]
+    assert torch.equal(features[:, :3], rows * blocks.scale)
+    lengths = rows.std(0) * blocks.scale
+    assert torch.allclose(lengths, lengths.mean())  # a deviation of each weighs alike
+    centred = features[:, :3] - features[:, :3].mean(0)
+    assert centred.square().sum(1).mean() == pytest.approx(1, rel=0.2)
+
+
+def test_leaves_are_there_where_they_help_and_nowhere_else():
+    rows = numbers(400)
+    noise = torch.from_numpy(stream(1, "test").normal(0, 0.1, 400))
+    line = (rows @ torch.tensor([1.0, -0.5, 0.3]) + noise > 0).long()
+    boxes = ((rows[:, 0] > 0.3) & (rows[:, 1] < 0.2)).long()
+    assert fit_table(NUMBERS, rows, line, 8).blocks.forest is None
+    assert fit_table(NUMBERS, rows, boxes, 8).blocks.forest is not None
+    assert fit_table(NUMBERS, rows[:99], boxes[:99], 8).blocks.forest is None
+    assert fit_table(NUMBERS, rows, torch.zeros(400).long(), 8).blocks.forest is None
+
+
 def test_categories_without_public_rows_weigh_like_numbers():
     text = Column(name="t", kind="text", categories=("a", "b"))
     directions = waves((*NUMBERS, text), torch.empty(0, 6)).directions

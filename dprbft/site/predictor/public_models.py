@@ -1,0 +1,34 @@
+"""Models of a table's labelled public rows, which every site has beside its heads."""
+
+from dataclasses import dataclass
+
+from dprbft.site.site import Client
+from panas.data.samples import Samples
+from panas.training.linear.public_forest import PublicForest, fit_public_forest
+from panas.training.linear.public_logistic import PublicLogistic, fit_public_logistic
+
+
+@dataclass(frozen=True)
+class PublicModels:
+    """What public rows alone have made; nothing where they cannot."""
+
+    forest: PublicForest | None = None
+    logistic: PublicLogistic | None = None
+
+
+_FITTED: list[tuple[Samples, PublicModels]] = []
+
+
+def public_models(client: Client) -> PublicModels:
+    """The models of a run's public rows, fitted once for all sites that this process serves.
+
+    There are none of pictures: they are worse than the heads, and mislead an average that few
+    samples weigh.
+    """
+    if not client.facts.columns:
+        return PublicModels()
+    if not _FITTED or _FITTED[0][0] is not client.public:
+        public = client.public
+        found = PublicModels(fit_public_forest(public), fit_public_logistic(public))
+        _FITTED[:] = [(public, found)]
+    return _FITTED[0][1]
