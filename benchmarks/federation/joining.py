@@ -1,6 +1,9 @@
 """Does joining pay? One release of a common representation, against the best a site does alone.
 
-    python -m benchmarks.joining --data-root DIR [--cifar-root DIR] [--seeds 5] [--wide] [--json]
+    python -m benchmarks.joining --data-root DIR [--cifar-root DIR] [--grid FILE] [--json]
+
+FILE has the settings: benchmarks/federation/joining.toml, which takes about half an hour on two
+cores, or joining-wide.toml beside it, all of them, or one's own.
 
 Each of K sites has n private samples, classes by a Dirichlet draw, and V validation samples. All
 share the map phi of `panas.features`, fitted on 2,000 public images, of which P have labels. Every
@@ -32,8 +35,10 @@ import argparse
 import json
 import statistics
 import tempfile
+import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import asdict, astuple, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +48,11 @@ import torch
 from benchmarks.joining_methods import known_of, predictions
 from benchmarks.joining_world import DELTA, Setting, World, draw
 from benchmarks.kept import kept
+from panas.runtime.errors import BadInput
 
 FIRST_SEED = 1000
+GRID = Path(__file__).with_suffix(".toml")
+USUAL = Setting("fashion-mnist", 150, 0, 8.0, 10, 0.3)
 METHODS = (
     *("forest on public", "logistic on public", "forest on public and own"),
     *("public", "own release", "alone"),
@@ -58,7 +66,7 @@ def main() -> None:
     parser.add_argument("--data-root", required=True, help="folder of FashionMNIST")
     parser.add_argument("--cifar-root", help="folder of cifar-10-batches-py")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--wide", action="store_true", help="all settings, not the reduced grid")
+    parser.add_argument("--grid", type=Path, default=GRID, help="file of the settings")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "panas-joining")
     parser.add_argument("--json", action="store_true")
@@ -66,7 +74,7 @@ def main() -> None:
     roots = {"fashion-mnist": args.data_root} | (
         {"cifar10": args.cifar_root} if args.cifar_root else {}
     )
-    settings = [s for s in grid(wide=args.wide) if s.dataset in roots]
+    settings = [s for s in grid(args.grid) if s.dataset in roots]
     seeds = range(FIRST_SEED, FIRST_SEED + args.seeds)
     tasks = [(*astuple(s), seed) for s in settings for seed in seeds]
     results = kept(args.work, "joining", {"delta": DELTA}, one, roots, tasks, workers=args.workers)
@@ -79,27 +87,18 @@ def main() -> None:
         print(table(r))
 
 
-def grid(*, wide: bool) -> list[Setting]:
-    """The settings, the cheapest first."""
-    base = Setting("fashion-mnist", 150, 0, 8.0, 10, 0.3)
-    few = [replace(base, n=n, labelled=p) for n in (150, 500) for p in (0, 100, 1000)]
-    few += [replace(base, alpha=a) for a in (0.1, None)]
-    few += [replace(base, sites=40), replace(base, epsilon=3.0), replace(base, epsilon=1.0)]
-    few += [replace(base, labelled=1000, epsilon=epsilon) for epsilon in (3.0, 1.0)]
-    few += [replace(base, dataset="cifar10", n=500, labelled=p) for p in (0, 1000)]
-    few += [replace(base, n=1500, labelled=p) for p in (0, 1000)]
-    if not wide:
-        return few
-    return [
-        Setting(dataset, n, p, epsilon, k, alpha)
-        for dataset in ("fashion-mnist", "cifar10")
-        for n in (150, 500, 1500)
-        for p in (0, 100, 1000)
-        for epsilon in (1.0, 3.0, 8.0)
-        for k in (10, 40)
-        for alpha in (0.1, 0.3, None)
-        if n * k < 40_000 or n < 1500
-    ]
+def grid(file: Path) -> list[Setting]:
+    """The settings of a file, each once: all combinations of the lists of each [[grid]]."""
+    known, found = asdict(USUAL), dict[Setting, None]()
+    for lists in tomllib.loads(file.read_text())["grid"]:
+        if unknown := lists.keys() - known.keys():
+            raise BadInput(
+                f"expected settings of {', '.join(known)} in {file}, got {', '.join(unknown)}"
+            )
+        for values in product(*lists.values()):
+            setting = replace(USUAL, **dict(zip(lists, values, strict=True)))
+            found[replace(setting, alpha=None) if setting.alpha == "iid" else setting] = None
+    return list(found)
 
 
 def one(roots: Mapping[str, str], task: tuple[Any, ...]) -> dict[str, Any]:

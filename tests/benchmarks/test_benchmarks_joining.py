@@ -1,6 +1,7 @@
 """The benchmark of joining, on a few digits."""
 
 from dataclasses import astuple
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from benchmarks.joining_world import Setting
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of, release_multiplier
+from panas.runtime.errors import BadInput
 
 SMALL = Setting("digits", 60, 50, 8.0, 6, 1.0)
 
@@ -47,7 +49,19 @@ def test_nobody_spends_more_than_epsilon():
 
 
 def test_the_reduced_grid_is_part_of_the_wide_one():
-    assert set(joining.grid(wide=False)) <= set(joining.grid(wide=True))
+    few, wide = (
+        joining.grid(joining.GRID),
+        joining.grid(joining.GRID.with_name("joining-wide.toml")),
+    )
+    assert set(few) <= set(wide)
+    assert len({*few}) == len(few) == 17
+    assert joining.USUAL in few
+
+
+def test_a_grid_names_known_settings(tmp_path: Path):
+    (tmp_path / "grid.toml").write_text("[[grid]]\nclients = [4]\n")
+    with pytest.raises(BadInput, match="got clients"):
+        joining.grid(tmp_path / "grid.toml")
 
 
 @pytest.mark.slow

@@ -129,10 +129,11 @@ WANTED = (
     *("feathers-table-2", "feathers-figure-4"),
     *("decnas-table-3", "decnas-table-4", "decnas-figure-6"),
 )
+OURS = "joining"  # of which nothing is published
 
 
 def test_every_table_that_is_rebuilt_has_its_experiment():
-    assert {p.stem for p in EXPERIMENTS} == set(WANTED)
+    assert {p.stem for p in EXPERIMENTS} == {*WANTED, OURS}
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
@@ -153,6 +154,8 @@ def test_all_configurations_of_an_experiment_can_be_built(path: Path, size: Size
                 if config.federation.exchanges_updates:
                     options_of(config, update_method(entry.method).Options)
     assert built
+    if path.stem == OURS:
+        return
     assert all(line.figures for line in experiment.published)
     assert experiment.published
     known = {entry_named(name, experiment).name for name in experiment.methods}
