@@ -1,4 +1,4 @@
-"""The feature map of tables: the columns themselves, random Fourier features, leaves of a forest.
+"""The feature map of tables: random Fourier features, the columns themselves, leaves of a forest.
 
 | symbol | meaning |
 |---|---|
@@ -7,22 +7,25 @@
 | b | bandwidth: the median distance of public rows, times `WIDE` |
 | omega, phase | fixed draws, standard normal and uniform |
 
-Columns: sqrt(2) (w x) / m, of length about 1, where m is the median distance of public rows w x.
-Many tables are nearly linear in them, and Fourier features need many rows to say so.
-
 Fourier features: sqrt(2 / D) cos(omega^T (w x) / b + phase); their inner products approximate a
 Gaussian kernel (Rahimi and Recht 2007).
 
-Leaves of a forest grown on labelled public rows (`panas.features.trees`), where a ridge head of all
-three blocks makes public rows that it was fitted without likelier than one of the first two: on a
-nearly linear table leaves only crowd out the columns. All blocks count alike.
+Columns: sqrt(2) (w x) / m, of length about 1, where m is the median distance of rows w x. Many
+tables are nearly linear in them, which Fourier features need many rows to learn.
+
+Leaves of a forest grown on labelled public rows (`panas.features.trees`).
+
+Columns and leaves stand beside where that makes labelled public rows likelier to a ridge head that
+was fitted without them (`paying`): on a nearly linear table leaves crowd out the columns, on others
+columns are in the way. All blocks count alike.
 
 Then `panas.features.projection`, of the features of public rows, filled up with rows whose columns
 are drawn apart; without public rows, with rows drawn from the declared scale alone.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -53,8 +56,8 @@ CHUNK = 1024  # rows at a time
 SYNTHETIC = 2000  # rows that are drawn
 FEWEST = 10  # public rows; fewer are not looked at
 LEAST_DISTANCE = 1e-3
-FEWEST_LABELS = 100  # public rows for a forest
-MOST_COMPARED, FOLDS = 600, 5  # public rows that say whether leaves pay
+FEWEST_LABELS, FEWEST_FOR_LEAVES = 50, 100  # public rows that may ask for columns, and leaves
+MOST_COMPARED, FOLDS = 600, 5  # public rows that are asked
 PENALTIES, LOGIT_SCALE = (0.1, 0.3, 1.0, 3.0), 12.0  # of the ridge heads that are compared
 BESIDE = 30.0  # synthetic rows that count beside the public ones
 POWER, SYNTHETIC_POWER = 0.3, 0.3  # of whitening
@@ -77,21 +80,20 @@ class Fourier:
 class Blocks:
     """All features of a row, before the projection."""
 
-    scale: Float[Tensor, "f"]  # of the columns
     fourier: Fourier
-    forest: Forest | None
+    scale: Float[Tensor, "f"] | None = None  # of the columns
+    forest: Forest | None = None
 
     def __call__(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n features"]:
         """Features of any rows: what is not finite counts as 0, what is too large is cut."""
         finite = torch.where(x.isfinite(), x.float(), 0.0).clamp(-FARTHEST, FARTHEST)
-        parts = [self.without_forest(finite)]
-        if self.forest is not None:
-            parts.append(self.forest(finite))
-        return torch.cat(parts, dim=1)
+        smooth = self.smooth(finite)
+        return smooth if self.forest is None else torch.cat([smooth, self.forest(finite)], dim=1)
 
-    def without_forest(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n features"]:
-        """Columns and Fourier features of finite rows, which have a gradient."""
-        return torch.cat([x * self.scale, self.fourier(x)], dim=1)
+    def smooth(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n features"]:
+        """Those of finite rows that have a gradient: all but the leaves."""
+        waves = self.fourier(x)
+        return waves if self.scale is None else torch.cat([waves, x * self.scale], dim=1)
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,8 @@ class TableMap:
     def macs(self) -> int:
         """Multiply-accumulates a row."""
         b = self.blocks
-        return len(b.scale) + b.fourier.directions.numel() + self.projection.macs
+        columns = 0 if b.scale is None else len(b.scale)
+        return columns + b.fourier.directions.numel() + self.projection.macs
 
     @property
     def numbers(self) -> int:
@@ -121,7 +124,7 @@ class TableMap:
         """Unit rows (n, d) of rows (n, ...), padded as `panas.data` does; zero of one that is not
         finite."""
         rows = [torch.empty(0, self.width)]
-        x = _unpadded(x, len(self.blocks.scale))
+        x = _unpadded(x, len(self.blocks.fourier.directions))
         with one_thread(), torch.no_grad():
             for part in x.split(CHUNK) if len(x) else ():
                 usable = part.isfinite().all(1)
@@ -135,7 +138,7 @@ class TableMap:
             return None
 
         def rows(x: Tensor) -> Tensor:
-            features = self.blocks.without_forest(_unpadded(x, len(self.blocks.scale)))
+            features = self.blocks.smooth(_unpadded(x, len(self.blocks.fourier.directions)))
             return F.normalize(self.projection(features), dim=1)
 
         return rows
@@ -148,14 +151,16 @@ class TableMap:
         """The fixed numbers, by name."""
         b, p = self.blocks, self.projection
         trees = {} if b.forest is None else b.forest.arrays()
+        columns = {} if b.scale is None else {"scale": b.scale}
         waves = {"directions": b.fourier.directions, "phases": b.fourier.phases}
-        return {"scale": b.scale, **waves, **trees, "mean": p.mean, "matrix": p.matrix}
+        return {**waves, **columns, **trees, "mean": p.mean, "matrix": p.matrix}
 
     @staticmethod
     def restored(record: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> "TableMap":
         """What `to_json` and `arrays` hold."""
         fourier = Fourier(arrays["directions"], arrays["phases"])
-        blocks = Blocks(arrays["scale"], fourier, restored(arrays, len(fourier.directions)))
+        forest = restored(arrays, len(fourier.directions))
+        blocks = Blocks(fourier, arrays.get("scale"), forest)
         return TableMap(blocks, Projection(arrays["mean"], arrays["matrix"]))
 
 
@@ -177,9 +182,12 @@ def fit_table(
         seen = len(rows) >= FEWEST
         synthetic = _shuffled(columns, rows) if seen else _declared(columns)
         weights = _weights(columns, rows if seen else rows[:0])
-        blocks = _without_forest(weights, rows if seen else synthetic)
-        if labels is not None and leaves_pay(blocks, rows, labels):
-            blocks = replace(blocks, forest=_forest(rows, labels))
+        fourier, scale = _smooth(weights, rows if seen else synthetic)
+        blocks = Blocks(fourier)
+        if labels is not None and len(rows) >= FEWEST_LABELS and len(labels.unique()) > 1:
+            beside, leaves = paying(fourier, scale, rows, labels)
+            forest = _forest(rows, labels) if leaves else None
+            blocks = Blocks(fourier, scale if beside else None, forest)
         drawn = cloud(blocks(synthetic))
         if not seen:
             return TableMap(blocks, principal(drawn, d, SYNTHETIC_POWER))
@@ -204,40 +212,46 @@ def _weights(columns: Sequence[Column], rows: Float[Tensor, "n f"]) -> Float[Ten
     return w
 
 
-def _without_forest(weights: Float[Tensor, "f"], rows: Float[Tensor, "n f"]) -> Blocks:
+def _smooth(
+    weights: Float[Tensor, "f"], rows: Float[Tensor, "n f"]
+) -> tuple[Fourier, Float[Tensor, "f"]]:
+    """The Fourier features, and the scale of the columns."""
     rng = stream(0, "features", "tables", "fourier")
     median = max(float(torch.pdist(rows[:SYNTHETIC] * weights).median()), LEAST_DISTANCE)
     directions = torch.from_numpy(rng.standard_normal((len(weights), FOURIER)))
     phases = torch.from_numpy(rng.uniform(0, 2 * np.pi, FOURIER)).float()
     waves = Fourier((directions * weights[:, None] / (WIDE * median)).float(), phases)
-    return Blocks(2**0.5 / median * weights, waves, None)
+    return waves, 2**0.5 / median * weights
 
 
 def _forest(rows: Float[Tensor, "n f"], labels: Int[Tensor, "n"]) -> Forest:
     return grow(rows, labels, stream(0, "features", "tables", "forest"))
 
 
-def leaves_pay(blocks: Blocks, rows: Float[Tensor, "n f"], labels: Int[Tensor, "n"]) -> bool:
-    """Whether a ridge head with leaves beside `blocks` makes held-out public rows likelier.
-
-    Of fewer rows than `FEWEST_LABELS`, or of one class, there are no leaves.
-    """
-    if len(rows) < FEWEST_LABELS or len(labels.unique()) < 2:
-        return False
+def paying(
+    fourier: Fourier,
+    scale: Float[Tensor, "f"],
+    rows: Float[Tensor, "n f"],
+    labels: Int[Tensor, "n"],
+) -> tuple[bool, bool]:
+    """Whether columns, and whether leaves, are to stand beside the Fourier features: what makes
+    public rows likeliest that a ridge head was fitted without. Of fewer than `FEWEST_FOR_LEAVES`
+    rows there are no leaves."""
+    choices = list(product((False, True), (False, True)[: 1 + (len(rows) >= FEWEST_FOR_LEAVES)]))
     rng = stream(0, "features", "tables", "folds")
     order = torch.from_numpy(rng.permutation(len(rows))[:MOST_COMPARED])
     x, y = rows[order], labels[order].long()
-    loss = torch.zeros(2, len(PENALTIES), dtype=torch.float64)  # without leaves, with them
+    loss = torch.zeros(len(choices), len(PENALTIES), dtype=torch.float64)
     for out in torch.arange(len(x)).tensor_split(FOLDS):
         kept = torch.ones(len(x), dtype=torch.bool)
         kept[out] = False
-        grown = replace(blocks, forest=_forest(x[kept], y[kept]))
-        for i, each in enumerate((blocks, grown)):
-            features = each(x).double()
+        forest = _forest(x[kept], y[kept]) if choices[-1][1] else None
+        for i, (columns, leaves) in enumerate(choices):
+            blocks = Blocks(fourier, scale if columns else None, forest if leaves else None)
+            features = blocks(x).double()
             u = F.normalize(features - features[kept].mean(0), dim=1)
             loss[i] += _losses(u[kept], y[kept], u[out], y[out])
-    without, beside = loss.amin(1).tolist()
-    return beside < without
+    return choices[int(loss.amin(1).argmin())]
 
 
 def _losses(

@@ -11,7 +11,6 @@ from dataclasses import replace
 import torch
 
 from dprbft.site.predictor.budget import alone_plan
-from dprbft.site.predictor.public_models import public_models
 from dprbft.site.predictor.residual import public_head, rows_of, trained, without_noise
 from dprbft.site.predictor.state import JoinedState
 from dprbft.site.predictor.student import lone_network
@@ -19,6 +18,7 @@ from dprbft.site.site import Client
 from panas.runtime.errors import BudgetExhausted
 from panas.training.linear.averaging import log_prior
 from panas.training.linear.predictor import Candidates, Predictor, weighed
+from panas.training.linear.public_models import public_models
 from panas.training.linear.ridge import Weights, logits
 
 
@@ -32,7 +32,7 @@ def alone(client: Client, state: JoinedState) -> Predictor | None:
             candidates = _by_dp_sgd(client, state, public)
         except BudgetExhausted:
             return None
-    known = public_models(client)
+    known = public_models(client.public, table=bool(client.facts.columns))
     candidates = replace(candidates, forest=known.forest, logistic=known.logistic)
     valid = client.data.validation
     return weighed(candidates, valid.inputs(), valid.y, {})

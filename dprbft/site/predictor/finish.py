@@ -4,7 +4,6 @@ import torch
 
 from dprbft.paths import model_file, predictor_file
 from dprbft.site.predictor.alone import alone
-from dprbft.site.predictor.public_models import public_models
 from dprbft.site.predictor.residual import public_head
 from dprbft.site.predictor.state import JoinedState, sent_moments
 from dprbft.site.predictor.student import student
@@ -13,6 +12,7 @@ from dprbft.site.site import Client
 from panas.data.samples import Samples
 from panas.training.checkpoint import save_network
 from panas.training.linear.predictor import Candidates, Predictor, weighed, write_predictor
+from panas.training.linear.public_models import public_models
 from panas.training.linear.ridge import own_head, shrunk_head
 from panas.training.metrics import measure
 
@@ -36,7 +36,7 @@ def finish(client: Client, state: JoinedState) -> None:
     if own is not None:
         heads["own"] = own_head(own, len(client.public))
         heads["shrunk"] = shrunk_head(own, shared.double())
-    of_public = public_models(client)
+    of_public = public_models(client.public, table=bool(client.facts.columns))
     candidates = Candidates(
         phi=client.phi,
         heads=heads,

@@ -368,7 +368,7 @@ def test_a_network_that_stays_leaves_all_of_the_budget_to_the_release(whole: Pat
         state = JoinedState.read(client)
         assert state.histogram == tuple(client.data.train.histogram().tolist())
         # What joining must beat has a network that learnt from the site's own samples, too.
-        rivals = [alone(c, JoinedState.read(c), None) for c in (client, covered)]
+        rivals = [alone(c, JoinedState.read(c)) for c in (client, covered)]
         assert [bool(r and r.candidates.network) for r in rivals] == [True, False]
         report = SiteReport.read(place.home)
         assert report.candidates["network"] == report.steps.network

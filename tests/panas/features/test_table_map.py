@@ -7,7 +7,7 @@ from sklearn.ensemble import ExtraTreesClassifier
 
 from panas.data.files.columns import Column
 from panas.features import trees
-from panas.features.tables import WIDE, Fourier, fit_table
+from panas.features.tables import WIDE, Fourier, _smooth, _weights, fit_table
 from panas.features.trees import LEAVES, TREES, grow
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
@@ -39,27 +39,26 @@ def test_a_scale_of_numbers_plays_no_part():
     assert torch.allclose(waves(NUMBERS, rows / 4)(rows / 4), first, atol=1e-4)
 
 
-def test_columns_stand_beside_the_waves_with_a_length_of_about_one():
+def test_columns_have_a_length_of_about_one():
     rows = numbers(400)
-    blocks = fit_table(NUMBERS, rows, None, 8).blocks
-    features = blocks(rows)
-    assert features.shape[1] == 3 + blocks.fourier.directions.shape[1]
-    assert torch.equal(features[:, :3], rows * blocks.scale)
-    lengths = rows.std(0) * blocks.scale
+    _, scale = _smooth(_weights(NUMBERS, rows), rows)
+    lengths = rows.std(0) * scale
     assert torch.allclose(lengths, lengths.mean())  # a deviation of each weighs alike
-    centred = features[:, :3] - features[:, :3].mean(0)
-    assert centred.square().sum(1).mean() == pytest.approx(1, rel=0.2)
+    columns = (rows - rows.mean(0)) * scale
+    assert columns.square().sum(1).mean() == pytest.approx(1, rel=0.2)
 
 
-def test_leaves_are_there_where_they_help_and_nowhere_else():
+def test_columns_and_leaves_stand_beside_where_they_help():
     rows = numbers(400)
     noise = torch.from_numpy(stream(1, "test").normal(0, 0.1, 400))
     line = (rows @ torch.tensor([1.0, -0.5, 0.3]) + noise > 0).long()
-    boxes = ((rows[:, 0] > 0.3) & (rows[:, 1] < 0.2)).long()
-    assert fit_table(NUMBERS, rows, line, 8).blocks.forest is None
-    assert fit_table(NUMBERS, rows, boxes, 8).blocks.forest is not None
-    assert fit_table(NUMBERS, rows[:99], boxes[:99], 8).blocks.forest is None
-    assert fit_table(NUMBERS, rows, torch.zeros(400).long(), 8).blocks.forest is None
+    box = ((rows[:, 0] > 0.3) & (rows[:, 1] < 0.2)).long()
+    linear, boxed = (fit_table(NUMBERS, rows, y, 8).blocks for y in (line, box))
+    assert (linear.scale is not None, linear.forest is None) == (True, True)
+    assert boxed.forest is not None
+    assert linear(rows).shape[1] == linear.fourier.directions.shape[1] + 3
+    few = fit_table(NUMBERS, rows[:49], line[:49], 8).blocks
+    assert (few.scale, few.forest) == (None, None)
 
 
 def test_categories_without_public_rows_weigh_like_numbers():
@@ -97,11 +96,11 @@ def test_rows_that_are_padded_count_as_they_are():
 
 def test_a_forest_needs_public_labels_of_two_classes():
     x = numbers(200)
-    y = (x[:, 0] * x[:, 1] > 0).long()
+    y = ((x[:, 0] > 0.3) & (x[:, 1] < 0.2)).long()
     assert fit_table(NUMBERS, x, y, 8).blocks.forest is not None
     assert fit_table(NUMBERS, x, None, 8).blocks.forest is None
     assert fit_table(NUMBERS, x, 0 * y, 8).blocks.forest is None
-    assert fit_table(NUMBERS, x[:50], y[:50], 8).blocks.forest is None
+    assert fit_table(NUMBERS, x[:99], y[:99], 8).blocks.forest is None
 
 
 def test_classes_that_no_line_parts_are_told_apart():

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from dprbft.site.site import Client
 from panas.data.samples import Samples
 from panas.training.linear.public_forest import PublicForest, fit_public_forest
 from panas.training.linear.public_logistic import PublicLogistic, fit_public_logistic
@@ -19,16 +18,16 @@ class PublicModels:
 _FITTED: list[tuple[Samples, PublicModels]] = []
 
 
-def public_models(client: Client) -> PublicModels:
-    """The models of a run's public rows, fitted once for all sites that this process serves.
+def public_models(public: Samples, *, table: bool) -> PublicModels:
+    """The models of public samples; the last ones are kept for the next site.
 
     There are none of pictures: they are worse than the heads, and mislead an average that few
     samples weigh.
     """
-    if not client.facts.columns:
+    if not table:
         return PublicModels()
-    if not _FITTED or _FITTED[0][0] is not client.public:
-        public = client.public
-        found = PublicModels(fit_public_forest(public), fit_public_logistic(public))
-        _FITTED[:] = [(public, found)]
+    if not _FITTED or _FITTED[0][0] is not public:
+        _FITTED[:] = [
+            (public, PublicModels(fit_public_forest(public), fit_public_logistic(public)))
+        ]
     return _FITTED[0][1]
