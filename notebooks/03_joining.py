@@ -27,6 +27,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from IPython.display import Image
 from sklearn.datasets import load_digits
 
 import panas
@@ -225,20 +226,11 @@ train_stage(opened)
 # "Public" is the head of the 20 labelled samples. "Alone" is the strongest that we know for one site at the same
 # epsilon: DP-SGD on phi with the whole budget, over that head and the site's noised label frequencies. "Joined" is the average that the site keeps. Accuracies are measured on the sites'
 # own test samples, some 30 each: the simulator's view, and a coarse one. Noise is drawn anew each time, so that your
-# figures will differ.
+# figures will differ. Every run has this picture in its directory.
 
 # %%
 summary = summarise(run, config)
-ladder = summary["accuracy"]["ladder"]
-steps = {name: value for name, value in ladder.items() if value is not None}
-figure, axis = plt.subplots(figsize=(7, 2.6))
-places = np.arange(len(names) + 1)
-for k, step in enumerate(steps):
-    heights = [c["ladder"][step] for c in summary["clients"]] + [steps[step]]
-    axis.bar(places + 0.2 * (k - (len(steps) - 1) / 2), heights, width=0.19, label=step)
-axis.set(ylabel="accuracy", xticks=places, xticklabels=[*names, "mean"], ylim=(0, 1))
-axis.legend(ncols=len(steps), loc="lower center", bbox_to_anchor=(0.5, 1.0))
-figure.tight_layout()
+Image(run / "ladder.png")
 
 # %%
 for client in summary["clients"]:

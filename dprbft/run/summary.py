@@ -11,19 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from dprbft.config.schema import RunConfig
-from dprbft.paths import SitePlace, search_file, server_folder, summary_file
+from dprbft.paths import SitePlace, ladder_picture, search_file, server_folder, summary_file
 from dprbft.run.bookkeeping import is_done, seconds
 from dprbft.run.hub import summarise_hub
-from dprbft.run.view import RunView, has_results
+from dprbft.run.view import RunView, exact_pooling, has_results
 from dprbft.server.records import read_rounds
 from dprbft.server.updates import result_bytes
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.results.report import SiteReport
 from dprbft.site.site import check_book
 from panas.architecture.cost import Cost
+from panas.plots.ladder import ladder
 from panas.privacy.ledger.account import totals
 from panas.runtime.errors import BadInput
-from panas.runtime.store import write_json
+from panas.runtime.store import write_bytes, write_json
 from panas.training.ladder import Ladder
 
 LIBRARIES = ("panas", "torch", "deap", "botorch", "gpytorch", "opacus", "dp-accounting", "numpy")
@@ -49,7 +50,9 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
             f"expected a run of which a site has trained, got {run}, which none has; go on with "
             f"`panas run --resume --out {run}`"
         )
-    clients = [_client(place) for place in known or view.places]
+    done = is_done(run, "train")
+    pooled = exact_pooling(view, known) if done and config.federation.baselines else {}
+    clients = [_client(place, pooled.get(place.name)) for place in known or view.places]
     rounds = read_rounds(server_folder(run))
     source, f = config.data.source, config.federation
     summary = {
@@ -60,7 +63,7 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
         # Of method joined: "stays" where networks train without noise, and must not leave.
         "network": config.privacy.network if config.federation.joins_first else None,
         "view": "simulator: accuracies are measured on test splits that no client would share",
-        "finished": is_done(run, "train"),
+        "finished": done,
         "rounds": len(rounds),
         "public_samples": len(view.public),
         "unlabelled_samples": len(view.unlabelled),
@@ -77,10 +80,12 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
         "versions": {name: version(name) for name in LIBRARIES},
     }
     write_json(summary_file(run), summary)
+    if any(c["ladder"]["joined"] is not None for c in clients):
+        write_bytes(ladder_picture(run), ladder([(c["name"], _steps(c)) for c in clients]))
     return summary
 
 
-def _client(place: SitePlace) -> dict[str, Any]:
+def _client(place: SitePlace, pooled: float | None) -> dict[str, Any]:
     ledger = check_book(place)
     report, steps = SiteReport.read(place.home), SiteReport.read(place.home).steps
     found = SearchRecord.read(place.home) if search_file(place.home).exists() else None
@@ -99,6 +104,7 @@ def _client(place: SitePlace) -> dict[str, Any]:
             "best": steps.best,
             "selected": steps.joined,
             "network": steps.network,
+            "pooled": pooled,
         },
         # What each step brought, on test samples.
         "ladder": Ladder(
@@ -123,6 +129,18 @@ def _client(place: SitePlace) -> dict[str, Any]:
     }
 
 
+def _steps(client: Mapping[str, Any]) -> dict[str, float | None]:
+    """A client's accuracies, as `panas.plots.ladder` names them."""
+    rivals = client["baselines"]["rivals"] if client["baselines"] else []
+    public = {r["model"]: r["accuracy"] for r in rivals if r["reads"] == "public"}
+    return {
+        **client["ladder"],
+        "forest": public.get("random forest"),
+        "regression": public.get("logistic regression"),
+        "pooled": client["accuracy"]["pooled"],
+    }
+
+
 def _accuracies(clients: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     found = [c["accuracy"] for c in clients]
     selected = [a["selected"] for a in found]
@@ -131,6 +149,7 @@ def _accuracies(clients: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "std": statistics.pstdev(selected),
         "local_last": _mean([a["local_last"] for a in found]),
         "global_last": _mean([a["global_last"] for a in found]),
+        "pooled": _mean([a["pooled"] for a in found]),
         "ladder": {
             step: _mean([c["ladder"][step] for c in clients]) for step in clients[0]["ladder"]
         },

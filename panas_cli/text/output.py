@@ -10,6 +10,7 @@ from rich.table import Table
 from attacks.audit.records import RunAudit
 from dprbft.config.files import load_config
 from dprbft.config.sections import FederationSettings
+from dprbft.paths import ladder_picture
 from dprbft.run.summary import summarise
 from panas.runtime.store import read_json
 from panas.training.baselines import Baselines, ModelName
@@ -60,6 +61,7 @@ TO_BEAT = [
     "{start},\npublic",
     "alone",
     "joined",
+    "all pooled:\nnot private",
     "forest, own:\nnot private",
     "regression, own:\nnot private",
 ]
@@ -105,6 +107,8 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
         show_audit(RunAudit.from_json(audit))
     print_text("")
     print_words(f"run directory: {run}")
+    if ladder_picture(run).exists():
+        print_words(f"picture of the sites' accuracies: {ladder_picture(run)}")
     warnings = (*absent_lines(summary["absent"]), *no_gain_lines(summary))
     for line in (*warnings, *meaning_lines(summary)):
         print_words(line)
@@ -210,6 +214,7 @@ def _to_beat(clients: Sequence[Mapping[str, Any]]) -> Table | None:
             figure(found.majority),
             *(figure(by.get((model, "public"))) for model in MODELS),
             *(figure(x) for x in (steps.public, steps.alone, steps.joined)),
+            figure(c["accuracy"].get("pooled")),
             *(figure(by.get((model, "public and own"))) for model in MODELS),
         )
     return table

@@ -28,6 +28,7 @@ NAMES = {
     "server",
     "stages.json",
     "summary.json",
+    "ladder.png",
     "audit.json",
     "audit",
 }

@@ -12,7 +12,7 @@ from accounting_oracles import analytic_gaussian
 
 import panas
 from attacks.audit.run import audit_run
-from dprbft.config.files import build_config, merge
+from dprbft.config.files import build_config, load_config, merge
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.engines.verbs import Machine, serve
@@ -23,29 +23,34 @@ from dprbft.paths import (
     map_file,
     model_file,
     places_of,
+    pooled_file,
     predictor_file,
     report_file,
     search_file,
     sent_file,
     state_file,
 )
+from dprbft.run import view
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.exchange import server_files
 from dprbft.run.stages import exchange_stage, search_stage, stages_of, train_stage, tune_stage
 from dprbft.run.summary import summarise
-from dprbft.run.view import RunView
+from dprbft.run.view import RunView, exact_pooling
 from dprbft.site.joining import join
 from dprbft.site.predictor import finish, residual
 from dprbft.site.predictor.alone import alone
 from dprbft.site.predictor.state import JoinedState, has_head
 from dprbft.site.results.report import SiteReport
 from dprbft.site.site import Client, open_client
+from panas.data.samples import concat
 from panas.privacy.accounting.events import Gaussian, SampledGaussian
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 from panas.runtime.store import write_json
 from panas.training.checkpoint import load_network
+from panas.training.linear.averaging import log_prior
 from panas.training.linear.predictor import read_predictor
+from panas.training.linear.ridge import exact_moments, logits, shared_head
 
 SMALL: dict[str, Any] = {
     "data": {"limit": 200, "public_limit": 60},
@@ -188,6 +193,31 @@ def test_a_summary_tells_of_a_run_that_joined(whole: Path):
     for client in summary["clients"]:
         assert client["accuracy"]["selected"] > 0.3
         assert client["ladder"]["joined"] == client["accuracy"]["selected"]
+
+
+def test_exact_pooling_is_the_head_of_all_samples_together(
+    whole: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run = RunView(whole, load_config(whole))
+    phi, sites = run.feature_map, [run.client(p.index) for p in run.places]
+    assert phi is not None
+    pooled_file(whole).unlink(missing_ok=True)
+    everyone = concat([s.train for s in sites])
+    z = phi(everyone.inputs())
+    total = replace(
+        exact_moments(z, everyone.y, everyone.classes), counts=everyone.histogram().double()
+    )
+    of_public = exact_moments(phi(run.public.inputs()), run.public.y, everyone.classes)
+    head = shared_head(total, of_public, len(run.public))
+    found = exact_pooling(run, run.places)
+    for place, site in zip(run.places, sites, strict=True):
+        scores = logits(head, phi(site.test.inputs())) + log_prior(site.train.histogram().float())
+        right = (scores.argmax(1) == site.test.y).double().mean()
+        assert found[place.name] == pytest.approx(float(right), abs=1 / len(site.test))
+    monkeypatch.setattr(view, "moments_of", None)
+    assert exact_pooling(run, run.places) == found  # as it was kept
+    with pytest.raises(TypeError):
+        exact_pooling(run, run.places[:1])  # other sites
 
 
 def test_the_server_adds_up_what_it_received(whole: Path):

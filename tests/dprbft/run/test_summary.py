@@ -75,6 +75,8 @@ def test_the_summary_has_every_field_of_the_contract(
     ladder = summary["accuracy"]["ladder"]
     assert list(ladder) == ["majority", "public", "alone", "joined"]
     assert all(0 <= step <= 1 for step in ladder.values())
+    assert summary["accuracy"]["pooled"] is None  # without a common map
+    assert (run / "ladder.png").read_bytes().startswith(b"\x89PNG")
     mean = sum(c["accuracy"]["selected"] for c in summary["clients"]) / 2
     assert summary["accuracy"]["mean"] == pytest.approx(mean)
 
