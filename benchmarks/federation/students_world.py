@@ -166,5 +166,5 @@ def joined(root: str, seed: int) -> Federation:
         {"own": own_head(sent, 0), "shrunk": shrunk_head(sent, heads.shared)} for sent in heads.sent
     )
     phi = fit_map(infer(read(SETTING.dataset, Reading(data_root=root))), public)
-    known = Known(heads, heads, None, heads.shared, None, None)
+    known = Known(heads, heads, None, heads.shared, None, None, {})
     return Federation(world, seed, known, heads.shared, own, phi, public, test)
