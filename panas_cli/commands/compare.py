@@ -158,7 +158,10 @@ class _Display:
     def ended(self, planned: Planned, results: Results) -> None:
         """A run has ended, well or not."""
         now = time.perf_counter()
-        self._took.setdefault(planned.cell, []).append(now - self._last)
+        # One that was finished before is read in no time; what is left is not.
+        known = results.found.get(planned)
+        took = sum(known.seconds.values()) if known else now - self._last
+        self._took.setdefault(planned.cell, []).append(took)
         self._last, self._done = now, self._done + 1
         cell = planned.cell
         parts = (cell.method, cell.column, cell.row or "", f"seed {planned.seed}")

@@ -5,13 +5,17 @@ import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from forked import carry_out
 
 from dprbft.config.sections import method_names
+from dprbft.run.comparison.carry_out import Results
+from dprbft.run.comparison.plan import Request, plan
 from panas.runtime.store import read_json
+from panas_cli.commands.compare import _Display
 from panas_cli.text.comparison import as_markdown
 
 SMALL = """
@@ -146,6 +150,17 @@ def test_the_text_names_methods_and_what_figures_mean(compared: Path, cli: Calla
     ]
     assert "the simulator's view" in outcome.out
     assert max(map(len, lines[: lines.index("")])) <= 140
+
+
+def test_runs_that_were_finished_before_tell_how_long_the_others_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    planned = plan(Request(size="smoke", methods=("fedavg",), seeds=3))
+    shown = _Display(planned, tmp_path)
+    first = planned.runs[0]
+    outcome: Any = SimpleNamespace(seconds={"train": 600.0}, accuracy=[0.5])
+    shown.ended(first, Results(plan=planned, found={first: outcome}, failed={}))
+    assert "about 20 min left in all" in capsys.readouterr().err
 
 
 @pytest.mark.slow
