@@ -14,7 +14,8 @@ from dprbft.config.schema import RunConfig
 from dprbft.paths import SitePlace, ladder_picture, search_file, server_folder, summary_file
 from dprbft.run.bookkeeping import is_done, seconds
 from dprbft.run.hub import summarise_hub
-from dprbft.run.view import RunView, exact_pooling, has_results
+from dprbft.run.sites.pooling import exact_pooling
+from dprbft.run.view import RunView, has_results
 from dprbft.server.records import read_rounds
 from dprbft.server.updates import result_bytes
 from dprbft.site.results.records import SearchRecord
@@ -80,9 +81,15 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
         "versions": {name: version(name) for name in LIBRARIES},
     }
     write_json(summary_file(run), summary)
-    if any(c["ladder"]["joined"] is not None for c in clients):
-        write_bytes(ladder_picture(run), ladder([(c["name"], _steps(c)) for c in clients]))
+    _draw(run, clients, updates=f.exchanges_updates)
     return summary
+
+
+def _draw(run: Path, clients: Sequence[Mapping[str, Any]], *, updates: bool) -> None:
+    """The picture of what each step brought, where anything was measured."""
+    if any(c["ladder"]["joined"] is not None for c in clients):
+        rows = [(c["name"], _steps(c, updates=updates)) for c in clients]
+        write_bytes(ladder_picture(run), ladder(rows))
 
 
 def _client(place: SitePlace, pooled: float | None) -> dict[str, Any]:
@@ -129,12 +136,14 @@ def _client(place: SitePlace, pooled: float | None) -> dict[str, Any]:
     }
 
 
-def _steps(client: Mapping[str, Any]) -> dict[str, float | None]:
-    """A client's accuracies, as `panas.plots.ladder` names them."""
+def _steps(client: Mapping[str, Any], *, updates: bool) -> dict[str, float | None]:
+    """A client's accuracies, as `panas.plots.ladder` names them; what trains the network that it
+    was sent has never been alone."""
     rivals = client["baselines"]["rivals"] if client["baselines"] else []
     public = {r["model"]: r["accuracy"] for r in rivals if r["reads"] == "public"}
     return {
         **client["ladder"],
+        **({"alone": None} if updates else {}),
         "forest": public.get("random forest"),
         "regression": public.get("logistic regression"),
         "pooled": client["accuracy"]["pooled"],

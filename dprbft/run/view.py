@@ -1,7 +1,6 @@
 """All of a run in one place: what a simulator and an auditor see, and nobody else."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from dprbft.config.schema import RunConfig
@@ -12,7 +11,6 @@ from dprbft.paths import (
     is_hub,
     map_file,
     places_of,
-    pooled_file,
     public_file,
     report_file,
     state_file,
@@ -23,10 +21,7 @@ from dprbft.site.site import data_of, public_of
 from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.features.map import FeatureMap, read_map
-from panas.privacy.release.estimate import Moments
-from panas.runtime.store import read_json, write_json
-from panas.training.linear.averaging import log_prior
-from panas.training.linear.ridge import exact_moments, logits, pooled, shared_head
+from panas.runtime.store import read_json
 
 
 def has_results(place: SitePlace) -> bool:
@@ -82,43 +77,6 @@ class RunView:
             unlabelled=_there(unlabelled_file(self.run)),
             map=_there(map_file(self.run)),
         ).to_bytes()
-
-
-def exact_pooling(view: RunView, places: Sequence[SitePlace]) -> dict[str, float]:
-    """Test accuracy, by site, of the shared head that the sites' samples would give without noise.
-
-    With the map of the run, no release can be expected to give a better one. Each site adds the
-    frequencies of its labels. The figures are kept in the run's folder for the next summary; there
-    are none without a common map.
-    """
-    names, phi = [place.name for place in places], view.feature_map
-    if phi is None:
-        return {}
-    known = read_json(pooled_file(view.run)) if pooled_file(view.run).exists() else None
-    if known is not None and known["sites"] == names:
-        return dict(known["accuracy"])
-    classes, public = view.facts.classes, view.public
-    sites = [view.client(place.index) for place in places]
-    parts = [moments_of(site.train, phi) for site in sites]
-    head = shared_head(
-        pooled(parts, classes, phi.width),
-        moments_of(public, phi) if len(public) else None,
-        len(public),
-    )
-    found = {}
-    for name, site in zip(names, sites, strict=True):
-        if not len(site.test):
-            continue
-        scores = logits(head, phi(site.test.inputs())) + log_prior(site.train.histogram().float())
-        found[name] = float((scores.argmax(1) == site.test.y).double().mean())
-    write_json(pooled_file(view.run), {"sites": names, "accuracy": found})
-    return found
-
-
-def moments_of(samples: Samples, phi: FeatureMap) -> Moments:
-    """Exact moments and class counts of samples."""
-    found = exact_moments(phi(samples.inputs()), samples.y, samples.classes)
-    return replace(found, counts=samples.histogram().double())
 
 
 def _there(path: Path) -> str:

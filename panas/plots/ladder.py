@@ -28,7 +28,7 @@ LOOKS: Mapping[str, Look] = {
     "public": Look("from public samples", "s", BLUE),
     "alone": Look("alone", "o", ORANGE),
     "joined": Look("joined", "o", GREEN),
-    "pooled": Look("all samples pooled, not private", "o", "#000000", filled=False),
+    "pooled": Look("head of all samples, no noise", "o", "#000000", filled=False),
 }
 """By step, from the bottom to the top of the ladder."""
 MOST_NAMED = 40
@@ -49,8 +49,11 @@ def ladder(rows: Sequence[tuple[str, Mapping[str, float | None]]]) -> bytes:
 
     def draw(figure: "Figure") -> None:
         axes = figure.add_subplot()
+        # Means over different sites are not compared.
+        alike = len({(s.get("alone") is None, s.get("joined") is None) for _, s in rows}) == 1
         for at, (_, steps) in enumerate(every):
-            _gain(axes, at, steps.get("alone"), steps.get("joined"))
+            if at or alike:
+                _gain(axes, at, steps.get("alone"), steps.get("joined"))
         for step, look in LOOKS.items():
             known = [(s[step], at) for at, (_, s) in enumerate(every) if s.get(step) is not None]
             if known:

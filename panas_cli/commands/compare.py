@@ -158,9 +158,9 @@ class _Display:
     def ended(self, planned: Planned, results: Results) -> None:
         """A run has ended, well or not."""
         now = time.perf_counter()
-        # One that was finished before is read in no time; what is left is not.
+        # One that was finished before is read in no time; those that are left are not.
         known = results.found.get(planned)
-        took = sum(known.seconds.values()) if known else now - self._last
+        took = max(now - self._last, sum(known.seconds.values()) if known else 0.0)
         self._took.setdefault(planned.cell, []).append(took)
         self._last, self._done = now, self._done + 1
         cell = planned.cell

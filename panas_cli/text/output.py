@@ -61,7 +61,7 @@ TO_BEAT = [
     "{start},\npublic",
     "alone",
     "joined",
-    "all pooled:\nnot private",
+    "no noise:\nnot private",
     "forest, own:\nnot private",
     "regression, own:\nnot private",
 ]

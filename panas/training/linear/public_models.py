@@ -26,8 +26,9 @@ def public_models(public: Samples, *, table: bool) -> PublicModels:
     """
     if not table:
         return PublicModels()
-    if not _FITTED or _FITTED[0][0] is not public:
-        _FITTED[:] = [
-            (public, PublicModels(fit_public_forest(public), fit_public_logistic(public)))
-        ]
-    return _FITTED[0][1]
+    for of, known in _FITTED[:]:  # a copy: another thread may serve another run
+        if of is public:
+            return known
+    found = PublicModels(fit_public_forest(public), fit_public_logistic(public))
+    _FITTED[:] = [(public, found)]
+    return found

@@ -15,6 +15,7 @@ from panas.architecture.network import build_bottom
 from panas.data.facts import Facts
 from panas.data.files.columns import Column
 from panas.data.samples import Samples
+from panas.features import tables
 from panas.features.dead_leaves import dead_leaves
 from panas.features.map import FeatureMap, fit_map
 from panas.runtime.errors import BadInput
@@ -38,9 +39,11 @@ def table(n: int, seed: int = 0) -> Samples:
     return Samples(x, (x[:, 0, 0, 0] * x[:, 0, 0, 1] > 0).long(), 2)
 
 
-def of_a_table(public: Samples, *, trees: bool) -> FeatureMap:
+def of_a_table(public: Samples, *, columns: bool, leaves: bool) -> FeatureMap:
     facts = Facts(class_names=("a", "b"), shape=(1, 3, 3), dtype="float32", columns=NUMBERS)
-    return fit_map(facts, public, 16, labelled=trees)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "paying", lambda *_: (columns, leaves))
+        return fit_map(facts, public, 16)
 
 
 def raw(made_by: FeatureMap, private: Samples, public: Samples) -> Observation[WhiteBox]:
@@ -64,10 +67,13 @@ def test_a_bottom_is_its_own_gradient_path() -> None:
     assert torch.equal(path(samples.x).detach(), represent(bottom, samples))
 
 
-@pytest.mark.parametrize("made_of", ["images", "a table"])
+@pytest.mark.parametrize("made_of", ["images", "waves", "waves and columns"])
 def test_the_gradient_path_of_a_map_gives_its_rows(made_of: str) -> None:
     public = pictures(40) if made_of == "images" else table(200)
-    phi = of_pictures(public) if made_of == "images" else of_a_table(public, trees=False)
+    if made_of == "images":
+        phi = of_pictures(public)
+    else:
+        phi = of_a_table(public, columns=made_of != "waves", leaves=False)
     path = gradient_path(phi)
     assert path is not None
     x = public.x[:20].clone().requires_grad_(True)
@@ -109,7 +115,7 @@ def test_optimisation_goes_through_the_map() -> None:
 @pytest.mark.slow
 def test_a_map_with_trees_passes_no_gradient_and_is_attacked_without() -> None:
     public, private = table(200), table(30, seed=5)
-    phi = of_a_table(public, trees=True)
+    phi = of_a_table(public, columns=True, leaves=True)
     assert gradient_path(phi) is None
     seen, rng = raw(phi, private, public), np.random.default_rng(0)
     with pytest.raises(BadInput, match="passes gradients"):

@@ -30,12 +30,13 @@ from dprbft.paths import (
     sent_file,
     state_file,
 )
-from dprbft.run import view
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.exchange import server_files
+from dprbft.run.sites import pooling
+from dprbft.run.sites.pooling import exact_pooling
 from dprbft.run.stages import exchange_stage, search_stage, stages_of, train_stage, tune_stage
 from dprbft.run.summary import summarise
-from dprbft.run.view import RunView, exact_pooling
+from dprbft.run.view import RunView
 from dprbft.site.joining import join
 from dprbft.site.predictor import finish, residual
 from dprbft.site.predictor.alone import alone
@@ -214,10 +215,13 @@ def test_exact_pooling_is_the_head_of_all_samples_together(
         scores = logits(head, phi(site.test.inputs())) + log_prior(site.train.histogram().float())
         right = (scores.argmax(1) == site.test.y).double().mean()
         assert found[place.name] == pytest.approx(float(right), abs=1 / len(site.test))
-    monkeypatch.setattr(view, "moments_of", None)
-    assert exact_pooling(run, run.places) == found  # as it was kept
-    with pytest.raises(TypeError):
-        exact_pooling(run, run.places[:1])  # other sites
+    monkeypatch.setattr(pooling, "moments_of", None)  # it is not measured again
+    assert exact_pooling(run, run.places) == found
+    (_, second) = run.places
+    assert exact_pooling(run, [second]) == {second.name: found[second.name]}
+    pooled_file(whole).unlink()
+    monkeypatch.setattr(pooling, "changed", lambda _: 0)  # the data have gone
+    assert exact_pooling(run, run.places) == {}
 
 
 def test_the_server_adds_up_what_it_received(whole: Path):

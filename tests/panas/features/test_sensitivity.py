@@ -55,13 +55,16 @@ def public_of(facts: Facts, n: int) -> Samples:
 
 
 CASES = {
-    "grey bytes": (image_facts(1, 8, "uint8"), 30),
-    "grey floats, nothing public": (image_facts(1, 9, "float32"), 0),
-    "colour bytes": (image_facts(3, 20, "uint8"), 20),
-    "colour floats": (image_facts(3, 8, "float32"), 20),
-    "table without trees": (table_facts(), 60),
-    "table with trees": (table_facts(), 150),
+    "grey bytes": (image_facts(1, 8, "uint8"), 30, ()),
+    "grey floats, nothing public": (image_facts(1, 9, "float32"), 0, ()),
+    "colour bytes": (image_facts(3, 20, "uint8"), 20, ()),
+    "colour floats": (image_facts(3, 8, "float32"), 20, ()),
+    "table of waves": (table_facts(), 60, (False, False)),
+    "table of waves and columns": (table_facts(), 60, (True, False)),
+    "table of waves and leaves": (table_facts(), 150, (False, True)),
+    "table of all": (table_facts(), 150, (True, True)),
 }
+"""Facts, public samples, and whether columns and leaves stand beside a table's waves."""
 
 
 def flat_and_spots(facts: Facts) -> Iterator[Tensor]:
@@ -124,8 +127,14 @@ def largest_step(feature_map: FeatureMap, data: Samples) -> float:
 
 @pytest.fixture(scope="module", params=CASES)
 def case(request: pytest.FixtureRequest) -> tuple[Facts, FeatureMap]:
-    facts, n = CASES[request.param]
-    return facts, fit_map(facts, public_of(facts, n), D)
+    facts, n, beside = CASES[request.param]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "paying", lambda *_: beside)
+        feature_map = fit_map(facts, public_of(facts, n), D)
+    if isinstance(feature_map, tables.TableMap):
+        blocks = feature_map.blocks
+        assert (blocks.scale is not None, blocks.forest is not None) == beside
+    return facts, feature_map
 
 
 ROUNDING = 1e-4  # sums leave in 32 bits

@@ -54,6 +54,15 @@ def test_what_joining_cost_is_red(drawn: Figure):
     assert same_color(to_hex(lines[2.0].get_color()), RED)
 
 
+def test_means_over_different_sites_are_not_compared(drawn: Figure):
+    ladder([*ROWS, ("west", {"alone": None, "joined": 0.1})])
+    assert [
+        float(line.get_ydata()[0])
+        for line in drawn.axes[0].lines
+        if len(line.get_xdata()) == 2 and line.get_xdata()[0] != 0
+    ] == [1.0, 2.0]
+
+
 def test_many_sites_have_no_names(drawn: Figure):
     ladder([(f"site-{k}", {"joined": 0.5}) for k in range(MOST_NAMED + 60)])
     assert [t.get_text() for t in drawn.axes[0].get_yticklabels()] == ["mean"]
