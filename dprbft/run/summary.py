@@ -22,7 +22,7 @@ from dprbft.site.results.records import SearchRecord
 from dprbft.site.results.report import SiteReport
 from dprbft.site.site import check_book
 from panas.architecture.cost import Cost
-from panas.plots.ladder import ladder
+from panas.plots.ladder import Accuracies, ladder
 from panas.privacy.ledger.account import totals
 from panas.runtime.errors import BadInput
 from panas.runtime.store import write_bytes, write_json
@@ -87,8 +87,8 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
 
 def _draw(run: Path, clients: Sequence[Mapping[str, Any]], *, updates: bool) -> None:
     """The picture of what each step brought, where anything was measured."""
-    if any(c["ladder"]["joined"] is not None for c in clients):
-        rows = [(c["name"], _steps(c, updates=updates)) for c in clients]
+    if any(Ladder.from_json(c["ladder"]).joined is not None for c in clients):
+        rows = [(c["name"], _accuracies_of(c, updates=updates)) for c in clients]
         write_bytes(ladder_picture(run), ladder(rows))
 
 
@@ -136,18 +136,21 @@ def _client(place: SitePlace, pooled: float | None) -> dict[str, Any]:
     }
 
 
-def _steps(client: Mapping[str, Any], *, updates: bool) -> dict[str, float | None]:
-    """A client's accuracies, as `panas.plots.ladder` names them; what trains the network that it
-    was sent has never been alone."""
+def _accuracies_of(client: Mapping[str, Any], *, updates: bool) -> Accuracies:
+    """What the picture shows of a client; what trains the network that it was sent has never been
+    alone."""
+    steps = Ladder.from_json(client["ladder"])
     rivals = client["baselines"]["rivals"] if client["baselines"] else []
     public = {r["model"]: r["accuracy"] for r in rivals if r["reads"] == "public"}
-    return {
-        **client["ladder"],
-        **({"alone": None} if updates else {}),
-        "forest": public.get("random forest"),
-        "regression": public.get("logistic regression"),
-        "pooled": client["accuracy"]["pooled"],
-    }
+    return Accuracies(
+        majority=steps.majority,
+        forest=public.get("random forest"),
+        regression=public.get("logistic regression"),
+        public=steps.public,
+        alone=None if updates else steps.alone,
+        joined=steps.joined,
+        pooled=client["accuracy"]["pooled"],
+    )
 
 
 def _accuracies(clients: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

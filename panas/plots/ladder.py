@@ -1,7 +1,8 @@
 """A picture of what each step of a run brought: the sites' test accuracies beside each other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from panas.plots.style import BLUE, GREEN, GREY, ORANGE, RED, legend, png
@@ -11,52 +12,59 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@dataclass(frozen=True, kw_only=True)
+class Accuracies:
+    """A site's test accuracies; None where there is none."""
+
+    majority: float | None = None  # of the most frequent class
+    forest: float | None = None  # of public samples
+    regression: float | None = None  # of public samples
+    public: float | None = None  # what the run starts from
+    alone: float | None = None
+    joined: float | None = None
+    pooled: float | None = None  # of the head of all samples without noise
+
+
 @dataclass(frozen=True)
 class Look:
-    """How one step is marked."""
+    """How one of these is marked."""
 
+    step: str  # a field of `Accuracies`
     label: str
     marker: str
     colour: str
     filled: bool = True
 
 
-LOOKS: Mapping[str, Look] = {
-    "majority": Look("most frequent class", "|", GREY),
-    "forest": Look("forest, public", "x", GREY),
-    "regression": Look("logistic regression, public", "+", GREY),
-    "public": Look("from public samples", "s", BLUE),
-    "alone": Look("alone", "o", ORANGE),
-    "joined": Look("joined", "o", GREEN),
-    "pooled": Look("head of all samples, no noise", "o", "#000000", filled=False),
-}
-"""By step, from the bottom to the top of the ladder."""
+LOOKS = (
+    Look("majority", "most frequent class", "|", GREY),
+    Look("forest", "forest, public", "x", GREY),
+    Look("regression", "logistic regression, public", "+", GREY),
+    Look("public", "from public samples", "s", BLUE),
+    Look("alone", "alone", "o", ORANGE),
+    Look("joined", "joined", "o", GREEN),
+    Look("pooled", "head of all samples, no noise", "o", "#000000", filled=False),
+)
+"""From the bottom to the top of the ladder."""
 MOST_NAMED = 40
 """Sites; of more none is named."""
 INCHES_A_SITE, AROUND = 0.24, 1.5
 
 
-def ladder(rows: Sequence[tuple[str, Mapping[str, float | None]]]) -> bytes:
-    """Draw the steps of each site, and their means above, as a PNG.
-
-    Args:
-        rows: a site's name and its accuracies by the names of `LOOKS`; what is None, or not there,
-            is left out.
-
-    """
-    mean = {step: _mean([steps.get(step) for _, steps in rows]) for step in LOOKS}
-    every = [("mean", mean), *rows]
+def ladder(rows: Sequence[tuple[str, Accuracies]]) -> bytes:
+    """Draw the accuracies of each site, by its name, and their means above, as a PNG."""
+    every = [("mean", _means([steps for _, steps in rows])), *rows]
+    # Means over different sites are not compared.
+    alike = len({(s.alone is None, s.joined is None) for _, s in rows}) == 1
 
     def draw(figure: "Figure") -> None:
         axes = figure.add_subplot()
-        # Means over different sites are not compared.
-        alike = len({(s.get("alone") is None, s.get("joined") is None) for _, s in rows}) == 1
         for at, (_, steps) in enumerate(every):
             if at or alike:
-                _gain(axes, at, steps.get("alone"), steps.get("joined"))
-        for step, look in LOOKS.items():
-            known = [(s[step], at) for at, (_, s) in enumerate(every) if s.get(step) is not None]
-            if known:
+                _gain(axes, at, steps)
+        for look in LOOKS:
+            values = [(getattr(steps, look.step), at) for at, (_, steps) in enumerate(every)]
+            if known := [value for value in values if value[0] is not None]:
                 x, y = zip(*known, strict=True)
                 axes.scatter(x, y, label=look.label, **_marks(look))
         named = len(rows) <= MOST_NAMED
@@ -72,11 +80,11 @@ def ladder(rows: Sequence[tuple[str, Mapping[str, float | None]]]) -> bytes:
     return png(draw, (8.0, max(height, 3.0)))
 
 
-def _gain(axes: "Axes", at: int, alone: float | None, joined: float | None) -> None:
+def _gain(axes: "Axes", at: int, steps: Accuracies) -> None:
     """What joining brought, as a line."""
-    if alone is not None and joined is not None:
-        colour = GREEN if joined >= alone else RED
-        axes.plot([alone, joined], [at, at], color=colour, lw=2.4, alpha=0.5, zorder=1)
+    if steps.alone is not None and steps.joined is not None:
+        colour = GREEN if steps.joined >= steps.alone else RED
+        axes.plot([steps.alone, steps.joined], [at, at], color=colour, lw=2.4, alpha=0.5, zorder=1)
 
 
 def _marks(look: Look) -> dict[str, Any]:
@@ -85,6 +93,10 @@ def _marks(look: Look) -> dict[str, Any]:
     return {"marker": look.marker, "color": look.colour, "s": 26}
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [v for v in values if v is not None]
-    return sum(known) / len(known) if known else None
+def _means(rows: Sequence[Accuracies]) -> Accuracies:
+    """The mean of each, over the sites that have it."""
+    found = {}
+    for look in LOOKS:
+        known = [v for steps in rows if (v := getattr(steps, look.step)) is not None]
+        found[look.step] = fmean(known) if known else None
+    return Accuracies(**found)

@@ -12,7 +12,7 @@ EXCLUSIONS = (
     "what is chosen on its validation samples (round, head, blend, weights): it stays with the "
     "client",
     "accuracies in the run's own files and reports: a simulator's view of validation and test "
-    "samples",
+    "samples, and (accuracy.pooled) of the training samples of all sites",
     "settings of a run that were chosen from the results of an earlier run on the same data: the "
     "total of several runs assumes that all settings were fixed beforehand",
     "a custom block that carries information from one sample to the next, outside its buffers",

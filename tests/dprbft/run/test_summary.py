@@ -10,7 +10,7 @@ import pytest
 from dprbft.config.schema import RunConfig
 from dprbft.paths import home, model_file
 from dprbft.run.sites.plan import prepare_sites
-from dprbft.run.summary import _steps, summarise
+from dprbft.run.summary import _accuracies_of, summarise
 from dprbft.simulation.federation import load_federation
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json
@@ -131,5 +131,5 @@ def test_what_trains_the_network_it_was_sent_has_never_been_alone():
         "accuracy": {"pooled": None},
         "baselines": None,
     }
-    assert _steps(client, updates=False)["alone"] == 0.8
-    assert _steps(client, updates=True)["alone"] is None
+    assert _accuracies_of(client, updates=False).alone == 0.8
+    assert _accuracies_of(client, updates=True).alone is None
