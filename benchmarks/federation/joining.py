@@ -90,7 +90,10 @@ def main() -> None:
 def grid(file: Path) -> list[Setting]:
     """The settings of a file, each once: all combinations of the lists of each [[grid]]."""
     known, found = asdict(USUAL), dict[Setting, None]()
-    for lists in tomllib.loads(file.read_text())["grid"]:
+    grids = tomllib.loads(file.read_text()).get("grid")
+    if not isinstance(grids, list):
+        raise BadInput(f"expected [[grid]] in {file}, got none; see {GRID.name}")
+    for lists in grids:
         if unknown := lists.keys() - known.keys():
             raise BadInput(
                 f"expected settings of {', '.join(known)} in {file}, got {', '.join(unknown)}"

@@ -4,6 +4,7 @@ A summary's client has `shares` where it averages several predictors, as sites d
 before they searched; clients of methods of rounds have none.
 """
 
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ LEAST = 0.05
 POINT = 0.01
 """The accuracy that a site must gain or lose to be counted."""
 HALF = POINT / 2
-"""The mean gain from which on joining is said to have helped."""
+"""The least mean gain, or loss, that is called one; it must be above its standard error, too."""
 
 
 def has_joined(clients: Sequence[Mapping[str, Any]]) -> bool:
@@ -137,7 +138,7 @@ def _kept(client: Mapping[str, Any]) -> str:
 
 
 def gain_line(ladder: Ladder, clients: Sequence[Mapping[str, Any]]) -> str:
-    """What joining brought over what each site does alone, and to how many."""
+    """What joining brought over what each site does alone, its standard error, and to how many."""
     assert ladder.joined is not None
     assert ladder.alone is not None
     gains = [
@@ -145,9 +146,11 @@ def gain_line(ladder: Ladder, clients: Sequence[Mapping[str, Any]]) -> str:
         for c in clients
         if (steps := Ladder.from_json(c["ladder"])).joined is not None and steps.alone is not None
     ]
-    mean = f"{ladder.joined - ladder.alone:+.3f}"
-    by = float(mean)
-    helped = "helped" if by >= HALF else "did not help" if by <= 0 else "made little difference"
+    by = float(f"{ladder.joined - ladder.alone:.3f}")
+    error = statistics.stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else 0.0
+    clear = abs(by) >= max(HALF, error)
+    helped = "made no clear difference" if not clear else "helped" if by > 0 else "did not help"
+    mean = f"{by:+.3f}" + (f" +- {error:.3f}" if len(gains) > 1 else "")
     gained, lost = sum(g > POINT for g in gains), sum(g < -POINT for g in gains)
     text = (
         f"joining {helped} ({mean} over each site alone): of {counted(len(gains), 'site')}, "

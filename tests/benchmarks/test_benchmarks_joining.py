@@ -62,6 +62,9 @@ def test_a_grid_names_known_settings(tmp_path: Path):
     (tmp_path / "grid.toml").write_text("[[grid]]\nclients = [4]\n")
     with pytest.raises(BadInput, match="got clients"):
         joining.grid(tmp_path / "grid.toml")
+    (tmp_path / "grid.toml").write_text("n = [150]\n")
+    with pytest.raises(BadInput, match=r"expected \[\[grid\]\]"):
+        joining.grid(tmp_path / "grid.toml")
 
 
 @pytest.mark.slow

@@ -123,28 +123,35 @@ def test_each_site_says_what_it_predicts_with_and_why():
     ("steps", "public", "says"),
     [
         (
+            [(0.7, 0.8), (0.7, 0.75), (0.7, 0.72)],
+            0.55,
+            "joining helped (+0.057 +- 0.023 over each site alone): of 3 sites, 3 gained more than "
+            "a point and 0 lost more than one",
+        ),
+        (
             [(0.7, 0.8), (0.7, 0.71), (0.7, 0.65)],
             0.55,
-            "joining helped (+0.020 over each site alone): of 3 sites, 1 gained more than a point "
-            "and 1 lost more than one",
+            "joining made no clear difference (+0.020 +- 0.044 over each site alone): of 3 sites, "
+            "1 gained more than a point and 1 lost more than one",
         ),
         (
             [(0.7, 0.703)],
             0.55,
-            "joining made little difference (+0.003 over each site alone): of 1 site, 0 gained "
+            "joining made no clear difference (+0.003 over each site alone): of 1 site, 0 gained "
             "more than a point and 0 lost more than one",
         ),
         (
-            [(0.7, 0.7)],
+            [(0.7, 0.68)],
             0.55,
-            "joining did not help (+0.000 over each site alone): of 1 site, 0 gained more than a "
-            "point and 0 lost more than one",
+            "joining did not help (-0.020 over each site alone): of 1 site, 0 gained more than a "
+            "point and 1 lost more than one",
         ),
         (
             [(0.7, 0.7004), (0.8, 0.8)],
             0.9,
-            "joining did not help (+0.000 over each site alone): of 2 sites, 0 gained more than a "
-            "point and 0 lost more than one; public samples alone do better (0.900)",
+            "joining made no clear difference (+0.000 +- 0.000 over each site alone): of 2 sites, 0 "
+            "gained more than a point and 0 lost more than one; public samples alone do better "
+            "(0.900)",
         ),
     ],
 )
