@@ -16,6 +16,9 @@ from panas.data.torchvision_sets import NAMES
 from panas.runtime.errors import BadInput
 from panas.runtime.store import write_bytes
 
+DATASETS = ("dataset", "public_data", "unlabelled_data")
+"""Settings of `data` that name a data set."""
+
 
 def build_config(*layers: dict[str, Any]) -> RunConfig:
     """A configuration from nested dictionaries, later ones over earlier ones, over the preset.
@@ -60,23 +63,28 @@ def merge(*layers: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def with_paths(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings with all paths absolute."""
-    data = settings.get("data")
-    if not isinstance(data, dict):
-        return settings
-    for key in ("dataset", "public_data", "unlabelled_data"):
-        if isinstance(data.get(key), str):
-            data = data | {key: _absolute(data[key])}
-    if isinstance(data.get("data_root"), str):
-        data = data | {"data_root": str(Path(data["data_root"]).expanduser().resolve())}
-    return settings | {"data": data}
+def with_paths(settings: dict[str, Any], folder: Path = Path()) -> dict[str, Any]:
+    """The settings with all paths absolute; relative ones are of `folder`."""
+    found = dict(settings)
+    if isinstance(data := settings.get("data"), dict):
+        named = {k: v for k, v in data.items() if k in DATASETS and isinstance(v, str)}
+        paths = {key: _absolute(value, folder) for key, value in named.items()}
+        if isinstance(root := data.get("data_root"), str):
+            paths["data_root"] = str((folder / Path(root).expanduser()).resolve())
+        found["data"] = data | paths
+    if isinstance(federation := settings.get("federation"), dict):
+        files = federation.get("client_data")
+        if isinstance(files, list | tuple) and all(isinstance(f, str) for f in files):
+            whole = [_absolute(f, folder) for f in files]
+            found["federation"] = federation | {"client_data": whole}
+    return found
 
 
-def _absolute(dataset: str | None) -> str | None:
+def _absolute(dataset: str, folder: Path) -> str:
     """A path as an absolute one, so that the run can be read from anywhere; a name as it is."""
-    if dataset and (is_path(dataset) or (dataset not in NAMES and Path(dataset).is_dir())):
-        return str(Path(dataset).expanduser().resolve())
+    place = folder / Path(dataset).expanduser()
+    if dataset and (is_path(dataset) or (dataset not in NAMES and place.is_dir())):
+        return str(place.resolve())
     return dataset
 
 

@@ -13,9 +13,10 @@ After the search, the two strongest edges of each node are kept, and the larger 
 chosen cells is trained from scratch on all training samples, by the same exchange as in 1 and 2.
 
 Source: Singh et al. 2020, algorithm 1 and section 4.1. Deviations: batches are over their expected
-size, as the drawn size is private; the mean over sites stands for the sum (xi and eta do not depend
-on the number of sites); group norm in the place of batch norm; neither cutout nor auxiliary head.
-Equation 5 writes its first term at W: here it is at W', as in algorithm 1 and in DARTS.
+size, as the drawn size is private; both descents of weights have `momentum`; the mean over sites
+stands for the sum (xi and eta do not depend on the number of sites); group norm in the place of
+batch norm; neither cutout nor auxiliary head. Equation 5 writes its first term at W: here it is at
+W', as in algorithm 1 and in DARTS.
 `exchange = "together"` makes steps 1 and 3 one round, so that H is at the W before the step.
 
 | symbol | option | | symbol | option |
@@ -45,7 +46,7 @@ from dprbft.methods.fnas.batches import Part
 from dprbft.methods.fnas.gradients import gradients_of
 from dprbft.methods.fnas.networks import begun, loaded
 from dprbft.methods.fnas.prepaid import Prepaid, Steps, paid_step, plan_steps
-from dprbft.methods.fnas.schedule import Options, asked, reads, search_rounds
+from dprbft.methods.fnas.schedule import Options, asked, least_search, reads, search_rounds
 from dprbft.methods.networks.cnns import macs_of, parameters_of, weights_of
 from dprbft.methods.networks.darts import SuperNetwork, discretised, is_alpha
 from dprbft.methods.updates.averaging import Mean
@@ -104,12 +105,12 @@ CPU: Mapping[str, Any] = {
 
 
 def check(side: Side) -> None:
-    """Needs a round to search and one to train."""
+    """Needs an iteration of the search and a round to train."""
     o, c = options_of(side.config, Options), side.config
-    if c.federation.rounds < 2:
+    if c.federation.rounds <= (search := least_search(c)):
         raise BadInput(
-            "expected federation.rounds of at least 2, one to search and one to train, got "
-            f"{c.federation.rounds}; raise it"
+            f"expected federation.rounds of at least {search + 1}, {search} to search weights and "
+            f"architecture and one to train, got {c.federation.rounds}; raise it"
         )
     if o.evaluation == "plain" and not c.privacy.allow_unprotected:
         raise BadInput(

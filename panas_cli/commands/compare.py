@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 
 from rich.console import Console
 
-from dprbft.config.files import with_paths
+from dprbft.config.files import merge, with_paths
 from dprbft.run.comparison.carry_out import Machine, Results, carry_out, check_folder
 from dprbft.run.comparison.experiment import (
     SIZES,
@@ -18,6 +18,7 @@ from dprbft.run.comparison.experiment import (
     Experiment,
     Size,
     read_experiment,
+    refusal_of,
 )
 from dprbft.run.comparison.pictures import pictures
 from dprbft.run.comparison.plan import Cell, Plan, Planned, plan
@@ -56,6 +57,8 @@ def compare(request: Request, asked: Asked) -> None:
         write_json(kept, _written(asked, known, comparison))
         machine = Machine(workers=workers, device=device, listener=display.event)
         results = carry_out(folder, planned, machine, display.ended)
+        if not results.found:  # there is nothing to show
+            raise next(iter(results.failed.values()))
         found = table(results)
         _write(folder, found)
     if request.json:
@@ -78,17 +81,10 @@ def _comparison(request: Request, asked: Asked, known: dict[str, Any]) -> Compar
         raise BadInput(f"expected --size of {', '.join(SIZES)}, got {size!r:.60}; use smoke")
     path = said("experiment")
     experiment: Experiment | None = read_experiment(Path(path)) if path else None
-    settings = with_paths({**known.get("settings", {}), **request.settings})
+    settings = with_paths(merge(known.get("settings", {}), request.settings))
     first = settings.pop("seed", 0)
-    federation = settings.get("federation", {})
-    for key in ("method", "sites"):
-        if key in federation:
-            raise BadInput(
-                f"expected no federation.{key} in a comparison, got {federation[key]!r:.60}; "
-                + ("use --methods" if key == "method" else "sites have one budget for life")
-            )
-    if "preset" in settings:
-        raise BadInput("expected no preset in a comparison, got one; use --columns")
+    if why := refusal_of(settings):
+        raise BadInput(why)
     return Comparison(
         size=cast(Size, size),
         experiment=experiment,

@@ -108,6 +108,7 @@ def meaning(found: Mapping[str, Any]) -> list[str]:
         "sites' own test splits: the simulator's view",
         "rounds to an accuracy: until the mean over sites is there; in brackets, in how many runs",
         "epsilon: of everything that left, as the ledgers have it; the worst site",
+        *_kept_at_home(found),
         *_trusted(found),
     ]
     if len(found["methods"]) > 1:
@@ -117,6 +118,15 @@ def meaning(found: Mapping[str, Any]) -> list[str]:
             "t-test, over pairs of the same site and seed",
         )
     return lines
+
+
+def _kept_at_home(found: Mapping[str, Any]) -> list[str]:
+    """What epsilon is of lines whose sites sent nothing."""
+    names = [x.method for x in lines_of(found) if not x.figures["up_bytes"]]
+    if not names:
+        return []
+    who = ", ".join(dict.fromkeys(names))
+    return [f"epsilon of {who}, which sent nothing: what its models would cost, were they shown"]
 
 
 def _trusted(found: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,8 @@ from dprbft.config.sections import method_names
 from dprbft.run.comparison.carry_out import Results
 from dprbft.run.comparison.plan import Request, plan
 from panas.runtime.store import read_json
-from panas_cli.commands.compare import _Display
+from panas_cli.commands.compare import _comparison, _Display
+from panas_cli.requests import Asked
 from panas_cli.text.comparison import as_markdown
 
 SMALL = """
@@ -149,6 +150,7 @@ def test_the_text_names_methods_and_what_figures_mean(compared: Path, cli: Calla
         *("fedavg", "fedavg", "local"),
     ]
     assert "the simulator's view" in outcome.out
+    assert "epsilon of local, which sent nothing" in outcome.out
     assert max(map(len, lines[: lines.index("")])) <= 140
 
 
@@ -175,6 +177,15 @@ def test_other_settings_are_refused(compared: Path, cli: Callable, files: Callab
         assert outcome.code == 2, options
         assert len(outcome.errors) == 1
     assert files(compared) == before
+
+
+def test_resuming_keeps_the_settings_that_are_not_said_again():
+    known = {"methods": "fedavg", "settings": {"privacy": {"delta": 1e-4}, "seed": 2}}
+    request: Any = SimpleNamespace(settings={"privacy": {"epsilon": 4.0}})
+    asked = Asked(experiment=None, methods=None, seeds=None, size=None, columns=None)
+    found = _comparison(request, asked, known)
+    assert found.settings == {"privacy": {"delta": 1e-4, "epsilon": 4.0}}
+    assert found.first_seed == 2
 
 
 @pytest.mark.slow

@@ -149,8 +149,8 @@ def test_each_site_says_what_it_predicts_with_and_why():
         (
             [(0.7, 0.7004), (0.8, 0.8)],
             0.9,
-            "joining made no clear difference (+0.000 +- 0.000 over each site alone): of 2 sites, 0 "
-            "gained more than a point and 0 lost more than one; public samples alone do better "
+            "joining made no clear difference (+0.000 +- 0.000 over each site alone): of 2 sites, "
+            "0 gained more than a point and 0 lost more than one; public samples alone do better "
             "(0.900)",
         ),
     ],

@@ -54,10 +54,15 @@ class Options(Section):
         return self
 
 
+def least_search(config: RunConfig) -> int:
+    """The rounds of one iteration of the search, which has a step of W and one of A."""
+    return 1 if options_of(config, Options).exchange == "together" else 2
+
+
 def search_rounds(config: RunConfig) -> int:
     """How many of the rounds search; in the others the last network is trained."""
     rounds, o = config.federation.rounds, options_of(config, Options)
-    return max(1, min(rounds - 1, round(o.search_share * rounds)))
+    return max(least_search(config), min(rounds - 1, round(o.search_share * rounds)))
 
 
 def asked(config: RunConfig, round: int) -> str:

@@ -5,12 +5,21 @@
 `[[published]]` the figures of the source, to stand beside those that are measured.
 """
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
-from dprbft.config.files import read_toml
+from dprbft.config.files import read_toml, with_paths
 from panas.runtime.errors import BadInput
 
 ColumnName = Literal["sound", "paper"]
@@ -20,8 +29,47 @@ SIZES: tuple[Size, ...] = ("smoke", "cpu", "full")
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=60)]
 """What may name a folder."""
-Settings = dict[str, Any]
+FORBIDDEN = {
+    "preset": "use --columns",
+    "seed": "use --seed",
+    "federation.method": "use --methods",
+    "federation.sites": "sites have one budget for life",
+}
+"""Settings that no comparison may have, and what to do instead."""
+
+
+def refusal_of(settings: dict[str, Any]) -> str | None:
+    """Why these cannot be settings of all runs of a comparison; None if they can."""
+    for key, instead in FORBIDDEN.items():
+        section, _, name = key.rpartition(".")
+        layer = settings.get(section, {}) if section else settings
+        if isinstance(layer, dict) and name in layer:
+            return f"expected no {key} in a comparison, got one; {instead}"
+    for name, section in settings.items():
+        if not isinstance(section, dict):
+            return f"expected sections of settings, as [settings.data], got {name} alone"
+    return None
+
+
+def _settings(settings: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    """Settings of an experiment, with its own folder for relative paths."""
+    if why := refusal_of(settings):
+        raise ValueError(why)
+    return with_paths(settings, (info.context or {}).get("folder", Path()))
+
+
+Settings = Annotated[dict[str, Any], AfterValidator(_settings)]
 """Settings of a run, nested as in its own TOML file."""
+METRIC = re.compile(r"accuracy|balanced_accuracy|auroc|macro_f1|(f1|recall):\d+")
+
+
+def _metric(name: str) -> str:
+    if not METRIC.fullmatch(name):
+        raise ValueError(
+            "expected accuracy, balanced_accuracy, auroc, macro_f1, or of a class f1:0 or "
+            f"recall:0, got {name!r:.60}"
+        )
+    return name
 
 
 class Part(BaseModel):
@@ -53,9 +101,9 @@ class Variant(Part):
 class AtSize(Part):
     """What a size changes; None: as the experiment says."""
 
-    methods: tuple[str, ...] | None = None
-    columns: tuple[ColumnName, ...] | None = None
-    rows: tuple[str, ...] | None = None  # those that are run
+    methods: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    columns: Annotated[tuple[ColumnName, ...], Field(min_length=1)] | None = None
+    rows: Annotated[tuple[str, ...], Field(min_length=1)] | None = None  # those that are run
     seeds: Annotated[int, Field(ge=1)] | None = None
     settings: Settings = {}
 
@@ -74,9 +122,11 @@ class Experiment(Part):
     title: str
     source: str
     about: str = ""  # what differs from the source, and why
-    methods: tuple[str, ...]
-    columns: tuple[ColumnName, ...] = ("sound",)
-    metric: str = "accuracy"  # what the table begins with: accuracy, macro_f1, f1:1, ...
+    methods: Annotated[tuple[str, ...], Field(min_length=1)]
+    columns: Annotated[tuple[ColumnName, ...], Field(min_length=1)] = ("sound",)
+    metric: Annotated[str, AfterValidator(_metric)] = (
+        "accuracy"  # what the table begins with: accuracy, macro_f1, f1:1, ...
+    )
     targets: tuple[Annotated[float, Field(gt=0, le=1)], ...] = ()  # accuracies to reach
     settings: Settings = {}
     column: dict[ColumnName, Settings] = {}  # over the methods' own of that column
@@ -113,9 +163,13 @@ class Experiment(Part):
 
 
 def read_experiment(path: Path) -> Experiment:
-    """The experiment of a TOML file; BadInput, in one line, names the key that does not fit."""
+    """The experiment of a TOML file, whose relative paths are of its own folder.
+
+    BadInput, in one line, names the key that does not fit.
+    """
     try:
-        return Experiment.model_validate(read_toml(path))
+        folder = {"folder": path.resolve().parent}
+        return Experiment.model_validate(read_toml(path), context=folder)
     except ValidationError as e:
         error = e.errors()[0]
         key = ".".join(str(p) for p in error["loc"]) or "the whole"

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from dprbft.config.schema import RunConfig
@@ -81,16 +82,19 @@ def plan(request: Request) -> Plan:
     experiment, size = request.experiment, request.size
     names, columns = _names(request), _columns(request)
     seeds = range(request.first_seed, request.first_seed + _count(request))
-    entries = _entries(every_method() if ALL in names else names, experiment)
+    named = {entry.name for entry in _entries([n for n in names if n != ALL], experiment)}
+    every = (every_method() if name == ALL else [name] for name in names)
+    entries = _entries([*chain.from_iterable(every)], experiment)
     rows = experiment.rows_at(size) if experiment else (None,)
     settings, left_out, seen = dict[Cell, Settings](), dict[str, str](), dict[str, Found]()
     for entry in entries:
         try:
             found = _cells(entry, request, rows, columns)
             for cell_settings in found.values():
-                _check(config_of(cell_settings, seeds[0]), seen)
+                for seed in seeds:
+                    _check(config_of(cell_settings, seed), seen)
         except BadInput as e:
-            if ALL not in names:
+            if entry.name in named:
                 raise
             left_out[entry.name] = str(e)
         else:

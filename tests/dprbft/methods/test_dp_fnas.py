@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -290,3 +291,22 @@ def test_what_cannot_be_served_is_refused(
 ):
     with pytest.raises(BadInput, match=r"^expected .*, got .*; .*$"):
         site(config_of(privacy=privacy, **told), tmp_path / "r")
+
+
+@pytest.mark.parametrize("rounds", [3, 10])
+def test_a_search_has_steps_of_weights_and_of_the_architecture(rounds: int):
+    options = {"search_share": 0.1}
+    federation = {"method": "dp_fnas", "rounds": rounds, "options": options}
+    config = build_config({"federation": federation})
+    assert [asked(config, k) for k in range(1, 4)] == ["W", "A", "E"]
+
+
+def test_rounds_without_a_step_of_the_architecture_are_refused():
+    side: Any = SimpleNamespace(
+        config=build_config({"federation": {"method": "dp_fnas", "rounds": 2}})
+    )
+    with pytest.raises(BadInput, match="at least 3"):
+        dp_fnas.check(side)
+    together = {"method": "dp_fnas", "rounds": 2, "options": {"exchange": "together"}}
+    side.config = build_config({"federation": together})
+    dp_fnas.check(side)

@@ -10,9 +10,11 @@ import pytest
 from dprbft.config.sections import method_names
 from dprbft.methods import fedavg, update_method
 from dprbft.methods.updates.options import options_of
+from dprbft.run.comparison import plan as planning
 from dprbft.run.comparison.experiment import SIZES, Experiment, Size, read_experiment
 from dprbft.run.comparison.plan import Request, plan
 from dprbft.run.comparison.settings import config_of, entry_named, settings_for
+from dprbft.run.directory import look
 from panas.runtime.errors import BadInput
 
 EXPERIMENTS = sorted((Path(__file__).parents[4] / "experiments").glob("*.toml"))
@@ -121,6 +123,66 @@ def test_a_mistake_in_an_experiment_names_its_key(tmp_path: Path):
     path.write_text('title = "t"\nsource = "s"\nmethods = ["a"]\n[smoke]\nrows = ["b"]\n')
     with pytest.raises(BadInput, match="got b"):
         read_experiment(path)
+
+
+HEAD = 'title = "t"\nsource = "s"\n'
+REFUSED = {
+    "preset": ('methods = ["fedavg"]\n[settings]\npreset = "paper"\n', "no preset"),
+    "seed of a row": ('methods = ["fedavg"]\n[[rows]]\nname = "a"\nsettings.seed = 4\n', "no seed"),
+    "method": (
+        'methods = ["fedavg"]\n[smoke.settings]\nfederation.method = "local"\n',
+        "no federation.method",
+    ),
+    "sites of a variant": (
+        'methods = ["v"]\n[variants.v]\nmethod = "local"\nsizes.cpu.federation.sites = ["n"]\n',
+        "one budget for life",
+    ),
+    "no section": ('methods = ["fedavg"]\n[column.sound]\ndata = 3\n', "got data alone"),
+    "metric": ('methods = ["fedavg"]\nmetric = "acuracy"\n', "'acuracy'"),
+    "metric without a class": ('methods = ["fedavg"]\nmetric = "f1"\n', "f1:0"),
+    "class below 0": ('methods = ["fedavg"]\nmetric = "f1:-1"\n', "'f1:-1'"),
+    "no rows": ('methods = ["fedavg"]\n[smoke]\nrows = []\n', "smoke.rows"),
+    "no methods": ("methods = []\n", "methods"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_no_experiment_may_have_is_refused(why: str, tmp_path: Path):
+    content, says = REFUSED[why]
+    (tmp_path / "x.toml").write_text(HEAD + content)
+    with pytest.raises(BadInput, match=says):
+        read_experiment(tmp_path / "x.toml")
+
+
+def test_relative_paths_are_of_the_folder_of_the_experiment(tmp_path: Path):
+    content = 'methods = ["fedavg"]\n[settings]\ndata.dataset = "t.csv"\n'
+    content += 'federation.client_data = ["n.npz", "/s.npz"]\n'
+    (tmp_path / "x.toml").write_text(HEAD + content)
+    found = read_experiment(tmp_path / "x.toml").settings
+    assert found["data"]["dataset"] == str(tmp_path / "t.csv")
+    assert found["federation"]["client_data"] == [str(tmp_path / "n.npz"), "/s.npz"]
+
+
+def test_all_stands_beside_names_which_must_serve(tmp_path: Path):
+    found = plan(Request(size="smoke", methods=("local", "all"), columns=("paper", "sound")))
+    assert found.methods[:2] == ("local", "fedavg")
+    assert {*found.methods} == {*method_names()}
+    with pytest.raises(BadInput, match="fedavgg"):
+        plan(Request(size="smoke", methods=("all", "fedavgg")))
+    with pytest.raises(BadInput, match="column paper, got local"):
+        plan(Request(size="smoke", methods=("local", "all"), columns=("paper",)))
+
+
+def test_data_are_looked_at_for_every_seed(monkeypatch: pytest.MonkeyPatch):
+    seen = []
+
+    def looked(config: Any) -> Any:
+        seen.append(config.seed)
+        return look(config)
+
+    monkeypatch.setattr(planning, "look", looked)
+    plan(Request(size="smoke", methods=("fedavg", "local"), seeds=2, first_seed=3))
+    assert sorted({*seen}) == [3, 4]
 
 
 WANTED = (
