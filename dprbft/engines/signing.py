@@ -1,11 +1,12 @@
 """A site's signatures in a secure sum: by its node key, which all other sites know."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dprbft.engines.identity import check_public, sign, verify
+from dprbft.engines.identity import public_of, sign, ssh_public, verify
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes
 
@@ -16,12 +17,13 @@ if TYPE_CHECKING:  # its libraries are not always installed
 NODE_KEY, FEDERATION = "node.key", "federation.json"
 
 
-def signing_of(folder: Path, names: Sequence[str], site: int) -> "Signing":
+def signing_of(folder: Path, names: Sequence[str], site: int, run: str) -> "Signing":
     """How site number `site` of a run signs, and knows the signatures of the others.
 
     `names` are the run's sites by number, as the hub has them. Each has one key, in this site's own
-    copy of `federation.json`, so that no hub can put in another. BadInput if the site's folder has
-    no keys, or the run calls it by another name.
+    copy of `federation.json`, so that no hub can put in another. What is signed names the run and
+    its sites: the hub chooses what a sum is called, and could ask for one in several runs. BadInput
+    if the site's folder has no keys, or the run calls it by another name.
     """
     from dprbft.secure_sum.keys import Signing
 
@@ -40,11 +42,25 @@ def signing_of(folder: Path, names: Sequence[str], site: int) -> "Signing":
             "hub's administrator"
         )
 
+    here = hashlib.sha256(json.dumps([run, *names]).encode()).digest()
+
     def known(number: int, content: bytes, signature: bytes) -> bool:
         name = names[number] if 0 <= number < len(names) else ""
-        return name in public and verify(public[name], content, signature)
+        return name in public and verify(public[name], here + content, signature)
 
-    return Signing(lambda content: sign(key, content), known)
+    return Signing(lambda content: sign(key, here + content), known)
+
+
+def check_own_key(folder: Path) -> None:
+    """Refuse a site's `node.key` that is no key, or not the one in its `federation.json`."""
+    own = public_of(read_bytes(folder / NODE_KEY))
+    if (folder / FEDERATION).is_file():
+        name, public = _known_sites(folder / FEDERATION)
+        if name not in public or ssh_public(public[name]) != ssh_public(own):
+            raise BadInput(
+                f"expected {NODE_KEY} in {folder} to be the key that {FEDERATION} has of {name}, "
+                "got another; copy both from one `panas deploy init`"
+            )
 
 
 def _known_sites(path: Path) -> tuple[str, dict[str, bytes]]:
@@ -57,8 +73,6 @@ def _known_sites(path: Path) -> tuple[str, dict[str, bytes]]:
         raise BadInput(
             f"expected names and keys of sites in {path}, got others; copy it anew"
         ) from e
-    if len(set(public.values())) < len(public):
+    if len({ssh_public(key) for key in public.values()}) < len(public):
         raise BadInput(f"{path}: expected a key for each site, got one twice; make new ones")
-    for key in public.values():
-        check_public(key)
     return own, public

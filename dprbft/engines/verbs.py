@@ -99,7 +99,9 @@ def _with_keys(client: Client) -> Client:
     names = client.config.federation.remote
     if not names or not client.config.privacy.secure_sum:
         return client
-    return replace(client, signing=signing_of(client.place.folder, names, client.id))
+    return replace(
+        client, signing=signing_of(client.place.folder, names, client.id, client.place.run)
+    )
 
 
 def _search(client: Client, machine: Machine, content: bytes) -> bytes:

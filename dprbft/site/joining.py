@@ -210,7 +210,8 @@ def _look_back(
     """Note what the samples have cost elsewhere, refuse them if asked to, and remember them."""
     values = values_of(place.folder, settings, facts)
     seen = seen_before(values, ledger, config.budget(place.index))
-    if config.privacy.strict or settings.strict:
+    # A hub elsewhere could find out by refusals which samples a site has: there its owner decides.
+    if settings.strict or (config.privacy.strict and not config.federation.remote):
         refuse_seen(seen)
     if seen:
         record = SeenSamples(

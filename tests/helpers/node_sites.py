@@ -1,5 +1,6 @@
 """Sites with a node each on this machine, and a hub that asks them over their sockets."""
 
+import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -91,6 +92,7 @@ class Hub:
     config: RunConfig
     sockets: Mapping[str, Path]
     answered: list[bytes] = field(default_factory=list)
+    elsewhere: bool = True  # on another machine than the sites, as far as they know
 
     @property
     def view(self) -> RunView:
@@ -104,10 +106,18 @@ class Hub:
             named = [name for name in FILES if getattr(hello, name)]
             if verb is Verb.HELLO or verb == "hello":
                 files = {name: Path(getattr(hello, name)).read_bytes() for name in named}
-            content = replace(hello, **{name: name for name in named}).to_bytes()
+            content = self._elsewhere(hello, named).to_bytes()
         place = self.view.places[site]
         request = Request(place.run, place.name, site, verb, new_nonce(), content, files)
         return replace(request, **changes)
+
+    def _elsewhere(self, hello: Hello, named: list[str]) -> Hello:
+        """The hello of a hub on another machine: sites by name, and files by what they are."""
+        record = json.loads(hello.config)
+        names = [place.name for place in self.view.places]
+        record["federation"] |= {"sites": [], "remote": names} if self.elsewhere else {}
+        config = RunConfig.model_validate(record).model_dump_json()
+        return replace(hello, config=config, **{name: name for name in named})
 
     def call(self, verb: Verb, messages: Mapping[int, bytes]) -> Iterator[tuple[int, Reply]]:
         """As `Engine.call`."""

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 from dprbft.config.flat import Section
 from dprbft.config.hub import HUB, HubSettings, public_keys, read_hub
 from dprbft.engines.frames import is_name
-from dprbft.engines.identity import check_public
+from dprbft.engines.identity import ssh_public
 from panas.runtime.errors import BadInput
 
 FEDERATION = "federation.json"
@@ -132,6 +132,7 @@ def check_sites(sites: Mapping[str, str], origin: Path) -> None:
     """Refuse names and keys that cannot be: no site, a name that is none, a key used twice."""
     if not sites:
         raise BadInput(f"{origin}: expected at least one site, got none; name them")
+    keys = set[bytes]()  # in one form: a text may end in a further line
     for name, key in sites.items():
         if not is_name(name):
             raise BadInput(
@@ -139,10 +140,10 @@ def check_sites(sites: Mapping[str, str], origin: Path) -> None:
                 f"and underscores, got {name!r:.80}; rename it"
             )
         try:
-            check_public(key.encode())
+            keys.add(ssh_public(key.encode()))
         except BadInput as e:
             raise BadInput(f"{origin}: site {name}: {e}") from e
-    if len(set(sites.values())) < len(sites):
+    if len(keys) < len(sites):
         raise BadInput(f"{origin}: expected a key for each site, got one twice; make new ones")
 
 

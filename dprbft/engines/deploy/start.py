@@ -19,6 +19,7 @@ from dprbft.engines.flower.hub import with_parent
 from dprbft.engines.flower.link import check_flower
 from dprbft.engines.node.call import SOCKET
 from panas.runtime.errors import BadInput, PanasError
+from panas.runtime.store import exclusive
 
 UP = 60.0
 """Seconds in which a hub must answer at its port."""
@@ -75,8 +76,12 @@ def start_hub(folder: Path) -> None:
     """
     hub = flower_hub(folder)
     check_flower()
-    (hub.home / NODES).unlink(missing_ok=True)  # of an earlier start
-    with suppress(KeyboardInterrupt), _Processes([hub_part(hub)]) as processes:
+    with (
+        exclusive(hub.home / "hub", wait=False),
+        suppress(KeyboardInterrupt),
+        _Processes([hub_part(hub)]) as processes,
+    ):
+        (hub.home / NODES).unlink(missing_ok=True)  # of an earlier start
         _wait_for(hub, processes)
         done = subprocess.run(
             _python("dprbft.engines.deploy.register", str(hub.folder)),

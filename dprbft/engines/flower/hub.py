@@ -105,18 +105,27 @@ def option(arguments: Sequence[str], name: str) -> str | None:
 class Unreachable(PanasError):
     """Nobody answers at a hub's address."""
 
+    exit_code = 2
+
 
 def check_hub(address: str, certificate: Path) -> None:
     """Look whether a hub answers by TLS, as the one that `certificate` vouches for.
 
     Raises:
         Unreachable: if nobody answers.
-        BadInput: if the hub's certificate has expired, is for another host, or is another's.
+        BadInput: if the hub's certificate has expired, is for another host, or is another's; or
+            `certificate` is none.
 
     """
     host, _, port = address.rpartition(":")
     try:
         trust = ssl.create_default_context(cafile=certificate)
+    except (OSError, ValueError) as e:
+        raise BadInput(
+            f"expected a certificate of the hub's authority in {certificate}, got none; copy it "
+            "anew"
+        ) from e
+    try:
         with (
             socket.create_connection((host.strip("[]"), int(port)), timeout=10) as plain,
             trust.wrap_socket(plain, server_hostname=host.strip("[]")),

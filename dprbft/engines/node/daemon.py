@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dprbft.engines.frames import Answer, Request
 from dprbft.engines.identity import sign
-from dprbft.engines.node.public import came_along, local_hello, tidy
+from dprbft.engines.node.public import begun_elsewhere, local_hello, tidy
 from dprbft.engines.verbs import Machine, serve
 from dprbft.messages import Code, Hello, Reply, Verb
 from dprbft.paths import SitePlace, hello_file, refusal_file, settings_file
@@ -163,7 +163,7 @@ def _check_joined(place: SitePlace, *, elsewhere: bool) -> None:
         raise BadInput(
             f"expected site {known.site} of run {place.run}, got {place.index}; ask as that"
         )
-    if elsewhere and not came_along(place, known):
+    if elsewhere and not begun_elsewhere(place, known):
         raise BadInput(
             f"expected a run that a hub has begun, got {place.run}, which was begun on this "
             "machine; give another directory"

@@ -20,6 +20,7 @@ from dprbft.messages import Hello
 from dprbft.paths import SitePlace, hello_file, map_file, public_file, refusal_file, unlabelled_file
 from dprbft.site.data import read_samples
 from dprbft.site.joining import approved
+from dprbft.site.site import config_of
 from panas.data.facts import Facts
 from panas.features.map import read_map
 from panas.runtime.errors import BadInput
@@ -58,10 +59,10 @@ def local_hello(place: SitePlace, request: Request, folder: Path | None = None) 
     local = replace(hello, public=path["public"], unlabelled=path["unlabelled"], map=path["map"])
     if request.verb == "hello":
         config, facts = approved(place, hello)
-        if folder is None and config.privacy.secure_sum and not config.federation.remote:
+        if folder is None and not config.federation.remote:
             raise BadInput(
-                "expected the names of all sites in federation.remote for a secure sum among "
-                "machines, got none; without them nobody knows whose keys the masks are from"
+                "expected the names of all sites in federation.remote of a run among machines, got "
+                "none: without them the run would pass for one of this machine"
             )
         if named != sorted(name.removesuffix(DIGEST) for name in request.files):
             raise BadInput(
@@ -86,8 +87,10 @@ def local_hello(place: SitePlace, request: Request, folder: Path | None = None) 
     return local.to_bytes()
 
 
-def came_along(place: SitePlace, known: Hello) -> bool:
-    """Whether all files of a run that has begun here came with its hello, and lie in its folder."""
+def begun_elsewhere(place: SitePlace, known: Hello) -> bool:
+    """Whether a run that has begun here is one among machines, whose files came with its hello."""
+    if not config_of(known.config).federation.remote:
+        return False
     paths = [path for name in FILES if (path := getattr(known, name))]
     own = (place.home / FOLDER).resolve()
     return all(Path(path).resolve().parent == own for path in paths)

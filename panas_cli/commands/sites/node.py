@@ -9,6 +9,7 @@ from dprbft.engines.identity import need_library
 from dprbft.engines.node.call import SOCKET
 from dprbft.engines.node.daemon import KEY, LOG, Node, Served
 from dprbft.engines.node.listen import run_node
+from dprbft.engines.signing import check_own_key
 from dprbft.engines.verbs import Machine
 from dprbft.paths import ledger_file
 from dprbft.site.directory import read_site
@@ -25,6 +26,7 @@ def serve(folder: Path, socket: Path | None, device: str, workers: int) -> None:
     check_state()
     if (folder / KEY).is_file():
         need_library()
+        check_own_key(folder)
     machine = Machine(device_named(device), workers)
     node = Node({settings.name: folder}, machine, tell=_tell)
     book = ledger_file(folder)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from dprbft.engines.identity import new_key, public_of
-from dprbft.engines.signing import signing_of
+from dprbft.engines.signing import check_own_key, signing_of
 from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.session import Session
 from panas.runtime.errors import BadInput
@@ -30,7 +30,7 @@ def folders(tmp_path: Path) -> dict[str, Path]:
 
 def test_sites_know_each_other_by_their_node_keys(folders: dict[str, Path]):
     session = Session(b"x", (0, 1, 2, 3), 1)
-    signings = [signing_of(folders[name], NAMES, i) for i, name in enumerate(NAMES)]
+    signings = [signing_of(folders[name], NAMES, i, "trial") for i, name in enumerate(NAMES)]
     parties = {i: Party.new(session, i, s) for i, s in enumerate(signings)}
     keys = {i: p.keys() for i, p in parties.items()}
     parties[0].shares(keys)
@@ -41,11 +41,24 @@ def test_sites_know_each_other_by_their_node_keys(folders: dict[str, Path]):
 
 
 def test_numbers_without_a_name_or_key_sign_nothing(folders: dict[str, Path]):
-    signing = signing_of(folders["north"], (*NAMES, "stranger"), 0)
+    signing = signing_of(folders["north"], (*NAMES, "stranger"), 0, "trial")
     signature = signing.sign(b"content")
     assert signing.verify(0, b"content", signature)
     assert not any(signing.verify(i, b"content", signature) for i in (-1, 1, 2, 4, 5, 99))
     assert not signing.verify(0, b"contents", signature)
+
+
+def test_a_signature_holds_in_one_run_of_the_same_sites_alone(folders: dict[str, Path]):
+    """Else a hub could have several lists of one sum signed, one a run."""
+    signature = signing_of(folders["north"], NAMES, 0, "trial").sign(b"list")
+
+    def holds(run: str, names: tuple[str, ...]) -> bool:
+        return signing_of(folders["east"], names, 1, run).verify(0, b"list", signature)
+
+    assert holds("trial", NAMES)
+    assert not holds("decoy", NAMES)
+    assert not holds("trial", ("north", "east", "west", "south"))
+    assert not holds("trial", NAMES[:3])
 
 
 @pytest.mark.parametrize(
@@ -55,25 +68,43 @@ def test_a_run_that_names_sites_otherwise_is_refused(
     folders: dict[str, Path], names: tuple[str, ...], site: int
 ):
     with pytest.raises(BadInput, match="expected a"):
-        signing_of(folders["north"], names, site)
+        signing_of(folders["north"], names, site, "trial")
 
 
 @pytest.mark.parametrize("lacking", ["node.key", "federation.json"])
 def test_a_site_without_keys_takes_no_part(folders: dict[str, Path], lacking: str):
     (folders["north"] / lacking).unlink()
     with pytest.raises(BadInput, match="panas deploy init"):
-        signing_of(folders["north"], NAMES, 0)
+        signing_of(folders["north"], NAMES, 0, "trial")
 
 
-def test_two_sites_with_one_key_are_refused(tmp_path: Path):
+@pytest.mark.parametrize("more", ["", "\n"])
+def test_two_sites_with_one_key_are_refused(more: str, tmp_path: Path):
     key = new_key()
     folders = keyed(tmp_path, {"north": key, "east": key})
+    known = folders["north"] / "federation.json"
+    about = json.loads(known.read_text())
+    about["sites"]["east"] += more
+    known.write_text(json.dumps(about))
     with pytest.raises(BadInput, match="got one twice"):
-        signing_of(folders["north"], ("north", "east"), 0)
+        signing_of(folders["north"], ("north", "east"), 0, "trial")
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"site": "north"}', '{"site": 1, "sites": [2]}'])
 def test_a_damaged_list_of_sites_is_refused(folders: dict[str, Path], text: str):
     (folders["north"] / "federation.json").write_text(text)
     with pytest.raises(BadInput, match="expected"):
-        signing_of(folders["north"], NAMES, 0)
+        signing_of(folders["north"], NAMES, 0, "trial")
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", None])
+def test_a_node_does_not_begin_with_a_key_that_is_not_its_own(
+    folders: dict[str, Path], content: bytes | None
+):
+    check_own_key(folders["north"])
+    (folders["north"] / "node.key").write_bytes(new_key() if content is None else content)
+    with pytest.raises(BadInput, match="expected"):
+        check_own_key(folders["north"])
+    (folders["north"] / "federation.json").unlink()
+    if content is None:
+        check_own_key(folders["north"])  # nothing to compare with

@@ -11,10 +11,11 @@ import pytest
 from dprbft.engines.deploy import folders
 from dprbft.engines.deploy.certificates import fits, look, vouches
 from dprbft.engines.deploy.folders import Deployment, make_deployment, renew
-from dprbft.engines.deploy.settings import flower_hub, read_federation
-from dprbft.engines.deploy.start import hub_part, site_parts
+from dprbft.engines.deploy.settings import NODES, flower_hub, read_federation
+from dprbft.engines.deploy.start import hub_part, site_parts, start_hub
 from dprbft.engines.identity import public_of
 from panas.runtime.errors import BadInput
+from panas.runtime.store import Busy, exclusive
 
 SITES = ("a", "b-2", "c.org")
 
@@ -24,6 +25,17 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("made") / "federation"
     make_deployment(out, Deployment(sites=SITES, host="hub.example.org", port=8443, days=90))
     return out
+
+
+def test_a_hub_that_runs_is_not_started_again(tmp_path: Path):
+    out = tmp_path / "federation"
+    make_deployment(out, Deployment(sites=SITES, host="hub.example.org", port=8443, days=90))
+    hub = flower_hub(out / "hub")
+    with exclusive(hub.home / "hub"):
+        (hub.home / NODES).write_text("{}")
+        with pytest.raises(Busy, match="another process is working on"):
+            start_hub(out / "hub")
+        assert (hub.home / NODES).exists()
 
 
 def test_everybody_knows_everybodys_key_and_holds_their_own(out: Path):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dprbft.engines.deploy.certificates import new_authority
 from dprbft.engines.flower import hub, site
 from dprbft.engines.flower.link import environment, free_port
 from panas.runtime.errors import BadInput
@@ -88,7 +89,16 @@ def test_what_is_wrong_with_the_options_is_one_line():
 
 
 def test_a_hub_that_nobody_serves_is_unreachable(tmp_path: Path):
+    (tmp_path / "ca.crt").write_bytes(new_authority(1).certificate)
     with pytest.raises(hub.Unreachable, match=r"expected a hub at localhost:1, got no answer"):
+        hub.check_hub("localhost:1", tmp_path / "ca.crt")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"junk"])
+def test_a_certificate_that_is_none_is_told_as_such(content: bytes | None, tmp_path: Path):
+    if content is not None:
+        (tmp_path / "ca.crt").write_bytes(content)
+    with pytest.raises(BadInput, match=r"expected a certificate .*ca\.crt"):
         hub.check_hub("localhost:1", tmp_path / "ca.crt")
 
 

@@ -165,7 +165,7 @@ def test_who_hangs_up_before_its_turn_costs_nothing(node: Node, hub: Hub, told: 
 
 
 def test_sites_of_a_simulation_share_what_the_run_holds(hub: Hub, site: Path):
-    node = Node({"north": site}, shared=hub.run)
+    node, hub.elsewhere = Node({"north": site}, shared=hub.run), False
     before = set(everything(hub.run))
     assert code_of(node, hub.request("hello")) is Code.DONE
     assert set(everything(hub.run)) == before

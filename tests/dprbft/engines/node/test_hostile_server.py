@@ -19,6 +19,7 @@ from node_sites import CLASSES, Hub, code_of, everything, hub_of, owned_site
 from dprbft.config.schema import RunConfig
 from dprbft.engines.frames import Request
 from dprbft.engines.node.daemon import Node, Served
+from dprbft.engines.node.public import begun_elsewhere
 from dprbft.messages import Broadcast, Code, Hello
 from dprbft.paths import ledger_file, settings_file
 from dprbft.site.joining import join
@@ -171,7 +172,7 @@ def test_a_sum_that_bears_fewer_colluding_sites_than_the_owner_asks_for_is_refus
 def test_a_secure_sum_must_name_the_sites_whose_keys_are_known(
     node: Node, hub: Hub, told: list[Served]
 ):
-    unnamed = {"sites": [], "clients": 4, "secure_minimum": 4}
+    unnamed = {"remote": [], "clients": 4, "secure_minimum": 4}
     request = hello_with(hub, to={"federation": unnamed, "privacy": SUMMED})
     assert code_of(node, request) is Code.REFUSED
     assert "federation.remote" in told[-1].reason
@@ -204,7 +205,7 @@ def test_a_run_that_was_begun_on_this_machine_is_not_a_hubs(
 
 
 def test_a_site_keeps_its_number_in_a_run(node: Node, hub: Hub, told: list[Served]):
-    two = {"federation": {"sites": [], "clients": 2}}
+    two = {"federation": {"remote": ["north", "south"], "clients": 2}}
     assert code_of(node, hello_with(hub, to=two)) is Code.DONE
     request = replace(hello_with(hub, to=two, site=1), number=1)
     assert code_of(node, request) is Code.REFUSED
@@ -253,7 +254,7 @@ def test_a_hello_of_other_parts_is_refused(
 def test_a_run_of_more_turns_than_memory_is_refused(clients: int, node: Node, hub: Hub, site: Path):
     before, method = everything(site), {"method": "dprbft", "rounds": 100}
     large = {
-        "federation": {"sites": [], "clients": clients} | method,
+        "federation": {"remote": [], "clients": clients} | method,
         "privacy": {"network": "protected"},
     }
     assert code_of(node, hello_with(hub, to=large)) is Code.REFUSED
@@ -295,12 +296,10 @@ def watched() -> Iterator[list[str]]:
 @pytest.mark.parametrize(
     "named",
     [
-        {"federation": {"sites": [], "client_data": ["PLANTED/secret.npz"]}},
-        {"federation": {"sites": ["PLANTED"]}},
         {"data": {"public_data": "PLANTED/secret.npz"}},
         {"data": {"unlabelled_data": "PLANTED/secret.npz"}},
         {"data": {"dataset": "PLANTED/secret.npz", "data_root": "PLANTED"}},
-        {"federation": {"sites": [], "remote": ["north"], "facts": "PLANTED/facts.json"}},
+        {"federation": {"facts": "PLANTED/facts.json"}},
     ],
 )
 def test_no_path_in_a_runs_settings_is_opened_at_a_site(
@@ -317,6 +316,44 @@ def test_no_path_in_a_runs_settings_is_opened_at_a_site(
     assert code_of(node, hub.request("round", head())) is Code.DONE
     assert any(str(site) in path for path in watched)
     assert [path for path in watched if "planted-here" in path] == []
+
+
+@pytest.mark.parametrize("instead", [{}, {"client_data": ["x.npz"]}, {"sites": ["x"]}])
+@pytest.mark.parametrize("settings", [{}, {"privacy": {"strict": True}}])
+def test_a_run_that_names_no_sites_elsewhere_is_refused_unread(
+    instead: dict[str, Any],
+    settings: dict[str, Any],
+    node: Node,
+    hub: Hub,
+    site: Path,
+    watched: list[str],
+):
+    before = everything(site)
+    request = hello_with(hub, to={"federation": {"remote": []} | instead, **settings})
+    watched.clear()
+    assert code_of(node, request) is Code.REFUSED
+    assert not [path for path in watched if path.endswith("data.npz")]
+    assert everything(site) == before
+
+
+def test_a_hub_does_not_learn_by_refusals_what_samples_have_cost_elsewhere(tmp_path: Path):
+    """Whether samples that another ledger was charged for are refused, their owner decides."""
+    sites = {name: owned_site(tmp_path / name) for name in ("north", "lax", "strict")}
+    codes = {}
+    for name, policy in ("north", {}), ("lax", {}), ("strict", {"strict": True}):
+        (root := tmp_path / f"hub-{name}").mkdir()
+        hub, node = hub_of(root, [sites[name]], network="stays", strict=True), Node(sites)
+        with decided(sites[name], **policy):
+            codes[name] = code_of(node, hub.request("hello"))
+        if name == "north":
+            assert code_of(node, hub.request("round", head())) is Code.DONE
+    assert codes == {"north": Code.DONE, "lax": Code.DONE, "strict": Code.REFUSED}
+
+
+def test_a_run_without_files_that_was_begun_here_is_not_a_hubs(hub: Hub):
+    place, hello = hub.view.places[0], Hello.from_bytes(hub.view.hello(0))
+    bare = replace(hello, public="", unlabelled="", map="")
+    assert not begun_elsewhere(place, bare)
 
 
 def test_a_round_is_answered_once_and_for_one_broadcast_of_the_right_shape(
@@ -458,7 +495,9 @@ def is_meant(frame: bytes, original: Request) -> bool:
 
 
 def _asks(found: Request, original: Request) -> bool:
-    if found.verb in ("ready", "finish", "leave") and found.number == original.number:
+    if found.verb == "leave" or (
+        found.verb in ("ready", "finish") and found.number == original.number
+    ):
         return True  # what they bring is looked at, and changes nothing here any more
     if found.verb == "hello" == original.verb:
         said = Hello.from_bytes(found.content), Hello.from_bytes(original.content)
