@@ -6,6 +6,7 @@ addresses, as subject alternative names (RFC 6125).
 """
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -154,14 +155,19 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 def _name(host: str) -> x509.GeneralName:
     try:
-        return x509.IPAddress(ipaddress.ip_address(host))
+        address = ipaddress.ip_address(host)
     except ValueError:
-        if not host or len(host) > 253 or not set(host.lower()) <= _HOST or ".." in host:
+        labels = host.lower().split(".")
+        # All digits at the end are an address that is none.
+        if len(host) > 253 or not all(map(_LABEL.fullmatch, labels)) or labels[-1].isdigit():
             raise ValueError(f"no host: {host!r}") from None
         return x509.DNSName(host)
+    if address.is_unspecified or address.is_multicast:
+        raise ValueError(f"no address of a host: {host!r}")
+    return x509.IPAddress(address)
 
 
-_HOST = set("abcdefghijklmnopqrstuvwxyz0123456789.-")
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def _text(key: ec.EllipticCurvePrivateKey) -> bytes:

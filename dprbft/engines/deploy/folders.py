@@ -5,6 +5,7 @@ mode 0600, folders and start scripts 0700. The authority's key is in a folder of
 script reads: it signs the hub's certificate, now and when that is renewed.
 """
 
+import ipaddress
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -37,7 +38,6 @@ from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, write_bytes, write_json
 
 AUTHORITY_KEY = "ca.key"
-LOCAL_HOSTS = ("localhost", "127.0.0.1")
 OURS = (
     "Whoever made this folder has seen `node.key`. It signs what this site sends; it opens no data."
 )
@@ -129,13 +129,24 @@ def _both(pair: Pair) -> tuple[bytes, bytes]:
     return pair.certificate, pair.key
 
 
+def _bind(host: str) -> str:
+    """The interface for a hub to listen on: loopback alone for a host that is that; of a name, and
+    of an IPv4 address, all."""
+    if host == "localhost":
+        return "127.0.0.1"
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return "0.0.0.0"
+    return host if address.is_loopback or address.version == 6 else "0.0.0.0"
+
+
 def _about(deployment: Deployment) -> dict[str, object]:
-    local = deployment.host in LOCAL_HOSTS
     return {
         "host": deployment.host,
         "port": deployment.port,
         "address": f"{bracketed(deployment.host)}:{deployment.port}",
-        "bind": "127.0.0.1" if local else "0.0.0.0",
+        "bind": _bind(deployment.host),
         "sites": ", ".join(deployment.sites),
         "quoted": ", ".join(f'"{name}"' for name in deployment.sites),
         "count": len(deployment.sites),

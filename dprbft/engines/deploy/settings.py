@@ -72,7 +72,7 @@ class Hub:
             bind = ipaddress.ip_address(self.flower.bind)
         except ValueError:  # a name
             return self.address
-        if bind.is_unspecified or bind.is_loopback:
+        if bind.is_unspecified:
             return f"127.0.0.1:{self.flower.port}"
         return f"{bracketed(self.flower.bind)}:{self.flower.port}"
 

@@ -11,7 +11,7 @@ import pytest
 from dprbft.engines.deploy import folders
 from dprbft.engines.deploy.certificates import fits, look, vouches
 from dprbft.engines.deploy.folders import Deployment, make_deployment, renew
-from dprbft.engines.deploy.settings import NODES, flower_hub, read_federation
+from dprbft.engines.deploy.settings import NODES, bracketed, flower_hub, read_federation
 from dprbft.engines.deploy.start import hub_part, site_parts, start_hub
 from dprbft.engines.identity import public_of
 from panas.runtime.errors import BadInput
@@ -92,6 +92,11 @@ def test_one_machine_listens_to_itself_alone(tmp_path: Path):
     assert (hub.flower.bind, hub.settings.minimum) == ("127.0.0.1", 1)
     make_deployment(tmp_path / "six", Deployment(sites=("a",), host="2001:db8::1"))
     assert flower_hub(tmp_path / "six/hub").address == "[2001:db8::1]:8000"
+    for host, bind in ("127.0.0.2", "127.0.0.2"), ("::1", "::1"), ("192.0.2.1", "0.0.0.0"):
+        make_deployment(tmp_path / bind, Deployment(sites=("a",), host=host))
+        hub = flower_hub(tmp_path / bind / "hub")
+        assert hub.flower.bind == bind
+        assert hub.local_address == f"{bracketed(bind if bind != '0.0.0.0' else '127.0.0.1')}:8000"
     assert look((tmp_path / "six/hub/hub.crt").read_bytes()).hosts[-1] == "127.0.0.1"
 
 
@@ -105,6 +110,7 @@ def test_one_machine_listens_to_itself_alone(tmp_path: Path):
         ({"host": "no host"}, "--host"),
         ({"host": ""}, "--host"),
         ({"host": "é"}, "--host"),
+        *(({"host": h}, "--host") for h in ("-x", "--", ".", "a..b", "999.1.1.1", "0.0.0.0", "::")),
         ({"port": 0}, "--port"),
         ({"days": 0}, "--days"),
     ],
