@@ -112,7 +112,9 @@ def test_status_shows_who_is_connected_and_what_releases_cost(
     assert "1 of 3 sites connected" in text
     assert "its own ledger" in text
     monkeypatch.setattr("panas_cli.commands.sites.status.link_of", lambda hub: Hub(None))
-    assert "does not answer" in cli("deploy", "status", "--hub", out / "hub").out
+    told = cli("deploy", "status", "--hub", out / "hub").out
+    assert "does not answer" in told
+    assert "unknown" in told  # a line for each site
     # At a site, its own ledger: more than the release that a hub sees.
     own = json.loads(cli("deploy", "status", "--site", places["a"], "--json").out)
     assert own["answers"] is False

@@ -118,7 +118,9 @@ def _print_hub(record: dict[str, Any], hub: Hub) -> None:
         print_text(f"hub {hub.address}: {here} of {counted(len(hub.keys), 'site')} connected")
     run = record["run"]
     if run is None:
-        print_table(("site", "connection"), [(n, s) for n, s in record["connected"].items()], 2)
+        states = record["connected"]
+        there = [(name, states.get(name, "unknown")) for name in hub.settings.names]
+        print_table(("site", "connection"), there, 2)
         print_text("no run of these sites was found here; name one by --run")
         return
     print_text(
@@ -176,7 +178,7 @@ def of_site(folder: Path, *, json: bool) -> None:
     if json:
         print_json(record)
         return
-    print_text(f"site {site.name}: node {node.line}")
+    print_text(f"site {site.name}: {'node ' if node.holds else ''}{node.line}")
     if request:
         what = f"{request['verb']} of {request['run']}: {request['code'].lower()}"
         print_label("last", f"{request['at']} {what}")
