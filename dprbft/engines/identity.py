@@ -46,6 +46,7 @@ def public_of(private: bytes) -> bytes:
 
 def ssh_public(public: bytes) -> bytes:
     """A public key in OpenSSH's form, one line; BadInput for what is no public key."""
+    need_library()
     from cryptography.hazmat.primitives import serialization
 
     line = _public(public).public_bytes(

@@ -197,7 +197,7 @@ def test_a_promise_of_a_secure_sum_says_what_it_rests_on():
 
 def test_a_comparison_says_what_its_epsilon_rests_on():
     def figures(*trust: str) -> dict[str, Any]:
-        return {"columns": {"sound": {"trust": list(trust)}}}
+        return {"columns": {"sound": {"trust": list(trust), "up_bytes": 8}}}
 
     rests = "at most 1 of 4 sites collude with the server or are missing"
     methods = {"joined": figures(rests), "fedavg": figures()}
