@@ -1,7 +1,7 @@
 """Which search finds the better architecture at the same cost?
 
     python -m benchmarks.search [--json] [--dataset digits] [--repetitions 51] [--cache-all]
-        [--live fashion-mnist --live-seeds 3 --data-root DIR | --live none] [--plot FILE]
+        [--data-root DIR [--live fashion-mnist] [--live-seeds 3]] [--plot FILE]
 
 Six algorithms (`benchmarks.rivals`) get the same budget of sample-passes (`benchmarks.tabular`
 says what is counted; live, the plain GA goes on to its own end, for the cost ratio alone): on the
@@ -172,14 +172,17 @@ def main() -> None:
     parser.add_argument("--dataset", choices=DATASETS, help="one table; otherwise both")
     parser.add_argument("--repetitions", type=int, default=51)
     parser.add_argument("--cache-all", action="store_true", help="nobody pays for a genome twice")
-    parser.add_argument("--live", default="fashion-mnist", help="data set to train on, or none")
+    parser.add_argument("--live", help="data set to train on, or none; fashion-mnist by default")
     parser.add_argument("--live-seeds", type=int, default=3)
     parser.add_argument("--live-budget", type=int, default=LIVE_BUDGET, help="in full trainings")
-    parser.add_argument("--data-root")
+    parser.add_argument("--data-root", help="folder of the live data set; without, tables alone")
     parser.add_argument("--work", default="build/live", help="keeps live trainings")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--plot", type=Path)
     a = parser.parse_args()
+    a.live = a.live or ("fashion-mnist" if a.data_root else "none")
+    if a.live not in ("none", "digits") and not a.data_root:
+        parser.error(f"expected --data-root, the folder of {a.live}, got none; or give --live none")
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
