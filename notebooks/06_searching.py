@@ -181,7 +181,7 @@ try:
         private, found.genome, public=public, out=work / "twice", epsilon=4.0, strict=True, epochs=5
     )
 except panas.BadInput as refused:
-    print(refused)
+    print(str(refused).replace(str(work), "."))
 
 # %% [markdown]
 # ## Use it

@@ -58,8 +58,8 @@ def check_own_key(folder: Path) -> None:
         name, public = _known_sites(folder / FEDERATION)
         if name not in public or ssh_public(public[name]) != ssh_public(own):
             raise BadInput(
-                f"expected {NODE_KEY} in {folder} to be the key that {FEDERATION} has of {name}, "
-                "got another; copy both from one `panas deploy init`"
+                f"expected {NODE_KEY} to be the key of {name} in {FEDERATION}, got another; copy "
+                "both anew from where they were made"
             )
 
 

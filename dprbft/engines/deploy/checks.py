@@ -17,8 +17,8 @@ from dprbft.engines.deploy.certificates import fits, look, names_host, vouches
 from dprbft.engines.deploy.probe import PATIENCE, check_clock, greet, reach
 from dprbft.engines.deploy.settings import CA, NODE_KEY, Federation, flower_hub, read_federation
 from dprbft.engines.flower.link import check_flower
-from dprbft.engines.identity import public_of
 from dprbft.engines.node.call import SOCKET, short
+from dprbft.engines.signing import check_own_key
 from dprbft.paths import declared_file, ledger_file
 from dprbft.site.data import load_samples
 from dprbft.site.directory import read_site
@@ -134,11 +134,8 @@ def _private(path: Path) -> bytes:
 
 
 def _own_key(folder: Path, federation: Federation) -> str:
-    if public_of(_private(folder / NODE_KEY)) != federation.sites[federation.site]:
-        raise BadInput(
-            f"expected {NODE_KEY} to be the key of {federation.site} in federation.json, got "
-            "another; copy both anew from where they were made"
-        )
+    _private(folder / NODE_KEY)
+    check_own_key(folder)
     return f"{NODE_KEY} is that of {federation.site}"
 
 

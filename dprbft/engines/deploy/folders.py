@@ -5,7 +5,6 @@ mode 0600, folders and start scripts 0700. The authority's key is in a folder of
 script reads: it signs the hub's certificate, now and when that is renewed.
 """
 
-import ipaddress
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -33,6 +32,7 @@ from dprbft.engines.deploy.settings import (
     check_sites,
     flower_hub,
 )
+from dprbft.engines.flower.hub import is_loopback
 from dprbft.engines.identity import new_key, public_of
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, write_bytes, write_json
@@ -130,15 +130,11 @@ def _both(pair: Pair) -> tuple[bytes, bytes]:
 
 
 def _bind(host: str) -> str:
-    """The interface for a hub to listen on: loopback alone for a host that is that; of a name, and
-    of an IPv4 address, all."""
-    if host == "localhost":
-        return "127.0.0.1"
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return "0.0.0.0"
-    return host if address.is_loopback or address.version == 6 else "0.0.0.0"
+    """The interface for a hub to listen on: loopback alone for a host that is that, an IPv6 address
+    by itself, else all."""
+    if is_loopback(host):
+        return "127.0.0.1" if host == "localhost" else host
+    return host if ":" in host else "0.0.0.0"
 
 
 def _about(deployment: Deployment) -> dict[str, object]:

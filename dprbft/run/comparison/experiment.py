@@ -72,6 +72,11 @@ def _metric(name: str) -> str:
     return name
 
 
+Metric = Annotated[str, AfterValidator(_metric)]
+Names = Annotated[tuple[str, ...], Field(min_length=1)]
+ColumnNames = Annotated[tuple[ColumnName, ...], Field(min_length=1)]
+
+
 class Part(BaseModel):
     """A part of an experiment; unknown keys are refused."""
 
@@ -101,9 +106,9 @@ class Variant(Part):
 class AtSize(Part):
     """What a size changes; None: as the experiment says."""
 
-    methods: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    columns: Annotated[tuple[ColumnName, ...], Field(min_length=1)] | None = None
-    rows: Annotated[tuple[str, ...], Field(min_length=1)] | None = None  # those that are run
+    methods: Names | None = None
+    columns: ColumnNames | None = None
+    rows: Names | None = None  # those that are run
     seeds: Annotated[int, Field(ge=1)] | None = None
     settings: Settings = {}
 
@@ -122,11 +127,9 @@ class Experiment(Part):
     title: str
     source: str
     about: str = ""  # what differs from the source, and why
-    methods: Annotated[tuple[str, ...], Field(min_length=1)]
-    columns: Annotated[tuple[ColumnName, ...], Field(min_length=1)] = ("sound",)
-    metric: Annotated[str, AfterValidator(_metric)] = (
-        "accuracy"  # what the table begins with: accuracy, macro_f1, f1:1, ...
-    )
+    methods: Names
+    columns: ColumnNames = ("sound",)
+    metric: Metric = "accuracy"  # what the table begins with: accuracy, macro_f1, f1:1, ...
     targets: tuple[Annotated[float, Field(gt=0, le=1)], ...] = ()  # accuracies to reach
     settings: Settings = {}
     column: dict[ColumnName, Settings] = {}  # over the methods' own of that column

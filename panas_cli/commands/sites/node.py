@@ -5,7 +5,6 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
-from dprbft.engines.identity import need_library
 from dprbft.engines.node.call import SOCKET
 from dprbft.engines.node.daemon import KEY, LOG, Node, Served
 from dprbft.engines.node.listen import run_node
@@ -25,7 +24,6 @@ def serve(folder: Path, socket: Path | None, device: str, workers: int) -> None:
     settings, path = read_site(folder), socket or folder / SOCKET
     check_state()
     if (folder / KEY).is_file():
-        need_library()
         check_own_key(folder)
     machine = Machine(device_named(device), workers)
     node = Node({settings.name: folder}, machine, tell=_tell)
