@@ -14,6 +14,7 @@ from forked import carry_out
 from dprbft.config.sections import method_names
 from dprbft.run.comparison.carry_out import Results
 from dprbft.run.comparison.plan import Request, plan
+from panas.runtime.errors import BudgetExhausted
 from panas.runtime.store import read_json
 from panas_cli.commands.compare import _comparison, _Display
 from panas_cli.requests import Asked
@@ -228,6 +229,20 @@ def test_what_cannot_be_compared_is_refused_in_a_line(why: str, cli: Callable, t
     assert len(outcome.errors) == 1, outcome.err
     assert says in outcome.errors[0]
     assert not (tmp_path / "c").exists()
+
+
+def test_where_no_run_has_an_outcome_there_is_no_table(
+    cli: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def nothing(folder: Path, planned: Any, *_: Any) -> Results:
+        failed = {run: BudgetExhausted("expected more, got less") for run in planned.runs}
+        return Results(plan=planned, found={}, failed=failed)
+
+    monkeypatch.setattr("panas_cli.commands.compare.carry_out", nothing)
+    outcome = cli("compare", "--methods", "local", "--out", tmp_path / "c")
+    assert outcome.code == 3
+    assert outcome.errors == ["error: expected more, got less"]
+    assert [p.name for p in (tmp_path / "c").iterdir() if p.name[0] != "."] == ["request.json"]
 
 
 @pytest.mark.slow

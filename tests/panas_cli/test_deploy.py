@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from elsewhere import NAMES, InThread, hub_config, make_sites, opened
+from node_sites import owned_site
 
 from dprbft.engines.deploy.folders import Deployment, make_deployment
 from dprbft.run.directory import Ground
@@ -135,3 +136,11 @@ def test_the_last_request_is_told_without_its_reason(tmp_path: Path):
     (tmp_path / "node.log").write_text(text)
     told = last_request(tmp_path / "node.log")
     assert told == {"at": "1", "verb": "hello", "run": "r", "code": "REFUSED"}
+
+
+def test_a_node_with_a_key_that_is_none_does_not_begin(cli: Callable, tmp_path: Path):
+    site = owned_site(tmp_path / "north")
+    (site / "node.key").write_bytes(b"junk")
+    outcome = cli("node", "--site", site)
+    assert outcome.code == 2
+    assert "expected a private key of a node" in outcome.err

@@ -77,7 +77,7 @@ def test_what_is_no_public_key_of_each_site_is_refused(federation: Path, tmp_pat
         given_keys(keys, ("west",))
     with pytest.raises(BadInput, match="which is none"):
         given_keys(tmp_path / "no", NAMES)
-    (keys / "south.pub").write_bytes((keys / "north.pub").read_bytes())
+    (keys / "south.pub").write_bytes((keys / "north.pub").read_bytes() + b"\n")
     with pytest.raises(BadInput, match="got one twice"):
         make_deployment(tmp_path / "g", Deployment(sites=NAMES), given_keys(keys, NAMES))
     assert not (tmp_path / "g").exists()

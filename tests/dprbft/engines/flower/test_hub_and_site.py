@@ -90,8 +90,9 @@ def test_what_is_wrong_with_the_options_is_one_line():
 
 def test_a_hub_that_nobody_serves_is_unreachable(tmp_path: Path):
     (tmp_path / "ca.crt").write_bytes(new_authority(1).certificate)
-    with pytest.raises(hub.Unreachable, match=r"expected a hub at localhost:1, got no answer"):
+    with pytest.raises(hub.Unreachable, match=r"expected a hub at localhost:1, got no answer") as e:
         hub.check_hub("localhost:1", tmp_path / "ca.crt")
+    assert e.value.exit_code == 2  # 1 is a leak
 
 
 @pytest.mark.parametrize("content", [None, b"", b"junk"])
