@@ -117,6 +117,7 @@ def test_status_shows_who_is_connected_and_what_releases_cost(
     assert "does not answer" in told
     assert "unknown" in told  # a line for each site
     # At a site, its own ledger: more than the release that a hub sees.
+    assert "site a: expected a node at" in cli("deploy", "status", "--site", places["a"]).out
     own = json.loads(cli("deploy", "status", "--site", places["a"], "--json").out)
     assert own["answers"] is False
     assert own["spent"] >= a["epsilon_of_releases"]
