@@ -244,6 +244,23 @@ def _check_trust(settings: SiteSettings, config: RunConfig) -> None:
         settings.check_missing(f.secure_missing_of(f.clients))
 
 
+def _check_share(settings: SiteSettings, share: Budget) -> None:
+    """Refuse a share that is too large in the owner's terms: at the delta of site.toml."""
+    if share.private and share.delta > settings.delta:
+        raise BadInput(
+            f"expected a run of delta {settings.delta:g} at most, which site.toml names, got one "
+            f"of {share.delta:g}; lower privacy.delta"
+        )
+    most, own = settings.epsilon_per_run, share.at(settings.delta)
+    if most is not None and own.epsilon > most:
+        there = "" if own == share else f", which is epsilon {share.epsilon:g} at {share.delta:g}"
+        raise BadInput(
+            f"expected a run of epsilon {most:g} at most at delta {settings.delta:g}, which "
+            f"site.toml allows, got one of {own.epsilon:g}{there}; ask for less, or raise "
+            "epsilon_per_run there"
+        )
+
+
 def _check_consent(settings: SiteSettings, config: RunConfig, budget: Budget, version: str) -> None:
     """Refuse a run that does, costs or lets leave what the owner has not allowed."""
     method = config.federation.method
@@ -258,12 +275,7 @@ def _check_consent(settings: SiteSettings, config: RunConfig, budget: Budget, ve
             f"expected a run led by panas {' or '.join(settings.versions)}, which site.toml "
             f"allows, got one led by {version:.40}; use that version, or name this one there"
         )
-    most = settings.epsilon_per_run
-    if most is not None and budget.epsilon > most:
-        raise BadInput(
-            f"expected a run of epsilon {most:g} at most, which site.toml allows, got one of "
-            f"{budget.epsilon:g}; ask for less, or raise epsilon_per_run there"
-        )
+    _check_share(settings, budget)
     if any(name not in settings.releases for name in config.leaves):
         raise BadInput(
             f"expected releases of {', '.join(settings.releases) or 'nothing'} alone, which "

@@ -67,7 +67,7 @@ def _of_run(run: Path, group: int) -> tuple[dict[str, Any], list[str]]:
     """The cards of all clients of a run, as JSON and as lines."""
     rows, lines = [], list[str]()
     for place, book in _books(run):
-        account = book.account().of_run(place.run)
+        account = book.account().as_owned(place.run)
         row = card_of(account, group) | _file(book)
         rows.append({"client": place.index, "name": place.name} | row)
         lines += [*card_lines(place.name, account, row), *_stays(place), *_told(row), ""]
@@ -82,7 +82,7 @@ def _of_site(site: Path, group: int) -> tuple[dict[str, Any], list[str]]:
     known = settings_file(site).is_file()
     name = read_site(site).name if known else site.resolve().name
     lines = list(card_lines(f"site {name}", account, row))
-    runs = {name: account.of_run(name) for name in account.runs}
+    runs = {name: account.as_owned(name) for name in account.runs}
     for name, own in runs.items():
         asked = f" of {figure(own.budget.epsilon)} that it asked for" if name else ""
         whose = f"run {name}" if name else "outside of runs"

@@ -15,6 +15,8 @@ from dprbft.site.data import SiteData, divided, load_samples
 from dprbft.site.directory import read_site
 from dprbft.site.joining import SeenSamples
 from panas.data.facts import Facts
+from panas.privacy.accounting.closed_form import gaussian_multiplier
+from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.charge import Charge, SecureSum
@@ -153,6 +155,28 @@ def test_a_run_may_ask_for_what_is_left_and_no_more_than_its_owner_allows(
     assert cli("site", "init", site, "--data", data, *BUDGET, *most).code == 0
     for command in (("site", "show", site), ("deploy", "status", "--site", site)):
         assert f"0.000 spent, a run may ask for {asks}\n" in cli(*command).out
+
+
+def test_what_runs_asked_for_and_spent_is_at_the_owner_s_delta(cli: Callable, tmp_path: Path):
+    data, site = saved(tmp_path / "a.npz", pictures(60)), tmp_path / "north"
+    assert cli("site", "init", site, "--data", data, "--epsilon", 8, "--delta", 1e-6).code == 0
+    ledger = Ledger(site / "ledger.jsonl")
+    ledger.open_account(Budget(8.0, 1e-6))
+    run = ledger.begin_run("first", Budget(1.0, 9e-3))  # from before such a delta was refused
+    event = Gaussian(gaussian_multiplier(0.99, 9e-3))
+    run.charge(
+        Charge(event=event, phase="release", mechanism="m", recipient="server", sensitivity=1.0)
+    )
+    spent = epsilon([event], 1e-6)
+    assert spent > 2.3
+    for command in (("site", "show", site), ("deploy", "status", "--site", site)):
+        assert f"first      2.369  {spent:.3f}" in cli(*command).out
+        (told,) = json.loads(cli(*command, "--json").out)["runs"]
+        assert (told["share"], told["spent"]) == (pytest.approx(2.3686, abs=1e-4), spent)
+    card = " ".join(cli("ledger", site).out.split())
+    assert f"run first: epsilon = {spent:.3f} of 2.369 that it asked for" in card
+    (told,) = json.loads(cli("ledger", site, "--json").out)["runs"]
+    assert (told["delta"], told["spent"]) == (1e-6, spent)
 
 
 def test_a_patient_in_two_parts_is_refused(cli: Callable, tmp_path: Path):

@@ -205,10 +205,12 @@ class Ledger:
 def _check_share(account: Account, run: str, share: Budget, path: Path) -> None:
     """Refuse a share that the budget for life does not hold."""
     if not account.admits(share):
+        own = share.at(account.budget.delta)
+        there = "" if own == share else f", which is epsilon {share.epsilon:g} at {share.delta:g}"
         raise BudgetExhausted(
             f"expected a share of at most epsilon {account.left():.3f} for run {run} on the data "
             f"of {path.parent}, which is left of {account.budget.epsilon:g} for life, got "
-            f"{share.epsilon:g} at delta {share.delta:g}; lower epsilon"
+            f"{own.epsilon:g} at delta {own.delta:g}{there}; lower epsilon"
         )
 
 

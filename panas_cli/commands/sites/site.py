@@ -74,11 +74,11 @@ def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, 
     runs = [
         _Run(
             name,
-            share.epsilon,
-            account.of_run(name).spent(),
+            own.budget.epsilon,
+            own.spent(),
             SeenSamples.read(SitePlace(0, site.name, folder, name).home),
         )
-        for name, share in account.shares.items()
+        for name, own in account.of_shares().items()
     ]
     if json:
         about = {"site": str(folder), "runs": [r.to_json() for r in runs]}

@@ -157,10 +157,10 @@ def of_site(folder: Path, *, json: bool) -> None:
     runs = [
         {
             "name": name,
-            "share": number(share.epsilon),
-            "spent": number(account.of_run(name).spent()),
+            "share": number(own.budget.epsilon),
+            "spent": number(own.spent()),
         }
-        for name, share in account.shares.items()
+        for name, own in account.of_shares().items()
     ]
     node = check_node(folder)
     request = last_request(folder / LOG)

@@ -18,6 +18,7 @@ from dprbft.site.data import declared
 from dprbft.site.directory import SiteSettings, write_site
 from dprbft.site.joining import SeenSamples, join
 from dprbft.site.site import open_client
+from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
@@ -42,7 +43,9 @@ def make_site(folder: Path, x: np.ndarray, y: np.ndarray, epsilon: float = 6.0) 
     return folder
 
 
-def config_of(*folders: Path, epsilon: float = 4.0, **privacy: object) -> RunConfig:
+def config_of(
+    *folders: Path, epsilon: float = 4.0, delta: float = 1e-4, **privacy: object
+) -> RunConfig:
     return build_config(
         {
             "federation": {
@@ -53,7 +56,7 @@ def config_of(*folders: Path, epsilon: float = 4.0, **privacy: object) -> RunCon
             },
             "network": {"width": 16},
             "search": {"widths": [16]},
-            "privacy": {"epsilon": epsilon, "delta": 1e-4, "search": "data-free", **privacy},
+            "privacy": {"epsilon": epsilon, "delta": delta, "search": "data-free", **privacy},
         }
     )
 
@@ -148,6 +151,62 @@ def test_a_histogram_that_goes_along_is_allowed_by_its_name(tmp_path: Path):
         join(places_of(run)[0], RunView(run, config).hello(0))
     assert not ledger_file(site).exists()
     assert config_of(site).leaves == ("moments",)  # of method dprbft
+
+
+def changed(site: Path, **settings: object) -> None:
+    """Another `site.toml`, as its owner writes it by hand."""
+    known = tomllib.loads(settings_file(site).read_text())
+    settings_file(site).write_text(tomli_w.dumps(known | settings))
+
+
+@pytest.mark.parametrize(
+    ("owner", "asks", "says"),
+    [
+        (
+            {"delta": 1e-6, "epsilon_per_run": 1.0},
+            {"epsilon": 1.0, "delta": 9e-3},
+            r"delta 1e-06 at most, which site.toml names, got one of 0.009; lower privacy.delta",
+        ),
+        (
+            {"delta": 1e-5, "epsilon_per_run": 0.7},
+            {"epsilon": 1.0, "delta": 1e-8},
+            r"epsilon 0.7 at most at delta 1e-05, .* of 0.709935, which is epsilon 1 at 1e-08; ",
+        ),
+    ],
+)
+def test_a_share_is_weighed_at_the_owner_s_delta_before_a_row_is_read(
+    owner: dict[str, float], asks: dict[str, float], says: str, tmp_path: Path
+):
+    site, run = make_site(tmp_path / "north", *images(120)), tmp_path / "run"
+    config = config_of(site, **asks)
+    prepare(run, config, resume=False)
+    changed(site, **owner)
+    (site / "data.npz").unlink()  # whoever reads it fails otherwise
+    with pytest.raises(BadInput, match=says):
+        join(places_of(run)[0], RunView(run, config).hello(0))
+    assert not ledger_file(site).exists()
+
+
+def test_a_share_that_is_less_at_the_owner_s_delta_is_taken(tmp_path: Path):
+    site = make_site(tmp_path / "north", *images(120))
+    changed(site, delta=1e-5, epsilon_per_run=0.8)
+    run, config = tmp_path / "run", config_of(site, epsilon=1.0, delta=1e-8)
+    joined(run, config)
+    ledger = spend(run, config, noise=6.0)
+    own = ledger.account().as_owned("run")
+    assert own.budget.delta == 1e-5
+    assert own.budget.epsilon == pytest.approx(0.7099, abs=1e-4)
+    assert own.spent() == pytest.approx(epsilon([Gaussian(6.0)], 1e-5))
+
+
+def test_sites_whose_owners_have_a_smaller_delta_are_asked_for_no_larger(tmp_path: Path):
+    sites = [make_site(tmp_path / name, *images(120)) for name in ("north", "east")]
+    changed(sites[1], delta=1e-6)
+    given = {"federation": {"sites": [str(site) for site in sites], "clients": 2}}
+    assert build_config(given).privacy.delta == 1e-6
+    assert build_config(given | {"privacy": {"delta": 1e-3}}).privacy.delta == 1e-3
+    changed(sites[1], delta=1e-4)
+    assert build_config(given).privacy.delta == build_config().privacy.delta == 1e-5
 
 
 def test_other_classes_or_another_shape_are_refused_by_name(tmp_path: Path):
