@@ -97,6 +97,23 @@ def site_show(folder: Site, json: Json = False) -> None:
     show(folder, json=json)
 
 
+@site.command("accept")
+def site_accept(
+    folder: Site,
+    restored: Annotated[
+        bool,
+        typer.Option("--restored", help="A backup was put back: charge what its ledger lacks."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Take a site's ledger as it was put back, with all that it was charged since."""
+    if not restored:
+        raise BadInput("expected --restored, got nothing to accept; say what happened")
+    from panas_cli.commands.sites.accept import accept
+
+    accept(folder, json=json)
+
+
 def node(
     site: Annotated[
         Path, typer.Option("--site", metavar="DIR", help="The site's directory (panas site init).")

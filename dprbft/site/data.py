@@ -4,14 +4,16 @@ Which split a sample is in depends on the sample and the site's key alone: one s
 moves no other. Search and training samples are disjoint parts, whose charges compose in parallel.
 """
 
+import hashlib
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from dprbft.config.schema import RunConfig
-from dprbft.paths import SitePlace, key_file
+from dprbft.paths import SitePlace, key_file, samples_file, seen_file
 from dprbft.site.directory import SiteSettings, data_path, read_site
 from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import Raw
@@ -19,8 +21,12 @@ from panas.data.load import check_disjoint
 from panas.data.samples import Samples
 from panas.data.sources import Reading, read, reading_of
 from panas.data.splits import hashed_split
+from panas.privacy.ledger.account import number
+from panas.privacy.ledger.fingerprints import Tags, changed_since, is_news, remember, tags_of
+from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.ledger.seen import SeenBefore, refuse_seen, seen_before
 from panas.runtime.errors import BadInput
-from panas.runtime.store import read_bytes, read_tensors, write_tensors
+from panas.runtime.store import read_bytes, read_json, read_tensors, write_json, write_tensors
 
 STORED = ".safetensors"
 """Of samples that a simulation has shared out, as `write_samples` writes them."""
@@ -38,9 +44,48 @@ class SiteData:
     train: Samples
     validation: Samples
     test: Samples
+    tags: Tags | None = None  # of all of them, as they were loaded; None of those that anybody has
 
     def __len__(self) -> int:
         return sum(len(part) for part in (self.search, self.train, self.validation, self.test))
+
+
+@dataclass(frozen=True)
+class SeenSamples:
+    """What a site's samples have cost in other ledgers; stays with the site."""
+
+    samples: int
+    overlap: int
+    runs: int
+    epsilon: float
+    together: float
+    ledgers: tuple[str, ...]
+
+    @staticmethod
+    def of(seen: SeenBefore) -> "SeenSamples":
+        """What the state folder knows of them."""
+        ledgers = tuple(str(e.path) for e in seen.earlier)
+        return SeenSamples(
+            seen.samples, seen.overlap, seen.runs, seen.epsilon, seen.together, ledgers
+        )
+
+    def write(self, home: Path) -> None:
+        """Note it for the site's owner."""
+        write_json(seen_file(home), self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        costs = {"epsilon": number(self.epsilon), "together": number(self.together)}
+        return asdict(self) | costs
+
+    @staticmethod
+    def read(home: Path) -> "SeenSamples | None":
+        """What was noted when the site joined; None for nothing."""
+        if not seen_file(home).is_file():
+            return None
+        r: dict[str, Any] = read_json(seen_file(home))
+        costs = {name: float(r[name]) for name in ("epsilon", "together")}
+        return SeenSamples(**(r | costs | {"ledgers": tuple(r["ledgers"])}))
 
 
 def load_data(
@@ -51,11 +96,12 @@ def load_data(
     BadInput if they do not fit the federation or the run, or if one of them is `public` too.
     """
     settings = read_site(place.folder)
-    samples = load_samples(place.folder, settings, facts)
+    samples, values = samples_and_values(place.folder, settings, facts)
     if data_path(place.folder, settings).suffix != STORED:
         for known in public:
             check_disjoint(samples, known, settings.name)
-    return divided(place.index, settings.name, samples, key_of(place), config)
+    data = divided(place.index, settings.name, samples, key_of(place), config)
+    return data if is_built_in(place, config) else replace(data, tags=tags_of(values))
 
 
 def warn_of_public(place: SitePlace, facts: Facts, public: Sequence[Samples]) -> None:
@@ -71,18 +117,62 @@ def warn_of_public(place: SitePlace, facts: Facts, public: Sequence[Samples]) ->
 
 def load_samples(folder: Path, settings: SiteSettings, facts: Facts) -> Samples:
     """All samples of a site, as the federation's facts say."""
-    path = data_path(folder, settings)
-    if path.suffix == STORED:
-        return read_samples(path, facts.classes)
-    return fit(read(str(path), reading_of(facts, settings.table)), facts, settings.name)
+    return samples_and_values(folder, settings, facts)[0]
 
 
-def values_of(folder: Path, settings: SiteSettings, facts: Facts) -> Samples | Raw:
-    """A site's samples by their own values, before any scaling where they come from a file."""
+def samples_and_values(
+    folder: Path, settings: SiteSettings, facts: Facts
+) -> tuple[Samples, Samples | Raw]:
+    """All samples of a site as the facts say, and by their own values, before any scaling."""
     path = data_path(folder, settings)
     if path.suffix == STORED:
-        return read_samples(path, facts.classes)
-    return read(str(path), reading_of(facts, settings.table))
+        samples = read_samples(path, facts.classes)
+        return samples, samples
+    raw = read(str(path), reading_of(facts, settings.table))
+    return fit(raw, facts, settings.name), raw
+
+
+def is_built_in(place: SitePlace, config: RunConfig) -> bool:
+    """Whether a simulation shares out samples that anybody can download: they are no secret.
+
+    The site's own file must be one that a simulation makes: a run's settings are but a claim.
+    """
+    shared_out = data_path(place.folder, read_site(place.folder)).suffix == STORED
+    return shared_out and config.data.source.built_in and not config.federation.comes_split
+
+
+def look_back(place: SitePlace, config: RunConfig, data: SiteData, ledger: Ledger) -> None:
+    """Note what a site's samples have cost elsewhere, and refuse them if asked to (BadInput)."""
+    if data.tags is None:
+        return
+    seen = seen_before(data.tags, ledger, config.budget(place.index))
+    # A hub elsewhere could find out by refusals which samples a site has: there its owner decides.
+    strict = read_site(place.folder).strict
+    if strict or (config.privacy.strict and not config.federation.remote):
+        refuse_seen(seen)
+    if seen:
+        SeenSamples.of(seen).write(place.home)
+    write_json(samples_file(place.home), {"digest": _digest(data.tags)})
+
+
+def remember_loaded(place: SitePlace, config: RunConfig, data: SiteData, ledger: Ledger) -> None:
+    """Note the samples that were loaded, before anything is charged for them.
+
+    Where they are others than those that were looked back at when the site joined, this is done
+    again; where they are others than the ledger was last charged for, its owner alone is told.
+    """
+    if data.tags is None or not is_news(data.tags, ledger):
+        return
+    noted = samples_file(place.home)
+    if not noted.is_file() or read_json(noted)["digest"] != _digest(data.tags):
+        look_back(place, config, data, ledger)
+    if changed := changed_since(data.tags, ledger):
+        warnings.warn(f"{place.name}: {changed}", stacklevel=2)
+    remember(data.tags, ledger)
+
+
+def _digest(tags: Tags) -> str:
+    return hashlib.sha256(tags.tobytes()).hexdigest()
 
 
 def declared(folder: Path, settings: SiteSettings) -> tuple[Facts, Samples]:
@@ -116,8 +206,10 @@ def divided(id: int, name: str, samples: Samples, key: bytes, config: RunConfig)
         test=data.test_fraction,
         key=key,
     )
-    parts = (samples.take(part) for part in (s.search, s.train, s.validation, s.test))
-    site = SiteData(id, *parts)
+    search, train, validation, test = (
+        samples.take(part) for part in (s.search, s.train, s.validation, s.test)
+    )
+    site = SiteData(id, search, train, validation, test)
     if not all(len(part) for part in (site.train, site.validation, site.test)):
         raise BadInput(
             f"expected samples to train, validate and test {name}, got {len(samples)} in "

@@ -1,13 +1,9 @@
 """Joining a run: whether the owner allows it, the budget holds it, and the data fit.
 
 Before anything is charged, the owner hears whether other ledgers were charged for the same samples
-(`seen.json` in the site's folder for the run): the budget belongs to the data, whatever file or
-directory they come in.
+(`seen.json` in the site's folder for the run; `dprbft.site.data.look_back`): the budget belongs to
+the data, whatever file or directory they come in.
 """
-
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
 
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Hello, facts_text
@@ -17,48 +13,21 @@ from dprbft.paths import (
     declared_file,
     hello_file,
     ledger_file,
+    samples_file,
     seen_file,
 )
-from dprbft.site.data import STORED, load_data, values_of, warn_of_public
-from dprbft.site.directory import SiteSettings, data_path, read_site
+from dprbft.site.data import is_built_in, load_data, look_back, warn_of_public
+from dprbft.site.directory import SiteSettings, read_site
 from dprbft.site.site import check_book, config_of, facts_of, note_book, public_of
 from panas.data.facts import Facts
 from panas.privacy.budget import Budget
-from panas.privacy.ledger.account import number
-from panas.privacy.ledger.fingerprints import forget, refuse_seen, remember, seen_before
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput
-from panas.runtime.store import read_json, write_bytes, write_json
+from panas.runtime.store import read_json, write_bytes
 
 MOST_TURNS = 10**7
 """Sites times rounds of a run, at most: a site draws who takes part in each round."""
-
-
-@dataclass(frozen=True)
-class SeenSamples:
-    """What a site's samples have cost in other ledgers; stays with the site."""
-
-    samples: int
-    overlap: int
-    runs: int
-    epsilon: float
-    together: float
-    ledgers: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
-        costs = {"epsilon": number(self.epsilon), "together": number(self.together)}
-        return asdict(self) | costs
-
-    @staticmethod
-    def read(home: Path) -> "SeenSamples | None":
-        """What was noted when the site joined; None for nothing."""
-        if not seen_file(home).is_file():
-            return None
-        r: dict[str, Any] = read_json(seen_file(home))
-        costs = {name: float(r[name]) for name in ("epsilon", "together")}
-        return SeenSamples(**(r | costs | {"ledgers": tuple(r["ledgers"])}))
 
 
 def join(place: SitePlace, content: bytes) -> None:
@@ -86,6 +55,7 @@ def join(place: SitePlace, content: bytes) -> None:
         allow_unprotected=settings.allow_unprotected,
         subsets=("train", "search"),
         unit=unit_name(settings.group),
+        replicated=not is_built_in(place, config),
     )
     ledger.begin_run(place.run, config.budget(place.index))
     if not noted.is_file():
@@ -93,12 +63,11 @@ def join(place: SitePlace, content: bytes) -> None:
         if config.federation.remote:
             # A hub elsewhere could find out by refusals which samples a site has.
             _check_declared(place, facts)
-            load_data(place, config, facts)
+            data = load_data(place, config, facts)
             warn_of_public(place, facts, public)
         else:
-            load_data(place, config, facts, public)
-        if not _is_built_in(place, settings, config):
-            _look_back(place, settings, config, facts, ledger)
+            data = load_data(place, config, facts, public)
+        look_back(place, config, data, ledger)
     else:
         note_book(place, ledger)  # from here on, `leave` changes nothing
     write_bytes(noted, content)
@@ -188,42 +157,10 @@ def leave(place: SitePlace, content: bytes) -> None:
         account = ledger.account()
         if not account.of_run(place.run).entries:
             noted.unlink()
-            seen_file(place.home).unlink(missing_ok=True)
-            if account.runs == (place.run,):
-                forget(ledger)
+            for note in (seen_file, samples_file):
+                note(place.home).unlink(missing_ok=True)
     if place.home.is_dir() and not any(place.home.iterdir()):
         place.home.rmdir()
-
-
-def _is_built_in(place: SitePlace, settings: SiteSettings, config: RunConfig) -> bool:
-    """Whether a simulation shares out samples that anybody can download: they are no secret.
-
-    The site's own file must be one that a simulation makes: a run's settings are but a claim.
-    """
-    shared_out = data_path(place.folder, settings).suffix == STORED
-    return shared_out and config.data.source.built_in and not config.federation.comes_split
-
-
-def _look_back(
-    place: SitePlace, settings: SiteSettings, config: RunConfig, facts: Facts, ledger: Ledger
-) -> None:
-    """Note what the samples have cost elsewhere, refuse them if asked to, and remember them."""
-    values = values_of(place.folder, settings, facts)
-    seen = seen_before(values, ledger, config.budget(place.index))
-    # A hub elsewhere could find out by refusals which samples a site has: there its owner decides.
-    if settings.strict or (config.privacy.strict and not config.federation.remote):
-        refuse_seen(seen)
-    if seen:
-        record = SeenSamples(
-            samples=seen.samples,
-            overlap=seen.overlap,
-            runs=seen.runs,
-            epsilon=seen.epsilon,
-            together=seen.together,
-            ledgers=tuple(str(e.path) for e in seen.earlier),
-        )
-        write_json(seen_file(place.home), record.to_json())
-    remember(values, ledger)
 
 
 def _check_trust(settings: SiteSettings, config: RunConfig) -> None:

@@ -17,7 +17,7 @@ import torch
 from dprbft.config.schema import RunConfig, rounds_of
 from dprbft.messages import Hello
 from dprbft.paths import CANDIDATES, SitePlace, book_file, hello_file, ledger_file
-from dprbft.site.data import SiteData, changed, load_data, read_public
+from dprbft.site.data import SiteData, changed, load_data, read_public, remember_loaded
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.facts import Facts
@@ -162,9 +162,12 @@ def open_client(place: SitePlace, device: str = "cpu") -> Client:
 def same_ledger(client: Client) -> Iterator[None]:
     """Refuse a ledger that lacks what it held after the last verb; note what it holds after this.
 
-    BadInput if it was deleted or another copy put in its place, also while the block lasts.
+    The samples that were loaded are remembered before anything is charged for them. BadInput if
+    they are refused (`strict`), or if the ledger was deleted or another copy put in its place, also
+    while the block lasts.
     """
     check_book(client.place)
+    remember_loaded(client.place, client.config, client.data, client.ledger)
     try:
         yield
     finally:

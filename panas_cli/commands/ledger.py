@@ -20,20 +20,16 @@ from panas.privacy.release.exclusions import EXCLUSIONS
 from panas.runtime.errors import BadInput
 from panas.training.linear.predictor import read_predictor
 from panas_cli.text.printing import figure, json_number, print_json, print_text
-from panas_cli.text.privacy_card import card_lines, card_of, wrapped
+from panas_cli.text.privacy_card import card_lines, card_of, state_lines, wrapped
 
 STAYS = "stays"
 LEDGER = "ledger.jsonl"
 
 
-def ledger(folder: Path, group: int, json: bool, moved: bool) -> None:
+def ledger(folder: Path, group: int, json: bool) -> None:
     """Show what every client, or one site, has spent, on what, and what is not covered."""
     if group < 1:
         raise BadInput(f"expected a --group of 1 or more, got {group}; give how many samples")
-    if moved:
-        own = Ledger(folder / LEDGER)
-        for book in [own] if _is_site(folder) else [book for _, book in _books(folder)]:
-            book.moved()
     record, lines = (_of_site if _is_site(folder) else _of_run)(folder, group)
     if json:
         print_json(record | {"not_covered": list(EXCLUSIONS)})
@@ -115,21 +111,17 @@ def _stays(place: SitePlace) -> Iterator[str]:
 def _file(book: Ledger) -> dict[str, Any]:
     """The state of a ledger's file."""
     count, digest = book.head()
-    places = [place.folder for place in book.places()]
     return {
         "chain": {"lines": count, "hash": digest},
-        "places": places,
-        "copy": book.is_copy,
+        "places": [note.folder for note in book.notes if note.kind == "moved"],
+        "restored": sum(note.charges for note in book.notes),
+        "copy": book.is_behind,
+        "notes": state_lines(book),
     }
 
 
 def _told(row: dict[str, Any]) -> Iterator[str]:
     yield f"  ledger: {row['chain']['lines']} lines, whole; its last line has hash"
     yield f"    {row['chain']['hash']}"
-    if len(row["places"]) > 1:
-        yield wrapped(f"  begun in {row['places'][0]}", 4)
-        for folder in row["places"][1:]:
-            yield wrapped(f"  said to be moved to {folder}", 4)
-    if row["copy"]:
-        text = f"  a copy, or moved without a word, from {row['places'][-1]}: nothing can be spent"
-        yield wrapped(text, 4)
+    for line in row["notes"]:
+        yield wrapped(f"  {line}", 4)

@@ -8,7 +8,7 @@ import torch
 
 from attacks.audit.records import ClientAudit, RunAudit
 from attacks.reconstruction.metrics import ReconstructionScore
-from dprbft.site.joining import SeenSamples
+from dprbft.site.data import SeenSamples
 from panas.data.facts import Facts
 from panas.data.files.columns import Column
 from panas.training.metrics import Metrics

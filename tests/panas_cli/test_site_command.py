@@ -11,9 +11,8 @@ from PIL import Image
 
 from dprbft.config.files import build_config
 from dprbft.paths import SitePlace
-from dprbft.site.data import SiteData, divided, load_samples
+from dprbft.site.data import SeenSamples, SiteData, divided, load_samples
 from dprbft.site.directory import read_site
-from dprbft.site.joining import SeenSamples
 from panas.data.facts import Facts
 from panas.privacy.accounting.closed_form import gaussian_multiplier
 from panas.privacy.accounting.epsilon import epsilon

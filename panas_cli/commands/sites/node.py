@@ -13,8 +13,8 @@ from dprbft.engines.verbs import Machine
 from dprbft.paths import ledger_file
 from dprbft.site.directory import read_site
 from panas.privacy.ledger.account import Account
-from panas.privacy.ledger.fingerprints import check_state
 from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.ledger.state import check_state
 from panas_cli.commands.job import device_named
 from panas_cli.text.printing import figure
 

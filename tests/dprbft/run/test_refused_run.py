@@ -18,8 +18,8 @@ from dprbft.site.directory import SiteSettings, write_site
 from dprbft.site.joining import join, leave
 from dprbft.site.site import open_client
 from panas.privacy.budget import Budget
-from panas.privacy.ledger.fingerprints import state_folder
 from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.ledger.state import state_folder
 from panas.runtime.errors import BadInput, BudgetExhausted
 
 

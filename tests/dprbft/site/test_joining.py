@@ -14,9 +14,9 @@ from dprbft.paths import hello_file, ledger_file, places_of, settings_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import join_stage
 from dprbft.run.view import RunView
-from dprbft.site.data import declared
+from dprbft.site.data import SeenSamples, declared
 from dprbft.site.directory import SiteSettings, write_site
-from dprbft.site.joining import SeenSamples, join
+from dprbft.site.joining import join
 from dprbft.site.site import open_client
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian

@@ -20,17 +20,11 @@ from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import Account
-from panas.privacy.ledger.fingerprints import (
-    SeenBefore,
-    check_state,
-    note_spent,
-    refuse_seen,
-    remember,
-    seen_before,
-    state_folder,
-)
+from panas.privacy.ledger.fingerprints import note_spent, remember
 from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.ledger.seen import SeenBefore, refuse_seen, seen_before
 from panas.privacy.ledger.shares import as_gaussian
+from panas.privacy.ledger.state import check_state, state_folder
 from panas.runtime.errors import BadInput
 
 SHARE = Budget(2.0, 1e-5)
