@@ -16,7 +16,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.paths import SitePlace, key_file, samples_file, seen_file
 from dprbft.site.directory import SiteSettings, data_path, read_site
 from panas.data.facts import Facts, fit, infer
-from panas.data.files.raw import Raw
+from panas.data.files.raw import TRAIN, Raw
 from panas.data.load import check_disjoint
 from panas.data.samples import Samples
 from panas.data.sources import Reading, read, reading_of
@@ -247,13 +247,18 @@ def write_samples(path: Path, samples: Samples) -> None:
     optional = {"groups": samples.groups, "part": samples.part}
     tensors = {"x": samples.x, "y": samples.y}
     tensors |= {name: t for name, t in optional.items() if t is not None}
-    write_tensors(path, tensors, {})
+    write_tensors(path, tensors, {"official": " ".join(map(str, samples.official))})
 
 
 def read_samples(path: Path, classes: int) -> Samples:
     """Read what `write_samples` wrote."""
-    tensors, _ = read_tensors(path)
-    return Samples(tensors["x"], tensors["y"], classes, tensors.get("groups"), tensors.get("part"))
+    tensors, notes = read_tensors(path)
+    part = tensors.get("part")
+    # Before official parts were written down, those that had samples counted.
+    found = sorted({*part.tolist()} - {TRAIN}) if part is not None else ()
+    official = tuple(map(int, notes["official"].split() if "official" in notes else found))
+    groups = tensors.get("groups")
+    return Samples(tensors["x"], tensors["y"], classes, groups, part, official)
 
 
 @lru_cache(maxsize=2)
