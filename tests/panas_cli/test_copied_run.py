@@ -1,4 +1,4 @@
-"""A run on a user's own data that was searched and tuned once, and copied: one of the two trains."""
+"""A run on a user's own data that was searched and tuned, then copied: one of the two trains."""
 
 import shutil
 from collections.abc import Callable

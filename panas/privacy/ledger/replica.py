@@ -39,7 +39,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from panas.privacy.ledger.chain import FIRST, Chain, Head
 from panas.privacy.ledger.state import hold_state, state_folder
@@ -47,14 +47,18 @@ from panas.runtime.errors import BadInput
 from panas.runtime.store import append_bytes, write_bytes
 
 
+class _Known(NamedTuple):
+    stamp: tuple[object, ...]
+    size: int  # of its whole lines
+    head: Head
+
+
 class Replica:
     """What the state folder has of the ledger that is called `name` wherever it lies."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._stamp: tuple[object, ...] = ()
-        self._size = 0  # of its whole lines
-        self._head: Head = (0, FIRST)
+        self._known = _Known((), 0, (0, FIRST))  # replaced as one: other threads read it
 
     @property
     def path(self) -> Path:
@@ -69,18 +73,23 @@ class Replica:
 
     def head(self) -> Head:
         """Number and hash of its last whole line; (0, FIRST) for none."""
+        return self._look().head
+
+    def _look(self) -> "_Known":
+        stamp = self._stamp()
+        if stamp != self._known.stamp:
+            lines = self.lines()
+            head = (len(lines), _hash(lines[-1])) if lines else (0, FIRST)
+            self._known = _Known(stamp, sum(map(len, lines)), head)
+        return self._known
+
+    def _stamp(self) -> tuple[object, ...]:
+        """What tells the file from itself as it was before."""
         try:
             stat = self.path.stat()
         except OSError:
-            self._stamp, self._size, self._head = (), 0, (0, FIRST)
-            return self._head
-        stamp = (self.path, stat.st_ino, stat.st_size, stat.st_mtime_ns)
-        if stamp != self._stamp:
-            lines = self.lines()
-            self._size = sum(map(len, lines))
-            self._head = (len(lines), _hash(lines[-1])) if lines else (0, FIRST)
-            self._stamp = stamp
-        return self._head
+            return (self.path,)
+        return self.path, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
     @property
     def begun(self) -> bool:
@@ -120,15 +129,13 @@ class Replica:
 
         On disk when this returns.
         """
-        self.head()
+        size = self._look().size
         with chain.path.open("rb") as file:
-            file.seek(self._size)
-            lacking = file.read(chain.size - self._size)
+            file.seek(size)
+            lacking = file.read(chain.size - size)
         if lacking:
-            append_bytes(self.path, lacking, at=self._size)
-            stat = self.path.stat()
-            self._stamp = (self.path, stat.st_ino, stat.st_size, stat.st_mtime_ns)
-            self._size, self._head = chain.size, chain.head()
+            append_bytes(self.path, lacking, at=size)
+            self._known = _Known(self._stamp(), chain.size, chain.head())
 
     def become(self, chain: Chain) -> None:
         """Hold a ledger's lines and no others; the caller holds both locks."""
