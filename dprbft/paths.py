@@ -53,6 +53,7 @@ key_file = _file("split.key")  # of the hash that says which split a sample is i
 # In a site's folder for a run, its home there.
 hello_file = _file("run.json")  # what the run told it: settings and public facts
 book_file = _file("book.json")  # the ledger's head after the last verb
+samples_file = _file("samples.json")  # a digest of those that were looked back at
 seen_file = _file("seen.json")  # what its samples have cost in other ledgers
 refusal_file = _file("refused.json")  # why it refused; the wire carries a code alone
 failed_file = _file("failed.json")  # what went wrong on private samples, which no hub hears of

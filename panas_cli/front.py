@@ -183,14 +183,14 @@ def ledger(
     json: Json = False,
     moved: Annotated[
         bool,
-        typer.Option("--moved", help="Say that the folder was moved, and is no copy in use."),
+        typer.Option("--moved", hidden=True, help="Not needed any more: a folder may be moved."),
     ] = False,
 ) -> None:
     """Show what every client, or one site, has spent, on what, and what is not covered."""
     checked_folder(folder)
     from panas_cli.commands.ledger import ledger as work
 
-    work(folder, group, json, moved)
+    work(folder, group, json)
 
 
 def epsilon(

@@ -128,6 +128,23 @@ def site_show(folder: Site, json: Json = False) -> None:
     show(folder, json=json)
 
 
+@site.command("accept")
+def site_accept(
+    folder: Site,
+    restored: Annotated[
+        bool,
+        typer.Option("--restored", help="A backup was put back: charge what its ledger lacks."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Take a site's ledger as it was put back, with all that it was charged since."""
+    if not restored:
+        raise BadInput("expected --restored, got nothing to accept; say what happened")
+    from panas_cli.commands.sites.accept import accept
+
+    accept(folder, json=json)
+
+
 def _check_site(folder: Path) -> None:
     if not (folder / "site.toml").is_file():
         raise BadInput(f"expected a site with a site.toml at {folder}, found none; panas site init")

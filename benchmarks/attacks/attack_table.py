@@ -150,7 +150,7 @@ def released(kind: str, client: Client, samples: Samples) -> Release:
 
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "ledger.jsonl")
-        ledger.open_account(Budget(100.0, DELTA), allow_unprotected=True)
+        ledger.open_account(Budget(100.0, DELTA), allow_unprotected=True, replicated=False)
         made = release(request, rows, ledger=ledger, noise=SystemNoise())
         return Release.from_bytes(Release.of(made).to_bytes(), width=WIDTH, classes=classes)
 

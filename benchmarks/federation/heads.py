@@ -141,7 +141,7 @@ def send(kind: str, clients: Sequence[Trained], event: ReleaseEvent, start: Broa
         for id, client in enumerate(clients):
             budget = Budget(1.001 * max(EPSILONS), DELTA)
             ledger = Ledger(Path(folder) / f"{id}.jsonl")
-            ledger.open_account(budget, allow_unprotected=True)
+            ledger.open_account(budget, allow_unprotected=True, replicated=False)
             rows = client.public if kind_named(kind).READS == "public" else client.train
             request = ReleaseRequest(kind=kind, event=event, client=id, round=1, classes=classes)
             released = release(request, always(rows), ledger=ledger, noise=SystemNoise())

@@ -1,6 +1,7 @@
 """Configurations from presets, files and options, and back into a run's config.toml."""
 
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from dprbft.config.flat import Section
 from dprbft.config.place import is_path
 from dprbft.config.presets import PRESETS
 from dprbft.config.schema import RunConfig
-from dprbft.config.sections import Data, FederationSettings
+from dprbft.config.sections import Data, FederationSettings, Privacy
 from panas.data.torchvision_sets import NAMES
 from panas.runtime.errors import BadInput
 from panas.runtime.store import write_bytes
@@ -33,9 +34,22 @@ def build_config(*layers: dict[str, Any]) -> RunConfig:
     try:
         if not _may_look(settings):
             settings = merge({"privacy": {"search": "data-free"}}, settings)
-        return RunConfig.model_validate(settings)
+        return RunConfig.model_validate(merge(_owners_delta(settings), settings))
     except ValidationError as e:
         raise BadInput(_first_error(e)) from e
+
+
+def _owners_delta(settings: dict[str, Any]) -> dict[str, Any]:
+    """The delta of a run whose settings name none: the default, or the smallest that an owner of
+    its sites here has in `site.toml`, who would refuse a larger one."""
+    federation = settings.get("federation", {})
+    folders = federation.get("sites", ()) if isinstance(federation, dict) else ()
+    found = [Privacy.model_fields["delta"].default]
+    for folder in folders if isinstance(folders, list | tuple) else ():
+        with suppress(OSError, ValueError, TypeError):  # whoever opens the site says so
+            delta = tomllib.loads((Path(folder) / "site.toml").read_text()).get("delta")
+            found += [delta] if isinstance(delta, float) and 0 < delta < 1 else []
+    return {"privacy": {"delta": min(found)}} if len(found) > 1 else {}
 
 
 def _may_look(settings: dict[str, Any]) -> bool:

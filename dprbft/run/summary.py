@@ -97,7 +97,7 @@ def _client(place: SitePlace, pooled: float | None) -> dict[str, Any]:
     report, steps = SiteReport.read(place.home), SiteReport.read(place.home).steps
     found = SearchRecord.read(place.home) if search_file(place.home).exists() else None
     count, seen = ledger.head()
-    spent = totals(ledger.account().of_run(place.run))
+    spent = totals(ledger.account().as_owned(place.run))
     return {
         "id": place.index,
         "name": place.name,

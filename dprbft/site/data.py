@@ -18,11 +18,12 @@ from dprbft.config.schema import RunConfig
 from dprbft.paths import SitePlace, declared_file, key_file
 from dprbft.site.directory import SiteSettings, data_path, read_site
 from panas.data.facts import Facts, fit, infer
-from panas.data.files.raw import Raw
+from panas.data.files.raw import TRAIN, Raw
 from panas.data.load import check_disjoint
 from panas.data.samples import Samples
 from panas.data.sources import Reading, read, reading_of
 from panas.data.splits import hashed_split
+from panas.privacy.ledger.fingerprints import Tags, tags_of
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_json, read_tensors, write_tensors
 
@@ -42,6 +43,7 @@ class SiteData:
     train: Samples
     validation: Samples
     test: Samples
+    tags: Tags | None = None  # of all of them, as they were loaded; None of those that anybody has
 
     def __len__(self) -> int:
         return sum(len(part) for part in (self.search, self.train, self.validation, self.test))
@@ -75,11 +77,12 @@ def load_data(
     samples a site has, and which: there the owner alone is told.
     """
     settings = read_site(place.folder)
-    samples = load_samples(place.folder, settings, facts)
+    samples, values = samples_and_values(place.folder, settings, facts)
     if data_path(place.folder, settings).suffix != STORED:
         for known in public:
             _check_disjoint(samples, known, settings.name, tell=bool(config.federation.remote))
-    return divided(place.index, settings.name, samples, key_of(place), config)
+    data = divided(place.index, settings.name, samples, key_of(place), config)
+    return data if is_built_in(place, config) else replace(data, tags=tags_of(values))
 
 
 def _check_disjoint(samples: Samples, public: Samples, name: str, *, tell: bool) -> None:
@@ -92,32 +95,41 @@ def _check_disjoint(samples: Samples, public: Samples, name: str, *, tell: bool)
 
 
 def load_samples(folder: Path, settings: SiteSettings, facts: Facts) -> Samples:
-    """All samples of a site, as the federation's facts say.
+    """All samples of a site, as the federation's facts say."""
+    return samples_and_values(folder, settings, facts)[0]
+
+
+def samples_and_values(
+    folder: Path, settings: SiteSettings, facts: Facts
+) -> tuple[Samples, Samples | Raw]:
+    """All samples of a site as the facts say, and by their own values, before any scaling.
 
     Where the owner declares facts, samples must fit these, whatever classes a run has besides.
     """
     note_rows_read()
     path = data_path(folder, settings)
     if path.suffix == STORED:
-        return read_samples(path, facts.classes)
+        samples = read_samples(path, facts.classes)
+        return samples, samples
     own = facts
     if declared_file(folder).is_file():
         names = Facts.from_json(read_json(declared_file(folder))).class_names
         own = replace(facts, class_names=names) if set(names) <= set(facts.class_names) else facts
-    samples = fit(read(str(path), reading_of(own, settings.table)), own, settings.name)
+    raw = read(str(path), reading_of(own, settings.table))
+    samples = fit(raw, own, settings.name)
     if own.class_names == facts.class_names:
-        return samples
+        return samples, raw
     number = torch.tensor([facts.class_names.index(name) for name in own.class_names])
-    return replace(samples, y=number[samples.y], classes=facts.classes)
+    return replace(samples, y=number[samples.y], classes=facts.classes), raw
 
 
-def values_of(folder: Path, settings: SiteSettings, facts: Facts) -> Samples | Raw:
-    """A site's samples by their own values, before any scaling where they come from a file."""
-    note_rows_read()
-    path = data_path(folder, settings)
-    if path.suffix == STORED:
-        return read_samples(path, facts.classes)
-    return read(str(path), reading_of(facts, settings.table))
+def is_built_in(place: SitePlace, config: RunConfig) -> bool:
+    """Whether a simulation shares out samples that anybody can download: they are no secret.
+
+    The site's own file must be one that a simulation makes: a run's settings are but a claim.
+    """
+    shared_out = data_path(place.folder, read_site(place.folder)).suffix == STORED
+    return shared_out and config.data.source.built_in and not config.federation.comes_split
 
 
 def declared(
@@ -178,8 +190,10 @@ def divided(id: int, name: str, samples: Samples, key: bytes, config: RunConfig)
         test=data.test_fraction,
         key=key,
     )
-    parts = (samples.take(part) for part in (s.search, s.train, s.validation, s.test))
-    site = SiteData(id, *parts)
+    search, train, validation, test = (
+        samples.take(part) for part in (s.search, s.train, s.validation, s.test)
+    )
+    site = SiteData(id, search, train, validation, test)
     if not config.federation.remote:
         _check_enough(site, name, config)
     return site
@@ -223,13 +237,18 @@ def write_samples(path: Path, samples: Samples) -> None:
     optional = {"groups": samples.groups, "part": samples.part}
     tensors = {"x": samples.x, "y": samples.y}
     tensors |= {name: t for name, t in optional.items() if t is not None}
-    write_tensors(path, tensors, {})
+    write_tensors(path, tensors, {"official": " ".join(map(str, samples.official))})
 
 
 def read_samples(path: Path, classes: int) -> Samples:
     """Read what `write_samples` wrote."""
-    tensors, _ = read_tensors(path)
-    return Samples(tensors["x"], tensors["y"], classes, tensors.get("groups"), tensors.get("part"))
+    tensors, notes = read_tensors(path)
+    part = tensors.get("part")
+    # Before official parts were written down, those that had samples counted.
+    found = sorted({*part.tolist()} - {TRAIN}) if part is not None else ()
+    official = tuple(map(int, notes["official"].split() if "official" in notes else found))
+    groups = tensors.get("groups")
+    return Samples(tensors["x"], tensors["y"], classes, groups, part, official)
 
 
 @lru_cache(maxsize=2)

@@ -1,13 +1,9 @@
 """Joining a run: whether the owner allows it, the budget holds it, and the data fit.
 
 Before anything is charged, the owner hears whether other ledgers were charged for the same samples
-(`seen.json` in the site's folder for the run): the budget belongs to the data, whatever file or
-directory they come in.
+(`seen.json` in the site's folder for the run; `dprbft.site.results.seen`): the budget belongs to
+the data, whatever file or directory they come in.
 """
-
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
 
 from dprbft.config.bounds import check_bounds
 from dprbft.config.schema import RunConfig
@@ -18,45 +14,19 @@ from dprbft.paths import (
     declared_file,
     hello_file,
     ledger_file,
+    samples_file,
     seen_file,
 )
-from dprbft.site.data import STORED, load_data, values_of
-from dprbft.site.directory import SiteSettings, data_path, read_site
+from dprbft.site.data import is_built_in, load_data
+from dprbft.site.directory import SiteSettings, read_site
+from dprbft.site.results.seen import look_back
 from dprbft.site.site import check_book, config_of, facts_of, note_book, public_of
 from panas.data.facts import Facts
 from panas.privacy.budget import Budget
-from panas.privacy.ledger.account import number
-from panas.privacy.ledger.fingerprints import forget, refuse_seen, remember, seen_before
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput
-from panas.runtime.store import read_json, write_bytes, write_json
-
-
-@dataclass(frozen=True)
-class SeenSamples:
-    """What a site's samples have cost in other ledgers; stays with the site."""
-
-    samples: int
-    overlap: int
-    runs: int
-    epsilon: float
-    together: float
-    ledgers: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
-        costs = {"epsilon": number(self.epsilon), "together": number(self.together)}
-        return asdict(self) | costs
-
-    @staticmethod
-    def read(home: Path) -> "SeenSamples | None":
-        """What was noted when the site joined; None for nothing."""
-        if not seen_file(home).is_file():
-            return None
-        r: dict[str, Any] = read_json(seen_file(home))
-        costs = {name: float(r[name]) for name in ("epsilon", "together")}
-        return SeenSamples(**(r | costs | {"ledgers": tuple(r["ledgers"])}))
+from panas.runtime.store import read_json, write_bytes
 
 
 def join(place: SitePlace, content: bytes) -> None:
@@ -84,13 +54,13 @@ def join(place: SitePlace, content: bytes) -> None:
         allow_unprotected=settings.allow_unprotected,
         subsets=("train", "search"),
         unit=unit_name(settings.group),
+        replicated=not is_built_in(place, config),
     )
     ledger.begin_run(place.run, config.budget(place.index))
     if not noted.is_file():
         public = [public_of(path, facts) for path in (hello.public, hello.unlabelled)]
-        load_data(place, config, facts, public)
-        if not _is_built_in(place, settings, config):
-            _look_back(place, settings, config, facts, ledger)
+        data = load_data(place, config, facts, public)
+        look_back(place, config, data, ledger)
     else:
         note_book(place, ledger)  # from here on, `leave` changes nothing
     write_bytes(noted, content)
@@ -192,42 +162,10 @@ def leave(place: SitePlace, content: bytes) -> None:
         account = ledger.account()
         if not account.of_run(place.run).entries:
             noted.unlink()
-            seen_file(place.home).unlink(missing_ok=True)
-            if account.runs == (place.run,):
-                forget(ledger)
+            for note in (seen_file, samples_file):
+                note(place.home).unlink(missing_ok=True)
     if place.home.is_dir() and not any(place.home.iterdir()):
         place.home.rmdir()
-
-
-def _is_built_in(place: SitePlace, settings: SiteSettings, config: RunConfig) -> bool:
-    """Whether a simulation shares out samples that anybody can download: they are no secret.
-
-    The site's own file must be one that a simulation makes: a run's settings are but a claim.
-    """
-    shared_out = data_path(place.folder, settings).suffix == STORED
-    return shared_out and config.data.source.built_in and not config.federation.comes_split
-
-
-def _look_back(
-    place: SitePlace, settings: SiteSettings, config: RunConfig, facts: Facts, ledger: Ledger
-) -> None:
-    """Note what the samples have cost elsewhere, refuse them if asked to, and remember them."""
-    values = values_of(place.folder, settings, facts)
-    seen = seen_before(values, ledger, config.budget(place.index))
-    # A hub elsewhere could find out by refusals which samples a site has: there its owner decides.
-    if settings.strict or (config.privacy.strict and not config.federation.remote):
-        refuse_seen(seen)
-    if seen:
-        record = SeenSamples(
-            samples=seen.samples,
-            overlap=seen.overlap,
-            runs=seen.runs,
-            epsilon=seen.epsilon,
-            together=seen.together,
-            ledgers=tuple(str(e.path) for e in seen.earlier),
-        )
-        write_json(seen_file(place.home), record.to_json())
-    remember(values, ledger)
 
 
 def _check_trust(settings: SiteSettings, config: RunConfig) -> None:
@@ -248,6 +186,23 @@ def _check_trust(settings: SiteSettings, config: RunConfig) -> None:
         settings.check_missing(f.secure_missing_of(f.clients))
 
 
+def _check_share(settings: SiteSettings, share: Budget) -> None:
+    """Refuse a share that is too large in the owner's terms: at the delta of site.toml."""
+    if share.private and share.delta > settings.delta:
+        raise BadInput(
+            f"expected a run of delta {settings.delta:g} at most, which site.toml names, got one "
+            f"of {share.delta:g}; lower privacy.delta"
+        )
+    most, own = settings.epsilon_per_run, share.at(settings.delta)
+    if most is not None and own.epsilon > most:
+        there = "" if own == share else f", which is epsilon {share.epsilon:g} at {share.delta:g}"
+        raise BadInput(
+            f"expected a run of epsilon {most:g} at most at delta {settings.delta:g}, which "
+            f"site.toml allows, got one of {own.epsilon:g}{there}; ask for less, or raise "
+            "epsilon_per_run there"
+        )
+
+
 def _check_consent(settings: SiteSettings, config: RunConfig, budget: Budget, version: str) -> None:
     """Refuse a run that does, costs or lets leave what the owner has not allowed."""
     method = config.federation.method
@@ -262,12 +217,7 @@ def _check_consent(settings: SiteSettings, config: RunConfig, budget: Budget, ve
             f"expected a run led by panas {' or '.join(settings.versions)}, which site.toml "
             f"allows, got one led by {version:.40}; use that version, or name this one there"
         )
-    most = settings.epsilon_per_run
-    if most is not None and budget.epsilon > most:
-        raise BadInput(
-            f"expected a run of epsilon {most:g} at most, which site.toml allows, got one of "
-            f"{budget.epsilon:g}; ask for less, or raise epsilon_per_run there"
-        )
+    _check_share(settings, budget)
     if any(name not in settings.releases for name in config.leaves):
         raise BadInput(
             f"expected releases of {', '.join(settings.releases) or 'nothing'} alone, which "

@@ -8,7 +8,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from dprbft.config.schema import RunConfig, rounds_of
 from dprbft.messages import Hello
 from dprbft.paths import CANDIDATES, SitePlace, book_file, hello_file, ledger_file
 from dprbft.site.data import SiteData, changed, load_data, note_rows_read, read_public
+from dprbft.site.results.seen import remember_loaded
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.facts import Facts
@@ -154,7 +155,7 @@ def open_client(place: SitePlace, device: str = "cpu") -> Client:
         place=place,
         config=config,
         facts=facts,
-        read_data=lambda: data_of(place, hello.config, hello.facts, changed(place)),
+        read_data=partial(_remembered, place, hello),
         public=public_of(hello.public, facts),
         unlabelled=public_of(hello.unlabelled, facts),
         feature_map=map_of(hello.map, Path(hello.map).stat().st_mtime_ns) if hello.map else None,
@@ -162,6 +163,17 @@ def open_client(place: SitePlace, device: str = "cpu") -> Client:
         ledger=Ledger(ledger_file(place.folder), place.run),
         device=torch.device(device),
     )
+
+
+def _remembered(place: SitePlace, hello: Hello) -> SiteData:
+    """A site's samples, noted in its owner's state folder before anything is charged for them.
+
+    BadInput if they are refused (`strict`).
+    """
+    data = data_of(place, hello.config, hello.facts, changed(place))
+    ledger = Ledger(ledger_file(place.folder), place.run)
+    remember_loaded(place, config_of(hello.config), data, ledger)
+    return data
 
 
 @contextlib.contextmanager

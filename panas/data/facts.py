@@ -155,7 +155,8 @@ def fit(raw: Raw, facts: Facts, called: str = "the data") -> Samples:
     x = _rows(raw, facts, called) if facts.columns else _images(raw, facts, called)
     y = _labels(raw, facts, called)
     groups, part = (None if a is None else torch.from_numpy(a) for a in (raw.groups, raw.part))
-    return Samples(torch.from_numpy(x), torch.from_numpy(y), facts.classes, groups, part)
+    tensors = torch.from_numpy(x), torch.from_numpy(y)
+    return Samples(*tensors, facts.classes, groups, part, raw.official)
 
 
 def _columns(like: Raw, public: Raw | None, ranges: Mapping[str, Range]) -> tuple[Column, ...]:

@@ -35,6 +35,8 @@ class Samples:
     """The privacy unit that each sample belongs to; None: every sample is its own."""
     part: Int64[Tensor, "n"] | None = None
     """`TRAIN`, `VALIDATION` or `TEST` (`panas.data.files.raw`), as the data themselves say."""
+    official: tuple[int, ...] = ()
+    """`VALIDATION`, `TEST` or both, where the data have a part for them, even if it is empty."""
 
     def __len__(self) -> int:
         return len(self.y)
@@ -49,7 +51,7 @@ class Samples:
         """The samples at `indices`, in that order, as a copy."""
         at = torch.as_tensor(indices, dtype=torch.int64, device=self.x.device)
         groups, part = (None if a is None else a[at] for a in (self.groups, self.part))
-        return Samples(self.x[at], self.y[at], self.classes, groups, part)
+        return Samples(self.x[at], self.y[at], self.classes, groups, part, self.official)
 
     @property
     def units(self) -> int:

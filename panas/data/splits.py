@@ -68,9 +68,10 @@ def hashed_split(
     """Split n samples by a keyed hash of each one's content and class, or of its group.
 
     A fraction, in [0, 1), is the chance of each unit (a sample or a group) to fall into that part;
-    equal samples, and those of a group, go together. Where the samples say which of them validate
-    or test, these do so, and no others. An empty validation or test part whose fraction is above 0
-    takes one unit from training, the first in an order by hash.
+    equal samples, and those of a group, go together. Where the data have an official part for
+    validation or test, its samples do so, and no others, however few these are. An empty validation
+    or test part whose fraction is above 0 takes one unit from training, the first in an order by
+    hash.
 
     Privacy: one unit more in the set is at most one unit more in `search` or in `train`; it moves
     no other one out of them or from one to the other. `key`, of at most 64 bytes, is to be secret
@@ -80,7 +81,9 @@ def hashed_split(
     unit = content_hashes(samples, key) if samples.groups is None else _group_hashes(samples, key)
     place = unit / 2.0**64
     official = np.full(len(samples), TRAIN) if samples.part is None else samples.part.numpy()
-    given = [part for part in (VALIDATION, TEST) if np.any(official == part)]
+    given = samples.official
+    if not np.isin(official, (TRAIN, *given)).all():
+        raise BadInput("expected samples of official parts that are named, got others; name them")
     cuts = np.cumsum([0.0 if i in given else share for i, share in enumerate(shares)])
     part = np.searchsorted(cuts, place, side="right")  # 0 search, 1 validation, 2 test, 3 train
     part = np.where(official == TRAIN, part, official)

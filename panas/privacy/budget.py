@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from panas.privacy.accounting.closed_form import equivalent_epsilon
 from panas.runtime.errors import BadInput
 from panas.runtime.typed import check_fields
 
@@ -27,6 +28,13 @@ class Budget:
     def private(self) -> bool:
         """Whether the budget is finite."""
         return math.isfinite(self.epsilon)
+
+    def at(self, delta: float) -> "Budget":
+        """The same at another delta: what the Gaussian mechanism that costs it costs there.
+
+        Epsilon is 1e-12 at least, since that of a budget is above 0.
+        """
+        return Budget(max(1e-12, equivalent_epsilon(self.epsilon, self.delta, delta)), delta)
 
     def split(self, weights: Mapping[str, float]) -> dict[str, "Budget"]:
         """Parts of the budget in proportion to weights above 0, which need not add up to 1.

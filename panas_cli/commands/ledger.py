@@ -20,20 +20,16 @@ from panas.privacy.release.exclusions import EXCLUSIONS
 from panas.runtime.errors import BadInput
 from panas.training.linear.predictor import read_predictor
 from panas_cli.text.printing import figure, json_number, print_json, print_text
-from panas_cli.text.privacy_card import card_lines, card_of, wrapped
+from panas_cli.text.privacy_card import card_lines, card_of, state_lines, wrapped
 
 STAYS = "stays"
 LEDGER = "ledger.jsonl"
 
 
-def ledger(folder: Path, group: int, json: bool, moved: bool) -> None:
+def ledger(folder: Path, group: int, json: bool) -> None:
     """Show what every client, or one site, has spent, on what, and what is not covered."""
     if group < 1:
         raise BadInput(f"expected a --group of 1 or more, got {group}; give how many samples")
-    if moved:
-        own = Ledger(folder / LEDGER)
-        for book in [own] if _is_site(folder) else [book for _, book in _books(folder)]:
-            book.moved()
     record, lines = (_of_site if _is_site(folder) else _of_run)(folder, group)
     if json:
         print_json(record | {"not_covered": list(EXCLUSIONS)})
@@ -67,7 +63,7 @@ def _of_run(run: Path, group: int) -> tuple[dict[str, Any], list[str]]:
     """The cards of all clients of a run, as JSON and as lines."""
     rows, lines = [], list[str]()
     for place, book in _books(run):
-        account = book.account().of_run(place.run)
+        account = book.account().as_owned(place.run)
         row = card_of(account, group) | _file(book)
         rows.append({"client": place.index, "name": place.name} | row)
         lines += [*card_lines(place.name, account, row), *_stays(place), *_told(row), ""]
@@ -82,7 +78,7 @@ def _of_site(site: Path, group: int) -> tuple[dict[str, Any], list[str]]:
     known = settings_file(site).is_file()
     name = read_site(site).name if known else site.resolve().name
     lines = list(card_lines(f"site {name}", account, row))
-    runs = {name: account.of_run(name) for name in account.runs}
+    runs = {name: account.as_owned(name) for name in account.runs}
     for name, own in runs.items():
         asked = f" of {figure(own.budget.epsilon)} that it asked for" if name else ""
         whose = f"run {name}" if name else "outside of runs"
@@ -115,21 +111,17 @@ def _stays(place: SitePlace) -> Iterator[str]:
 def _file(book: Ledger) -> dict[str, Any]:
     """The state of a ledger's file."""
     count, digest = book.head()
-    places = [place.folder for place in book.places()]
     return {
         "chain": {"lines": count, "hash": digest},
-        "places": places,
-        "copy": book.is_copy,
+        "places": [note.folder for note in book.notes if note.kind == "moved"],
+        "restored": sum(note.charges for note in book.notes),
+        "copy": book.is_behind,
+        "notes": state_lines(book),
     }
 
 
 def _told(row: dict[str, Any]) -> Iterator[str]:
     yield f"  ledger: {row['chain']['lines']} lines, whole; its last line has hash"
     yield f"    {row['chain']['hash']}"
-    if len(row["places"]) > 1:
-        yield wrapped(f"  begun in {row['places'][0]}", 4)
-        for folder in row["places"][1:]:
-            yield wrapped(f"  said to be moved to {folder}", 4)
-    if row["copy"]:
-        text = f"  a copy, or moved without a word, from {row['places'][-1]}: nothing can be spent"
-        yield wrapped(text, 4)
+    for line in row["notes"]:
+        yield wrapped(f"  {line}", 4)

@@ -8,6 +8,9 @@ from panas.training.baselines import Baselines
 from panas.training.ladder import Ladder, NoGain, no_gains
 from panas_cli.text.joining import gain_line, has_joined, not_joined_line
 
+FAILURES = {"strong": 1e-2, "reasonable": 1e-1}
+"""n times delta, above which no promise is called so."""
+
 
 def absent_lines(names: Sequence[str]) -> list[str]:
     """Which sites a summary knows nothing of, in a line if there are any."""
@@ -114,8 +117,8 @@ def _promise(clients: Sequence[Mapping[str, Any]]) -> str:
     times = f"{float(f'{factor:.2g}'):,g}" if factor < 1e6 else f"{factor:.0e}"
     return (
         f"privacy: with or without any {any_one}, whatever left is at most {times} times "
-        f"likelier (epsilon {epsilon:.2f}, but for a chance of {delta:g}): {_strength(epsilon)}"
-        f"{_trusted(clients)}"
+        f"likelier (epsilon {epsilon:.2f}, but for a chance of {delta:g}): "
+        f"{_strength(epsilon, _failures(clients))}{_trusted(clients)}"
     )
 
 
@@ -131,8 +134,17 @@ def _trusted(clients: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _strength(epsilon: float) -> str:
-    """In the three tiers of Ponomareva et al. 2023 (How to DP-fy ML), section 5.2."""
-    if epsilon <= 1:
+def _failures(clients: Sequence[Mapping[str, Any]]) -> float:
+    """How many of a client's samples the promise may fail for, at worst: n times delta, where a
+    mechanism that publishes samples by lot passes for private."""
+    return max(c["delta"] * sum((c.get("samples") or {}).values()) for c in clients)
+
+
+def _strength(epsilon: float, failures: float) -> str:
+    """In the three tiers of Ponomareva et al. 2023 (How to DP-fy ML), section 5.2, which take a
+    delta far below 1/n for granted."""
+    if failures > FAILURES["reasonable"]:
+        return f"a weak promise, since delta times the number of samples is {failures:.2g}"
+    if epsilon <= 1 and failures <= FAILURES["strong"]:
         return "a strong promise"
     return "a reasonable promise" if epsilon <= 10 else "a weak promise"

@@ -16,6 +16,8 @@ from panas.privacy.accounting.events import (
 )
 from panas.privacy.ledger.account import Account, totals
 from panas.privacy.ledger.charge import Entry
+from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.ledger.state import state_folder
 from panas.privacy.release.kind import kind_named, kind_names
 from panas_cli.text.printing import figure, json_number
 
@@ -147,6 +149,31 @@ def trust_lines(account: Account, indent: int) -> list[str]:
         wrapped(f"{' ' * indent}as long as {trust.assumption}{rest}", indent + 2)
         for trust in account.trusts
     ]
+
+
+def state_lines(ledger: Ledger) -> list[str]:
+    """Where a ledger lacks charges or once did, and since when that would be noticed."""
+    lines = list[str]()
+    for note in ledger.notes:
+        when = datetime.fromtimestamp(note.time).isoformat(" ", "minutes")
+        if note.kind == "restored":
+            lines.append(f"an older copy was put back; {when} it was charged what it lacked")
+        else:
+            lines.append(
+                f"went on in {note.folder} on {when}, where nothing was known of it: an older copy "
+                "from before would not have been noticed"
+            )
+    if ledger.is_behind:
+        lines.append(
+            "an older copy, as of a backup: it lacks charges, and nothing can be spent; panas site "
+            f"accept {ledger.path.parent} --restored"
+        )
+    elif ledger.is_unknown:
+        lines.append(
+            f"nothing is known of it in {state_folder()} (another machine?): an older copy would "
+            "not be noticed before its next charge"
+        )
+    return lines
 
 
 def budget_line(site: SiteSettings, account: Account) -> str:

@@ -19,7 +19,7 @@ from dprbft.run.events import (
     Why,
 )
 from dprbft.run.view import RunView
-from dprbft.site.joining import SeenSamples
+from dprbft.site.results.seen import SeenSamples
 from panas.data.facts import Facts
 from panas.search_modes.mode import SearchPrice, mode_named
 from panas_cli.text.joining import released_text, shares_text, tuned_text

@@ -19,7 +19,7 @@ def test_a_card_shows_the_assumption_and_what_the_share_alone_costs(
 ):
     run, config = tmp_path / "r", summed_config()
     joined_by(begun(run, config), run, config)
-    ledger(run, 1, json=True, moved=False)
+    ledger(run, 1, json=True)
     cards: Any = json.loads(capsys.readouterr().out)["clients"]
     for card in cards:
         assert card["trust"][0]["assumption"].startswith("at most 1 of 4 sites collude")
@@ -27,7 +27,7 @@ def test_a_card_shows_the_assumption_and_what_the_share_alone_costs(
         (release,) = (m for m in card["mechanisms"] if m["phase"] == "release")
         assert release["epsilon_local"] > release["epsilon"]
         assert release["trust"][0]["local"] < release["event"]["noise_multiplier"]
-    ledger(run, 1, json=False, moved=False)
+    ledger(run, 1, json=False)
     text = " ".join(capsys.readouterr().out.split())
     figure = f"{cards[0]['spent_local']:.3f}"
     assert "as long as at most 1 of 4 sites collude with the server or are missing" in text

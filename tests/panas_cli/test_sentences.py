@@ -8,7 +8,7 @@ import torch
 
 from attacks.audit.records import ClientAudit, RunAudit
 from attacks.reconstruction.metrics import ReconstructionScore
-from dprbft.site.joining import SeenSamples
+from dprbft.site.results.seen import SeenSamples
 from panas.data.facts import Facts
 from panas.data.files.columns import Column
 from panas.training.metrics import Metrics
@@ -172,6 +172,25 @@ def test_epsilon_in_words_is_that_of_the_worst_off(spent: float | str, says: str
     least = client(0.9, epsilon={"spent": 0.0, "budget": 8.0, "release": 1.0, "search": 0.5})
     (line,) = meaning_lines(summary(least, worst))
     assert says in line
+
+
+@pytest.mark.parametrize(
+    ("spent", "delta", "samples", "says"),
+    [
+        (0.9, 1e-5, 900, "a strong promise"),
+        (0.9, 1e-5, 1100, "a reasonable promise"),
+        (4.0, 1e-5, 1100, "a reasonable promise"),
+        (0.9, 9e-3, 102, "a weak promise, since delta times the number of samples is 0.92"),
+        (4.0, 9e-3, 102, "a weak promise, since delta times the number of samples is 0.92"),
+    ],
+)
+def test_no_promise_is_strong_that_may_fail_for_a_hundredth_of_a_sample(
+    spent: float, delta: float, samples: int, says: str
+):
+    own = {"train": samples - 20, "validation": 10, "test": 10}
+    found = client(0.9, epsilon={"spent": spent, "budget": 8.0}, delta=delta, samples=own)
+    (line,) = meaning_lines(summary(client(0.9, epsilon={"spent": 0.1}, delta=1e-9), found))
+    assert line.endswith(f": {says}")
 
 
 def test_the_promise_is_for_the_privacy_unit():

@@ -1,24 +1,31 @@
 """`panas site`: what an owner is told of groups and of classes, and what nobody else is."""
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from dprbft.config.files import build_config
 from dprbft.paths import SitePlace
 from dprbft.site.data import SiteData, divided, load_samples
 from dprbft.site.directory import read_site
-from dprbft.site.joining import SeenSamples
+from dprbft.site.results.seen import SeenSamples
 from panas.data.facts import Facts
+from panas.data.samples import Samples
+from panas.privacy.accounting.closed_form import gaussian_multiplier
+from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.charge import Charge, SecureSum
+from panas.privacy.ledger.fingerprints import remember
 from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.ledger.state import state_folder
 from panas.runtime.store import read_json, write_json
 
 BUDGET = ("--epsilon", "8", "--delta", "1e-4")
@@ -153,6 +160,100 @@ def test_a_run_may_ask_for_what_is_left_and_no_more_than_its_owner_allows(
     assert cli("site", "init", site, "--data", data, *BUDGET, *most).code == 0
     for command in (("site", "show", site), ("deploy", "status", "--site", site)):
         assert f"0.000 spent, a run may ask for {asks}\n" in cli(*command).out
+
+
+def test_what_runs_asked_for_and_spent_is_at_the_owner_s_delta(cli: Callable, tmp_path: Path):
+    data, site = saved(tmp_path / "a.npz", pictures(60)), tmp_path / "north"
+    assert cli("site", "init", site, "--data", data, "--epsilon", 8, "--delta", 1e-6).code == 0
+    ledger = Ledger(site / "ledger.jsonl")
+    ledger.open_account(Budget(8.0, 1e-6))
+    run = ledger.begin_run("first", Budget(1.0, 9e-3))  # from before such a delta was refused
+    event = Gaussian(gaussian_multiplier(0.99, 9e-3))
+    run.charge(
+        Charge(event=event, phase="release", mechanism="m", recipient="server", sensitivity=1.0)
+    )
+    spent = epsilon([event], 1e-6)
+    assert spent > 2.3
+    for command in (("site", "show", site), ("deploy", "status", "--site", site)):
+        assert f"first      2.369  {spent:.3f}" in cli(*command).out
+        (told,) = json.loads(cli(*command, "--json").out)["runs"]
+        assert (told["share"], told["spent"]) == (pytest.approx(2.3686, abs=1e-4), spent)
+    card = " ".join(cli("ledger", site).out.split())
+    assert f"run first: epsilon = {spent:.3f} of 2.369 that it asked for" in card
+    (told,) = json.loads(cli("ledger", site, "--json").out)["runs"]
+    assert (told["delta"], told["spent"]) == (1e-6, spent)
+
+
+def released(noise: float) -> Charge:
+    return Charge(
+        event=Gaussian(noise),
+        phase="release",
+        mechanism="moments",
+        recipient="server",
+        sensitivity=1.0,
+    )
+
+
+def test_an_owner_accepts_a_restored_ledger_with_what_it_lacks(cli: Callable, tmp_path: Path):
+    data, site = saved(tmp_path / "a.npz", pictures(60)), tmp_path / "north"
+    assert cli("site", "init", site, "--data", data, *BUDGET).code == 0
+    ledger = Ledger(site / "ledger.jsonl")
+    ledger.open_account(Budget(8.0, 1e-4))
+    assert cli("site", "accept", site).code == 2
+    refused = cli("site", "accept", site, "--restored")
+    assert (refused.code, len(refused.err.splitlines())) == (2, 1)
+    assert "leave out --restored" in refused.err
+    shutil.copytree(site, tmp_path / "backup")
+    for noise in (2.0, 3.0):
+        ledger.charge(released(noise))
+    spent = ledger.account().spent()
+    for file in (tmp_path / "backup").iterdir():
+        shutil.copy2(file, site)
+    for command in (("site", "show", site), ("deploy", "status", "--site", site)):
+        said = " ".join(cli(*command).out.split())
+        assert "an older copy, as of a backup: it lacks charges, and nothing can be spent" in said
+        assert f"panas site accept {site} --restored" in said
+    card = cli("ledger", site)
+    assert (card.code, "nothing can be spent" in " ".join(card.out.split())) == (0, True)
+    assert json.loads(cli("ledger", site, "--json").out)["copy"] is True
+    done = cli("site", "accept", site, "--restored")
+    assert done.code == 0
+    assert f"2 missing charges put back; epsilon {spent:.3f} of 8.000 is spent" in done.out
+    assert "it was charged what it lacked" in " ".join(cli("site", "show", site).out.split())
+    assert json.loads(cli("ledger", site, "--json").out)["restored"] == 2
+    missing = cli("site", "accept", tmp_path, "--restored")
+    assert (missing.code, len(missing.err.splitlines())) == (2, 1)
+
+
+def test_an_owner_reads_that_a_machine_knows_nothing_of_a_ledger(cli: Callable, tmp_path: Path):
+    data, site = saved(tmp_path / "a.npz", pictures(60)), tmp_path / "north"
+    assert cli("site", "init", site, "--data", data, *BUDGET).code == 0
+    ledger = Ledger(site / "ledger.jsonl")
+    ledger.open_account(Budget(8.0, 1e-4))
+    assert "known" not in cli("site", "show", site).out
+    ledger.charge(released(9.0))
+    assert "warning" not in cli("site", "show", site).out
+    shutil.rmtree(state_folder())
+    assert "nothing is known of it in " in " ".join(cli("site", "show", site).out.split())
+    ledger.charge(released(9.0))
+    said = " ".join(cli("site", "show", site).out.split())
+    assert "where nothing was known of it" in said
+
+
+def test_an_owner_reads_that_the_data_were_halved(cli: Callable, tmp_path: Path):
+    site, whole = tmp_path / "north", pictures(60)
+    data = saved(tmp_path / "a.npz", whole)
+    assert cli("site", "init", site, "--data", data, *BUDGET).code == 0
+    ledger = Ledger(site / "ledger.jsonl")
+    ledger.open_account(Budget(8.0, 1e-4))
+    x = torch.from_numpy(whole["images"])[:, None]
+    remember(Samples(x, torch.from_numpy(whole["labels"]), 2), ledger)
+    assert "warning" not in cli("site", "show", site).out
+    saved(tmp_path / "a.npz", {name: values[:30] for name, values in whole.items()})
+    said = " ".join(cli("site", "show", site).out.split())
+    assert "30 of 60 samples are gone, and 0 of 30 are new" in said
+    (note,) = json.loads(cli("site", "show", site, "--json").out)["notes"]
+    assert "30 of 60" in note
 
 
 def test_a_patient_in_two_parts_is_refused(cli: Callable, tmp_path: Path):

@@ -34,12 +34,13 @@ def read_npz(path: Path, group: str | None = None, *, needed: bool = True) -> Ra
     every = list(parts.values())
     x, y = (np.concatenate(arrays) for arrays in zip(*((p.x, p.y) for p in every), strict=True))
     part = np.repeat([PARTS.get(key, TRAIN) for key in parts], [len(p.y) for p in every])
-    official = part if "train_images" in parts and part.any() else None
+    official = tuple(PARTS[key] for key in parts if PARTS.get(key)) * ("train_images" in parts)
     whose = [p.groups for p in every if p.groups is not None]
     groups = np.concatenate(whose) if whose else None
-    if groups is not None and official is not None:
-        check_whole(groups, official, str(path))
-    return Raw(x, y, every[0].class_names, part=official, groups=groups)
+    if groups is not None and official:
+        check_whole(groups, part, str(path))
+    apart = part if official else None
+    return Raw(x, y, every[0].class_names, part=apart, official=official, groups=groups)
 
 
 def read_split_npz(path: Path) -> tuple[Raw, Raw]:

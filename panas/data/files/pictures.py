@@ -38,7 +38,9 @@ def read_folder(path: Path, size: int | None = None, shape: Shape | None = None)
     names = sorted({name for _, name, _ in found})
     y = np.array([names.index(name) for _, name, _ in found], np.int64)
     parts = np.array([part for part, _, _ in found], np.int64)
-    return Raw(x, y, tuple(names), part=parts if parts.any() else None, notes=notes)
+    official = tuple(sorted({*_parts(path).values()} - {TRAIN}))
+    apart = parts if official else None
+    return Raw(x, y, tuple(names), part=apart, official=official, notes=notes)
 
 
 def read_pictures(path: Path, size: int | None = None, shape: Shape | None = None) -> Raw:
@@ -91,9 +93,8 @@ def _read(
 
 def _listed(path: Path) -> list[tuple[int, str, Path]]:
     """Part, class and file of each picture, in an order of names alone."""
-    below = _folders(path)
-    parts = {p: PARTS[p.name.lower()] for p in below if p.name.lower() in PARTS}
-    if not parts or (len(parts) < len(below) and not any(_folders(p) for p in parts)):
+    below, parts = _folders(path), _parts(path)
+    if not parts:
         return [(TRAIN, name, file) for name, file in _classes(path, below)]
     if len(parts) < len(below) or TRAIN not in parts.values():
         raise BadInput(
@@ -105,6 +106,14 @@ def _listed(path: Path) -> list[tuple[int, str, Path]]:
         for folder, part in parts.items()
         for name, file in _classes(folder, _folders(folder))
     ]
+
+
+def _parts(path: Path) -> dict[Path, int]:
+    """The folders of official parts; none where their names are those of classes."""
+    below = _folders(path)
+    parts = {p: PARTS[p.name.lower()] for p in below if p.name.lower() in PARTS}
+    classes = len(parts) < len(below) and not any(_folders(p) for p in parts)
+    return {} if classes else parts
 
 
 def _folders(path: Path) -> list[Path]:

@@ -42,6 +42,8 @@ class Raw:
 
     part: np.ndarray | None = None
     """`TRAIN`, `VALIDATION` or `TEST` of each sample (n,), int64, as the data themselves say."""
+    official: tuple[int, ...] = ()
+    """`VALIDATION`, `TEST` or both, where the data have a part for them, even if it is empty."""
     clients: np.ndarray | None = None  # name of the client that has each sample (n,), as texts
     notes: tuple[str, ...] = ()  # what was done in reading that its owner should know
 

@@ -12,6 +12,7 @@ from scipy.stats import binom, norm
 from panas.privacy.accounting.events import REPLACE, Merged, SampledGaussian
 
 MOST_MU = 5e5  # above it epsilon is above 1e11
+LEAST_EPSILON, MOST_EPSILON = 1e-9, 1e6  # of a Gaussian that is sought at another delta
 
 
 @lru_cache(maxsize=4096)
@@ -38,6 +39,27 @@ def gaussian_multiplier(epsilon: float, delta: float) -> float:
 
     reach = math.log(MOST_MU)
     return math.exp(-float(brentq(excess, -reach, reach, xtol=1e-14)))
+
+
+def equivalent_epsilon(epsilon: float, delta: float, target: float) -> float:
+    """What (epsilon, delta) is at another delta: that of the Gaussian mechanism that costs it.
+
+    Args:
+        epsilon: above 0; infinity stays so.
+        delta: in (0, 1), at which epsilon was asked for.
+        target: in (0, 1), the delta of whoever compares.
+
+    Returns:
+        Epsilon of the same Gaussian mechanism at `target`: smaller where `target` is larger.
+        Epsilon itself where the two are equal, or where it is too large or small for a Gaussian of
+        the ledger and `target` is no smaller; infinity where it is smaller then.
+    """
+    if target == delta:
+        return epsilon
+    known = LEAST_EPSILON <= epsilon <= MOST_EPSILON
+    if known and _gaussian_delta(1 / MOST_MU, epsilon) <= delta:
+        return gaussian_epsilon(1 / gaussian_multiplier(epsilon, delta), target)
+    return epsilon if target > delta else math.inf
 
 
 def _gaussian_delta(mu: float, epsilon: float) -> float:

@@ -85,6 +85,15 @@ class Account:
         entries = tuple(e for e in self.entries if e.charge.run == run)
         return replace(self, budget=self.shares.get(run, self.budget), entries=entries)
 
+    def as_owned(self, run: str) -> "Account":
+        """The charges of one run, and what it asked for, at the delta of the budget for life."""
+        own = self.of_run(run)
+        return replace(own, budget=own.budget.at(self.budget.delta))
+
+    def of_shares(self) -> dict[str, "Account"]:
+        """`as_owned` of every run that has begun, by its name."""
+        return {run: self.as_owned(run) for run in self.shares}
+
     def of_others(self, run: str) -> "Account":
         """The charges of all other runs, under the whole budget."""
         return replace(self, entries=tuple(e for e in self.entries if e.charge.run != run))

@@ -8,7 +8,8 @@ writes leaves one line more than the head knows: it counts. A last line without 
 the head, was never acknowledged and is dropped.
 
 What this cannot stop: rewriting line, chain and head alike, or putting back old copies of both
-files. A `head()` noted elsewhere, as in a run's checkpoints and summary, shows it (`check_holds`).
+files. A `head()` noted elsewhere, as in a run's checkpoints and summary, shows it (`check_holds`),
+and so do the lines that the user's state folder keeps (`panas.privacy.ledger.replica`).
 """
 
 import hashlib
@@ -44,9 +45,23 @@ class Chain:
         """Number and hash of the last line; (0, FIRST) for none."""
         return len(self._hashes), self._hashes[-1] if self._hashes else FIRST
 
+    @property
+    def first(self) -> str:
+        """Hash of the first line; "" for none."""
+        return self._hashes[0] if self._hashes else ""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the lines that were read."""
+        return self._size
+
+    def holds(self, count: int, digest: str) -> bool:
+        """Whether line `count` has this hash, and with it all lines before are the same."""
+        return not count or (count <= len(self._hashes) and self._hashes[count - 1] == digest)
+
     def check_holds(self, count: int, digest: str) -> None:
         """Refuse a file without line `count` of this hash: deleted, or an old copy."""
-        if count and (count > len(self._hashes) or self._hashes[count - 1] != digest):
+        if not self.holds(count, digest):
             raise self._tampered(
                 f"one whose line {count} is not the one that the run has noted ({digest[:12]}...): "
                 "it was deleted, or another copy was put in its place"
@@ -150,19 +165,25 @@ class Chain:
     def append(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Append a line under the lock of a `refresh`; on disk with its head when this returns."""
         count, before = self.head()
-        line = json.dumps({"n": count + 1, "previous": before, **record}, allow_nan=False)
+        place = {"n": count + 1, "previous": before}
+        line = json.dumps(place | dict(record) | place, allow_nan=False)
         content = f"{line}\n".encode()
         try:
+            if count and self._read_head() != (count, before):
+                self._write_head()  # a process died before it had; a second one may die, too
             append_bytes(self.path, content, at=self._size)
             taken = self._take(content, None, None)
-            count, digest = self.head()
-            write_json(self.head_path, {"version": VERSION, "count": count, "hash": digest})
+            self._write_head()
         except BaseException:
             self.forget()  # what has reached the disk is for the next refresh to say
             raise
         stat = self.path.stat()
         self._seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
         return taken
+
+    def _write_head(self) -> None:
+        count, digest = self.head()
+        write_json(self.head_path, {"version": VERSION, "count": count, "hash": digest})
 
     def _tampered(self, what: str) -> BadInput:
         return BadInput(

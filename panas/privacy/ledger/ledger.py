@@ -18,9 +18,8 @@ from panas.privacy.accounting.epsilon import ACCOUNTANT
 from panas.privacy.accounting.events import ADD_OR_REMOVE, Relation, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import UNIT, Account, number, within
-from panas.privacy.ledger.book import Book, book_of
+from panas.privacy.ledger.book import Book, Note, book_of
 from panas.privacy.ledger.charge import Charge
-from panas.privacy.ledger.place import Place
 from panas.privacy.ledger.receipt import ISSUER, Receipt
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.store import exclusive
@@ -45,6 +44,7 @@ class Ledger:
         relation: Relation = ADD_OR_REMOVE,
         subsets: tuple[str, ...] = ("train",),
         unit: str = UNIT,
+        replicated: bool = True,
     ) -> Account:
         """Note the terms once; opening the account again on the same terms changes nothing.
 
@@ -54,18 +54,21 @@ class Ledger:
             relation: which datasets are neighbours, for everything on this account.
             subsets: names of disjoint subsets of the samples; see `panas.privacy.ledger.account`.
             unit: whose privacy the budget bounds, in words.
+            replicated: whether the user's state folder keeps its lines, so that a restored backup
+                is noticed (`panas.privacy.ledger.replica`); not of samples that are no secret.
 
         Raises:
-            BadInput: if there is an account on other terms, or this is a copy of a ledger.
+            BadInput: if there is an account on other terms, or this copy lacks charges.
         """
         if not subsets or len(set(subsets)) < len(subsets) or not all(subsets):
             raise BadInput(f"expected different names of subsets, got {subsets}; name each once")
         terms = Account(budget, allow_unprotected, (), relation, subsets, unit)
+        self.check_current()
         book = self._read()
-        book.check_place()
         if book.terms is None:
             with self._locked() as book:  # another object, if another thread was first
                 if book.terms is None:
+                    book.replicated = replicated
                     book.append({"kind": "account", **terms.to_json()})
         if book.terms != terms:
             assert book.terms is not None
@@ -84,12 +87,11 @@ class Ledger:
 
         Raises:
             BudgetExhausted: if the budget for life does not hold the share; nothing is written.
-            BadInput: if the run has begun with another share, or this is a copy of a ledger.
+            BadInput: if the run has begun with another share, or this copy lacks charges.
         """
         if not run:
             raise BadInput("expected a name of a run, got none; give it one")
         with self._locked() as book:
-            book.check_place()
             account = book.account()
             charged = any(e.charge.run == run for e in account.entries)
             begun = account.shares[run] if charged else share
@@ -113,13 +115,12 @@ class Ledger:
         Raises:
             BudgetExhausted: if the event does not fit the run's share, or what is left for life;
                 the ledger is unchanged.
-            BadInput: if there is no account, or this is a copy of a ledger, or its run has not
+            BadInput: if there is no account, or this copy lacks charges, or its run has not
                 begun, or the subset is not declared, or the event is unprotected without leave,
                 or has no price under the account's relation.
         """
         charge = replace(charge, run=charge.run or self.run)
-        with self._locked() as book:
-            book.check_place()
+        with self._locked(charging=True) as book:
             account = book.account()
             account.check_subset(charge.subset)
             _check_fits(account, charge, self.path)
@@ -152,29 +153,55 @@ class Ledger:
         was never opened."""
         book = self._read()
         book.account()
-        return book.id
-
-    def places(self) -> tuple[Place, ...]:
-        """The folder where the ledger was begun, and those that it was moved to."""
-        return tuple(self._read().places)
+        return book.name
 
     @property
-    def is_copy(self) -> bool:
-        """Whether it lies in another folder than it was written in: it can be read only."""
-        book = self._read()
-        return bool(book.places) and not book.places[-1].same(book.here)
+    def notes(self) -> tuple[Note, ...]:
+        """When it went on where nothing was known of it, and when it got missing lines back."""
+        return tuple(self._read().notes)
 
-    def moved(self) -> None:
-        """Note that the folder was moved to where it is now, by whoever knows that no other copy
-        is in use; BadInput if it was not moved."""
-        with self._locked() as book:
-            if not book.places or book.places[-1].same(book.here):
-                raise BadInput(
-                    f"expected {self.path} in another folder than it was written in, got it where "
-                    "it was; leave out --moved"
-                )
-            place = book.here.to_json()
-            book.append({"kind": "moved", "time": time.time(), "place": place})
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it was charged, and the user's state folder, which should, has nothing of it."""
+        book = self._read()
+        return bool(book.entries and book.replicated and not book.replica.begun)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether this copy lacks what another was charged: it can be read only."""
+        return self._read().is_behind and self._with_lock().is_behind
+
+    def check_current(self) -> None:
+        """Refuse a copy that lacks what another was charged (BadInput)."""
+        if self._read().is_behind:  # perhaps since another process has written meanwhile
+            self._with_lock().check_current()
+
+    def accept_restored(self) -> int:
+        """Charge what this copy lacks: all lines of the replica that are not here.
+
+        Returns how many charges that were. A copy that only ends too early becomes the very ledger
+        that it was; one that has gone on by itself keeps its own charges, too. What was acted upon
+        counts, even beyond the budget. After a death within it, do it again.
+
+        Raises:
+            BadInput: if nothing is missing, or the replica was changed.
+        """
+        with exclusive(self.path):
+            book = book_of(self.path.absolute())
+            book.refresh(locked=True)
+            with book.replica.held():
+                if not book.is_behind:
+                    raise BadInput(
+                        f"expected a ledger at {self.path} that lacks charges, as of a restored "
+                        "backup, got one that has all that are known here; leave out --restored"
+                    )
+                before = len(book.entries)
+                for record in book.replica.missing(book.chain):
+                    book.restore(record)
+                found = len(book.entries) - before
+                book.replica.become(book.chain)
+                book.append(book.note("restored", found))
+        return found
 
     @property
     def begun(self) -> int:
@@ -187,28 +214,41 @@ class Ledger:
 
     def check_holds(self, count: int, digest: str) -> None:
         """Refuse a ledger that does not continue the one whose `head` was noted (BadInput)."""
-        self._read().chain.check_holds(count, digest)
+        chain = self._read().chain
+        if not chain.holds(count, digest):
+            self.check_current()  # which knows a remedy
+        chain.check_holds(count, digest)
 
     def _read(self) -> Book:
         book = book_of(self.path.absolute())
         book.refresh(locked=False)
         return book
 
-    @contextmanager
-    def _locked(self) -> Iterator[Book]:
+    def _with_lock(self) -> Book:
+        """Its book as the lock of the file shows it: nothing is being written."""
         book = book_of(self.path.absolute())
         with exclusive(self.path):
             book.refresh(locked=True)
-            yield book
+        return book
+
+    @contextmanager
+    def _locked(self, *, charging: bool = False) -> Iterator[Book]:
+        book = book_of(self.path.absolute())
+        with exclusive(self.path):
+            book.refresh(locked=True)
+            with book.guarded(charging=charging):
+                yield book
 
 
 def _check_share(account: Account, run: str, share: Budget, path: Path) -> None:
     """Refuse a share that the budget for life does not hold."""
     if not account.admits(share):
+        own = share.at(account.budget.delta)
+        there = "" if own == share else f", which is epsilon {share.epsilon:g} at {share.delta:g}"
         raise BudgetExhausted(
             f"expected a share of at most epsilon {account.left():.3f} for run {run} on the data "
             f"of {path.parent}, which is left of {account.budget.epsilon:g} for life, got "
-            f"{share.epsilon:g} at delta {share.delta:g}; lower epsilon"
+            f"{own.epsilon:g} at delta {own.delta:g}{there}; lower epsilon"
         )
 
 

@@ -13,10 +13,11 @@ from dprbft.engines.verbs import Machine
 from dprbft.paths import ledger_file
 from dprbft.site.directory import read_site
 from panas.privacy.ledger.account import Account
-from panas.privacy.ledger.fingerprints import check_state
 from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.ledger.state import check_state
 from panas_cli.commands.job import device_named
 from panas_cli.text.printing import figure
+from panas_cli.text.privacy_card import state_lines
 
 
 def serve(folder: Path, socket: Path | None, device: str, workers: int) -> None:
@@ -36,6 +37,8 @@ def serve(folder: Path, socket: Path | None, device: str, workers: int) -> None:
             f"site {settings.name} answers at {path} (answers are {signed}); epsilon "
             f"{figure(account.left())} of {figure(settings.epsilon)} is left; Ctrl-C stops it"
         )
+        for line in state_lines(Ledger(book)) if book.exists() else ():
+            _say(f"warning: {line}")
 
     try:
         run_node(node, path, ready)

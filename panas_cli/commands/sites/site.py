@@ -1,17 +1,19 @@
 """`panas site`: make a site's directory, and show one to its owner."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dprbft.paths import SitePlace, declared_file, ledger_file, settings_file
-from dprbft.site.data import declared, is_of_one_class, load_samples
+from dprbft.site.data import declared, is_of_one_class, samples_and_values
 from dprbft.site.directory import SiteSettings, checked_settings, read_site, write_site
-from dprbft.site.joining import SeenSamples
+from dprbft.site.results.seen import SeenSamples
 from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.privacy.ledger.account import Account, number
+from panas.privacy.ledger.fingerprints import changed_since
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput
@@ -25,8 +27,9 @@ from panas_cli.text.printing import (
     print_label,
     print_table,
     print_text,
+    print_words,
 )
-from panas_cli.text.privacy_card import budget_line, trust_lines
+from panas_cli.text.privacy_card import budget_line, state_lines, trust_lines
 from panas_cli.text.sentences import told_of
 
 
@@ -38,7 +41,7 @@ def init(folder: Path, settings: dict[str, Any], by: DeclaredBy, *, json: bool) 
     facts, samples = _declared(folder, site, by)
     site.budget.check(samples.units, site.name)
     write_site(folder, site, facts=facts)
-    _print(folder, site, facts, samples, json=json)
+    _print(folder, site, _Found(facts, samples), json=json)
 
 
 def declare(folder: Path, by: DeclaredBy, *, json: bool) -> None:
@@ -58,7 +61,19 @@ def show(folder: Path, *, json: bool) -> None:
     """Show the owner what a site holds, what it has spent, and what is left."""
     site = read_site(folder)
     facts = Facts.from_json(read_json(declared_file(folder)))
-    _print(folder, site, facts, load_samples(folder, site, facts), json=json)
+    samples, values = samples_and_values(folder, site, facts)
+    ledger, told = Ledger(ledger_file(folder)), list[str]()
+    if ledger.path.exists():
+        changed = changed_since(values, ledger)
+        told = [*state_lines(ledger), *([str(changed)] if changed else [])]
+    _print(folder, site, _Found(facts, samples, told), json=json)
+
+
+@dataclass(frozen=True)
+class _Found:
+    facts: Facts
+    samples: Samples
+    told: Sequence[str] = ()  # of the ledger and its samples, beside what was spent
 
 
 @dataclass(frozen=True)
@@ -73,7 +88,8 @@ class _Run:
         return found | ({"seen_before": self.seen.to_json()} if self.seen else {})
 
 
-def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, json: bool) -> None:
+def _print(folder: Path, site: SiteSettings, found: _Found, *, json: bool) -> None:
+    facts, samples = found.facts, found.samples
     if is_of_one_class(samples):  # told here alone: no file of the site says so
         rest = (
             "; facts.json, which federations see, names that class alone: declare all by --classes"
@@ -88,14 +104,15 @@ def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, 
     runs = [
         _Run(
             name,
-            share.epsilon,
-            account.of_run(name).spent(),
+            own.budget.epsilon,
+            own.spent(),
             SeenSamples.read(SitePlace(0, site.name, folder, name).home),
         )
-        for name, share in account.shares.items()
+        for name, own in account.of_shares().items()
     ]
     if json:
         about = {"site": str(folder), "runs": [r.to_json() for r in runs]}
+        about |= {"notes": list(found.told)}
         print_json(about | _data(site, facts, samples) | _allowed(site) | _spent(site, account))
         return
     print_text(f"site {site.name}: {folder}")
@@ -104,6 +121,8 @@ def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, 
     print_label("budget", budget_line(site, account))
     for line in trust_lines(account, LABELS):
         print_text(line)
+    for line in found.told:
+        print_words(f"warning: {line}")
     if runs:
         rows = [(r.name, figure(r.share), figure(r.spent)) for r in runs]
         print_table(("run", "asked for", "spent"), rows)

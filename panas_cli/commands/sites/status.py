@@ -33,7 +33,7 @@ from panas_cli.text.printing import (
     print_text,
     print_words,
 )
-from panas_cli.text.privacy_card import budget_line, trust_lines
+from panas_cli.text.privacy_card import budget_line, state_lines, trust_lines
 
 NOTE = (
     "epsilon: of the releases that arrived, by their noise, without label histograms; a run costs "
@@ -157,11 +157,12 @@ def of_site(folder: Path, *, json: bool) -> None:
     runs = [
         {
             "name": name,
-            "share": number(share.epsilon),
-            "spent": number(account.of_run(name).spent()),
+            "share": number(own.budget.epsilon),
+            "spent": number(own.spent()),
         }
-        for name, share in account.shares.items()
+        for name, own in account.of_shares().items()
     ]
+    told = state_lines(Ledger(path)) if path.exists() else []
     node = check_node(folder)
     request = last_request(folder / LOG)
     record = {
@@ -174,6 +175,7 @@ def of_site(folder: Path, *, json: bool) -> None:
         "spent": number(account.spent()),
         "left": number(account.left()),
         "runs": runs,
+        "notes": told,
     }
     if json:
         print_json(record)
@@ -185,6 +187,8 @@ def of_site(folder: Path, *, json: bool) -> None:
     print_label("budget", budget_line(site, account))
     for line in trust_lines(account, LABELS):
         print_text(line)
+    for line in told:
+        print_words(f"warning: {line}")
     rows = [(str(r["name"]), figure(float(r["share"])), figure(float(r["spent"]))) for r in runs]
     if rows:
         print_table(("run", "asked for", "spent"), rows)

@@ -1,5 +1,6 @@
 """Joining a run: consent, the lifetime budget, and samples that another ledger was charged for."""
 
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -16,11 +17,15 @@ from dprbft.run.stages import join_stage
 from dprbft.run.view import RunView
 from dprbft.site.data import declared
 from dprbft.site.directory import SiteSettings, write_site
-from dprbft.site.joining import SeenSamples, join
-from dprbft.site.site import open_client
+from dprbft.site.joining import join
+from dprbft.site.results.seen import SeenSamples
+from dprbft.site.site import open_client, same_ledger
+from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian
+from panas.privacy.budget import Budget
 from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput, BudgetExhausted
 
 
@@ -42,7 +47,9 @@ def make_site(folder: Path, x: np.ndarray, y: np.ndarray, epsilon: float = 6.0) 
     return folder
 
 
-def config_of(*folders: Path, epsilon: float = 4.0, **privacy: object) -> RunConfig:
+def config_of(
+    *folders: Path, epsilon: float = 4.0, delta: float = 1e-4, **privacy: object
+) -> RunConfig:
     return build_config(
         {
             "federation": {
@@ -53,9 +60,15 @@ def config_of(*folders: Path, epsilon: float = 4.0, **privacy: object) -> RunCon
             },
             "network": {"width": 16},
             "search": {"widths": [16]},
-            "privacy": {"epsilon": epsilon, "delta": 1e-4, "search": "data-free", **privacy},
+            "privacy": {"epsilon": epsilon, "delta": delta, "search": "data-free", **privacy},
         }
     )
+
+
+def changed(site: Path, **settings: object) -> None:
+    """Another `site.toml`, as its owner writes it by hand."""
+    known = tomllib.loads(settings_file(site).read_text())
+    settings_file(site).write_text(tomli_w.dumps(known | settings))
 
 
 def joined(run: Path, config: RunConfig) -> None:
@@ -64,9 +77,9 @@ def joined(run: Path, config: RunConfig) -> None:
         join_stage(OpenRun(run, config, engine))
 
 
-def spend(run: Path, config: RunConfig, noise: float = 1.3) -> Ledger:
-    """Charge the first site's ledger as a release would."""
-    ledger = open_client(places_of(run)[0]).ledger
+def spend(run: Path, noise: float = 1.3) -> Ledger:
+    """Charge the first site's ledger as a release would, when a verb is served."""
+    client = open_client(places_of(run)[0])
     charge = Charge(
         event=Gaussian(noise),
         phase="release",
@@ -75,9 +88,9 @@ def spend(run: Path, config: RunConfig, noise: float = 1.3) -> Ledger:
         sensitivity=1.0,
         round=1,
     )
-    with ledger.charge(charge):
+    with same_ledger(client), client.ledger.charge(charge):
         pass
-    return ledger
+    return client.ledger
 
 
 def test_a_run_that_the_budget_for_life_does_not_hold_is_refused_before_data_are_read(
@@ -86,7 +99,7 @@ def test_a_run_that_the_budget_for_life_does_not_hold_is_refused_before_data_are
     site = make_site(tmp_path / "north", *images(120))
     config = config_of(site)
     joined(tmp_path / "first", config)
-    spend(tmp_path / "first", config)
+    spend(tmp_path / "first")
     (site / "data.npz").unlink()  # whoever reads it now fails otherwise
     with pytest.raises(BudgetExhausted, match=r"north: .* left of 6 for life"):
         joined(tmp_path / "second", config_of(site, epsilon=5.5))
@@ -105,7 +118,7 @@ def test_samples_that_another_ledger_was_charged_for_are_named_or_refused(tmp_pa
     first = make_site(tmp_path / "north", x, y)
     config = config_of(first)
     joined(tmp_path / "one", config)
-    spent = spend(tmp_path / "one", config).account().spent()
+    spent = spend(tmp_path / "one").account().spent()
     some = np.random.default_rng(1).permutation(120)[:90]  # another file, shuffled, in part
     other = make_site(tmp_path / "east", x[some], y[some])
     joined(tmp_path / "two", config_of(other))
@@ -124,6 +137,57 @@ def test_samples_that_another_ledger_was_charged_for_are_named_or_refused(tmp_pa
     settings_file(again).write_text(tomli_w.dumps(settings))
     with pytest.raises(BadInput, match=r"west: .*no other ledger was charged for"):
         joined(tmp_path / "five", config_of(again))
+
+
+def test_samples_that_are_swapped_in_after_the_hello_are_noted_and_told(tmp_path: Path):
+    mine, theirs = images(120), images(120, seed=9)
+    site, run = make_site(tmp_path / "north", *mine), tmp_path / "run"
+    joined(run, config_of(site))
+    np.savez(site / "data.npz", images=theirs[0], labels=theirs[1])
+    spend(run)  # the first charge: nothing has changed since an earlier one
+    half = [x[:60] for x in mine]
+    np.savez(site / "data.npz", images=half[0], labels=half[1])
+    with pytest.warns(UserWarning, match=r"^north: .* 120 of 120 .* gone, and 60 of 60 are new"):
+        spend(run, noise=20.0)
+    both = [np.concatenate(pair) for pair in zip(mine, theirs, strict=True)]
+    other = make_site(tmp_path / "east", *both)
+    joined(tmp_path / "two", config_of(other))
+    seen = SeenSamples.read(places_of(tmp_path / "two")[0].home)
+    assert seen is not None
+    assert (seen.samples, seen.overlap) == (240, 180)
+
+
+def test_a_strict_owner_s_samples_are_looked_back_at_again_when_they_were_swapped(tmp_path: Path):
+    mine, theirs = images(120), images(120, seed=9)
+    first = make_site(tmp_path / "north", *theirs)
+    joined(tmp_path / "one", config_of(first))
+    spend(tmp_path / "one")
+    site = make_site(tmp_path / "east", *mine)
+    changed(site, strict=True)
+    joined(tmp_path / "two", config_of(site))
+    np.savez(site / "data.npz", images=theirs[0], labels=theirs[1])
+    with pytest.raises(BadInput, match="no other ledger was charged for"):
+        spend(tmp_path / "two")
+    assert Ledger(ledger_file(site)).account().entries == ()
+
+
+def test_a_restored_backup_is_refused_at_the_hello_and_joins_with_its_charges(tmp_path: Path):
+    site = make_site(tmp_path / "north", *images(120), epsilon=4.5)
+    Ledger(ledger_file(site)).open_account(
+        Budget(4.5, 1e-4), subsets=("train", "search"), unit=unit_name()
+    )
+    shutil.copytree(site, tmp_path / "backup")
+    joined(tmp_path / "one", config_of(site, epsilon=4.0))
+    spent = spend(tmp_path / "one").account().spent()
+    shutil.rmtree(site)
+    shutil.copytree(tmp_path / "backup", site)
+    with pytest.raises(BadInput, match=r"lacks 1 charge: nothing can be spent; .* --restored"):
+        joined(tmp_path / "two", config_of(site, epsilon=4.0))
+    assert Ledger(ledger_file(site)).accept_restored() == 1
+    assert Ledger(ledger_file(site)).account().spent() == spent > 2.7
+    with pytest.raises(BudgetExhausted, match=r"left of 4\.5 for life"):
+        joined(tmp_path / "two", config_of(site, epsilon=4.0))
+    joined(tmp_path / "two", config_of(site, epsilon=0.2))
 
 
 def test_what_the_owner_has_not_allowed_does_not_leave(tmp_path: Path):
@@ -148,6 +212,56 @@ def test_a_histogram_that_goes_along_is_allowed_by_its_name(tmp_path: Path):
         join(places_of(run)[0], RunView(run, config).hello(0))
     assert not ledger_file(site).exists()
     assert config_of(site).leaves == ("moments",)  # of method dprbft
+
+
+@pytest.mark.parametrize(
+    ("owner", "asks", "says"),
+    [
+        (
+            {"delta": 1e-6, "epsilon_per_run": 1.0},
+            {"epsilon": 1.0, "delta": 9e-3},
+            r"delta 1e-06 at most, which site.toml names, got one of 0.009; lower privacy.delta",
+        ),
+        (
+            {"delta": 1e-5, "epsilon_per_run": 0.7},
+            {"epsilon": 1.0, "delta": 1e-8},
+            r"epsilon 0.7 at most at delta 1e-05, .* of 0.709935, which is epsilon 1 at 1e-08; ",
+        ),
+    ],
+)
+def test_a_share_is_weighed_at_the_owner_s_delta_before_a_row_is_read(
+    owner: dict[str, float], asks: dict[str, float], says: str, tmp_path: Path
+):
+    site, run = make_site(tmp_path / "north", *images(120)), tmp_path / "run"
+    config = config_of(site, **asks)
+    prepare(run, config, resume=False)
+    changed(site, **owner)
+    (site / "data.npz").unlink()  # whoever reads it fails otherwise
+    with pytest.raises(BadInput, match=says):
+        join(places_of(run)[0], RunView(run, config).hello(0))
+    assert not ledger_file(site).exists()
+
+
+def test_a_share_that_is_less_at_the_owner_s_delta_is_taken(tmp_path: Path):
+    site = make_site(tmp_path / "north", *images(120))
+    changed(site, delta=1e-5, epsilon_per_run=0.8)
+    run, config = tmp_path / "run", config_of(site, epsilon=1.0, delta=1e-8)
+    joined(run, config)
+    ledger = spend(run, noise=6.0)
+    own = ledger.account().as_owned("run")
+    assert own.budget.delta == 1e-5
+    assert own.budget.epsilon == pytest.approx(0.7099, abs=1e-4)
+    assert own.spent() == pytest.approx(epsilon([Gaussian(6.0)], 1e-5))
+
+
+def test_sites_whose_owners_have_a_smaller_delta_are_asked_for_no_larger(tmp_path: Path):
+    sites = [make_site(tmp_path / name, *images(120)) for name in ("north", "east")]
+    changed(sites[1], delta=1e-6)
+    given = {"federation": {"sites": [str(site) for site in sites], "clients": 2}}
+    assert build_config(given).privacy.delta == 1e-6
+    assert build_config(given | {"privacy": {"delta": 1e-3}}).privacy.delta == 1e-3
+    changed(sites[1], delta=1e-4)
+    assert build_config(given).privacy.delta == build_config().privacy.delta == 1e-5
 
 
 def test_other_classes_or_another_shape_are_refused_by_name(tmp_path: Path):

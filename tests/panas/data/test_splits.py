@@ -209,12 +209,15 @@ def test_few_samples_still_validate_and_test() -> None:
 
 def test_parts_that_the_data_name_are_used_as_they_are() -> None:
     part = np.array([0] * 60 + [2] * 20 + [1] * 20)
-    named = replace(rows(list(range(100))), part=torch.from_numpy(part))
+    named = replace(rows(list(range(100))), part=torch.from_numpy(part), official=(1, 2))
     cut = hashed(named)
     assert cut.test.tolist() == list(range(60, 80))
     assert cut.validation.tolist() == list(range(80, 100))
     assert 0 < len(cut.search) < 20
-    only_test = replace(named, part=torch.from_numpy(np.where(part == 1, 0, part)))
+    without = torch.from_numpy(np.where(part == 1, 0, part))
+    with pytest.raises(BadInput, match="parts that are named"):
+        hashed(replace(named, official=()))
+    only_test = replace(named, part=without, official=(2,))
     cut = hashed(only_test)
     assert cut.test.tolist() == list(range(60, 80))
     assert 0 < len(cut.validation) < 40
@@ -222,3 +225,28 @@ def test_parts_that_the_data_name_are_used_as_they_are() -> None:
     with pytest.raises(BadInput, match="each group in one of the parts"):
         hashed(torn)
     assert hashed(replace(named, groups=torch.arange(100) // 20)).test.tolist() == [*range(60, 80)]
+
+
+@given(st.lists(st.integers(0, 99), min_size=1, max_size=40), st.sampled_from([1, 2]), seeds)
+def test_the_first_sample_of_an_official_part_moves_nobody_else(values, part, seed) -> None:
+    key = seed.to_bytes(8, "big")
+    official = torch.tensor([0] * len(values) + [part])
+    samples = replace(rows([*values, 500]), part=official, official=(1, 2))
+    fewer = samples.take(range(len(values)))
+    before, after = hashed(fewer, key), hashed(samples, key)
+    grown = 0
+    for name in ("search", "train"):
+        small, large = values_of(fewer, getattr(before, name)), getattr(after, name)
+        left = values_of(samples, large)
+        for value in small:
+            left.remove(value)
+        grown += len(left)
+    assert grown <= 1
+
+
+def test_one_validation_sample_moves_no_hundred_others_into_training() -> None:
+    part = torch.zeros(1000, dtype=torch.int64)
+    samples = replace(rows(list(range(1000))), part=part, official=(1,))
+    one = replace(samples, part=part.index_fill(0, torch.tensor([7]), 1))
+    before, after = ({*hashed(s).train.tolist()} for s in (samples, one))
+    assert len(before ^ after) <= 2

@@ -19,18 +19,15 @@ from panas.data.sources import Reading, read
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.budget import Budget
+from panas.privacy.ledger import seen as seen_module
 from panas.privacy.ledger.account import Account
-from panas.privacy.ledger.fingerprints import (
-    SeenBefore,
-    check_state,
-    note_spent,
-    refuse_seen,
-    remember,
-    seen_before,
-    state_folder,
-)
+from panas.privacy.ledger.book import replica_account
+from panas.privacy.ledger.fingerprints import Changed, changed_since, note_spent, remember
 from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.ledger.replica import Replica
+from panas.privacy.ledger.seen import SeenBefore, refuse_seen, seen_before
 from panas.privacy.ledger.shares import as_gaussian
+from panas.privacy.ledger.state import check_state, state_folder
 from panas.runtime.errors import BadInput
 
 SHARE = Budget(2.0, 1e-5)
@@ -120,43 +117,73 @@ def test_of_many_ledgers_that_had_ended_only_the_worst_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A user's file that was shared out over many sites, and is shared out otherwise now."""
-    data, read = pictures(40), list[Path]()
+    data, read = pictures(40), list[str]()
     for k in range(20):
         note_spent(spender(tmp_path / str(k), data.take([2 * k, 2 * k + 1]), noise=3.0 + k))
-    real = Ledger.account
 
-    def account(ledger: Ledger) -> Account:
-        read.append(ledger.path)
-        return real(ledger)
+    def account(replica: Replica) -> Account:
+        read.append(replica.name)
+        return replica_account(replica)
 
-    monkeypatch.setattr(Ledger, "account", account)
+    monkeypatch.setattr(seen_module, "replica_account", account)
     found = seen(data, tmp_path / "own")
     assert (found.overlap, len(found.earlier), found.runs) == (40, 20, 20)
     assert found.epsilon == pytest.approx(epsilon([Gaussian(3.0)], 1e-5))
-    assert read == [tmp_path / "0" / "ledger.jsonl"]
+    assert read == [Ledger(tmp_path / "0" / "ledger.jsonl").id]
 
 
-def test_of_a_ledger_that_is_gone_the_last_note_counts(tmp_path: Path) -> None:
+def test_of_a_ledger_that_is_gone_all_charges_count(tmp_path: Path) -> None:
+    data = pictures(20)
+    first = spender(tmp_path / "first", data)
+    note_spent(first)
+    noted = first.account().spent()
+    charge(Ledger(first.path, "run 0"), Gaussian(4.0))
+    spent = first.account().spent()
+    shutil.rmtree(tmp_path / "first")
+    found = seen(data, tmp_path)
+    assert found.epsilon == pytest.approx(spent, abs=1e-6)
+    assert found.together > found.epsilon > noted
+    opened(tmp_path / "first")  # another ledger in its place has not spent that
+    assert seen(data, tmp_path).epsilon == pytest.approx(spent, abs=1e-6)
+
+
+def test_of_a_ledger_that_was_put_back_all_charges_count(tmp_path: Path) -> None:
+    data = pictures(20)
+    first = spender(tmp_path / "first", data)
+    shutil.copytree(tmp_path / "first", tmp_path / "kept")
+    charge(Ledger(first.path, "run 0"), Gaussian(4.0))
+    spent = first.account().spent()
+    shutil.copytree(tmp_path / "kept", tmp_path / "first", dirs_exist_ok=True)
+    assert first.account().spent() < spent
+    assert seen(data, tmp_path).epsilon == pytest.approx(spent)
+
+
+def test_where_nothing_else_is_left_the_last_note_counts(tmp_path: Path) -> None:
     data = pictures(20)
     first = spender(tmp_path / "first", data)
     note_spent(first)
     spent = first.account().spent()
-    charge(Ledger(first.path, "run 0"), Gaussian(4.0))
-    other = pictures(20, seed=1)
-    second = spender(tmp_path / "second", other)
-    now = second.account().spent()
-    assert seen(other, tmp_path).epsilon == now
-    charge(Ledger(second.path, "run 0"), Gaussian(4.0))
-    later = second.account().spent()
-    assert seen(other, tmp_path).epsilon == later > now  # which notes it
-    shutil.rmtree(tmp_path / "second")
-    assert seen(other, tmp_path).epsilon == pytest.approx(later, abs=1e-6)
     shutil.rmtree(tmp_path / "first")
-    found = seen(data, tmp_path)
-    assert found.epsilon == pytest.approx(spent, abs=1e-6)
-    assert found.together > found.epsilon
-    opened(tmp_path / "first")  # another ledger in its place has not spent that
+    shutil.rmtree(state_folder() / "ledgers")
     assert seen(data, tmp_path).epsilon == pytest.approx(spent, abs=1e-6)
+
+
+def test_an_owner_hears_how_the_samples_have_changed(tmp_path: Path) -> None:
+    data, ledger = pictures(40), opened(tmp_path / "first")
+    assert changed_since(data, ledger) is None
+    remember(data, ledger)
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(1))
+    assert changed_since(data.take(order), ledger) is None
+    other = concat([data.take(range(20)), pictures(5, seed=1)])
+    assert changed_since(other, ledger) == Changed(before=40, now=25, gone=20, added=5)
+    twice = changed_since(concat([data, data]), ledger)
+    assert twice == Changed(before=40, now=80, gone=0, added=0)
+    assert "0 of 40 samples are gone, and 0 of 80 are new" in str(twice)
+    remember(other, ledger)
+    assert changed_since(other, ledger) is None
+    assert changed_since(data, ledger) == Changed(before=25, now=40, gone=5, added=20)
+    charge(ledger.begin_run("r", SHARE), Gaussian(3.0))
+    assert seen(data, tmp_path).overlap == 40  # all that it was charged for, not the last alone
 
 
 def test_nothing_is_noted_of_a_ledger_that_is_not_remembered(tmp_path: Path) -> None:

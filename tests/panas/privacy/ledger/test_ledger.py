@@ -22,6 +22,7 @@ from panas.privacy.ledger.chain import Chain
 from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.receipt import Receipt
+from panas.privacy.ledger.replica import Replica
 from panas.runtime.errors import BadInput, BudgetExhausted
 
 
@@ -210,6 +211,7 @@ def test_a_ledger_without_a_chain_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_continuation_of_what_was_noted_is_told_from_anything_else(ledger: Ledger) -> None:
+    """Also where the state folder knows nothing of it."""
     old = {p: p.read_bytes() for p in (ledger.path, ledger.path.with_suffix(".head"))}
     charge(ledger, Gaussian(5.0))
     noted = ledger.head()
@@ -219,6 +221,7 @@ def test_a_continuation_of_what_was_noted_is_told_from_anything_else(ledger: Led
     for path, content in old.items():
         path.write_bytes(content)
     assert ledger.account().entries == ()  # a copy that is whole in itself
+    Replica(ledger.id).path.unlink()
     with pytest.raises(BadInput, match="line 3 is not the one that the run has noted"):
         ledger.check_holds(*noted)
     charge(ledger, Gaussian(5.0))  # as many lines as were noted, and others

@@ -1,0 +1,93 @@
+"""What a site's samples have cost in other ledgers, and whether they are those charged before.
+
+The budget belongs to the data, whatever file or directory they come in. All of it stays with the
+site, in its folder for the run and in its owner's state folder.
+"""
+
+import hashlib
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dprbft.config.schema import RunConfig
+from dprbft.paths import SitePlace, samples_file, seen_file
+from dprbft.site.data import SiteData
+from dprbft.site.directory import read_site
+from panas.privacy.ledger.account import number
+from panas.privacy.ledger.fingerprints import Tags, changed_since, is_news, remember
+from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.ledger.seen import SeenBefore, refuse_seen, seen_before
+from panas.runtime.store import read_json, write_json
+
+
+@dataclass(frozen=True)
+class SeenSamples:
+    """What a site's samples have cost in other ledgers; stays with the site."""
+
+    samples: int
+    overlap: int
+    runs: int
+    epsilon: float
+    together: float
+    ledgers: tuple[str, ...]
+
+    @staticmethod
+    def of(seen: SeenBefore) -> "SeenSamples":
+        """What the state folder knows of them."""
+        ledgers = tuple(str(e.path) for e in seen.earlier)
+        return SeenSamples(
+            seen.samples, seen.overlap, seen.runs, seen.epsilon, seen.together, ledgers
+        )
+
+    def write(self, home: Path) -> None:
+        """Note it for the site's owner."""
+        write_json(seen_file(home), self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        costs = {"epsilon": number(self.epsilon), "together": number(self.together)}
+        return asdict(self) | costs
+
+    @staticmethod
+    def read(home: Path) -> "SeenSamples | None":
+        """What was noted when the site joined; None for nothing."""
+        if not seen_file(home).is_file():
+            return None
+        r: dict[str, Any] = read_json(seen_file(home))
+        costs = {name: float(r[name]) for name in ("epsilon", "together")}
+        return SeenSamples(**(r | costs | {"ledgers": tuple(r["ledgers"])}))
+
+
+def look_back(place: SitePlace, config: RunConfig, data: SiteData, ledger: Ledger) -> None:
+    """Note what a site's samples have cost elsewhere, and refuse them if asked to (BadInput)."""
+    if data.tags is None:
+        return
+    seen = seen_before(data.tags, ledger, config.budget(place.index))
+    # A hub elsewhere could find out by refusals which samples a site has: there its owner decides.
+    strict = read_site(place.folder).strict
+    if strict or (config.privacy.strict and not config.federation.remote):
+        refuse_seen(seen)
+    if seen:
+        SeenSamples.of(seen).write(place.home)
+    write_json(samples_file(place.home), {"digest": _digest(data.tags)})
+
+
+def remember_loaded(place: SitePlace, config: RunConfig, data: SiteData, ledger: Ledger) -> None:
+    """Note the samples that were loaded, before anything is charged for them.
+
+    Where they are others than those that were looked back at when the site joined, this is done
+    again; where they are others than the ledger was last charged for, its owner alone is told.
+    """
+    if data.tags is None or not is_news(data.tags, ledger):
+        return
+    noted = samples_file(place.home)
+    if not noted.is_file() or read_json(noted)["digest"] != _digest(data.tags):
+        look_back(place, config, data, ledger)
+    if changed := changed_since(data.tags, ledger):
+        warnings.warn(f"{place.name}: {changed}", stacklevel=2)
+    remember(data.tags, ledger)
+
+
+def _digest(tags: Tags) -> str:
+    return hashlib.sha256(tags.tobytes()).hexdigest()
