@@ -21,6 +21,8 @@ from typing import Any
 
 from dprbft.engines.flower.app.packets import Packet, receive, send
 from dprbft.engines.flower.link import Link, end_run, start_run, state_of
+from dprbft.engines.flower.outcomes import BAD, why
+from dprbft.engines.frames import MAX_FRAME
 from dprbft.engines.node.call import short
 from panas.runtime.errors import BadInput, PanasError
 
@@ -36,13 +38,6 @@ REMEMBERED = 10_000
 """Jobs whose answers may still come after the call, to be handed on with their sites."""
 REJOIN = 15.0
 """Seconds for which a call waits for a site that is not connected."""
-
-WHY = {
-    "silent": "its node does not answer; start it (panas node)",
-    "late": "its node has not answered in time",
-    "failed": "its relay has failed; see what it wrote at the site",
-    "lost": "Flower did not take the message",
-}
 
 
 class FlowerCarrier:
@@ -82,10 +77,17 @@ class FlowerCarrier:
         self._stop()
         self._link.close()
 
+    def limited(self, cap: int) -> "Limited":
+        """As `dprbft.engines.framed.Limited.limited`."""
+        return Limited(self, cap)
+
     def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
+        self, frames: Mapping[str, bytes], seconds: float | None, cap: int = MAX_FRAME
     ) -> Iterator[tuple[str, bytes]]:
         """Hand each site its frame; yields (site, answer) as answers come, until the deadline.
+
+        Answers have at most `cap` bytes; the hub's door reads no larger one. A site that sends one,
+        or what is no answer, yields no bytes.
 
         An answer to an earlier call, which that no longer waited for, is yielded too: whoever asks
         knows its requests, and tells it from those of this call.
@@ -99,7 +101,7 @@ class FlowerCarrier:
             self._start()
         now = time.monotonic()
         until = now + (LONGEST if seconds is None else seconds)
-        call = _Call(dict(frames), until, seen=dict.fromkeys(frames, now))
+        call = _Call(dict(frames), until, cap, seen=dict.fromkeys(frames, now))
         try:
             yield from self._carry(call, seconds)
         finally:
@@ -131,7 +133,9 @@ class FlowerCarrier:
         if state == "answered" and (site or late):
             yield site or late or "", packet[1]
         elif site:
-            self._tell(f"site {site}: {_why(state)}")
+            self._tell(f"site {site}: {why(state)}")
+            if state in BAD:
+                yield site, b""
 
     def _hand_out(self, call: "_Call") -> None:
         """Send the frames of those sites that are connected."""
@@ -140,9 +144,10 @@ class FlowerCarrier:
             job = _Job(name, call.frames.pop(name), self._since[node])
             call.jobs[number] = job
             left = max(call.until - time.monotonic(), 0.0)
+            about = {"job": number, "node": node, "seconds": left, "most": call.cap}
             try:
                 if self._relay is not None:
-                    send(self._relay, {"job": number, "node": node, "seconds": left}, job.frame)
+                    send(self._relay, about, job.frame)
             except OSError:
                 self._lost()
 
@@ -233,6 +238,20 @@ class FlowerCarrier:
 
 
 @dataclass(frozen=True)
+class Limited:
+    """A carrier whose answers have at most `cap` bytes."""
+
+    carrier: FlowerCarrier
+    cap: int
+
+    def carry(
+        self, frames: Mapping[str, bytes], seconds: float | None
+    ) -> Iterator[tuple[str, bytes]]:
+        """As `FlowerCarrier.carry`."""
+        return self.carrier.carry(frames, seconds, self.cap)
+
+
+@dataclass(frozen=True)
 class _Job:
     """What a site was asked."""
 
@@ -247,6 +266,7 @@ class _Call:
 
     frames: dict[str, bytes]  # by site
     until: float  # on the monotonic clock
+    cap: int  # bytes of an answer, at most
     seen: dict[str, float]  # when a site was connected last
     jobs: dict[int, _Job] = field(default_factory=dict)
 
@@ -274,12 +294,6 @@ class _Call:
         """The site whose job a packet ends; None if it is none of this call."""
         job = self.jobs.pop(packet[0].get("job", -1), None)
         return job.site if job else None
-
-
-def _why(state: str) -> str:
-    if state.startswith("error "):
-        return f"Flower did not carry the message (its code {state.removeprefix('error ')})"
-    return WHY.get(state, "an answer that is none")
 
 
 def _listen(relay: socket.socket, packets: "queue.Queue[Packet | None]") -> None:

@@ -43,6 +43,7 @@ PARENT = "--with-parent"
 OPEN_FILES = 1 << 16
 """Open files of a hub, where the system allows them: each connection is one."""
 
+
 def is_loopback(host: str) -> bool:
     """Whether an address, or a name, is this machine's loopback interface."""
     if host == "localhost":
@@ -237,9 +238,7 @@ def _run(
     superlink.uvicorn = SimpleNamespace(run=run)  # type: ignore[attr-defined]
     own = ["--host", "127.0.0.1", "--port", port, "--isolation", "process"]
     own += ["--superexec-auth-secret-file", f"/dev/fd/{handed(secret)}"]
-    given = without(
-        wanted, "--host", "--port", "--isolation", "--superexec-auth-secret-file"
-    )
+    given = without(wanted, "--host", "--port", "--isolation", "--superexec-auth-secret-file")
     sys.argv = ["flower-superlink", *given, *own]
     superlink.flower_superlink()
 

@@ -158,9 +158,7 @@ class Door:
         body = await read(receive, SMALL)
         found = parsed(PushMessagesRequest, body)
         if found is not None:
-            for message, tree in zip(
-                found.messages_list, found.message_object_trees, strict=False
-            ):
+            for message, tree in zip(found.messages_list, found.message_object_trees, strict=False):
                 about, parts = message.metadata, parts_of(tree)
                 if not self.replies.announce(
                     about.reply_to_message_id, node, tree.object_id, parts
@@ -209,9 +207,7 @@ class Door:
         for message in found.messages_list if found is not None else ():
             about = message.metadata
             cap = int(about.group_id) if about.group_id.isdecimal() else 0
-            self.replies.ask(
-                about.message_id, about.dst_node_id, cap, about.created_at + about.ttl
-            )
+            self.replies.ask(about.message_id, about.dst_node_id, cap, about.created_at + about.ttl)
 
 
 def known_node(app: Any) -> Callable[[Mapping[str, str]], int | None]:

@@ -101,6 +101,7 @@ class Grid:
         ({"state": "answered", "answer": b"yes"}, "answered", b"yes"),
         ({"state": "late", "answer": b""}, "late", b""),
         ({"state": SECRET, "answer": b""}, "malformed", b""),
+        ({"state": "answered", "answer": b"more"}, "large", b""),
         ({"state": "answered", "answer": "text"}, "malformed", b""),
         ({}, "malformed", b""),
         (None, "error 8", b""),
@@ -114,10 +115,11 @@ def test_the_hub_hears_what_became_of_a_job(
     thread = threading.Thread(target=server_app.Relay(grid, theirs).work)  # type: ignore[arg-type]
     thread.start()
     assert receive(ours) == ({"nodes": [[9, "0102", "t"]]}, b"")
-    send(ours, {"job": 5, "node": 9, "seconds": 2.5}, b"frame")
+    send(ours, {"job": 5, "node": 9, "seconds": 2.5, "most": 3}, b"frame")
     assert receive(ours) == ({"job": 5, "state": state}, answer)
     (sent,) = grid.sent
     assert (sent.metadata.dst_node_id, sent.content["job"]["frame"]) == (9, b"frame")
+    assert sent.metadata.group_id == "3"
     assert sent.metadata.ttl == 2.5 + server_app.MARGIN
     ours.close()
     thread.join(5)
@@ -141,6 +143,7 @@ def test_nobody_waits_for_a_site_that_died_while_it_sent(monkeypatch: pytest.Mon
     thread.start()
     receive(ours)
     relay.jobs.update({"m0": 1, "m1": 2})
+    relay.most.update({1: 3, 2: 3})
     assert receive(ours) == ({"job": 2, "state": "answered"}, b"yes")
     forever.set()
     assert receive(ours) == ({"job": 1, "state": "answered"}, b"yes")
