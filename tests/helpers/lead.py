@@ -46,7 +46,9 @@ class Shuffled:
 
     def limited(self, cap: int) -> "Shuffled":
         """As `Limited.limited`."""
-        return Shuffled(self.carrier.limited(cap) if isinstance(self.carrier, Limited) else self.carrier)
+        return Shuffled(
+            self.carrier.limited(cap) if isinstance(self.carrier, Limited) else self.carrier
+        )
 
 
 def local_config(folder: Path) -> RunConfig:

@@ -10,7 +10,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +24,15 @@ SOCKET = "control.sock"
 STATE = "/panas/state"
 PATIENCE = 10.0
 """Seconds to wait for an answer."""
+TO_SHOW_A_KEY = 10.0
+"""Seconds in which a connection to the public port must show a registered key."""
+SAID: Mapping[str, str] = {
+    "idle": f"connections closed that showed no registered key within {TO_SHOW_A_KEY:g} s",
+    "crowded": "connections without a key closed to make room for newer ones",
+    "stalled": "uploads given up because nothing came any more",
+    "large": "answers of registered sites refused, larger than what was asked allows",
+}
+"""What is counted of what the port refuses, and what each means."""
 
 
 @contextmanager

@@ -24,10 +24,13 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from dprbft.engines.flower.door.control import SAID, TO_SHOW_A_KEY
+
+PATIENCE = TO_SHOW_A_KEY
 PUBLIC, RUNTIME, CONTROL = "public", "runtime", "control"
 
-PATIENCE = 10.0
-"""Seconds in which a connection to the public port must show a registered key."""
+GOODBYE = 2.0
+"""Seconds that the other side has to take leave by TLS; it is closed then."""
 WAITING = 256
 """Connections that have shown no key yet, at most."""
 FROM_ONE = 64
@@ -78,14 +81,6 @@ class Hall:
             self.tell("; ".join(f"{SAID[why]}: {n}" for why, n in sorted(new.items())))
 
 
-SAID: Mapping[str, str] = {
-    "idle": f"connections closed that showed no registered key within {PATIENCE:g} s",
-    "crowded": "connections without a key closed to make room for newer ones",
-    "stalled": "uploads given up because nothing came any more",
-    "large": "answers of registered sites refused, larger than what was asked allows",
-}
-
-
 class Visit(asyncio.Protocol):
     """One connection: TLS where there is any, then uvicorn's HTTP."""
 
@@ -124,7 +119,12 @@ class Visit(asyncio.Protocol):
     async def _secure(self, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
         with suppress(OSError):
             secured = await asyncio.get_running_loop().start_tls(
-                transport, self, tls, server_side=True, ssl_handshake_timeout=PATIENCE
+                transport,
+                self,
+                tls,
+                server_side=True,
+                ssl_handshake_timeout=PATIENCE,
+                ssl_shutdown_timeout=GOODBYE,
             )
             if secured is not None and not secured.is_closing():
                 self._begin(secured)
