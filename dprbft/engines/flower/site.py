@@ -123,11 +123,16 @@ def _serve(client: Any, place: Path) -> None:
     heart.start()
     try:
         message, context, _, _ = pull_task_input(client)  # of the hub's program nothing is used
-        push_message(client, answered(message, place), context)
+        push_message(client, answered(message, place, _say), context)
         push_task_output(client, context, SubStatus.COMPLETED, "")
     finally:
         heart.stop()
         client.close()
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"panas: {line}\n")
+    sys.stderr.flush()
 
 
 def _wanted() -> Any:

@@ -93,3 +93,24 @@ def test_one_whose_parent_has_gone_before_it_began_ends_at_once(module: Any, tmp
         timeout=60,
     )
     assert done.returncode == -signal.SIGTERM
+
+
+def test_a_hub_may_open_as_many_files_as_the_system_allows():
+    code = (
+        "import resource as r; from dprbft.engines.flower.hub import raise_open_files as f;"
+        "hard = r.getrlimit(r.RLIMIT_NOFILE)[1]; r.setrlimit(r.RLIMIT_NOFILE, (64, hard));"
+        "f(); print(r.getrlimit(r.RLIMIT_NOFILE)[0] == min(hard, 1 << 16))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(Path(__file__).parents[4])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "True"
+
+
+def test_options_are_left_out_in_either_form():
+    given = ["--host", "h", "--port=1", "--insecure", "--database", "d"]
+    assert hub.without(given, "--host", "--port") == ["--insecure", "--database", "d"]

@@ -55,6 +55,35 @@ def test_no_text_of_an_error_leaves_a_site(
     assert found == {"state": state, "answer": b""}
 
 
+def test_the_owner_hears_why_a_relay_had_no_answer_and_the_hub_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def fail(*given: object) -> bytes:
+        raise MemoryError(SECRET)
+
+    monkeypatch.setattr(client_app, "ask", fail)
+    lines, message = list[str](), job({"frame": b"f", "seconds": 1.0})
+    message.metadata.__dict__["_message_id"] = "1"
+    reply = client_app.answered(message, Path("node.sock"), lines.append)
+    assert dict(reply.content.config_records["job"]) == {"state": "failed", "answer": b""}
+    assert lines == [
+        "the node at node.sock has not answered the hub (failed): MemoryError; see its memory and "
+        "its open files"
+    ]
+
+
+def test_a_reply_that_the_door_did_not_let_in_is_too_large(monkeypatch: pytest.MonkeyPatch):
+    for refused, state in ((("m0",), "large"), ((), "error 3")):
+        ours, theirs = socket.socketpair(socket.AF_UNIX)
+        relay = server_app.Relay(NotWhole(None), theirs, refused=lambda refused=refused: refused)  # type: ignore[arg-type]
+        relay.jobs["m0"] = 5
+        relay.pulling.found = lambda names: NotWhole(None).pull_messages(names)  # type: ignore[method-assign]
+        relay.tell()
+        assert receive(ours) == ({"job": 5, "state": state}, b"")
+        ours.close()
+        theirs.close()
+
+
 @pytest.mark.parametrize("content", [{}, {"frame": "text", "seconds": 1.0}, {"frame": b"f"}])
 def test_a_message_that_is_no_job_fails(content: dict[str, Any]):
     assert reply(job(content), Path("node.sock"))["state"] == "failed"
@@ -92,6 +121,16 @@ class Grid:
             message.has_error = lambda: self.content is None
             message.error = SimpleNamespace(code=8, reason=SECRET)
             message.content = RecordDict({"job": ConfigRecord(self.content or {})})
+        return found
+
+
+class NotWhole(Grid):
+    """Of whose replies parts are missing."""
+
+    def pull_messages(self, names: list[str]) -> list[Any]:
+        found = super().pull_messages(names)
+        for message in found:
+            message.error = SimpleNamespace(code=3, reason=SECRET)
         return found
 
 
