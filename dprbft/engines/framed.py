@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from dprbft.engines.frames import (
     DIGEST,
@@ -55,6 +55,16 @@ class Carrier(Protocol):
         ...
 
 
+@runtime_checkable
+class Limited(Carrier, Protocol):
+    """A carrier that can keep a larger answer out before it has come."""
+
+    def limited(self, cap: int) -> Carrier:
+        """The same carrier, of answers with frames of at most `cap` bytes; one that is larger comes
+        as an answer of no bytes."""
+        ...
+
+
 @dataclass(frozen=True)
 class UnixCarrier:
     """Straight to the nodes of this machine, by their sockets; `cap` bytes of an answer at most."""
@@ -65,7 +75,7 @@ class UnixCarrier:
     def carry(
         self, frames: Mapping[str, bytes], seconds: float | None
     ) -> Iterator[tuple[str, bytes]]:
-        """As `Carrier.carry`; all sites at once."""
+        """As `Carrier.carry`; all sites at once. A larger answer is not read."""
         answers = queue.SimpleQueue[tuple[str, bytes | None]]()
 
         def wait(name: str, frame: bytes) -> None:
@@ -82,6 +92,10 @@ class UnixCarrier:
             name, answer = answers.get()
             if answer is not None:
                 yield name, answer
+
+    def limited(self, cap: int) -> "UnixCarrier":
+        """As `Limited.limited`."""
+        return replace(self, cap=min(self.cap, cap))
 
 
 class Late(BadInput):
@@ -145,7 +159,7 @@ class Framed:
         frames = {name: request.to_bytes() for name, request in waiting.items()}
         up = 0
         try:
-            for name, content in self.carrier.carry(frames, self.seconds) if frames else ():
+            for name, content in self._carry(frames, self._cap(verb)) if frames else ():
                 up += len(content)
                 try:
                     answer = self._checked(waiting.get(name), verb, content)
@@ -163,6 +177,17 @@ class Framed:
             self.carried(verb, sum(map(len, frames.values())), up)
         for request in waiting.values():
             yield request, Reply(Code.ABSENT)
+
+    def _carry(self, frames: Mapping[str, bytes], cap: int) -> Iterator[tuple[str, bytes]]:
+        """Bring frames to sites, whose answers are to have messages of at most `cap` bytes."""
+        carrier = self.carrier
+        if isinstance(carrier, Limited):
+            carrier = carrier.limited(min(cap + AROUND, MAX_FRAME))
+        return carrier.carry(frames, self.seconds)
+
+    def _cap(self, verb: Verb) -> int:
+        """Bytes of the message of an answer, at most."""
+        return min(self.caps.get(verb, MAX_FRAME), answer_cap(verb))
 
     def _pass(self, nonce: str, verb: Verb) -> None:
         """Take no other answer to this request."""
@@ -202,7 +227,9 @@ class Framed:
 
     def _checked(self, request: Request | None, verb: Verb, content: bytes) -> Answer:
         """The answer to a request; BadInput if these bytes are none."""
-        cap = min(self.caps.get(verb, MAX_FRAME), answer_cap(verb))
+        if not content:
+            raise BadInput("expected an answer that is not too large, got one that was not taken")
+        cap = self._cap(verb)
         answer = Answer.from_bytes(content, min(cap + AROUND, MAX_FRAME))
         if answer.nonce in self._past:
             raise Late(self._past[answer.nonce])

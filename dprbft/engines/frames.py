@@ -23,6 +23,8 @@ MAX_FRAME = 1 << 30
 """Bytes; a larger frame is refused before it is read."""
 
 MAX_HEADER = 1 << 16
+HEAD = 4 + MAX_HEADER
+"""Bytes of a frame's beginning that have the whole of its header."""
 MAX_SIGNATURE = 1 << 10
 MAX_FILES = 8
 MAX_NUMBER = 10**6
@@ -63,6 +65,19 @@ def is_name(text: str) -> bool:
 def answer_cap(verb: str) -> int:
     """Bytes of an answer's message to a verb, at most."""
     return 0 if verb in QUIET else MAX_FRAME
+
+
+def check_request(head: bytes, size: int) -> None:
+    """Refuse a request of `size` bytes by its first bytes, of which `HEAD` are enough: before the
+    rest is read. BadInput if it is none, or says more than its verb may."""
+    about, at = _header(head, "request", _REQUEST)
+    sizes, verb = about["files"], about["verb"]
+    if not isinstance(sizes, dict) or not isinstance(verb, str):
+        raise _refused("request", "a header of other fields")
+    _check_names(sizes)
+    _check_sizes(at, [about["message"], *sizes.values()], size, "request")
+    if about["message"] > SMALL.get(verb, MAX_FRAME):
+        raise _refused("request", f"a message of {about['message']} bytes to {verb:.40}")
 
 
 @dataclass(frozen=True)
@@ -201,15 +216,19 @@ def _header(
 
 def _parts(content: bytes, at: int, sizes: list[Any], kind: str) -> list[bytes]:
     """The bytes after the header, cut where it says; sizes must be those of what came."""
-    if any(type(size) is not int or size < 0 for size in sizes):
-        raise _refused(kind, "sizes that are no numbers of bytes")
-    if at + sum(sizes) != len(content):
-        raise _refused(kind, f"{len(content)} bytes instead of the {at + sum(sizes)} it declares")
+    _check_sizes(at, sizes, len(content), kind)
     view, parts = memoryview(content), []
     for size in sizes:
         parts.append(bytes(view[at : at + size]))
         at += size
     return parts
+
+
+def _check_sizes(at: int, sizes: list[Any], whole: int, kind: str) -> None:
+    if any(type(size) is not int or size < 0 for size in sizes):
+        raise _refused(kind, "sizes that are no numbers of bytes")
+    if at + sum(sizes) != whole:
+        raise _refused(kind, f"{whole} bytes instead of the {at + sum(sizes)} it declares")
 
 
 def _check_form(about: Mapping[str, Any], content: bytes, at: int, kind: str) -> None:

@@ -6,6 +6,7 @@ private one is in OpenSSH's text form, which `flower-supernode` reads; the publi
 Signatures are over SHA-384. No library is loaded before a key is needed, and torch never.
 """
 
+import base64
 from typing import TYPE_CHECKING
 
 from panas.runtime.errors import BadInput
@@ -66,6 +67,20 @@ def sign(private: bytes, content: bytes) -> bytes:
     from cryptography.hazmat.primitives.asymmetric import ec
 
     return _private(private).sign(content, ec.ECDSA(hashes.SHA384()))
+
+
+def flower_headers(private: bytes, now: str) -> dict[str, str]:
+    """The headers by which Flower's server knows a node: its key (PEM), the time (ISO 8601, UTC),
+    and a signature of that with SHA-256, both in base 64. BadInput for what is no private key."""
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    signed = _private(private).sign(now.encode(), ec.ECDSA(hashes.SHA256()))
+    return {
+        "flwr-public-key": base64.b64encode(public_of(private)).decode(),
+        "flwr-timestamp": now,
+        "flwr-signature": base64.b64encode(signed).decode(),
+    }
 
 
 def verify(public: bytes, content: bytes, signature: bytes) -> bool:

@@ -74,14 +74,15 @@ def open_hub(
 
 
 def answer_caps(run: Path, config: RunConfig) -> dict[Verb, int]:
-    """Bytes of an answer's message at most, for verbs of which the run's facts know it."""
+    """Bytes of an answer's message at most, by verb, as the run's facts allow them."""
+    nothing = dict.fromkeys(Verb, 0)
     if config.federation.exchanges_updates:
-        return {Verb.READY: 0, Verb.ROUND: MAX_BYTES}
+        return nothing | {Verb.ROUND: MAX_BYTES}
     width, classes = message_size(run, config)
     if config.privacy.secure_sum:
-        return _caps_of_sum(config.federation.clients, width, classes)
+        return nothing | _caps_of_sum(config.federation.clients, width, classes)
     most = largest_release(config.sent, width=width, classes=classes) if config.sent else 0
-    return {Verb.READY: 0, Verb.ROUND: most}
+    return nothing | {Verb.ROUND: most}
 
 
 def _caps_of_sum(sites: int, width: int, classes: int) -> dict[Verb, int]:

@@ -38,7 +38,7 @@ WHY: Mapping[Why, str] = {
     "behind": "has missed search or tuning",
     "refused": "refused (its reason is in node.log at the site)",
     "budget": "cannot pay for it (its reason is in node.log at the site)",
-    "failed": "failed (where is in node.log at the site)",
+    "failed": "failed (node.log at the site, or what its node wrote, says where)",
     "reply": "sent what is no release (server/refused.jsonl says what was expected)",
 }
 """Why a site has no part in something."""

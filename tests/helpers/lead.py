@@ -19,7 +19,7 @@ from dprbft.engines.deploy.register import link_of
 from dprbft.engines.deploy.settings import flower_hub
 from dprbft.engines.flower.carrier import FlowerCarrier
 from dprbft.engines.flower.simulation import flower_simulation
-from dprbft.engines.framed import Carrier
+from dprbft.engines.framed import Carrier, Limited
 from dprbft.engines.inprocess import InProcess
 from dprbft.engines.protocol import Engine
 from dprbft.engines.verbs import Machine
@@ -43,6 +43,12 @@ class Shuffled:
         found = list(self.carrier.carry(frames, seconds))
         random.Random(len(found)).shuffle(found)
         yield from found
+
+    def limited(self, cap: int) -> "Shuffled":
+        """As `Limited.limited`."""
+        return Shuffled(
+            self.carrier.limited(cap) if isinstance(self.carrier, Limited) else self.carrier
+        )
 
 
 def local_config(folder: Path) -> RunConfig:

@@ -14,8 +14,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dprbft.engines.deploy.certificates import fits, look, names_host, vouches
-from dprbft.engines.deploy.probe import PATIENCE, check_clock, greet, reach
-from dprbft.engines.deploy.settings import CA, NODE_KEY, Federation, flower_hub, read_federation
+from dprbft.engines.deploy.probe import (
+    PATIENCE,
+    ask_control,
+    ask_key,
+    check_clock,
+    greet,
+    reach,
+)
+from dprbft.engines.deploy.settings import (
+    CA,
+    NODE_KEY,
+    Federation,
+    Hub,
+    flower_hub,
+    read_federation,
+)
+from dprbft.engines.flower.door.control import SOCKET as CONTROL
 from dprbft.engines.flower.link import check_flower
 from dprbft.engines.node.call import SOCKET, short
 from dprbft.engines.signing import check_own_key
@@ -55,7 +70,15 @@ def check_site(folder: Path) -> Iterator[Check]:
     federation = read_federation(folder) if found.holds else None
     if federation:
         yield _look("key", lambda: _own_key(folder, federation))
-        yield from _outside(federation.hub, folder / CA)
+        outside = list(_outside(federation.hub, folder / CA))
+        yield from outside
+        if all_hold(outside):
+            key = folder / NODE_KEY
+            yield _look(
+                "key at the hub", lambda: ask_key(federation.hub, folder / CA, read_bytes(key))
+            )
+        else:
+            yield Check("key at the hub", None, "not seen: the hub, or the clock, does not hold")
     yield _look("data", lambda: _data(folder, federation))
     yield _look("budget", lambda: _budget(folder))
     yield check_node(folder)
@@ -73,7 +96,12 @@ def check_hub(folder: Path) -> Iterator[Check]:
     yield _look("key", lambda: _pair(own, key))
     yield _look("authority", lambda: _authority(folder))
     yield _look("certificate", lambda: _dates(read_bytes(own), read_bytes(hub.ca), hub.flower.host))
-    yield from _outside(hub.local_address, hub.ca)
+    outside = list(_outside(hub.local_address, hub.ca))
+    yield from outside
+    if outside[1].holds:
+        yield _look("control", lambda: _control(hub))
+    else:
+        yield Check("control", None, "not seen: the hub does not answer as it should")
 
 
 def check_node(folder: Path) -> Check:
@@ -157,6 +185,20 @@ def _authority(folder: Path) -> str:
     if found := [path.name for path in folder.rglob("ca.key")]:
         raise BadInput(f"expected no key of the authority here, got {found[0]}; keep it off line")
     return "its key is elsewhere"
+
+
+def _control(hub: Hub) -> str:
+    """What starts runs: not the port, and a socket that the hub's user alone can reach."""
+    said, path = ask_control(hub.local_address, hub.ca), hub.home / CONTROL
+    if not path.exists() or not stat.S_ISSOCK(path.stat().st_mode):
+        raise BadInput(
+            f"expected the hub's control socket at {path}, found none; start the hub with `panas "
+            "deploy start --hub`"
+        )
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        raise BadInput(f"expected {path} for its owner alone, got mode {mode:o}; chmod 600 {path}")
+    return f"{said}; {path.name} does, for the hub's user"
 
 
 def _dates(certificate: bytes, authority: bytes, host: str) -> str:

@@ -1,21 +1,26 @@
 """What a machine sees of a hub from outside: whether it answers, its certificate, its clock.
 
 One connection out, by TLS, that trusts the federation's authority alone; one request without
-content. Nothing of the site that asks is sent, and nothing here imports torch.
+content. Of a site its public key goes along, where it asks whether the hub knows that, with the
+time, signed. Nothing here imports torch.
 """
 
 import http.client
 import socket
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
+from dprbft.engines.identity import flower_headers
 from panas.runtime.errors import BadInput
 
 PATIENCE = 10.0
 """Seconds to wait for a hub."""
+KEY, CONTROL = "/panas/key", "/v1/control/list-runs"
+LET_IN, REFUSED, FORBIDDEN = 204, 401, 403
 AHEAD, BEHIND = 4.0, 300.0
 """Seconds by which a site's clock may differ from the hub's: Flower refuses other signatures."""
 
@@ -90,6 +95,54 @@ def check_clock(seen: Seen) -> str:
             f"{abs(seen.ahead):.0f} s {way} it; set this machine's clock by NTP"
         )
     return f"within {abs(seen.ahead) + 1:.0f} s of the hub's"
+
+
+def ask_key(address: str, authority: Path, private: bytes) -> str:
+    """That the hub lets the holder of this key in; BadInput if it does not, or cannot say."""
+    headers = flower_headers(private, datetime.now(UTC).isoformat())
+    status = _ask(address, authority, ("GET", KEY), headers)
+    if status == LET_IN:
+        return "the hub knows this site's key"
+    if status == REFUSED:
+        raise BadInput(
+            f"expected the hub {address} to know this site's key, got a refusal; ask its "
+            "administrator to put the key into hub.toml and to start the hub again"
+        )
+    raise BadInput(
+        f"expected the hub {address} to say whether it knows this site's key, got status {status}; "
+        "ask its administrator to install the same version of panas"
+    )
+
+
+def ask_control(address: str, authority: Path) -> str:
+    """That runs cannot be started through the port that sites reach, from this machine or by way of
+    it; BadInput if they can."""
+    headers = {"Content-Type": "application/protobuf"}
+    status = _ask(address, authority, ("POST", CONTROL), headers)
+    if status != FORBIDDEN:
+        raise BadInput(
+            f"expected {address} to start no runs, got status {status} where it should refuse "
+            f"({FORBIDDEN}); start the hub with `panas deploy start --hub`, not by Flower's command"
+        )
+    return f"{address} starts no runs, whoever asks"
+
+
+def _ask(address: str, authority: Path, what: tuple[str, str], headers: Mapping[str, str]) -> int:
+    """The status that a hub answers a request without content with; BadInput if it does not."""
+    host, port = parted(address)
+    link = http.client.HTTPSConnection(
+        host, port, timeout=PATIENCE, context=ssl.create_default_context(cafile=authority)
+    )
+    try:
+        link.request(*what, headers={**headers, "Connection": "close"})
+        return link.getresponse().status
+    except (OSError, http.client.HTTPException) as e:
+        raise BadInput(
+            f"expected an answer of {address}, got none ({type(e).__name__}); see with its "
+            "administrator that it has been started"
+        ) from e
+    finally:
+        link.close()
 
 
 def parted(address: str) -> tuple[str, int]:

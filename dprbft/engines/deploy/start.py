@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dprbft.engines.deploy.settings import CA, NODE_KEY, NODES, Hub, flower_hub, read_federation
-from dprbft.engines.flower.hub import with_parent
+from dprbft.engines.flower.hub import raise_open_files, with_parent
 from dprbft.engines.flower.link import check_flower
 from dprbft.engines.node.call import SOCKET
 from panas.runtime.errors import BadInput, PanasError
@@ -76,6 +76,7 @@ def start_hub(folder: Path) -> None:
     """
     hub = flower_hub(folder)
     check_flower()
+    raise_open_files()
     with (
         exclusive(hub.home / "hub", wait=False),
         suppress(KeyboardInterrupt),

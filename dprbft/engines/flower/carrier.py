@@ -16,11 +16,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from dprbft.engines.flower.app.packets import Packet, receive, send
+from dprbft.engines.flower.calls import Call, Job
 from dprbft.engines.flower.link import Link, end_run, start_run, state_of
+from dprbft.engines.flower.outcomes import BAD, why
+from dprbft.engines.frames import MAX_FRAME
 from dprbft.engines.node.call import short
 from panas.runtime.errors import BadInput, PanasError
 
@@ -34,15 +37,6 @@ KNOCK = 5.0
 """Seconds between looks at a run that has not connected."""
 REMEMBERED = 10_000
 """Jobs whose answers may still come after the call, to be handed on with their sites."""
-REJOIN = 15.0
-"""Seconds for which a call waits for a site that is not connected."""
-
-WHY = {
-    "silent": "its node does not answer; start it (panas node)",
-    "late": "its node has not answered in time",
-    "failed": "its relay has failed; see what it wrote at the site",
-    "lost": "Flower did not take the message",
-}
 
 
 class FlowerCarrier:
@@ -82,10 +76,17 @@ class FlowerCarrier:
         self._stop()
         self._link.close()
 
+    def limited(self, cap: int) -> "Limited":
+        """As `dprbft.engines.framed.Limited.limited`."""
+        return Limited(self, cap)
+
     def carry(
-        self, frames: Mapping[str, bytes], seconds: float | None
+        self, frames: Mapping[str, bytes], seconds: float | None, cap: int = MAX_FRAME
     ) -> Iterator[tuple[str, bytes]]:
         """Hand each site its frame; yields (site, answer) as answers come, until the deadline.
+
+        Answers have at most `cap` bytes; the hub's door reads no larger one. A site that sends one,
+        or what is no answer, yields no bytes.
 
         An answer to an earlier call, which that no longer waited for, is yielded too: whoever asks
         knows its requests, and tells it from those of this call.
@@ -99,7 +100,7 @@ class FlowerCarrier:
             self._start()
         now = time.monotonic()
         until = now + (LONGEST if seconds is None else seconds)
-        call = _Call(dict(frames), until, seen=dict.fromkeys(frames, now))
+        call = Call(dict(frames), until, cap, seen=dict.fromkeys(frames, now))
         try:
             yield from self._carry(call, seconds)
         finally:
@@ -107,7 +108,7 @@ class FlowerCarrier:
             for number in list(self._late)[:-REMEMBERED]:
                 del self._late[number]
 
-    def _carry(self, call: "_Call", seconds: float | None) -> Iterator[tuple[str, bytes]]:
+    def _carry(self, call: "Call", seconds: float | None) -> Iterator[tuple[str, bytes]]:
         while call.left():
             call.take_back({name: self._since[node] for name, node in self._nodes.items()})
             self._hand_out(call)
@@ -124,25 +125,28 @@ class FlowerCarrier:
                     self._tell(f"site {name} has not answered in {seconds:g} s")
                 return
 
-    def _answer(self, call: "_Call", packet: Packet) -> Iterator[tuple[str, bytes]]:
+    def _answer(self, call: "Call", packet: Packet) -> Iterator[tuple[str, bytes]]:
         """What a packet answers, to this call or an earlier one."""
         state, late = str(packet[0].get("state")), self._late.pop(packet[0].get("job", -1), None)
         site = call.answered(packet)
         if state == "answered" and (site or late):
             yield site or late or "", packet[1]
         elif site:
-            self._tell(f"site {site}: {_why(state)}")
+            self._tell(f"site {site}: {why(state)}")
+            if state in BAD:
+                yield site, b""
 
-    def _hand_out(self, call: "_Call") -> None:
+    def _hand_out(self, call: "Call") -> None:
         """Send the frames of those sites that are connected."""
         for name in [name for name in call.frames if name in self._nodes]:
             node, number = self._nodes[name], next(self._number)
-            job = _Job(name, call.frames.pop(name), self._since[node])
+            job = Job(name, call.frames.pop(name), self._since[node])
             call.jobs[number] = job
             left = max(call.until - time.monotonic(), 0.0)
+            about = {"job": number, "node": node, "seconds": left, "most": call.cap}
             try:
                 if self._relay is not None:
-                    send(self._relay, {"job": number, "node": node, "seconds": left}, job.frame)
+                    send(self._relay, about, job.frame)
             except OSError:
                 self._lost()
 
@@ -233,53 +237,17 @@ class FlowerCarrier:
 
 
 @dataclass(frozen=True)
-class _Job:
-    """What a site was asked."""
+class Limited:
+    """A carrier whose answers have at most `cap` bytes."""
 
-    site: str
-    frame: bytes
-    since: str  # when its node had connected
+    carrier: FlowerCarrier
+    cap: int
 
-
-@dataclass
-class _Call:
-    """One call: what is still to be handed out, and what is under way."""
-
-    frames: dict[str, bytes]  # by site
-    until: float  # on the monotonic clock
-    seen: dict[str, float]  # when a site was connected last
-    jobs: dict[int, _Job] = field(default_factory=dict)
-
-    def left(self) -> list[str]:
-        """Sites that have not answered."""
-        return [*self.frames, *(job.site for job in self.jobs.values())]
-
-    def take_back(self, since: Mapping[str, str]) -> None:
-        """Let sites be asked anew that have gone, or started again, since they were asked: what
-        they held is lost, and a site that did it already answers the same."""
-        for number, job in list(self.jobs.items()):
-            if since.get(job.site) != job.since:
-                self.frames[job.site] = self.jobs.pop(number).frame
-
-    def away(self, nodes: Mapping[str, int]) -> list[str]:
-        """Sites that have been gone for too long; the call no longer waits for them."""
-        now = time.monotonic()
-        self.seen.update((name, now) for name in nodes)
-        gone = [name for name in self.frames if now - self.seen[name] > REJOIN]
-        for name in gone:
-            del self.frames[name]
-        return gone
-
-    def answered(self, packet: Packet) -> str | None:
-        """The site whose job a packet ends; None if it is none of this call."""
-        job = self.jobs.pop(packet[0].get("job", -1), None)
-        return job.site if job else None
-
-
-def _why(state: str) -> str:
-    if state.startswith("error "):
-        return f"Flower did not carry the message (its code {state.removeprefix('error ')})"
-    return WHY.get(state, "an answer that is none")
+    def carry(
+        self, frames: Mapping[str, bytes], seconds: float | None
+    ) -> Iterator[tuple[str, bytes]]:
+        """As `FlowerCarrier.carry`."""
+        return self.carrier.carry(frames, seconds, self.cap)
 
 
 def _listen(relay: socket.socket, packets: "queue.Queue[Packet | None]") -> None:

@@ -2,23 +2,29 @@
 
 Flower answers three interfaces at one port: Fleet, for the nodes of sites, Control, which starts
 runs and registers keys, and Runtime, for what it has started. Control asks for no account, so
-whoever reaches the port could run code on the hub: here Control and Runtime answer this machine
-alone. Nodes must hold a registered key, and an address that others reach must have TLS.
+whoever reaches the port could run code on the hub. Here each has its own socket (`door`): the port
+is Fleet's alone, Control's has mode 0600, and Runtime's is on loopback and wants a secret. Nodes
+must hold a registered key, and an address that others reach must have TLS.
 
 `python -m dprbft.engines.flower.hub` takes the options of `flower-superlink`, and
 `--with-parent=PID` to end with the process that started it.
 """
 
+import importlib
 import ipaddress
 import os
+import resource
 import signal
 import socket
 import ssl
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from panas.runtime.errors import BadInput, PanasError
@@ -34,13 +40,8 @@ QUIET = {
 
 PARENT = "--with-parent"
 
-OPEN = ("/v1/fleet/", "/health")
-"""What other machines may ask for."""
-
-Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
-Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+OPEN_FILES = 1 << 16
+"""Open files of a hub, where the system allows them: each connection is one."""
 
 
 def is_loopback(host: str) -> bool:
@@ -51,33 +52,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-class LocalControl:
-    """Answers 403 to other machines, but for what `OPEN` names."""
-
-    def __init__(self, app: Asgi) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] == "http" and not _is_open(scope["path"]) and not _is_local(scope):
-            await send({"type": "http.response.start", "status": 403, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
-        else:
-            await self._app(scope, receive, send)
-
-
-def _is_open(path: str) -> bool:
-    return path.startswith(OPEN) and ".." not in path
-
-
-def _is_local(scope: Scope) -> bool:
-    """Whether a request comes from this machine: by loopback, or from the address it went to."""
-    client, server = scope.get("client"), scope.get("server")
-    if not client:
-        return False
-    return is_loopback(client[0]) or bool(server and client[0] == server[0])
 
 
 def checked(arguments: Sequence[str]) -> list[str]:
@@ -167,27 +141,132 @@ def end_with_parent(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def raise_open_files() -> None:
+    """Let this process, and all that it starts, have as many open files as the system allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def without(arguments: Sequence[str], *names: str) -> list[str]:
+    """Options but for these, given as two words or with an equals sign."""
+    found, skip = list[str](), False
+    for word in arguments:
+        if not (skip or word.partition("=")[0] in names):
+            found.append(word)
+        skip = word in names
+    return found
+
+
+def handed(secret: bytes) -> int:
+    """A file descriptor from which a secret can be read once; it is written to no disk."""
+    source, sink = os.pipe()
+    with os.fdopen(sink, "wb") as out:
+        out.write(secret)
+    return source
+
+
 def main(arguments: Sequence[str]) -> None:
     """Run a SuperLink until it is told to end."""
     wanted = checked(arguments)
     follow_parent(arguments)
+    raise_open_files()
     os.environ.update(QUIET)
     # The SuperLink starts programs of this installation by their names.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    import flwr.superlink.main as superlink
-    from flwr.superlink.cli.flower_superlink import SuperLinkLifespan, flower_superlink
-    from flwr.superlink.config_loader import SuperLinkLifespanConfig
+    home = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr")
+    os.makedirs(home, mode=0o700, exist_ok=True)  # noqa: PTH103
+    from dprbft.engines.flower.door.control import bound
 
-    create = superlink.create_app
+    with ExitStack() as held:
+        outside = held.enter_context(listening(wanted))
+        inside = held.enter_context(_held("127.0.0.1", 0))
+        _run(wanted, outside, inside, held.enter_context(bound(home)))
 
-    def create_app(config: SuperLinkLifespanConfig, lifespan: type[SuperLinkLifespan]) -> Any:
-        app = create(config, lifespan)
-        app.add_middleware(LocalControl)
-        return app
 
-    superlink.create_app = create_app  # type: ignore[assignment]
-    sys.argv = ["flower-superlink", *wanted]
-    flower_superlink()
+def listening(wanted: Sequence[str]) -> socket.socket:
+    """The port that sites reach; BadInput if it cannot be had."""
+    host, port = option(wanted, "--host") or "127.0.0.1", option(wanted, "--port") or "8000"
+    try:
+        return _held(host.strip("[]"), int(port))
+    except (OSError, ValueError, OverflowError) as e:
+        raise BadInput(f"expected to listen on {host}:{port}, got {e}; give another port") from e
+
+
+def _held(host: str, port: int) -> socket.socket:
+    """An address that is taken, and does not listen yet: whoever waits for the hub must wait."""
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _run(
+    wanted: Sequence[str], outside: socket.socket, inside: socket.socket, control: socket.socket
+) -> None:
+    """Let Flower make its server, and serve that at sockets of our own."""
+    # The package has a function of the module's name.
+    superlink = importlib.import_module("flwr.superlink.cli.flower_superlink")
+
+    from dprbft.engines.flower.door.requests import Door, known_node
+    from dprbft.engines.flower.door.sockets import CONTROL, PUBLIC, RUNTIME, Hall, serve, tls_of
+
+    insecure, port = "--insecure" in wanted, str(inside.getsockname()[1])
+    secret, host = os.urandom(32), outside.getsockname()
+    files = [option(wanted, f"--ssl-{name}") for name in ("certfile", "keyfile")]
+    tls = None if insecure else tls_of(*files)
+    hall = Hall(lambda line: _say(f"panas: {line}"))
+
+    def run(app: Any, *, log_config: Any, **_: Any) -> None:
+        app.add_middleware(Door, hall=hall, node_of=known_node(app))
+        at = f"[{host[0]}]:{host[1]}" if ":" in host[0] else f"{host[0]}:{host[1]}"
+        serve(
+            app,
+            hall,
+            [(CONTROL, control), (RUNTIME, inside), (PUBLIC, outside)],
+            tls,
+            line=f"Uvicorn running on {'https' if tls else 'http'}://{at}",
+            start=lambda: _start_programs(port, secret, insecure, wanted),
+            log=log_config,
+        )
+
+    superlink.uvicorn = SimpleNamespace(run=run)  # type: ignore[attr-defined]
+    own = ["--host", "127.0.0.1", "--port", port, "--isolation", "process"]
+    own += ["--superexec-auth-secret-file", f"/dev/fd/{handed(secret)}"]
+    given = without(wanted, "--host", "--port", "--isolation", "--superexec-auth-secret-file")
+    sys.argv = ["flower-superlink", *given, *own]
+    superlink.flower_superlink()
+
+
+def _start_programs(
+    port: str, secret: bytes, insecure: bool, wanted: Sequence[str]
+) -> subprocess.Popen[bytes]:
+    """Start what runs the hub's relays; it ends with this process."""
+    source = handed(secret)
+    trust = ["--insecure"] if insecure else ["--root-certificates", _authority(wanted)]
+    command = ["flower-superexec", *trust, "--runtime-api-address", f"127.0.0.1:{port}"]
+    command += ["--superexec-auth-secret-file", f"/dev/fd/{source}"]
+    command += ["--parent-pid", str(os.getpid())]
+    try:
+        return subprocess.Popen(
+            command, pass_fds=[source], stdin=subprocess.DEVNULL, start_new_session=True
+        )
+    finally:
+        os.close(source)
+
+
+def _authority(wanted: Sequence[str]) -> str:
+    return option(wanted, "--ssl-ca-certfile") or ""
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 if __name__ == "__main__":

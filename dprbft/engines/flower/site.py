@@ -23,9 +23,11 @@ from dprbft.engines.flower.hub import (
     Unreachable,
     check_hub,
     follow_parent,
+    handed,
     is_loopback,
     is_parent,
     option,
+    without,
 )
 from panas.runtime.errors import BadInput, PanasError
 
@@ -45,20 +47,8 @@ def checked(arguments: Sequence[str]) -> list[str]:
             f"expected TLS to {address}, which is another machine, got --insecure; give "
             "--root-certificates"
         )
-    wanted = list(arguments)
-    for name in ("--socket", "--isolation", "--superexec-auth-secret-file"):
-        wanted = _without(wanted, name)
+    wanted = without(arguments, "--socket", "--isolation", "--superexec-auth-secret-file")
     return [word for word in wanted if not is_parent(word)]
-
-
-def _without(arguments: list[str], name: str) -> list[str]:
-    found = list[str]()
-    skip = False
-    for word in arguments:
-        if not (skip or word == name or word.startswith(name + "=")):
-            found.append(word)
-        skip = word == name
-    return found
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -79,17 +69,10 @@ def main(arguments: Sequence[str]) -> None:
     port = option(arguments, "--port") or str(_free_port())
     secret = os.urandom(32)  # keeps other users from the SuperNode's messages
     threading.Thread(target=_work, args=(f"127.0.0.1:{port}", secret, place), daemon=True).start()
-    own = ["--isolation", "process", "--superexec-auth-secret-file", _handed(secret)]
-    sys.argv = ["flower-supernode", *_without(wanted, "--port"), "--port", port, *own]
+    own = ["--isolation", "process"]
+    own += ["--superexec-auth-secret-file", f"/dev/fd/{handed(secret)}"]
+    sys.argv = ["flower-supernode", *without(wanted, "--port"), "--port", port, *own]
     _run_supernode(address, certificate)
-
-
-def _handed(secret: bytes) -> str:
-    """A path at which this process can read a secret once; it is written to no disk."""
-    source, sink = os.pipe()
-    with os.fdopen(sink, "wb") as out:
-        out.write(secret)
-    return f"/dev/fd/{source}"
 
 
 def _run_supernode(address: str, certificate: str | None) -> None:
@@ -140,11 +123,16 @@ def _serve(client: Any, place: Path) -> None:
     heart.start()
     try:
         message, context, _, _ = pull_task_input(client)  # of the hub's program nothing is used
-        push_message(client, answered(message, place), context)
+        push_message(client, answered(message, place, _say), context)
         push_task_output(client, context, SubStatus.COMPLETED, "")
     finally:
         heart.stop()
         client.close()
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"panas: {line}\n")
+    sys.stderr.flush()
 
 
 def _wanted() -> Any:

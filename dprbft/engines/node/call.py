@@ -8,10 +8,10 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dprbft.engines.frames import MAX_FRAME
+from dprbft.engines.frames import HEAD, MAX_FRAME
 from panas.runtime.errors import BadInput
 
 SOCKET = "node.sock"
@@ -55,11 +55,18 @@ def send(link: socket.socket, frame: bytes, until: float | None = None) -> None:
             rest = rest[link.send(rest[:CHUNK]) :]
 
 
-def receive(link: socket.socket, cap: int, until: float | None = None) -> bytes | None:
+def receive(
+    link: socket.socket,
+    cap: int,
+    until: float | None = None,
+    *,
+    look: Callable[[bytes, int], None] = lambda head, size: None,
+) -> bytes | None:
     """Read one frame; None if the other side has closed before it.
 
     Room is made as bytes come, never for what is only declared. BadInput if more than `cap` bytes
-    are declared: none of them is read.
+    are declared: none of them is read. `look` sees the first `HEAD` bytes, and how many there are
+    to be: it may raise, and the rest is not read.
     """
     head = _exactly(link, 8, until)
     if not head:
@@ -67,7 +74,10 @@ def receive(link: socket.socket, cap: int, until: float | None = None) -> bytes 
     size = int.from_bytes(head, "big")
     if len(head) < 8 or size > cap:
         raise BadInput(f"expected a frame of at most {cap} bytes, got one of {size}; send less")
-    content = _exactly(link, size, until)
+    content = _exactly(link, min(size, HEAD), until)
+    if len(content) == min(size, HEAD):
+        look(content, size)
+        content += _exactly(link, size - len(content), until)
     if len(content) < size:
         raise ConnectionResetError(f"closed after {len(content)} of {size} bytes")
     return content

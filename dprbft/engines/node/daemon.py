@@ -76,8 +76,7 @@ class Node:
         try:
             request = Request.from_bytes(frame)
         except BadInput as e:
-            somewhere = next(iter(self.sites.values()))
-            self._note(somewhere, Served("", "", "", Code.REFUSED.name, 0.0, str(e)))
+            self.refuse(e)
             return None
         folder = self.sites.get(request.site)
         if folder is None:
@@ -95,6 +94,11 @@ class Node:
                 answer = None
         self._note(folder, replace(told, seconds=time.monotonic() - begun), trace)
         return answer
+
+    def refuse(self, error: BadInput) -> None:
+        """Note in a log here what was no request."""
+        somewhere = next(iter(self.sites.values()))
+        self._note(somewhere, Served("", "", "", Code.REFUSED.name, 0.0, str(error)))
 
     def _safely(self, folder: Path, request: Request) -> tuple[Reply, str, list[str]]:
         """The reply, the reason of a refusal, and where something failed."""
@@ -140,11 +144,16 @@ class Node:
         record = {"at": datetime.now(UTC).isoformat(timespec="seconds")} | asdict(served)
         record |= {"seconds": round(served.seconds, 3)} | ({"trace": trace} if trace else {})
         path, line = folder / LOG, json.dumps(record).encode() + b"\n"
-        with suppress(OSError, BadInput), self._logging:  # a full disk keeps no answer back
-            if settings_file(folder).is_file():
-                if path.exists() and path.stat().st_size > LONGEST_LOG:
-                    path.replace(path.with_name(f"{LOG}.1"))
-                append_bytes(path, line, path.stat().st_size if path.exists() else 0)
+        try:  # a full disk keeps no answer back
+            with self._logging:
+                if settings_file(folder).is_file():
+                    if path.exists() and path.stat().st_size > LONGEST_LOG:
+                        path.replace(path.with_name(f"{LOG}.1"))
+                    append_bytes(path, line, path.stat().st_size if path.exists() else 0)
+        except (OSError, BadInput) as e:
+            lost = f"{LOG} could not be written ({getattr(e, 'strerror', None) or e})"
+            where = ", ".join(trace[-2:-1]) if trace else ""
+            served = replace(served, reason="; ".join(filter(None, (served.reason, where, lost))))
         with suppress(OSError):
             self._tell(served)
 

@@ -1,5 +1,6 @@
 """A node's Unix socket: one connection, one request, one answer."""
 
+import errno
 import os
 import select
 import socket
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from dprbft.engines.frames import MAX_FRAME
+from dprbft.engines.frames import MAX_FRAME, check_request
 from dprbft.engines.node.call import receive, send, short
 from dprbft.engines.node.daemon import Node
 from panas.runtime.errors import BadInput
@@ -19,6 +20,8 @@ from panas.runtime.store import exclusive
 CONNECTIONS = 16
 """At once, at most; whoever comes after is not heard, and asks again."""
 
+AGAIN = 0.1
+"""Seconds after which a node without a free file tries again."""
 PATIENCE = 300.0
 """Seconds in which a request must have come, and an answer be taken."""
 
@@ -37,7 +40,13 @@ def run_node(node: Node, path: Path, ready: Callable[[], None] = lambda: None) -
     with _alone(node), _bound(path) as server:
         ready()
         while True:
-            link, _ = server.accept()
+            try:
+                link, _ = server.accept()
+            except OSError as e:  # too many open files, say: it goes on when some are closed
+                if e.errno not in (errno.EMFILE, errno.ENFILE, errno.ECONNABORTED):
+                    raise
+                time.sleep(AGAIN)
+                continue
             if slots.acquire(blocking=False):
                 threading.Thread(target=_attend, args=(node, link, slots), daemon=True).start()
             else:
@@ -47,7 +56,11 @@ def run_node(node: Node, path: Path, ready: Callable[[], None] = lambda: None) -
 def _attend(node: Node, link: socket.socket, slots: threading.BoundedSemaphore) -> None:
     try:
         with link, suppress(OSError, BadInput):  # who asked has gone, or asks for too much
-            frame = receive(link, MAX_FRAME, time.monotonic() + PATIENCE)
+            try:
+                frame = receive(link, MAX_FRAME, time.monotonic() + PATIENCE, look=check_request)
+            except BadInput as e:
+                node.refuse(e)
+                raise
             if frame is not None:
                 answer = node.answer(frame, lambda: _is_closed(link))
                 if answer is not None:

@@ -14,6 +14,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.deploy.checks import check_node
 from dprbft.engines.deploy.register import link_of
 from dprbft.engines.deploy.settings import NODES, Hub, flower_hub
+from dprbft.engines.flower.door.control import SAID, state
 from dprbft.engines.node.daemon import LOG
 from dprbft.paths import config_file, ledger_file, refused_file, server_folder
 from dprbft.run.hub import sites_of
@@ -51,6 +52,7 @@ def of_hub(folder: Path, run: Path | None, *, json: bool) -> None:
         "hub": hub.address,
         "answers": states is not None,
         "connected": states or {},
+        "refused_at_port": refused(hub),
         "run": None if found is None else _run(found, hub),
         "note": NOTE,
     }
@@ -74,6 +76,14 @@ def connected(hub: Hub) -> dict[str, str] | None:
         return None
     states = {str(node["node-id"]): str(node["status"]) for node in found}
     return {name: states.get(nodes.get(name, ""), "not registered") for name in hub.settings.names}
+
+
+def refused(hub: Hub) -> dict[str, int] | None:
+    """How much the hub's port has refused since its start, by why; None if it does not answer."""
+    try:
+        return dict(state(hub.home)["closed"])
+    except PanasError:
+        return None
 
 
 def latest_run(hub: Hub) -> Path | None:
@@ -116,6 +126,8 @@ def _print_hub(record: dict[str, Any], hub: Hub) -> None:
     else:
         here = sum(state == "online" for state in record["connected"].values())
         print_text(f"hub {hub.address}: {here} of {counted(len(hub.keys), 'site')} connected")
+        for why, number in sorted((record["refused_at_port"] or {}).items()):
+            print_words(f"  {SAID[why]}: {number}, since it was started")
     run = record["run"]
     if run is None:
         states = record["connected"]

@@ -163,3 +163,9 @@ def test_a_name_that_cannot_cross_is_refused(name: str):
     for run, site in ((name, "a"), ("trial", name)):
         with pytest.raises(BadInput, match="names of a run and its sites"):
             Framed(carrier=Echo(), run=run, names=(site,))
+
+
+def test_a_socket_is_read_no_further_than_its_verb_allows(tmp_path: Path):
+    carrier = UnixCarrier({"a": tmp_path / "a.sock"}, 1 << 20)
+    assert carrier.limited(1000).cap == 1000
+    assert carrier.limited(1 << 30).cap == 1 << 20

@@ -21,6 +21,21 @@ def test_frames_come_back_as_they_were():
     assert len({new_nonce() for _ in range(9)}) == 9
 
 
+def test_a_request_is_refused_by_its_header_alone():
+    whole = REQUEST.to_bytes()
+    head = whole[: whole.index(b"}{}") + 1]  # no byte of its message
+    frames.check_request(head, len(whole))
+    with pytest.raises(BadInput, match="instead of"):
+        frames.check_request(head, len(whole) + 1)
+    text = head.replace(b'"hello"', b'"train"').replace(b'"message":2', b'"message":999')
+    text = (len(text) - 4).to_bytes(4, "big") + text[4:]
+    with pytest.raises(BadInput, match="a message of 999 bytes to train"):
+        frames.check_request(text, len(text) + 999 + 3)
+    deep = b'{"a":' + b"[" * 60_000
+    with pytest.raises(BadInput, match="does not decode"):
+        frames.check_request(len(deep).to_bytes(4, "big") + deep, 1 << 20)
+
+
 def test_nothing_here_imports_torch():
     names = ["dprbft.engines.frames", "dprbft.engines.node.call"]
     code = f"import sys, {', '.join(names)}; print('torch' in sys.modules)"

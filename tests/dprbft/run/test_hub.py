@@ -19,6 +19,7 @@ from dprbft.messages import Verb
 from dprbft.paths import SitePlace, places_of, predictor_file, server_folder
 from dprbft.run.directory import Ground, OpenRun, prepare
 from dprbft.run.events import Event, HeadShared, RoundEnded, SiteDone, SiteLeftOut, SiteMissed
+from dprbft.run.hub import answer_caps
 from dprbft.run.stages import (
     begin,
     exchange_stage,
@@ -288,3 +289,13 @@ def test_a_run_that_all_sites_refuse_leaves_nothing_of_what_was_carried(tmp_path
     with pytest.raises(BadInput, match="too few without"):
         begin(hub, Ground(run, (run,), frozenset(), new=True))
     assert not run.exists()
+
+
+def test_every_verb_has_a_most_for_its_answer_and_most_say_nothing(tmp_path: Path):
+    make_sites(tmp_path)
+    config = hub_config(tmp_path)
+    prepare(tmp_path / "run", config, resume=False)
+    caps = answer_caps(tmp_path / "run", config)
+    assert {*caps} == {*Verb}
+    assert {verb for verb, cap in caps.items() if cap} == {Verb.ROUND}
+    assert caps[Verb.ROUND] < 1 << 20

@@ -6,6 +6,7 @@ wrong, a word goes back and no text: Flower would send an exception's text to th
 """
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ class Found:
 
     state: str
     answer: bytes = b""
+    why: str = ""  # stays at the site
 
 
 @app.query()
@@ -38,14 +40,22 @@ def relay(message: Message, context: Context) -> Message:
     return answered(message, Path(str(place)))
 
 
-def answered(message: Message, place: Path) -> Message:
-    """The reply to a message with a frame for the node at `place`; raises nothing."""
-    found = Found("failed")
+def answered(
+    message: Message, place: Path, tell: Callable[[str], None] = lambda line: None
+) -> Message:
+    """The reply to a message with a frame for the node at `place`; raises nothing.
+
+    `tell` hears a line for the site's owner where the node has not answered.
+    """
+    found = Found("failed", why="the message is none of a hub of panas")
     with suppress(Exception):
         job = message.content.config_records["job"]
         frame, seconds = job["frame"], job["seconds"]
         if isinstance(frame, bytes) and isinstance(seconds, float):
             found = carried(place, frame, seconds)
+    if found.state != "answered":
+        with suppress(OSError):
+            tell(f"the node at {place} has not answered the hub ({found.state}): {found.why}")
     content = ConfigRecord({"state": found.state, "answer": found.answer})
     return Message(RecordDict({"job": content}), reply_to=message)
 
@@ -55,8 +65,8 @@ def carried(place: Path, frame: bytes, seconds: float) -> Found:
     try:
         return Found("answered", ask(place, frame, min(seconds, LONGEST)))
     except TimeoutError:
-        return Found("late")
-    except OSError:
-        return Found("silent")
-    except Exception:
-        return Found("failed")
+        return Found("late", why="the time for its answer was over")
+    except OSError as e:
+        return Found("silent", why=f"{e.strerror or type(e).__name__}; see that it runs")
+    except Exception as e:
+        return Found("failed", why=f"{type(e).__name__}; see its memory and its open files")

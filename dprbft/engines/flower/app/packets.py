@@ -1,9 +1,10 @@
 """What the hub's process and its ServerApp say to each other on a local socket: packets.
 
 A packet is a frame of `dprbft.engines.node.call` with a line of JSON and bytes. Down go jobs
-(`{"job", "node", "seconds"}` and a request); up come nodes (`{"nodes": [[number, key as hex, since
-when it is connected]]}`) and what became of jobs (`{"job", "state"}` and an answer). A relay that
-waits for hours ends with the process that started it. Nothing here imports torch or Flower.
+(`{"job", "node", "seconds", "most"}` and a request, whose answer has `most` bytes at most); up come
+nodes (`{"nodes": [[number, key as hex, since when it is connected]]}`) and what became of jobs
+(`{"job", "state"}` and an answer). A relay that waits for hours ends with the process that started
+it. Nothing here imports torch or Flower.
 """
 
 import json

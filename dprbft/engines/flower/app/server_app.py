@@ -11,7 +11,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,9 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from dprbft.engines.flower.app.packets import Packet, end_with_parent, receive, send
+from dprbft.engines.flower.door.control import state
 from dprbft.engines.node.call import short
+from panas.runtime.errors import PanasError
 
 NAME = r"relay-[0-9a-f]{16}\.sock"
 POLL = 0.1
@@ -31,6 +33,8 @@ LOOK = 1.0
 """Seconds between looks for nodes."""
 GRACE = 20.0
 """Seconds that Flower has to end a run that the hub has left."""
+NOT_WHOLE = 3
+"""Flower's code for a reply of which parts are missing: its site has died, or sent too much."""
 MARGIN = 30.0
 """Seconds that a message outlives its deadline, for clocks that differ."""
 
@@ -44,10 +48,10 @@ def main(grid: Grid, context: Context) -> None:
     if not re.fullmatch(NAME, name):
         raise ValueError("expected the name of a relay in the run's settings")
     end_with_parent()
-    hub = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with hub, short(Path(os.environ["FLWR_HOME"]) / name) as address:
+    hub, home = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), Path(os.environ["FLWR_HOME"])
+    with hub, short(home / name) as address:
         hub.connect(address)
-        Relay(grid, hub, gone=_end_soon).work()
+        Relay(grid, hub, gone=_end_soon, refused=lambda: _refused(home)).work()
 
 
 @dataclass
@@ -57,7 +61,9 @@ class Relay:
     grid: Grid
     hub: socket.socket
     gone: Callable[[], None] = lambda: None  # called when the hub is
+    refused: Callable[[], Container[str]] = tuple  # messages whose replies were too large
     jobs: dict[str, int] = field(default_factory=dict)  # by the message that carries it
+    most: dict[int, int] = field(default_factory=dict)  # bytes of an answer, by job
     pulling: "Pulling" = field(init=False)
     nodes: list[list[object]] = field(default_factory=list)  # as the hub was told last
     looked: float = 0.0  # when, on the monotonic clock
@@ -96,13 +102,15 @@ class Relay:
         """Hand jobs to Flower, all at once."""
         messages, jobs = [], []
         for about, frame in packets:
-            seconds = float(about["seconds"])
+            seconds, most = float(about["seconds"]), int(about["most"])
+            self.most[int(about["job"])] = most
             content = ConfigRecord({"frame": frame, "seconds": seconds})
             message = Message(
                 RecordDict({"job": content}),
                 dst_node_id=int(about["node"]),
                 message_type="query",
                 ttl=seconds + MARGIN,
+                group_id=str(most),  # so that the hub's door knows it, before the answer comes
             )
             messages.append(message)
             jobs.append(int(about["job"]))
@@ -117,10 +125,15 @@ class Relay:
     def tell(self) -> None:
         """Hand to the hub what has come back."""
         for message in self.pulling.found(list(self.jobs)):
-            job = self.jobs.pop(message.metadata.reply_to_message_id, None)
+            name = message.metadata.reply_to_message_id
+            job = self.jobs.pop(name, None)
             if job is not None:
-                state, answer = _outcome(message)
-                send(self.hub, {"job": job, "state": state}, answer)
+                became, answer = _outcome(message)
+                if became == f"error {NOT_WHOLE}" and name in self.refused():
+                    became = "large"
+                if len(answer) > self.most.pop(job, 0):
+                    became, answer = "large", b""
+                send(self.hub, {"job": job, "state": became}, answer)
 
 
 @dataclass
@@ -195,6 +208,14 @@ def _outcome(message: Message) -> tuple[str, bytes]:
     if state not in ("answered", "silent", "late", "failed") or not isinstance(answer, bytes):
         return "malformed", b""
     return state, answer
+
+
+def _refused(home: Path) -> Container[str]:
+    """Messages whose replies the hub's door has not let in; none where it does not say."""
+    try:
+        return tuple(state(home)["refused"])
+    except PanasError:
+        return ()
 
 
 def _end_soon() -> None:

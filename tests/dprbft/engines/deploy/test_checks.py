@@ -17,6 +17,7 @@ from dprbft.engines.deploy import certificates, checks
 from dprbft.engines.deploy.certificates import Pair, new_certificate
 from dprbft.engines.deploy.checks import Check, check_hub, check_site
 from dprbft.engines.deploy.folders import Deployment, make_deployment
+from dprbft.engines.flower.door.control import bound
 from dprbft.engines.identity import new_key
 from dprbft.site.data import declared
 from dprbft.site.directory import SiteSettings, write_site
@@ -34,8 +35,20 @@ class Answers(BaseHTTPRequestHandler):
 
     late = 0.0  # seconds by which its clock is behind
 
+    knows = True  # the key of whoever asks
+    control = 403  # what its Control interface answers at this port
+
     def do_HEAD(self) -> None:
         self.send_response(200)
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        signed = {"flwr-public-key", "flwr-timestamp", "flwr-signature"} <= {*self.headers}
+        self.send_response(204 if signed and type(self).knows else 401)
+        self.end_headers()
+
+    def do_POST(self) -> None:
+        self.send_response(type(self).control)
         self.end_headers()
 
     def date_time_string(self, timestamp: float | None = None) -> str:
@@ -94,7 +107,8 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def place(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     out = tmp_path / "f"
     shutil.copytree(original, out)
-    monkeypatch.setattr(Answers, "late", 0.0)
+    for name, value in (("late", 0.0), ("knows", True), ("control", 403)):
+        monkeypatch.setattr(Answers, name, value)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     place = Place(out, server, trust)
@@ -107,7 +121,9 @@ def place(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     node.bind(str(out / "sites/a/node.sock"))
     (out / "sites/a/node.sock").chmod(0o600)
     node.listen()
-    yield place
+    (out / "hub/flower").mkdir()
+    with bound(out / "hub/flower"):
+        yield place
     server.shutdown()
     server.server_close()
     node.close()
@@ -207,7 +223,12 @@ def no_flower(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.version", absent)
 
 
+def unknown(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Answers, "knows", False)
+
+
 FAULTS = [
+    (unknown, "key at the hub", "to know this site's key, got a refusal"),
     (expired, "hub's certificate", "certificate has expired"),
     (of_another_host, "hub's certificate", "not valid for 'localhost'"),
     (of_another_authority, "hub's certificate", "vouches for"),
@@ -262,6 +283,22 @@ def test_faults_of_a_hub_are_told(place: Place, monkeypatch: pytest.MonkeyPatch)
     assert "renew" in faults(check_hub(place.hub))["certificate"]
     (place.hub / "hub.toml").unlink()
     assert [*faults(check_hub(place.hub))] == ["folder"]
+
+
+@pytest.mark.parametrize("status", [200, 401, 404])
+def test_a_hub_whose_port_starts_runs_is_told(
+    status: int, place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Answers, "control", status)
+    assert "to start no runs" in faults(check_hub(place.hub))["control"]
+
+
+def test_a_control_socket_that_others_reach_is_told(place: Place):
+    path = place.hub / "flower/control.sock"
+    path.chmod(0o666)
+    assert "chmod 600" in faults(check_hub(place.hub))["control"]
+    path.unlink()
+    assert "found none" in faults(check_hub(place.hub))["control"]
 
 
 def test_a_certificate_is_to_be_renewed_before_its_end(place: Place):

@@ -50,6 +50,10 @@ def test_everybody_knows_everybodys_key_and_holds_their_own(out: Path):
         assert (folder / "ca.crt").read_bytes() == hub.ca.read_bytes()
 
 
+def test_the_unit_of_a_hub_allows_a_file_a_connection(out: Path):
+    assert "\nLimitNOFILE=65536\n" in (out / "hub/panas-hub.service").read_text()
+
+
 def test_each_administrator_is_told_which_file_to_install(out: Path):
     wheel = f"panas-{version('panas')}-py3-none-any.whl"
     assert f"makes `{wheel}`" in (out / "hub/README.md").read_text()

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from dprbft.engines.flower import calls
 from dprbft.engines.flower import carrier as carrying
 from dprbft.engines.flower.app.packets import Packet, receive, send
 from dprbft.engines.flower.carrier import FlowerCarrier
-from dprbft.engines.framed import Framed
+from dprbft.engines.framed import AROUND, Framed
 from dprbft.engines.frames import Answer, Request
 from dprbft.messages import Code, Reply, Verb
 from panas.runtime.errors import BadInput, PanasError
@@ -113,6 +114,41 @@ def test_a_site_without_an_answer_is_told_of_and_left_out(tmp_path: Path, state:
     assert lines[0].startswith("site b: ")
 
 
+def test_a_node_that_was_killed_is_told_of_in_plain_words(tmp_path: Path):
+    def behave(hub: socket.socket, packet: Packet) -> None:
+        send(hub, {"job": packet[0]["job"], "state": "error 5"})
+
+    with up(tmp_path, behave, connected=("a",), names=("a",)) as (carrier, lines, _):
+        assert list(carrier.carry({"a": b"x"}, 5)) == []
+    assert lines == [
+        "site a: its relay has gone, or was ended; start the site again (panas deploy start)"
+    ]
+
+
+@pytest.mark.parametrize("state", ["large", "malformed"])
+def test_an_answer_that_is_none_is_refused_and_the_relay_knows_the_most(tmp_path: Path, state: str):
+    asked, refused = list[dict[str, Any]](), list[tuple[str, Verb, str]]()
+
+    def behave(hub: socket.socket, packet: Packet) -> None:
+        asked.append(packet[0])
+        send(hub, {"job": packet[0]["job"], "state": state})
+
+    with up(tmp_path, behave, connected=("a",), names=("a",)) as (carrier, lines, _):
+        engine = Framed(
+            carrier=carrier,
+            run="trial",
+            names=("a",),
+            seconds=5,
+            caps={Verb.ROUND: 1000},
+            refused=lambda site, verb, why: refused.append((site, verb, str(why))),
+        )
+        for verb in (Verb.SEARCH, Verb.ROUND):
+            assert list(engine.call(verb, {0: b""})) == [(0, Reply(Code.ABSENT))]
+    assert [job["most"] for job in asked] == [AROUND, 1000 + AROUND]
+    assert [(site, verb) for site, verb, _ in refused] == [("a", "search"), ("a", "round")]
+    assert len(lines) == 2
+
+
 def test_nothing_lasts_beyond_the_deadline(tmp_path: Path):
     with up(tmp_path, lambda hub, packet: None) as (carrier, lines, _):
         began = time.monotonic()
@@ -180,7 +216,7 @@ def test_a_relay_that_dies_leaves_the_sites_absent_and_the_next_call_starts_anew
 def test_a_site_that_is_not_connected_is_waited_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(carrying, "REJOIN", 0.1)
+    monkeypatch.setattr(calls, "REJOIN", 0.1)
     with up(tmp_path, echo, connected=("a",)) as (carrier, lines, _):
         assert dict(carrier.carry(FRAMES, 30)) == {"a": b"to a!"}
     assert lines == [

@@ -1,6 +1,5 @@
 """What the hub's SuperLink and a site's SuperNode refuse to be started with, and who may ask."""
 
-import asyncio
 import signal
 import subprocess
 import sys
@@ -38,42 +37,6 @@ def test_nodes_of_a_deployment_always_need_a_registered_key():
 def test_what_starts_programs_at_a_site_cannot_be_chosen():
     given = ["--superlink", "h:1", "--socket", "s", "--isolation", "subprocess", "--port=7"]
     assert site.checked(given) == ["--superlink", "h:1", "--port=7"]
-
-
-def asked(path: str, client: str, server: str = "10.0.0.1") -> int:
-    """The status that a request from an address gets; 200 where the SuperLink would answer."""
-    found = list[int]()
-
-    async def inner(scope: hub.Scope, receive: hub.Receive, send: hub.Send) -> None:
-        await send({"type": "http.response.start", "status": 200})
-
-    async def send(message: dict[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            found.append(message["status"])
-
-    async def receive() -> None:
-        return None
-
-    scope = {"type": "http", "path": path, "client": (client, 1), "server": (server, 8000)}
-    asyncio.run(hub.LocalControl(inner)(scope, receive, send))
-    return found[0]
-
-
-@pytest.mark.parametrize(
-    ("path", "client", "status"),
-    [
-        ("/v1/fleet/pull-messages", "10.0.0.9", 200),
-        ("/health", "10.0.0.9", 200),
-        ("/v1/control/start-run", "10.0.0.9", 403),
-        ("/v1/runtime/acquire-task", "10.0.0.9", 403),
-        ("/docs", "10.0.0.9", 403),
-        ("/v1/fleet/../control/start-run", "10.0.0.9", 403),
-        ("/v1/control/start-run", "127.0.0.1", 200),
-        ("/v1/control/start-run", "10.0.0.1", 200),
-    ],
-)
-def test_others_reach_what_nodes_need_and_no_more(path: str, client: str, status: int):
-    assert asked(path, client) == status
 
 
 def test_what_is_wrong_with_the_options_is_one_line():
@@ -130,3 +93,24 @@ def test_one_whose_parent_has_gone_before_it_began_ends_at_once(module: Any, tmp
         timeout=60,
     )
     assert done.returncode == -signal.SIGTERM
+
+
+def test_a_hub_may_open_as_many_files_as_the_system_allows():
+    code = (
+        "import resource as r; from dprbft.engines.flower.hub import raise_open_files as f;"
+        "hard = r.getrlimit(r.RLIMIT_NOFILE)[1]; r.setrlimit(r.RLIMIT_NOFILE, (64, hard));"
+        "f(); print(r.getrlimit(r.RLIMIT_NOFILE)[0] == min(hard, 1 << 16))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(Path(__file__).parents[4])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "True"
+
+
+def test_options_are_left_out_in_either_form():
+    given = ["--host", "h", "--port=1", "--insecure", "--database", "d"]
+    assert hub.without(given, "--host", "--port") == ["--insecure", "--database", "d"]

@@ -55,6 +55,35 @@ def test_no_text_of_an_error_leaves_a_site(
     assert found == {"state": state, "answer": b""}
 
 
+def test_the_owner_hears_why_a_relay_had_no_answer_and_the_hub_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def fail(*given: object) -> bytes:
+        raise MemoryError(SECRET)
+
+    monkeypatch.setattr(client_app, "ask", fail)
+    lines, message = list[str](), job({"frame": b"f", "seconds": 1.0})
+    message.metadata.__dict__["_message_id"] = "1"
+    reply = client_app.answered(message, Path("node.sock"), lines.append)
+    assert dict(reply.content.config_records["job"]) == {"state": "failed", "answer": b""}
+    assert lines == [
+        "the node at node.sock has not answered the hub (failed): MemoryError; see its memory and "
+        "its open files"
+    ]
+
+
+def test_a_reply_that_the_door_did_not_let_in_is_too_large(monkeypatch: pytest.MonkeyPatch):
+    for refused, state in ((("m0",), "large"), ((), "error 3")):
+        ours, theirs = socket.socketpair(socket.AF_UNIX)
+        relay = server_app.Relay(NotWhole(None), theirs, refused=lambda refused=refused: refused)  # type: ignore[arg-type]
+        relay.jobs["m0"] = 5
+        relay.pulling.found = lambda names: NotWhole(None).pull_messages(names)  # type: ignore[method-assign]
+        relay.tell()
+        assert receive(ours) == ({"job": 5, "state": state}, b"")
+        ours.close()
+        theirs.close()
+
+
 @pytest.mark.parametrize("content", [{}, {"frame": "text", "seconds": 1.0}, {"frame": b"f"}])
 def test_a_message_that_is_no_job_fails(content: dict[str, Any]):
     assert reply(job(content), Path("node.sock"))["state"] == "failed"
@@ -95,12 +124,23 @@ class Grid:
         return found
 
 
+class NotWhole(Grid):
+    """Of whose replies parts are missing."""
+
+    def pull_messages(self, names: list[str]) -> list[Any]:
+        found = super().pull_messages(names)
+        for message in found:
+            message.error = SimpleNamespace(code=3, reason=SECRET)
+        return found
+
+
 @pytest.mark.parametrize(
     ("content", "state", "answer"),
     [
         ({"state": "answered", "answer": b"yes"}, "answered", b"yes"),
         ({"state": "late", "answer": b""}, "late", b""),
         ({"state": SECRET, "answer": b""}, "malformed", b""),
+        ({"state": "answered", "answer": b"more"}, "large", b""),
         ({"state": "answered", "answer": "text"}, "malformed", b""),
         ({}, "malformed", b""),
         (None, "error 8", b""),
@@ -114,10 +154,11 @@ def test_the_hub_hears_what_became_of_a_job(
     thread = threading.Thread(target=server_app.Relay(grid, theirs).work)  # type: ignore[arg-type]
     thread.start()
     assert receive(ours) == ({"nodes": [[9, "0102", "t"]]}, b"")
-    send(ours, {"job": 5, "node": 9, "seconds": 2.5}, b"frame")
+    send(ours, {"job": 5, "node": 9, "seconds": 2.5, "most": 3}, b"frame")
     assert receive(ours) == ({"job": 5, "state": state}, answer)
     (sent,) = grid.sent
     assert (sent.metadata.dst_node_id, sent.content["job"]["frame"]) == (9, b"frame")
+    assert sent.metadata.group_id == "3"
     assert sent.metadata.ttl == 2.5 + server_app.MARGIN
     ours.close()
     thread.join(5)
@@ -141,6 +182,7 @@ def test_nobody_waits_for_a_site_that_died_while_it_sent(monkeypatch: pytest.Mon
     thread.start()
     receive(ours)
     relay.jobs.update({"m0": 1, "m1": 2})
+    relay.most.update({1: 3, 2: 3})
     assert receive(ours) == ({"job": 2, "state": "answered"}, b"yes")
     forever.set()
     assert receive(ours) == ({"job": 1, "state": "answered"}, b"yes")

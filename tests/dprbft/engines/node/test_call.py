@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dprbft.engines.frames import HEAD
 from dprbft.engines.node.call import ask, receive, send, short
 from panas.runtime.errors import BadInput
 
@@ -83,3 +84,16 @@ def test_an_answer_that_is_cut_off_is_no_answer(tmp_path: Path):
 
     with listening(tmp_path / "s", half), pytest.raises(ConnectionError):
         ask(tmp_path / "s", b"", 5)
+
+
+def test_what_is_refused_by_its_beginning_is_not_read_to_its_end():
+    def look(head: bytes, size: int) -> None:
+        assert (len(head), size) == (HEAD, 1 << 29)
+        raise BadInput("expected less, got more")
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    with ours, theirs:
+        # Of 512 MB the beginning is sent alone: whoever reads on waits until the time is over.
+        theirs.sendall((1 << 29).to_bytes(8, "big") + bytes(HEAD))
+        with pytest.raises(BadInput, match="expected less"):
+            receive(ours, 1 << 30, time.monotonic() + 5, look=look)

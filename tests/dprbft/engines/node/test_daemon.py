@@ -173,3 +173,19 @@ def test_sites_of_a_simulation_share_what_the_run_holds(hub: Hub, site: Path):
     fresh = replace(hub.request("hello"), files=changed.files)
     hello_file(home).unlink()
     assert code_of(node, fresh) is Code.REFUSED
+
+
+def test_a_log_that_cannot_be_written_is_told_of_with_the_failure(
+    node: Node, hub: Hub, told: list[Served], monkeypatch: pytest.MonkeyPatch
+):
+    def full(path: Path, content: bytes, at: int) -> None:
+        raise OSError(27, "File too large")
+
+    def fail(*given: object) -> None:
+        raise OSError(27, "File too large")
+
+    monkeypatch.setattr(daemon, "append_bytes", full)
+    monkeypatch.setattr(daemon, "serve", fail)
+    assert code_of(node, hub.request("hello")) is Code.FAILED
+    assert told[-1].code == "FAILED"
+    assert "node.log could not be written (File too large)" in told[-1].reason

@@ -1,0 +1,250 @@
+"""What the hub's SuperLink is asked, looked at before a body is read.
+
+Flower answers three interfaces at one port: Fleet, for the nodes of sites, Control, which starts
+runs and registers keys, and Runtime, for what it has started. It reads every body whole, whoever
+sends it and however large. Here each interface has a door of its own (`gate`), whatever address a
+request seems to come from: a proxy on this machine reaches no more than anybody else. And a body is
+read only if a registered key has signed its request, and the node was asked for that much; all
+others may be `SMALL`.
+
+`KEY` answers whether a key is registered; `STATE`, at the control socket, what was refused so far.
+"""
+
+import asyncio
+import binascii
+import datetime
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from dprbft.engines.flower.door.bodies import (
+    Receive,
+    Scope,
+    Send,
+    again,
+    answer,
+    headers_of,
+    parsed,
+    read,
+    size_of,
+)
+from dprbft.engines.flower.door.control import STATE
+from dprbft.engines.flower.door.replies import SMALL, Replies
+from dprbft.engines.flower.door.sockets import CONTROL, PUBLIC, RUNTIME, Hall
+
+KEY = "/panas/key"
+FLEET = "/v1/fleet/"
+OPEN: Mapping[str, tuple[str, ...]] = {
+    PUBLIC: (FLEET, "/health", KEY),
+    RUNTIME: ("/v1/runtime/", "/health"),
+    CONTROL: ("/v1/control/", "/health", STATE),
+}
+"""What may be asked for, by door."""
+
+AT_ONCE = 32
+"""Requests of one node at a time, at most."""
+STALLED = 30.0
+"""Seconds after which a body of which nothing more comes is given up."""
+LOCAL = 1 << 24
+"""Bytes of a request of the hub's relay that is looked into, at most."""
+
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+@dataclass
+class Door:
+    """An ASGI app before Flower's: lets requests through, or answers them itself."""
+
+    app: Asgi
+    hall: Hall
+    node_of: Callable[[Mapping[str, str]], int | None]  # by a request's headers; None: unknown
+    replies: Replies = field(default_factory=Replies)
+    _under_way: Counter[int] = field(default_factory=Counter)  # requests, by node
+    _bytes: Counter[int] = field(default_factory=Counter)  # of their bodies, by node
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        visit, path = scope["state"]["visit"], scope["path"]
+        if not path.startswith(OPEN[visit.door]) or ".." in path:
+            await answer(send, 403)
+        elif path == STATE:
+            await answer(send, 200, self.state())
+        elif visit.door == PUBLIC:
+            await self._public(scope, receive, send)
+        elif visit.door == RUNTIME:
+            await self._runtime(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    def state(self) -> dict[str, Any]:
+        """What was refused since the start: connections and requests by why, messages by name."""
+        return {
+            "closed": dict(self.hall.closed),
+            "waiting": len(self.hall.waiting),
+            "refused": dict(self.replies.refused),
+        }
+
+    async def _public(self, scope: Scope, receive: Receive, send: Send) -> None:
+        visit, headers, path = scope["state"]["visit"], headers_of(scope), scope["path"]
+        node = await asyncio.to_thread(self.node_of, headers)
+        if node is not None:
+            visit.known()
+        if path == KEY:
+            await answer(send, 401 if node is None else 204)
+            return
+        size, receive = size_of(scope), self._lively(receive)
+        most = SMALL
+        if node is not None and path == f"{FLEET}push-object":
+            most = self.replies.most(node)
+        if size is None:
+            await answer(send, 411)
+        elif size > most:
+            if node is not None:
+                self.replies.refuse(node)
+                self.hall.count("large")
+            await answer(send, 413)
+        elif node is None:
+            await self.app(scope, receive, send)
+        else:
+            await self._counted(node, size, scope, (receive, send))
+
+    async def _counted(
+        self, node: int, size: int, scope: Scope, wire: tuple[Receive, Send]
+    ) -> None:
+        """Let a node's request through, unless it has too many under way."""
+        full = self._bytes[node] + size > self.replies.most(node) + AT_ONCE * SMALL
+        if full or self._under_way[node] >= AT_ONCE:
+            await answer(wire[1], 429)
+            return
+        self._under_way[node] += 1
+        self._bytes[node] += size
+        try:
+            if scope["path"] == f"{FLEET}push-messages":
+                await self._announced(node, scope, *wire)
+            else:
+                await self.app(scope, *wire)
+        finally:
+            self._under_way[node] -= 1
+            self._bytes[node] -= size
+
+    def _lively(self, receive: Receive) -> Receive:
+        """The same body, given up where nothing more comes of it."""
+        whole = False
+
+        async def next_part() -> Any:
+            nonlocal whole
+            if whole:
+                return await receive()
+            try:
+                part = await asyncio.wait_for(receive(), STALLED)
+            except TimeoutError:
+                self.hall.count("stalled")
+                return {"type": "http.disconnect"}
+            whole = not part.get("more_body")
+            return part
+
+        return next_part
+
+    async def _announced(self, node: int, scope: Scope, receive: Receive, send: Send) -> None:
+        """A reply is announced: note its parts."""
+        from flwr.proto.fleet_pb2 import PushMessagesRequest
+
+        body = await read(receive, SMALL)
+        found = parsed(PushMessagesRequest, body)
+        if found is not None:
+            for message, tree in zip(found.messages_list, found.message_object_trees, strict=False):
+                about, parts = message.metadata, parts_of(tree)
+                if not self.replies.announce(
+                    about.reply_to_message_id, node, tree.object_id, parts
+                ):
+                    self.hall.count("large")
+                    await answer(send, 413)
+                    return
+        await self.app(scope, again(body, receive), send)
+
+    async def _runtime(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What the hub's own relay asks: note what it asks of nodes, and what it has received."""
+        from flwr.proto.message_pb2 import (
+            ConfirmMessageReceivedRequest,
+            PullObjectRequest,
+            PullObjectResponse,
+        )
+        from flwr.proto.runtime_pb2 import PushAppMessagesRequest
+
+        call = scope["path"].rpartition("/")[2]
+        if call not in ("push-messages", "pull-object", "confirm-message-received"):
+            await self.app(scope, receive, send)
+            return
+        body = await read(receive, LOCAL)
+        done = [False]
+
+        async def noting(event: Any) -> None:
+            if event["type"] == "http.response.start" and event["status"] == 200:
+                done[0] = True
+                if call == "push-messages":
+                    self._note_asked(parsed(PushAppMessagesRequest, body))
+            await send(event)
+
+        if call == "pull-object":
+            found = parsed(PullObjectRequest, body)
+            if found is not None and self.replies.is_cut(found.object_id):
+                content = PullObjectResponse(object_found=False).SerializeToString()
+                await answer(send, 200, content)
+                return
+        await self.app(scope, again(body, receive), noting)
+        if done[0] and call == "confirm-message-received":
+            found = parsed(ConfirmMessageReceivedRequest, body)
+            if found is not None:
+                self.replies.received(found.message_object_id)
+
+    def _note_asked(self, found: Any) -> None:
+        for message in found.messages_list if found is not None else ():
+            about = message.metadata
+            cap = int(about.group_id) if about.group_id.isdecimal() else 0
+            self.replies.ask(about.message_id, about.dst_node_id, cap, about.created_at + about.ttl)
+
+
+def known_node(app: Any) -> Callable[[Mapping[str, str]], int | None]:
+    """Which registered node has signed a request, by its headers, as Flower itself checks it."""
+    from flwr.common.constant import (
+        SYSTEM_TIME_TOLERANCE,
+        TIMESTAMP_HEADER,
+        TIMESTAMP_TOLERANCE,
+    )
+    from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+    from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
+
+    def node_of(headers: Mapping[str, str]) -> int | None:
+        with suppress(KeyError, ValueError, TypeError, binascii.Error):
+            key = b64decode(headers[FLEET_HTTP_PUBLIC_KEY_HEADER], validate=True)
+            signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER], validate=True)
+            at = headers[TIMESTAMP_HEADER]
+            now = datetime.datetime.now(datetime.UTC)
+            age = (now - datetime.datetime.fromisoformat(at)).total_seconds()
+            state = app.state.linkstate_factory.state()
+            node = state.get_node_id_by_public_key(key)
+            if (
+                node is not None
+                and -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE
+                and verify_signature(bytes_to_public_key(key), at.encode("ascii"), signature)
+            ):
+                return int(node)
+        return None
+
+    return node_of
+
+
+def parts_of(tree: Any) -> set[str]:
+    """The names of all parts of a reply; more than are allowed are not counted to the end."""
+    found, rest = set[str](), [tree]
+    while rest and len(found) < SMALL:
+        node = rest.pop()
+        found.add(node.object_id)
+        rest.extend(node.children)
+    return found

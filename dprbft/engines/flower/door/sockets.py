@@ -1,0 +1,254 @@
+"""The hub's sockets: a connection that has shown no registered key lasts seconds, and gives way.
+
+uvicorn, which serves Flower's SuperLink, waits for a first request as long as a connection lasts. A
+`Visit` stands between a socket and uvicorn's HTTP: it counts from the first packet, before TLS, and
+is over after `PATIENCE` seconds unless a request has come that a registered key has signed (which
+`door` looks at). At most `WAITING` visits wait for that, and `FROM_ONE` of one address: the oldest
+of them gives way to a new one, so that whoever floods the port keeps no site out.
+
+There are three doors: `PUBLIC` is the port that sites reach; `RUNTIME` a port of this machine's
+loopback interface for what Flower has started here; `CONTROL` a Unix socket of mode 0600.
+"""
+
+import asyncio
+import ssl
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from dprbft.engines.flower.door.control import SAID, TO_SHOW_A_KEY
+
+PATIENCE = TO_SHOW_A_KEY
+PUBLIC, RUNTIME, CONTROL = "public", "runtime", "control"
+
+GOODBYE = 2.0
+"""Seconds that the other side has to take leave by TLS; it is closed then."""
+WAITING = 256
+"""Connections that have shown no key yet, at most."""
+FROM_ONE = 64
+"""Of these, those from one address."""
+TELL = 10.0
+"""Seconds between two lines about connections that were closed, at least."""
+
+
+@dataclass
+class Hall:
+    """Who has come in without a key, and how many were sent away, by why."""
+
+    tell: Callable[[str], None] = lambda line: None
+    closed: Counter[str] = field(default_factory=Counter)
+    waiting: dict["Visit", None] = field(default_factory=dict)  # the oldest first
+    _told: Counter[str] = field(default_factory=Counter)
+    _due: asyncio.TimerHandle | None = None
+
+    def enter(self, visit: "Visit") -> None:
+        """Let a connection in; another one gives way where there are too many."""
+        same = [each for each in self.waiting if each.address == visit.address]
+        if len(same) >= FROM_ONE or len(self.waiting) >= WAITING:
+            self.close((same if len(same) >= FROM_ONE else list(self.waiting))[0], "crowded")
+        self.waiting[visit] = None
+
+    def leave(self, visit: "Visit") -> None:
+        """It has shown a key, or has gone."""
+        self.waiting.pop(visit, None)
+
+    def close(self, visit: "Visit", why: str) -> None:
+        """End a connection; a line says so, with all others of the next seconds."""
+        self.leave(visit)
+        visit.end()
+        self.count(why)
+
+    def count(self, why: str) -> None:
+        """Count what was refused."""
+        self.closed[why] += 1
+        if self._due is None:
+            self._due = asyncio.get_running_loop().call_later(TELL, self.say)
+
+    def say(self) -> None:
+        """Write a line about what was refused since the last one."""
+        if self._due is not None:
+            self._due.cancel()
+        new, self._told, self._due = self.closed - self._told, Counter(self.closed), None
+        if new:
+            self.tell("; ".join(f"{SAID[why]}: {n}" for why, n in sorted(new.items())))
+
+
+class Visit(asyncio.Protocol):
+    """One connection: TLS where there is any, then uvicorn's HTTP."""
+
+    def __init__(
+        self,
+        hall: Hall,
+        doors: Mapping[str, tuple[str, ssl.SSLContext | None]],
+        *,
+        config: uvicorn.Config,
+        server_state: Any,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self.hall, self._doors = hall, doors
+        self._http = H11Protocol(config, server_state, app_state | {"visit": self}, _loop)
+        self._begun, self._early = False, bytearray()
+        self._plain: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.door, self.address = PUBLIC, ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Somebody has come."""
+        assert isinstance(transport, asyncio.Transport)
+        loop, self._plain = asyncio.get_running_loop(), transport
+        self.door, tls = self._doors[doorplate(transport.get_extra_info("sockname"))]
+        if self.door == PUBLIC:
+            self.address = (transport.get_extra_info("peername") or ("",))[0]
+            self.hall.enter(self)
+            self._timer = loop.call_later(PATIENCE, self.hall.close, self, "idle")
+        if tls is None:
+            self._begin(transport)
+        else:
+            transport.pause_reading()
+            self._task = loop.create_task(self._secure(transport, tls))
+
+    async def _secure(self, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
+        with suppress(OSError):
+            secured = await asyncio.get_running_loop().start_tls(
+                transport,
+                self,
+                tls,
+                server_side=True,
+                ssl_handshake_timeout=PATIENCE,
+                ssl_shutdown_timeout=GOODBYE,
+            )
+            if secured is not None and not secured.is_closing():
+                self._begin(secured)
+                return
+        self._gone()
+
+    def _begin(self, transport: asyncio.Transport) -> None:
+        self._begun = True
+        self._http.connection_made(transport)
+        if self._early:
+            self._http.data_received(bytes(self._early))
+            self._early.clear()
+
+    def known(self) -> None:
+        """A registered key has signed a request of it: it may stay."""
+        self._gone()
+
+    def end(self) -> None:
+        """Close it at once."""
+        if self._plain is not None:
+            self._plain.abort()
+
+    def _gone(self) -> None:
+        self.hall.leave(self)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Hand bytes on; those that come with the end of a handshake wait for it."""
+        if self._begun:
+            self._http.data_received(data)
+        else:
+            self._early += data
+
+    def eof_received(self) -> None:
+        """As `asyncio.Protocol`."""
+        if self._begun:
+            self._http.eof_received()
+
+    def pause_writing(self) -> None:
+        """As `asyncio.Protocol`."""
+        if self._begun:
+            self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        """As `asyncio.Protocol`."""
+        if self._begun:
+            self._http.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has gone."""
+        self._gone()
+        if self._begun:
+            self._http.connection_lost(exc)
+
+
+def doorplate(address: Any) -> str:
+    """What tells listening sockets apart: a port, or the name of a Unix socket."""
+    return str(address[1]) if isinstance(address, tuple) else "unix"
+
+
+class Server(uvicorn.Server):
+    """uvicorn on sockets that are there, with a program that starts once it listens."""
+
+    def __init__(
+        self, config: uvicorn.Config, hall: Hall, line: str, start: Callable[[], Any]
+    ) -> None:
+        super().__init__(config)
+        self._hall, self._line, self._start = hall, line, start
+        self._started: subprocess.Popen[bytes] | None = None
+
+    async def startup(self, sockets: Any = None) -> None:
+        """Listen, and say so."""
+        await super().startup(sockets=sockets)
+        if self.started:
+            self._started = self._start()
+            sys.stderr.write(f"{self._line}\n")
+            sys.stderr.flush()
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        """End the program, and then all connections."""
+        if self._started is not None:
+            self._started.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._started.wait(1.0)
+        self._hall.say()
+        for visit in list(self._hall.waiting):
+            visit.end()
+        await super().shutdown(sockets=sockets)
+
+
+def serve(
+    app: Any,
+    hall: Hall,
+    sockets: Sequence[tuple[str, Any]],
+    tls: ssl.SSLContext | None,
+    *,
+    line: str,
+    start: Callable[[], Any],
+    log: Any = None,
+) -> None:
+    """Serve an ASGI app at doors until told to end; `line` is said, and `start` called, then.
+
+    TLS, where there is any, is at all doors but `CONTROL`.
+    """
+    doors = {
+        doorplate(s.getsockname()): (door, None if door == CONTROL else tls) for door, s in sockets
+    }
+    config = uvicorn.Config(
+        app,
+        http=partial(Visit, hall, doors),  # type: ignore[arg-type]
+        loop="asyncio",
+        ws="none",
+        log_config=log,
+        proxy_headers=False,
+    )
+    Server(config, hall, line, start).run(sockets=[each for _, each in sockets])
+
+
+def tls_of(certificate: str | None, key: str | None) -> ssl.SSLContext | None:
+    """What a hub shows by TLS 1.2 or later; None where it has no certificate."""
+    if not certificate:
+        return None
+    found = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    found.minimum_version = ssl.TLSVersion.TLSv1_2
+    found.load_cert_chain(certificate, key)
+    return found

@@ -1,0 +1,204 @@
+"""Requests at the hub's three doors, with an app in Flower's place that reads every body."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.proto.message_pb2 import (
+    ConfirmMessageReceivedRequest,
+    Message,
+    Metadata,
+    ObjectTree,
+    PullObjectRequest,
+    PullObjectResponse,
+)
+from flwr.proto.runtime_pb2 import PushAppMessagesRequest
+
+from dprbft.engines.flower.door import requests
+from dprbft.engines.flower.door.bodies import read
+from dprbft.engines.flower.door.control import STATE
+from dprbft.engines.flower.door.replies import ENVELOPE, SMALL
+from dprbft.engines.flower.door.requests import Door
+from dprbft.engines.flower.door.sockets import CONTROL, PUBLIC, RUNTIME, Hall
+
+NODE = 7
+KNOWN = {"key": "a site's"}
+LARGE = 300 << 20
+
+
+@dataclass
+class Visitor:
+    """A connection."""
+
+    door: str
+    is_known: bool = False
+
+    def known(self) -> None:
+        self.is_known = True
+
+
+@dataclass
+class Hub:
+    """A door, and what has come through it."""
+
+    bodies: list[tuple[str, int]] = field(default_factory=list)
+    read: int = 0  # bytes of bodies, by whomever
+    door: Door = field(init=False)
+    visitor: Visitor = field(init=False)
+
+    def __post_init__(self) -> None:
+        def node_of(headers: Mapping[str, str]) -> int | None:
+            return NODE if headers.get("key") == KNOWN["key"] else None
+
+        self.door = Door(self.app, Hall(), node_of)
+
+    async def app(self, scope: Any, receive: Any, send: Any) -> None:
+        body = await read(receive, 1 << 40)
+        self.bodies.append((scope["path"], -1 if body is None else len(body)))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"flower"})
+
+    def ask(
+        self, door: str, path: str, body: bytes = b"", *, size: int | None = None, **headers: str
+    ) -> int:
+        """The status that a request gets; `size` is what it declares."""
+        return self.answered(door, path, body, size=size, **headers)[0]
+
+    def answered(
+        self, door: str, path: str, body: bytes = b"", *, size: int | None = None, **headers: str
+    ) -> tuple[int, bytes]:
+        found: list[Any] = []
+
+        async def receive() -> Any:
+            self.read += len(body)
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(event: Any) -> None:
+            found.append(event)
+
+        given = {"content-length": str(len(body) if size is None else size)} | headers
+        lines = [(k.encode(), v.encode()) for k, v in given.items() if v]
+        self.visitor = Visitor(door)
+        scope = {"type": "http", "path": path, "headers": lines}
+        asyncio.run(self.door(scope | {"state": {"visit": self.visitor}}, receive, send))
+        return found[0]["status"], found[1]["body"]
+
+    def announce(self, cap: int) -> None:
+        """Let the hub ask the node, and the node announce its reply."""
+        about = Metadata(
+            message_id="m", dst_node_id=NODE, group_id=str(cap), ttl=60, created_at=time.time()
+        )
+        asks = PushAppMessagesRequest(messages_list=[Message(metadata=about)])
+        assert self.ask(RUNTIME, "/v1/runtime/push-messages", asks.SerializeToString()) == 200
+        reply = Message(metadata=Metadata(reply_to_message_id="m", src_node_id=NODE))
+        tree = ObjectTree(object_id="r", children=[ObjectTree(object_id="p")])
+        says = PushMessagesRequest(messages_list=[reply], message_object_trees=[tree])
+        path = "/v1/fleet/push-messages"
+        assert self.ask(PUBLIC, path, says.SerializeToString(), **KNOWN) == 200
+
+
+@pytest.mark.parametrize(
+    ("door", "path", "status"),
+    [
+        (PUBLIC, "/v1/fleet/pull-messages", 200),
+        (PUBLIC, "/health", 200),
+        (PUBLIC, "/v1/control/start-run", 403),
+        (PUBLIC, "/v1/runtime/acquire-task", 403),
+        (PUBLIC, "/docs", 403),
+        (PUBLIC, STATE, 403),
+        (PUBLIC, "/v1/fleet/../control/start-run", 403),
+        (RUNTIME, "/v1/runtime/acquire-task", 200),
+        (RUNTIME, "/v1/control/start-run", 403),
+        (CONTROL, "/v1/control/start-run", 200),
+        (CONTROL, "/v1/runtime/acquire-task", 403),
+        (CONTROL, STATE, 200),
+    ],
+)
+def test_each_interface_answers_at_its_own_door_wherever_a_request_comes_from(
+    door: str, path: str, status: int
+):
+    assert Hub().ask(door, path) == status
+
+
+def test_a_body_that_was_not_asked_for_is_not_read():
+    hub = Hub()
+    for headers in ({}, KNOWN):
+        for path in ("push-object", "push-messages", "activate-node"):
+            assert hub.ask(PUBLIC, f"/v1/fleet/{path}", b"x", size=LARGE, **headers) == 413
+    assert (hub.read, hub.bodies) == (0, [])
+
+
+@pytest.mark.parametrize("more", [{"transfer-encoding": "chunked"}, {"content-length": "-1"}])
+def test_a_body_without_a_size_is_not_read(more: dict[str, str]):
+    hub = Hub()
+    assert hub.ask(PUBLIC, "/v1/fleet/push-object", b"x", **KNOWN, **more) == 411
+    assert hub.read == 0
+
+
+@pytest.mark.parametrize("cap", [0, 1000, 10**7])
+def test_a_reply_may_be_as_large_as_what_was_asked_allows(cap: int):
+    hub = Hub()
+    hub.announce(cap)
+    most, path = cap + SMALL + ENVELOPE, "/v1/fleet/push-object"
+    assert hub.ask(PUBLIC, path, bytes(most), **KNOWN) == 200
+    assert hub.bodies[-1] == (path, most)
+    assert hub.ask(PUBLIC, path, bytes(most), key="of nobody") == 413
+    before = hub.read
+    assert hub.ask(PUBLIC, path, b"x", size=most + 1, **KNOWN) == 413
+    assert hub.read == before
+    assert hub.door.state() == {"closed": {"large": 1}, "waiting": 0, "refused": {"m": cap}}
+
+
+def test_the_relay_hears_at_once_that_a_refused_reply_will_not_come():
+    hub, pull = Hub(), PullObjectRequest(object_id="p").SerializeToString()
+    hub.announce(0)
+    assert hub.answered(RUNTIME, "/v1/runtime/pull-object", pull)[1] == b"flower"
+    hub.ask(PUBLIC, "/v1/fleet/push-object", size=LARGE, **KNOWN)
+    status, body = hub.answered(RUNTIME, "/v1/runtime/pull-object", pull)
+    assert (status, PullObjectResponse.FromString(body).object_found) == (200, False)
+
+
+def test_a_reply_that_has_come_grants_nothing_more():
+    hub = Hub()
+    hub.announce(10**7)
+    done = ConfirmMessageReceivedRequest(message_object_id="r").SerializeToString()
+    hub.ask(RUNTIME, "/v1/runtime/confirm-message-received", done)
+    assert hub.ask(PUBLIC, "/v1/fleet/push-object", size=10**7, **KNOWN) == 413
+
+
+def test_a_key_is_known_or_not():
+    hub = Hub()
+    assert hub.ask(PUBLIC, requests.KEY, **KNOWN) == 204
+    assert hub.visitor.is_known
+    assert hub.ask(PUBLIC, requests.KEY) == 401
+    assert not hub.visitor.is_known
+
+
+def test_a_node_has_few_requests_under_way(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(requests, "AT_ONCE", 0)
+    assert Hub().ask(PUBLIC, "/v1/fleet/pull-messages", **KNOWN) == 429
+
+
+def test_an_upload_of_which_nothing_more_comes_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(requests, "STALLED", 0.01)
+    hub = Hub()
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    async def send(event: Any) -> None:
+        pass
+
+    visit = {"visit": Visitor(PUBLIC)}
+    lines = [(b"content-length", b"5"), (b"key", KNOWN["key"].encode())]
+    scope = {"type": "http", "path": "/v1/fleet/pull-messages", "headers": lines, "state": visit}
+    asyncio.run(hub.door(scope, never, send))
+    assert hub.bodies == [("/v1/fleet/pull-messages", -1)]
+    assert hub.door.state()["closed"] == {"stalled": 1}
