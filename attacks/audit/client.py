@@ -289,6 +289,7 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dic
         if job.config.stays
         else PrivacyClaim(epsilon=job.spent, delta=job.config.privacy.delta),
         shadows=config,
+        networks=len(job.view.places),
     )
     title = f"{job.name}, its network: {found.verdict}"
     return found, {"members": draw_curves(found.curves, title)}
