@@ -1,6 +1,6 @@
 """Intervals: exact ones of probabilities, and bootstrapped ones of means and of gains in R^2.
 
-Source: Clopper and Pearson 1934; Efron 1981; Hall 1988; Westfall and Young 1993.
+Source: Clopper and Pearson 1934; Efron 1981; Hall 1988.
 """
 
 import math
@@ -93,12 +93,11 @@ def gain_bounds(
     rng: np.random.Generator,
     error: float,
 ) -> Float[np.ndarray, "k"]:
-    """Lower bounds of k gains in R^2 that hold all together, but for a chance of `error`.
+    """Lower bounds of k gains in R^2, each wrong with `error`.
 
-    A gain is the difference of two attacks' errors by sample; all are drawn again together, and the
-    largest of the studentised draws sets all bounds (single-step maximum: Westfall and Young 1993),
-    so that alike attacks cost little. Student's quantile bounds that from below, and scales it
-    where the error is rarer than `MAX_DRAWS` draws can show. NaN as of `gain_interval`.
+    A gain is the difference of two attacks' errors by sample, which are drawn again together as for
+    `gain_interval`. No bound is nearer than Student's; where the error is rarer than `MAX_DRAWS`
+    draws can show, Student's quantiles scale theirs. NaN as of `gain_interval`.
     """
     top, bottom = gains.double().numpy().T, reference.double().numpy()
     n, k = top.shape
@@ -107,19 +106,19 @@ def gain_bounds(
     draws = min(max(RESAMPLES, math.ceil(TAIL / error)), MAX_DRAWS)
     centre, spread = _ratios(np.full((1, n), 1 / n), top, bottom)
     floor = np.maximum(1e-9 * np.abs(top).mean(0) / bottom.mean(), 1e-300)
-    largest = []
+    parts = []
     for part in np.array_split(np.arange(draws), math.ceil(draws * n / 1e6)):
         counts = rng.multinomial(n, np.full(n, 1 / n), len(part)) / n
         if not (counts @ bottom).min() > 0:
             return np.full(k, math.nan)
         centres, spreads = _ratios(counts, top, bottom)
-        largest.append(((centres - centre) / np.maximum(spreads, floor)).max(1))
+        parts.append((centres - centre) / np.maximum(spreads, floor))
     shown = max(error, TAIL / draws)
-    quantile = float(np.quantile(np.concatenate(largest), 1 - shown))
     rare = float(student.isf(error, n - 1))
-    quantile *= rare / float(student.isf(shown, n - 1))
+    quantiles = np.quantile(np.concatenate(parts), 1 - shown, axis=0)
+    quantiles *= rare / float(student.isf(shown, n - 1))
     # Spreads are n^(1/2) standard errors without the correction for n - 1; so are the draws'.
-    return (centre - max(quantile, rare / math.sqrt(n - 1)) * spread)[0]
+    return centre[0] - np.maximum(quantiles, rare / math.sqrt(n - 1)) * spread[0]
 
 
 def _ratios(

@@ -280,16 +280,15 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dic
     config = None
     if shadows and len(public) >= MIN_PUBLIC:
         config = ShadowConfig(public=public, train=trainer, count=shadows, share=0.8)
+    claim = PrivacyClaim(epsilon=job.spent, delta=job.config.privacy.delta)
+    claim = STAYS if job.config.stays else claim
     found = audit_network(
         query_of(nn.Sequential(saved.bottom, saved.head)),
         client.train,
         client.test,
         rng=stream(job.config.seed, "audit", "network", client.id),
-        claim=STAYS
-        if job.config.stays
-        else PrivacyClaim(epsilon=job.spent, delta=job.config.privacy.delta),
+        claim=replace(claim, networks=len(job.view.places)),
         shadows=config,
-        networks=len(job.view.places),
     )
     title = f"{job.name}, its network: {found.verdict}"
     return found, {"members": draw_curves(found.curves, title)}

@@ -65,6 +65,7 @@ class PrivacyClaim:
     epsilon: float | None = None  # None, or infinity: nothing is claimed
     delta: float = 1e-5  # also of the estimate of epsilon
     why: str = ""  # nothing is claimed, if that is known
+    networks: int = 1  # that are audited together: their verdicts share `ERROR`
 
 
 NO_CLAIM = PrivacyClaim()
@@ -107,7 +108,6 @@ def audit_network(
     rng: np.random.Generator,
     claim: PrivacyClaim = NO_CLAIM,
     shadows: ShadowConfig | None = None,
-    networks: int = 1,
 ) -> NetworkAudit:
     """Attack a network, and score the attacks.
 
@@ -118,7 +118,6 @@ def audit_network(
         rng: of shadows and bootstrap.
         claim: of its training.
         shadows: of LiRA, on samples that are neither members nor others; None leaves it out.
-        networks: that are audited together: their verdicts share `ERROR`.
 
     """
     pool = concat([members, others])
@@ -135,7 +134,7 @@ def audit_network(
         scores["LiRA"] = lira(query, pool, shadows, rng=rng)
     right = (logits(query, pool).argmax(1) == pool.y).double()
     blind = blind_scores(pool, truth, rng=rng)
-    bar = Bar(blind, roc(blind, truth, rng=rng, confidence=1 - SHOWN), networks)
+    bar = Bar(blind, roc(blind, truth, rng=rng, confidence=1 - SHOWN))
     curves, verdict, evidence = judge_scores(scores, truth, claim, rng=rng, bar=bar)
     return NetworkAudit(
         verdict=verdict,
@@ -154,7 +153,6 @@ class Bar:
 
     scores: Float[Tensor, "n"]
     curve: Roc
-    networks: int = 1  # that share `ERROR`
 
     @property
     def tells(self) -> bool:
@@ -175,7 +173,7 @@ def judge_scores(
     The curves have intervals at the corrected confidence. Without a bar a coin is the only control.
     """
     confidence = 1 - SHOWN / (CRITERIA * len(scores))
-    error = ERROR / (CRITERIA * len(scores) * (bar.networks if bar else 1))
+    error = ERROR / (CRITERIA * len(scores) * claim.networks)
     curves = {
         k: roc(v, members, rng=rng, delta=claim.delta, confidence=confidence)
         for k, v in scores.items()

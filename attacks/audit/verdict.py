@@ -14,8 +14,9 @@ The bar of an attack is the best control that knows what the attack knows, but f
 attack: its gain over *some* of these controls is at most `MARGIN`. It is rejected where the lower
 bounds of the gains over all of them are above. The bounds of all attacks on all sites of a run hold
 together at 1 - `ERROR`: at most so often does a run in which nothing leaks say "leaks" by its
-reconstructions. (Each site has its share of `ERROR`; of a site's attacks the maximum is drawn.)
-Samples of one group are one draw. Silence is at 95 %.
+reconstructions. (`MARGIN` is a share of the error of the public mean, or of the mean of all others
+of the site where that is less. Each attack on each site is tested at its share of `ERROR`. Samples
+of one group are one draw.) Silence is at 95 %.
 
 The noiseless ceiling decides nothing (`attacks.threats.controls` says why). A sample is found again
 where its reconstruction is nearer to it than to others of its class, which what a class looks like
@@ -88,12 +89,10 @@ def judge(
         groups: of each scored sample, where several may be of one; None: each is its own.
 
     """
-    mean = next(s for s in beside if s.name == "mean image")
     best = best_of(attacks, beside)
-    blind = bar_of(best, beside)
-    mine, bar, total = (_by_group(s.errors, groups) for s in (best, blind, mean))
-    low, high = gain_interval(mine, bar, total, rng=rng)
-    samples = len(best.errors)
+    bar, (mean, unit) = bar_of(best, beside), _reference(beside)
+    mine, blind, total = (_by_group(s.errors, groups) for s in (best, bar, mean))
+    low, high = gain_interval(mine, blind, total, rng=rng)
     enough = len(total) >= MIN_SAMPLES
     again = _found_again(attacks, beside) if enough else ""
     surely = _surely(attacks, beside, total, groups, rng, ERROR / sites) if low > MARGIN else -1.0
@@ -102,17 +101,12 @@ def judge(
         verdict = "leaks"
     elif enough and high <= MARGIN and not again:
         verdict = "no better than blind"
-    interval = "" if math.isnan(low) else f"[{low:.3f}, {high:.3f}] "
-    noun = "sample" if samples == 1 else "samples"
-    of_groups = "" if len(total) == samples else f" of {len(total)} groups"
-    evidence = (
-        f"R^2 of the best attack ({best.name}) {best.r2:.3f}, of the best blind control "
-        f"({controls.in_words(blind.name)}) {blind.r2:.3f}: a difference of "
-        f"{best.r2 - blind.r2:.3f} {interval}on {samples} {noun}{of_groups}, of which {MARGIN} is "
-        "let pass"
+    samples = _number(len(best.errors), len(total))
+    evidence = _compared(best, bar, (low * unit, high * unit)) + (
+        f"on {samples}, of which {MARGIN * unit:.2g} is let pass"
     )
     if verdict == "leaks":
-        evidence += f"; surely {surely:.3f} at least, with {ERROR:.0%} false alarms in all the run"
+        evidence += f"; surely {surely * unit:.3f} at least, at {ERROR:.0%} false alarms a run"
     if not enough:
         needed = f"too few samples for an interval and a verdict, which need {MIN_SAMPLES}"
         evidence = f"{needed}; {evidence}"
@@ -123,6 +117,38 @@ def judge(
         if best.r2 > ceiling.r2:
             evidence += ", less than the attack, which by itself shows no leak"
     return verdict, evidence
+
+
+def _number(samples: int, units: int) -> str:
+    """How many were scored, in words."""
+    of_groups = "" if units == samples else f" of {units} groups"
+    return f"{samples} {'sample' if samples == 1 else 'samples'}{of_groups}"
+
+
+def _compared(
+    best: ReconstructionScore, bar: ReconstructionScore, interval: tuple[float, float]
+) -> str:
+    """An attack beside its bar, in words."""
+    low, high = interval
+    shown = "" if math.isnan(low) else f"[{low:.3f}, {high:.3f}] "
+    return (
+        f"R^2 of the best attack ({best.name}) {best.r2:.3f}, of the best blind control "
+        f"({controls.in_words(bar.name)}) {bar.r2:.3f}: a difference of "
+        f"{best.r2 - bar.r2:.3f} {shown}"
+    )
+
+
+def _reference(beside: Sequence[ReconstructionScore]) -> tuple[ReconstructionScore, float]:
+    """The mean that the margin is a share of, and its error over that of the public mean.
+
+    The public mean of a site that differs much is so wrong that a share of its error may be all
+    that there is to know of a sample: there the mean of all others is the one.
+    """
+    means = {s.name: s for s in beside if s.name in ("mean image", "others' mean")}
+    public = float(means["mean image"].errors.sum())
+    near = min(means.values(), key=lambda s: float(s.errors.sum()) or math.inf)
+    error = float(near.errors.sum())
+    return (near, error / public) if 0 < error < public else (means["mean image"], 1.0)
 
 
 def _blind(
@@ -148,12 +174,14 @@ def _surely(
     error: float,
 ) -> float:
     """The largest lower bound of an attack's gain over all its blind controls."""
-    pairs = [(a, b) for a, attack in enumerate(attacks) for b in _blind(attack, beside)]
-    gains = torch.stack([_by_group(b.errors - attacks[a].errors, groups) for a, b in pairs])
-    bounds = gain_bounds(gains, total, rng=rng, error=error)
-    least = np.full(len(attacks), math.inf)
-    np.minimum.at(least, [a for a, _ in pairs], bounds)
-    return float(least.max())
+    found = [-math.inf]
+    for attack in attacks:
+        if attack.r2 - bar_of(attack, beside).r2 <= 0:
+            continue  # no bound is above the gain itself
+        blind = _blind(attack, beside)
+        gains = torch.stack([_by_group(b.errors - attack.errors, groups) for b in blind])
+        found.append(gain_bounds(gains, total, rng=rng, error=error / len(attacks)).min())
+    return float(max(found))
 
 
 def _found_again(
