@@ -15,8 +15,8 @@ from panas.runtime.errors import BadInput
 
 RESAMPLES = 1000  # bootstrap draws behind an interval
 
-TAIL = 20  # draws beyond a quantile that is read from them, at least
-MAX_DRAWS = 40_000  # behind one bound, at most
+TAIL = 10  # draws beyond a quantile that is read from them, at least
+MAX_DRAWS = 10_000  # behind one bound, at most
 
 MIN_SAMPLES = 20
 """With fewer scored samples an audit gives no verdict, and a gain in R^2 no interval: draws of few

@@ -174,14 +174,16 @@ def _surely(
     error: float,
 ) -> float:
     """The largest lower bound of an attack's gain over all its blind controls."""
-    found = [-math.inf]
-    for attack in attacks:
-        if attack.r2 - bar_of(attack, beside).r2 <= 0:
-            continue  # no bound is above the gain itself
-        blind = _blind(attack, beside)
-        gains = torch.stack([_by_group(b.errors - attack.errors, groups) for b in blind])
-        found.append(gain_bounds(gains, total, rng=rng, error=error / len(attacks)).min())
-    return float(max(found))
+    # No bound is above the gain itself.
+    able = [s for s in attacks if s.r2 > bar_of(s, beside).r2]
+    pairs = [(a, b) for a, attack in enumerate(able) for b in _blind(attack, beside)]
+    if not pairs:
+        return -math.inf
+    gains = torch.stack([_by_group(b.errors - able[a].errors, groups) for a, b in pairs])
+    bounds = gain_bounds(gains, total, rng=rng, error=error / len(attacks))
+    least = np.full(len(able), math.inf)
+    np.minimum.at(least, [a for a, _ in pairs], bounds)
+    return float(least.max())
 
 
 def _found_again(

@@ -86,7 +86,7 @@ def _noisy(gain: float) -> tuple[list[ReconstructionScore], list[ReconstructionS
 
 
 def test_a_verdict_of_one_among_many_must_be_surer() -> None:
-    attacks, beside = _noisy(0.071)
+    attacks, beside = _noisy(0.075)
     alone, evidence = judge(attacks, beside, rng=np.random.default_rng(0))
     assert "at least, at 1% false alarms a run" in evidence
     for many in ({"sites": 200}, {"attacks": attacks * 20}):
