@@ -8,11 +8,15 @@ import math
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.stats import beta
+from scipy.stats import t as student
 from torch import Tensor
 
 from panas.runtime.errors import BadInput
 
 RESAMPLES = 1000  # bootstrap draws behind an interval
+
+TAIL = 10  # draws beyond a quantile that is read from them, at least
+MAX_DRAWS = 10_000  # behind one bound, at most
 
 MIN_SAMPLES = 20
 """With fewer scored samples an audit gives no verdict, and a gain in R^2 no interval: draws of few
@@ -74,22 +78,57 @@ def gain_interval(
     counts = rng.multinomial(n, np.full(n, 1 / n), draws) / n
     if not (counts @ total).min() > 0:
         return math.nan, math.nan
-    centre, spread = _ratio(np.full((1, n), 1 / n), gain, total)
-    centres, spreads = _ratio(counts, gain, total)
+    centre, spread = (v[:, 0] for v in _ratios(np.full((1, n), 1 / n), gain[:, None], total))
+    centres, spreads = (v[:, 0] for v in _ratios(counts, gain[:, None], total))
     floor = max(1e-9 * float(np.abs(gain).mean() / total.mean()), 1e-300)
     tail = (1 - level) / 2
     low, high = np.quantile((centres - centre) / np.maximum(spreads, floor), [tail, 1 - tail])
     return float(centre[0] - high * spread[0]), float(centre[0] - low * spread[0])
 
 
-def _ratio(
+def gain_bounds(
+    gains: Float[Tensor, "k n"],
+    reference: Float[Tensor, "n"],
+    *,
+    rng: np.random.Generator,
+    error: float,
+) -> Float[np.ndarray, "k"]:
+    """Lower bounds of k gains in R^2, each wrong with `error`.
+
+    A gain is the difference of two attacks' errors by sample, which are drawn again together as for
+    `gain_interval`. No bound is nearer than Student's; where the error is rarer than `MAX_DRAWS`
+    draws can show, Student's quantiles scale theirs. NaN as of `gain_interval`.
+    """
+    top, bottom = gains.double().numpy().T, reference.double().numpy()
+    n, k = top.shape
+    if n < MIN_SAMPLES:
+        return np.full(k, math.nan)
+    draws = min(max(RESAMPLES, math.ceil(TAIL / error)), MAX_DRAWS)
+    centre, spread = _ratios(np.full((1, n), 1 / n), top, bottom)
+    floor = np.maximum(1e-9 * np.abs(top).mean(0) / bottom.mean(), 1e-300)
+    parts = []
+    for part in np.array_split(np.arange(draws), math.ceil(draws * n / 1e6)):
+        counts = rng.multinomial(n, np.full(n, 1 / n), len(part)) / n
+        if not (counts @ bottom).min() > 0:
+            return np.full(k, math.nan)
+        centres, spreads = _ratios(counts, top, bottom)
+        parts.append((centres - centre) / np.maximum(spreads, floor))
+    shown = max(error, TAIL / draws)
+    rare = float(student.isf(error, n - 1))
+    quantiles = np.quantile(np.concatenate(parts), 1 - shown, axis=0)
+    quantiles *= rare / float(student.isf(shown, n - 1))
+    # Spreads are n^(1/2) standard errors without the correction for n - 1; so are the draws'.
+    return centre[0] - np.maximum(quantiles, rare / math.sqrt(n - 1)) * spread[0]
+
+
+def _ratios(
     weights: Float[np.ndarray, "draws n"],
-    top: Float[np.ndarray, "n"],
+    top: Float[np.ndarray, "n k"],
     bottom: Float[np.ndarray, "n"],
-) -> tuple[Float[np.ndarray, "draws"], Float[np.ndarray, "draws"]]:
-    """The ratio of two weighted means, and n^(1/2) times its standard error (delta method)."""
-    mean = weights @ bottom
+) -> tuple[Float[np.ndarray, "draws k"], Float[np.ndarray, "draws k"]]:
+    """Ratios of weighted means, and n^(1/2) times their standard errors (delta method)."""
+    mean = (weights @ bottom)[:, None]
     ratio = (weights @ top) / mean
-    squares = weights @ top**2 - 2 * ratio * (weights @ (top * bottom))
-    squares += ratio**2 * (weights @ bottom**2)
+    squares = weights @ top**2 - 2 * ratio * (weights @ (top * bottom[:, None]))
+    squares += ratio**2 * (weights @ bottom**2)[:, None]
     return ratio, np.sqrt(np.maximum(squares, 0.0)) / mean

@@ -38,7 +38,7 @@ from dprbft.site.site import check_book, spec_of
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.architecture.network import NetworkSpec
-from panas.data.samples import Samples
+from panas.data.samples import Samples, concat
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.histogram import unit_counts
 from panas.privacy.release.kind import is_noised, kind_named
@@ -48,6 +48,9 @@ from panas.training.sgd import OptimizerConfig
 
 LEAKED = 32
 """Private samples that leak to one of the threat models; they are not scored."""
+
+OTHERS = 2000
+"""Unscored training samples that tell what all others of a site look like, at most."""
 
 FALSE_ALARMS = 0.01
 """How often the bounds on epsilon of a sound run's releases may refute a claim, all together."""
@@ -169,8 +172,10 @@ def _attack(
     rng = stream(config.seed, "audit", job.client.id)
     order = rng.permutation(len(samples))
     spared = min(LEAKED, len(samples) // 10)
-    chosen, leaked = np.sort(order[spared:][: config.audit.samples]), order[:spared]
+    leaked, rest = order[:spared], order[spared:]
+    chosen, unscored = np.sort(rest[: config.audit.samples]), rest[config.audit.samples :]
     private, release = samples.take(chosen), received.release
+    others = samples.take(np.concatenate([leaked, unscored])[:OTHERS])
     observation = Observation(
         job.name,
         release.kind,
@@ -189,10 +194,12 @@ def _attack(
         epochs=config.audit.decoder_epochs,
         weaker=_weaker(job, observation, received.genome, samples.take(leaked), rng),
         held_out=job.client.test,
+        others=concat([replace(others, part=None), replace(job.client.test, part=None)]),
     )
     found = attack_release(observation, private, suite, rng=rng, on_progress=job.on_progress)
     labels = audit_labels(observation, samples.y if observation.by_class else private.y, rng)
-    verdict, evidence = judge(found.attacks, found.controls, rng=rng)
+    sites, groups = len(job.view.places), private.groups
+    verdict, evidence = judge(found.attacks, found.controls, rng=rng, sites=sites, groups=groups)
     if rows := labels.rows:
         evidence += f"; {rows.accuracy:.1%} of the labels guessed (blind {rows.blind:.1%})"
     if gradient_path(received.made_by) is None:
@@ -273,14 +280,14 @@ def _audit_network(job: _Job, *, shadows: int) -> tuple[NetworkAudit | None, dic
     config = None
     if shadows and len(public) >= MIN_PUBLIC:
         config = ShadowConfig(public=public, train=trainer, count=shadows, share=0.8)
+    claim = PrivacyClaim(epsilon=job.spent, delta=job.config.privacy.delta)
+    claim = STAYS if job.config.stays else claim
     found = audit_network(
         query_of(nn.Sequential(saved.bottom, saved.head)),
         client.train,
         client.test,
         rng=stream(job.config.seed, "audit", "network", client.id),
-        claim=STAYS
-        if job.config.stays
-        else PrivacyClaim(epsilon=job.spent, delta=job.config.privacy.delta),
+        claim=replace(claim, networks=len(job.view.places)),
         shadows=config,
     )
     title = f"{job.name}, its network: {found.verdict}"

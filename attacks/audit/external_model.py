@@ -20,7 +20,7 @@ from attacks.inference.membership import logits
 from attacks.reconstruction.decoder import decoder_inverter
 from attacks.reconstruction.metrics import ReconstructionScore, candidates, score
 from attacks.reconstruction.ridge import ridge_inverter
-from attacks.reconstruction.suite import OnProgress
+from attacks.reconstruction.suite import ALL_OTHERS, SHOWN, OnProgress, informed
 from attacks.statistics import clopper_pearson
 from attacks.threats import controls
 from attacks.threats.knowledge import SHADOW, LeakedPairs
@@ -36,6 +36,7 @@ SHADOW_GENOME = Genome.parse("c32k3-max-c64k3")
 """Of the shadows of a network whose architecture is unknown."""
 
 SCORED = 500  # members that reconstructions are scored on, at most
+OTHERS = 2000  # and those besides that tell what all others look like, at most
 DECODER_EPOCHS = 30
 MEMBERSHIP = "membership"  # the first step that an audit tells of
 
@@ -186,7 +187,9 @@ def _doubted(network: NetworkAudit, members: Samples) -> NetworkAudit:
 def _outputs(target: Target, rng: np.random.Generator) -> tuple[OutputsAudit, bytes]:
     """Reconstruction of members from the answers to them, and a picture."""
     query, members, public = target.query, target.members, target.public
-    chosen = members.take(np.sort(rng.permutation(len(members))[:SCORED]))
+    order = rng.permutation(len(members))
+    chosen = members.take(np.sort(order[:SCORED]))
+    others = members.take(order[SCORED : SCORED + OTHERS])
     arrays = {"z": logits(query, chosen).float(), "y": chosen.y}
     knowledge = LeakedPairs(logits(query, public).float(), public)
     seen = Observation("the network", "raw_rows", arrays, None, knowledge, public)
@@ -199,13 +202,18 @@ def _outputs(target: Target, rng: np.random.Generator) -> tuple[OutputsAudit, by
     blind = {
         "mean image": mean.expand_as(truth),
         "same-class mean": controls.same_class_mean(public, chosen.y),
+        **controls.by_others(public, chosen, others if len(others) else None),
     }
+    guesses = blind["others' regression"]
+    for name, found in list(images.items()):
+        images[f"{name} ({ALL_OTHERS})"] = informed(found, chosen.y, guesses)
     attacks, beside = (
         tuple(score(k, truth, x, mean, rng=rng, among=among) for k, x in named.items())
         for named in (images, blind)
     )
-    verdict, evidence = judge(attacks, beside, rng=rng)
-    found = OutputsAudit(
+    verdict, evidence = judge(attacks, beside, rng=rng, groups=chosen.groups)
+    told = OutputsAudit(
         samples=len(chosen), attacks=attacks, controls=beside, verdict=verdict, evidence=evidence
     )
-    return found, draw_images(truth, chosen.y, images | blind, f"from its answers: {verdict}")
+    shown = images | {name: x for name, x in blind.items() if name in SHOWN}
+    return told, draw_images(truth, chosen.y, shown, f"from its answers: {verdict}")

@@ -2,18 +2,25 @@
 
 Members are the samples that it was trained on, others are like them and were not used; the
 auditor holds both. The attacks are the loss threshold and, with shadow networks, LiRA. Each is
-judged by two criteria, and any that fires is a leak: with k attacks each is tested at 1 - 0.05 / 2k
-(Bonferroni), so that scores that tell nothing give "leaks" at most once in twenty networks.
+judged by two criteria, and any that fires is a leak. The control is *blind*: a regression of
+membership on values and labels that never asks the network (`attacks.inference.blind`). It tells
+the two where they differ in more than membership, which is no leak of the network.
 
 | verdict | when |
 |---|---|
-| leaks | an area under the curve is surely above 1/2 + `MARGIN`, |
-| | or the true positives at 1 % false ones are surely above `LOUD`, and above the upper bound |
-| | of the false ones at that threshold (`attacks.inference.roc.Point.fpr_bound`) |
+| leaks | an area under the curve is surely above 1/2 + `MARGIN`, and above the blind one (by |
+| | `MARGIN`, too, where the blind one is surely above 1/2), |
+| | or the true positives at 1 % false ones are surely above `LOUD`, above the upper bound |
+| | of the false ones at that threshold (`attacks.inference.roc.Point.fpr_bound`), |
+| | and above the upper bound of the blind ones |
 | no better than blind | all areas are surely below 1/2 + `MARGIN`, and all those true positives |
 | | at most `LOUD`, at 95 % each: all of them must hold; no area is surely other than 1/2, |
 | | and the estimate is 0 |
 | inconclusive | else, or fewer than `MIN_SAMPLES` members or others |
+
+A leak is tested at `ERROR` / (2 x attacks x networks of the run): scores that tell nothing give
+"leaks" in at most one of a hundred runs. All that a criterion asks must hold, so that its parts
+need no share of that. Intervals that are shown are at 1 - `SHOWN` / (2 x attacks).
 
 The estimate is the epsilon that scores would need, were they independent. Those of one network
 share its luck, so that it refutes no claim; above 0 it says that some are told, if only others by
@@ -33,9 +40,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attacks.audit.verdict import Verdict
+from attacks.inference.blind import blind_scores
 from attacks.inference.lira import ShadowConfig, lira
 from attacks.inference.membership import Query, logits, loss_scores
-from attacks.inference.roc import Roc, roc
+from attacks.inference.roc import Roc, area_bound, point_of, roc
 from attacks.statistics import MIN_SAMPLES, clopper_pearson
 from panas.data.samples import Samples, concat, value_hashes
 
@@ -45,7 +53,8 @@ MARGIN = 0.1
 LOUD = 0.05
 """True positives at 1 % false ones that count as a leak: five times of what chance finds."""
 
-ERROR = 0.05  # how often scores that tell nothing may be called a leak
+ERROR = 0.01  # how often a run may be called a leak by scores that tell nothing
+SHOWN = 0.05  # of the intervals that are shown, all together
 CRITERIA = 2  # of each attack: the area, and the true positives at 1 % false ones
 
 
@@ -56,6 +65,7 @@ class PrivacyClaim:
     epsilon: float | None = None  # None, or infinity: nothing is claimed
     delta: float = 1e-5  # also of the estimate of epsilon
     why: str = ""  # nothing is claimed, if that is known
+    networks: int = 1  # that are audited together: their verdicts share `ERROR`
 
 
 NO_CLAIM = PrivacyClaim()
@@ -72,6 +82,7 @@ class NetworkAudit:
     others: int
     accuracy: tuple[float, float]  # on members, on others
     curves: dict[str, Roc]  # by attack
+    blind_area: float | None = None  # under the curve of who never asked the network
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record."""
@@ -122,7 +133,9 @@ def audit_network(
     if shadows is not None:
         scores["LiRA"] = lira(query, pool, shadows, rng=rng)
     right = (logits(query, pool).argmax(1) == pool.y).double()
-    curves, verdict, evidence = judge_scores(scores, truth, claim, rng=rng)
+    blind = blind_scores(pool, truth, rng=rng)
+    bar = Bar(blind, roc(blind, truth, rng=rng, confidence=1 - SHOWN))
+    curves, verdict, evidence = judge_scores(scores, truth, claim, rng=rng, bar=bar)
     return NetworkAudit(
         verdict=verdict,
         evidence=evidence,
@@ -130,7 +143,21 @@ def audit_network(
         others=len(others),
         accuracy=(float(right[truth].mean()), float(right[~truth].mean())),
         curves=curves,
+        blind_area=round(bar.curve.auc, 6),
     )
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What scores must beat: those of who never asked the network."""
+
+    scores: Float[Tensor, "n"]
+    curve: Roc
+
+    @property
+    def tells(self) -> bool:
+        """Whether members and others surely differ in more than membership."""
+        return self.curve.auc_interval[0] > 0.5
 
 
 def judge_scores(
@@ -139,19 +166,25 @@ def judge_scores(
     claim: PrivacyClaim,
     *,
     rng: np.random.Generator,
+    bar: Bar | None = None,
 ) -> tuple[dict[str, Roc], Verdict, str]:
     """What the scores of one or more attacks show: curves by attack, a verdict, its evidence.
 
-    The curves have intervals at the corrected confidence.
+    The curves have intervals at the corrected confidence. Without a bar a coin is the only control.
     """
-    confidence = 1 - ERROR / (CRITERIA * len(scores))
+    confidence = 1 - SHOWN / (CRITERIA * len(scores))
+    error = ERROR / (CRITERIA * len(scores) * claim.networks)
     curves = {
         k: roc(v, members, rng=rng, delta=claim.delta, confidence=confidence)
         for k, v in scores.items()
     }
     n, m = int(members.sum()), int((~members).sum())
     estimate = max(c.epsilon_if_independent for c in curves.values())
-    fired = [f"{name} {what}" for name, c in curves.items() for what in _fired(c)]
+    fired = [
+        f"{name} {what}"
+        for name, values in scores.items()
+        for what in _fired(values, members, bar, error)
+    ]
     verdict: Verdict = "inconclusive"
     if min(n, m) >= MIN_SAMPLES:
         if fired:
@@ -159,6 +192,8 @@ def judge_scores(
         elif all(_silent(c, n) for c in curves.values()):
             verdict = "no better than blind"
     told = f"members are surely told: {', '.join(fired)}" if fired else _sign(curves)
+    if bar is not None and bar.tells:
+        told += f"; values and labels alone tell the two, by an area of {bar.curve.auc:.3f}"
     if min(n, m) < MIN_SAMPLES:
         told = f"too few samples for a verdict: {MIN_SAMPLES} members and as many others at least"
     figures = "; ".join(_told(name, c, n, m) for name, c in curves.items())
@@ -176,13 +211,23 @@ def _terms(claim: PrivacyClaim, confidence: float, estimate: float) -> str:
     )
 
 
-def _fired(curve: Roc) -> list[str]:
-    point = curve.points[0]
-    found = {
-        "by the area under its curve": curve.auc_interval[0] > 0.5 + MARGIN,
-        "by its true positives at 1 % false ones": point.interval[0] > max(LOUD, point.fpr_bound),
+def _fired(
+    scores: Float[Tensor, "n"], members: Bool[Tensor, "n"], bar: Bar | None, error: float
+) -> list[str]:
+    """The criteria that an attack meets, each wrong with `error`."""
+    area = area_bound(scores, members, error=error) > 0.5 + MARGIN
+    # One end of the point's interval is wrong with half of what its confidence leaves.
+    point = point_of(scores, members, confidence=1 - 2 * error)
+    found = point.interval[0] > max(LOUD, point.fpr_bound)
+    if bar is not None:
+        over = area_bound(scores, members, error=error, beside=bar.scores)
+        area = area and over > (MARGIN if bar.tells else 0.0)
+        found = found and point.interval[0] > bar.curve.points[0].interval[1]
+    met = {
+        "by the area under its curve": area,
+        "by its true positives at 1 % false ones": found,
     }
-    return [what for what, fires in found.items() if fires]
+    return [what for what, fires in met.items() if fires]
 
 
 def _sign(curves: Mapping[str, Roc]) -> str:
@@ -208,7 +253,7 @@ def _tells(curve: Roc) -> bool:
 def _silent(curve: Roc, members: int) -> bool:
     """Whether an attack is like a coin, and surely tells members no better than is let pass."""
     hits = round(curve.points[0].tpr * members)
-    loudest = clopper_pearson(hits, members, 1 - 2 * ERROR)[1]  # the upper end alone: 95 %
+    loudest = clopper_pearson(hits, members, 1 - 2 * SHOWN)[1]  # the upper end alone: 95 %
     return curve.auc_interval[1] < 0.5 + MARGIN and loudest <= LOUD and not _tells(curve)
 
 

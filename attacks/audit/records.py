@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from attacks.audit.membership import NetworkAudit
-from attacks.audit.verdict import MARGIN, Verdict, best_of
+from attacks.audit.verdict import ERROR, MARGIN, Verdict, bar_of, best_of
 from attacks.epsilon.release import ReleaseAudit
 from attacks.inference.labels import LabelAudit
 from attacks.reconstruction.metrics import ReconstructionScore
@@ -49,8 +49,13 @@ class ClientAudit:
 
     @property
     def best(self) -> ReconstructionScore | None:
-        """The attack with the largest R^2; None where nothing was attacked."""
-        return best_of(self.attacks) if self.attacks else None
+        """The attack that gains most over its bar; None where nothing was attacked."""
+        return best_of(self.attacks, self.controls) if self.attacks else None
+
+    @property
+    def bar(self) -> ReconstructionScore | None:
+        """The best control that knows what the best attack knows, but for the release."""
+        return None if (best := self.best) is None else bar_of(best, self.controls)
 
     def control(self, name: str) -> ReconstructionScore | None:
         """A control by its name."""
@@ -58,7 +63,10 @@ class ClientAudit:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record."""
-        return as_json(self) | ({"epsilon": "infinity"} if self.epsilon == math.inf else {})
+        best, bar = self.best, self.bar
+        named = {"best_attack": best and best.name, "bar": bar and bar.name}
+        infinite = {"epsilon": "infinity"} if self.epsilon == math.inf else {}
+        return as_json(self) | named | infinite
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "ClientAudit":
@@ -74,7 +82,8 @@ class ClientAudit:
             name: tuple(ReconstructionScore.from_json(s) for s in record[name])
             for name in ("attacks", "controls")
         }
-        return cls(**record | scores | typed)
+        fields = {k: v for k, v in record.items() if k not in ("best_attack", "bar")}
+        return cls(**fields | scores | typed)
 
 
 @dataclass(frozen=True)
@@ -113,10 +122,12 @@ class RunAudit:
         return {
             "scale": "[-1, 1]",
             "margin": MARGIN,
+            "false_alarms": ERROR,
             "seconds": self.seconds,
             "clients": [c.to_json() for c in self.clients],
             "summary": {
                 "best_attack_r2": self._mean(lambda c: c.best),
+                "bar_r2": self._mean(lambda c: c.bar),
                 "same_class_mean_r2": self._mean(lambda c: c.control("same-class mean")),
                 "ceiling_r2": self._mean(lambda c: c.control("ceiling")),
                 "verdicts": dict(Counter(c.verdict for c in self.clients)),

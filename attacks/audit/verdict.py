@@ -2,21 +2,29 @@
 
 | verdict | when |
 |---|---|
-| leaks | the best attack's R^2 is above the best blind control's by more than `MARGIN` |
+| leaks | an attack's R^2 is above its bar by more than `MARGIN` |
 | no better than blind | it is not, and no attack finds single samples again |
 | inconclusive | the interval holds `MARGIN`, some are found again, there are fewer than |
 | | `MIN_SAMPLES` samples, or too few public samples to learn an attack from |
 | nothing left | the client sent no release |
 | masked | it sent a masked vector, which nobody sees alone |
 
-The paired bootstrap interval of the difference must lie above the margin, or not above it. The
-best of k attacks is chosen by the scores that it is judged by, so that a leak is claimed at
-1 - 0.05 / k (Bonferroni), and silence at 95 %. A sample is found again where its reconstruction is
-nearer to it than to others of its class, which what a class looks like cannot bring about: an
-attack that does so surely more often than the blind controls (the same level) is not blind, however
-little of a sample it gets right. Whatever the attacks see, a release leaks that has
-less noise than the ledger was charged for, or a larger epsilon (`attacks.epsilon.release`), that no
-charge covers, or that says of itself what the ledger does not (`attacks.audit.evidence`).
+The bar of an attack is the best control that knows what the attack knows, but for the release
+(`attacks.threats.controls.blind_to`). All are scored on the same samples. Null hypothesis of each
+attack: its gain over *some* of these controls is at most `MARGIN`. It is rejected where the lower
+bounds of the gains over all of them are above. The bounds of all attacks on all sites of a run hold
+together at 1 - `ERROR`: at most so often does a run in which nothing leaks say "leaks" by its
+reconstructions. (`MARGIN` is a share of the error of the public mean, or of the mean of all others
+of the site where that is less. Each attack on each site is tested at its share of `ERROR`. Samples
+of one group are one draw.) Silence is at 95 %.
+
+The noiseless ceiling decides nothing (`attacks.threats.controls` says why). A sample is found again
+where its reconstruction is nearer to it than to others of its class, which what a class looks like
+cannot bring about: an attack that does so surely more often than its blind controls (at 1 - 0.05 /
+number of attacks) is not blind, however little of a sample it gets right. Whatever the attacks see,
+a release leaks that has less noise than the ledger was charged for, or a larger epsilon
+(`attacks.epsilon.release`), that no charge covers, or that says of itself what the ledger does not
+(`attacks.audit.evidence`).
 
 Silence of these attacks proves nothing: the proof is the ledger's epsilon, which stands beside.
 """
@@ -26,10 +34,13 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from attacks.epsilon.release import ReleaseAudit
 from attacks.reconstruction.metrics import CANDIDATES, ReconstructionScore
-from attacks.statistics import MIN_SAMPLES, clopper_pearson, gain_interval
+from attacks.statistics import MIN_SAMPLES, clopper_pearson, gain_bounds, gain_interval
 from attacks.threats import controls
 
 Verdict = Literal["leaks", "no better than blind", "inconclusive", "nothing left", "masked"]
@@ -37,10 +48,27 @@ Verdict = Literal["leaks", "no better than blind", "inconclusive", "nothing left
 MARGIN = 0.05
 """By how much R^2 must beat the best blind control before it counts as a leak."""
 
+ERROR = 0.01
+"""How often a run in which nothing leaks may be called a leak, by all its reconstructions."""
 
-def best_of(attacks: Sequence[ReconstructionScore]) -> ReconstructionScore:
-    """The one with the largest R^2; one that is no number counts least."""
-    return max(attacks, key=lambda s: -math.inf if math.isnan(s.r2) else s.r2)
+
+def bar_of(
+    attack: ReconstructionScore, beside: Sequence[ReconstructionScore]
+) -> ReconstructionScore:
+    """The best control that knows what an attack knows, but for the release."""
+    return max(_blind(attack, beside), key=lambda s: s.r2)
+
+
+def best_of(
+    attacks: Sequence[ReconstructionScore], beside: Sequence[ReconstructionScore]
+) -> ReconstructionScore:
+    """The attack that gains most over its bar; one that is no number counts least."""
+
+    def gain(attack: ReconstructionScore) -> float:
+        found = attack.r2 - bar_of(attack, beside).r2
+        return -math.inf if math.isnan(found) else found
+
+    return max(attacks, key=gain)
 
 
 def judge(
@@ -48,36 +76,114 @@ def judge(
     beside: Sequence[ReconstructionScore],
     *,
     rng: np.random.Generator,
+    sites: int = 1,
+    groups: Int[Tensor, "n"] | None = None,
 ) -> tuple[Verdict, str]:
-    """The verdict on one or more attacks beside the controls, and its evidence in a sentence."""
-    mean = next(s for s in beside if s.name == "mean image")
-    best = best_of(attacks)
-    blind = max((s for s in beside if s.name in controls.BLIND), key=lambda s: s.r2)
-    low, high = gain_interval(best.errors, blind.errors, mean.errors, rng=rng)
-    level = 1 - 0.05 / len(attacks)
-    surely, _ = gain_interval(best.errors, blind.errors, mean.errors, rng=rng, level=level)
-    samples = len(best.errors)
-    again = _found_again(attacks, beside) if samples >= MIN_SAMPLES else ""
+    """The verdict on one or more attacks beside the controls, and its evidence in a sentence.
+
+    Args:
+        attacks: scores on the same samples as those of the controls.
+        beside: the controls; those of knowledge that no attack has are left out.
+        rng: of the bootstrap.
+        sites: that the run has: their verdicts share `ERROR`.
+        groups: of each scored sample, where several may be of one; None: each is its own.
+
+    """
+    best = best_of(attacks, beside)
+    bar, (mean, unit) = bar_of(best, beside), _reference(beside)
+    mine, blind, total = (_by_group(s.errors, groups) for s in (best, bar, mean))
+    low, high = gain_interval(mine, blind, total, rng=rng)
+    enough = len(total) >= MIN_SAMPLES
+    again = _found_again(attacks, beside) if enough else ""
+    surely = _surely(attacks, beside, total, groups, rng, ERROR / sites) if low > MARGIN else -1.0
     verdict: Verdict = "inconclusive"
-    if samples >= MIN_SAMPLES and surely > MARGIN:
+    if surely > MARGIN:
         verdict = "leaks"
-    elif samples >= MIN_SAMPLES and high <= MARGIN and not again:
+    elif enough and high <= MARGIN and not again:
         verdict = "no better than blind"
-    interval = "" if math.isnan(low) else f"[{low:.3f}, {high:.3f}] "
-    noun = "sample" if samples == 1 else "samples"
-    evidence = (
-        f"R^2 of the best attack ({best.name}) {best.r2:.3f}, of the best blind control "
-        f"({controls.in_words(blind.name)}) {blind.r2:.3f}: a difference of "
-        f"{best.r2 - blind.r2:.3f} {interval}on {samples} {noun}, of which {MARGIN} is let pass"
+    samples = _number(len(best.errors), len(total))
+    evidence = _compared(best, bar, (low * unit, high * unit)) + (
+        f"on {samples}, of which {MARGIN * unit:.2g} is let pass"
     )
-    if samples < MIN_SAMPLES:
+    if verdict == "leaks":
+        evidence += f"; surely {surely * unit:.3f} at least, at {ERROR:.0%} false alarms a run"
+    if not enough:
         needed = f"too few samples for an interval and a verdict, which need {MIN_SAMPLES}"
         evidence = f"{needed}; {evidence}"
     if again:
         evidence += f"; {again}"
     for ceiling in (s for s in beside if s.name == "ceiling"):
         evidence += f"; noiseless rows would give {ceiling.r2:.3f}"
+        if best.r2 > ceiling.r2:
+            evidence += ", less than the attack, which by itself shows no leak"
     return verdict, evidence
+
+
+def _number(samples: int, units: int) -> str:
+    """How many were scored, in words."""
+    of_groups = "" if units == samples else f" of {units} groups"
+    return f"{samples} {'sample' if samples == 1 else 'samples'}{of_groups}"
+
+
+def _compared(
+    best: ReconstructionScore, bar: ReconstructionScore, interval: tuple[float, float]
+) -> str:
+    """An attack beside its bar, in words."""
+    low, high = interval
+    shown = "" if math.isnan(low) else f"[{low:.3f}, {high:.3f}] "
+    return (
+        f"R^2 of the best attack ({best.name}) {best.r2:.3f}, of the best blind control "
+        f"({controls.in_words(bar.name)}) {bar.r2:.3f}: a difference of "
+        f"{best.r2 - bar.r2:.3f} {shown}"
+    )
+
+
+def _reference(beside: Sequence[ReconstructionScore]) -> tuple[ReconstructionScore, float]:
+    """The mean that the margin is a share of, and its error over that of the public mean.
+
+    The public mean of a site that differs much is so wrong that a share of its error may be all
+    that there is to know of a sample: there the mean of all others is the one.
+    """
+    means = {s.name: s for s in beside if s.name in ("mean image", "others' mean")}
+    public = float(means["mean image"].errors.sum())
+    near = min(means.values(), key=lambda s: float(s.errors.sum()) or math.inf)
+    error = float(near.errors.sum())
+    return (near, error / public) if 0 < error < public else (means["mean image"], 1.0)
+
+
+def _blind(
+    attack: ReconstructionScore, beside: Sequence[ReconstructionScore]
+) -> list[ReconstructionScore]:
+    return [s for s in beside if s.name in controls.blind_to(attack.threat)]
+
+
+def _by_group(values: Float[Tensor, "n"], groups: Int[Tensor, "n"] | None) -> Float[Tensor, "g"]:
+    """Sums over groups."""
+    if groups is None:
+        return values.double()
+    units, at = groups.unique(return_inverse=True)
+    return torch.zeros(len(units), dtype=torch.float64).index_add_(0, at, values.double())
+
+
+def _surely(
+    attacks: Sequence[ReconstructionScore],
+    beside: Sequence[ReconstructionScore],
+    total: Float[Tensor, "g"],
+    groups: Int[Tensor, "n"] | None,
+    rng: np.random.Generator,
+    error: float,
+) -> float:
+    """The largest lower bound of an attack's gain over all its blind controls."""
+    # No bound is above the gain itself.
+    able = [s for s in attacks if s.r2 > bar_of(s, beside).r2]
+    pairs = [(a, b) for a, attack in enumerate(able) for b in _blind(attack, beside)]
+    if not pairs:
+        return -math.inf
+    gains = torch.stack([_by_group(b.errors - able[a].errors, groups) for a, b in pairs])
+    bounds = gain_bounds(gains, total, rng=rng, error=error / len(attacks))
+    least = np.full(len(able), math.inf)
+    np.minimum.at(least, [a for a, _ in pairs], bounds)
+    return float(least.max())
 
 
 def _found_again(
@@ -87,7 +193,7 @@ def _found_again(
     best = max(attacks, key=lambda s: s.reidentified)
     n, level = len(best.errors), 1 - 0.05 / len(attacks)
     low, high = clopper_pearson(round(best.reidentified * n), n, level)
-    blind = max(s.reidentified for s in beside if s.name in controls.BLIND)
+    blind = max(s.reidentified for s in _blind(best, beside))
     if low <= max(blind, 1 / CANDIDATES):
         return ""
     return (

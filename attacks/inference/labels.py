@@ -14,7 +14,9 @@
 | pi_c | `shares`: of the client's samples, how many are of class c |
 | TV | total variation distance of two histograms: half the sum of |p_c - q_c| |
 
-Blind is who knows public labels alone, or nothing. The shares tell a client with few classes from
+Blind to labels of rows is who answers the site's commonest class for each: a release is meant to
+tell the site's shares, and they may differ from the public ones. Blind to a histogram is who knows
+the public one, or nothing. The shares tell a client with few classes from
 others even where no label of a sample is told: the two are scored apart. Only the functions that
 score get the truth.
 """
@@ -56,7 +58,7 @@ class LabelScore:
     accuracy: float
     interval: tuple[float, float]  # Clopper-Pearson, 95 %
     blind: float
-    """Accuracy of the commonest public class for every row, or 1/k if that is higher."""
+    """Accuracy of the site's commonest class for every row, or 1/k if that is higher."""
     shuffled: float
     """Expected accuracy of the attack's own guesses, dealt out at random."""
     beats_blind: bool
@@ -168,8 +170,7 @@ def score_labels(labels: Int[Tensor, "m"], truth: Int[Tensor, "n"], public: Samp
         raise BadInput(f"expected a guess for each of one or more rows, got {len(labels)} of {n}")
     right = int((labels == truth).sum())
     mine, theirs = (_normalised(_counts(y, public.classes)) for y in (labels, truth))
-    commonest = int(public.histogram().argmax())
-    blind = max(float(theirs[commonest]), 1 / public.classes)
+    blind = max(float(theirs.max()), 1 / public.classes)
     shuffled, interval = float((mine * theirs).sum()), clopper_pearson(right, n, 1 - ERROR)
     beats_blind = interval[0] > max(blind, shuffled)
     return LabelScore(right / n, interval, blind, shuffled, beats_blind)

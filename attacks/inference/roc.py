@@ -14,7 +14,7 @@ Clopper-Pearson bound of j of m.
 What it cannot show: an attack that finds nothing proves nothing. Intervals tell of other
 candidates, not of other trainings, and `epsilon_if_independent` is an estimate; for a bound that
 holds with one network see `attacks.epsilon.one_run`.
-Source: Carlini et al. 2022 (arXiv 2112.03570), section III.
+Source: Carlini et al. 2022 (arXiv 2112.03570), section III; DeLong et al. 1988 (areas compared).
 """
 
 import math
@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from scipy.stats import t as student
 from torch import Tensor
 
 from attacks.epsilon.mechanism import lower_bound
@@ -109,6 +110,52 @@ def roc(
         delta=delta,
         confidence=confidence,
     )
+
+
+def point_of(scores: Float[Tensor, "n"], members: Bool[Tensor, "n"], *, confidence: float) -> Point:
+    """True positives at the first of `RATES`, with an interval at a confidence of its own."""
+    values, truth = scores.detach().cpu().double().numpy(), members.cpu().numpy()
+    return _point(values[truth], values[~truth], RATES[0], confidence)
+
+
+def area_bound(
+    scores: Float[Tensor, "n"],
+    members: Bool[Tensor, "n"],
+    *,
+    error: float,
+    beside: Float[Tensor, "n"] | None = None,
+) -> float:
+    """Lower bound, wrong with `error`, of the area under a curve, or of what it has over another's.
+
+    `beside` are other scores of the same candidates: the two are compared in pairs.
+    """
+    truth = members.cpu().numpy()
+    ins, outs = _placements(scores, truth)
+    area = float(ins.mean())
+    if beside is not None:
+        less = _placements(beside, truth)
+        area -= float(less[0].mean())
+        ins, outs = ins - less[0], outs - less[1]
+    fewest = min(len(ins), len(outs))
+    spread = math.sqrt(ins.var(ddof=1) / len(ins) + outs.var(ddof=1) / len(outs))
+    return area - float(student.isf(error, fewest - 1)) * spread
+
+
+def _placements(
+    scores: Float[Tensor, "n"], truth: Bool[np.ndarray, "n"]
+) -> tuple[Float[np.ndarray, "a"], Float[np.ndarray, "b"]]:
+    """Of each member the share of others below it, of each other that of members above; ties half.
+
+    Either has the area as its mean.
+    """
+    values = scores.detach().cpu().double().numpy()
+    ins, outs = np.sort(values[truth]), np.sort(values[~truth])
+
+    def below(among: np.ndarray, of: np.ndarray) -> np.ndarray:
+        ends = np.searchsorted(among, of, "left") + np.searchsorted(among, of, "right")
+        return ends / (2 * len(among))
+
+    return below(outs, values[truth]), 1 - below(ins, values[~truth])
 
 
 def _again(rng: np.random.Generator, histogram: np.ndarray) -> np.ndarray:

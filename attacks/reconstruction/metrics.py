@@ -49,10 +49,14 @@ class ReconstructionScore:
     """Of each of the above, by name."""
     errors: Float[Tensor, "n"]
     """e_i, for comparing two scores on the same samples; none where it was read from JSON."""
+    threat: str | None = None
+    """Of an attack, what it knows (`attacks.threats.knowledge`); None of a control."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-able record; what is no number (R^2 of constants, its interval of few) is None."""
         record: dict[str, Any] = {"name": self.name}
+        if self.threat is not None:
+            record["threat"] = self.threat
         for name, (low, high) in self.intervals.items():
             record[name] = _number(getattr(self, name))
             record[f"{name}_interval"] = [_number(low), _number(high)]
@@ -69,7 +73,8 @@ class ReconstructionScore:
         ends = {k: record[f"{k}_interval"] for k in names}
         intervals = {k: (number(low), number(high)) for k, (low, high) in ends.items()}
         values = {k: number(record[k]) for k in names}
-        return cls(record["name"], **values, intervals=intervals, errors=torch.empty(0))
+        of = {"threat": record.get("threat"), "intervals": intervals, "errors": torch.empty(0)}
+        return cls(record["name"], **values, **of)
 
 
 def _number(value: float) -> float | None:

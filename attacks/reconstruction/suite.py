@@ -7,12 +7,18 @@
 | ridge on noise | the weights and the mechanism | noised sums |
 | ridge (shadow), decoder (shadow) | a bottom of its own | every release |
 | ridge (leaked pairs), decoder (leaked pairs) | few private samples | every release |
+| ridge (all others), and so on | the weights, and all other samples of the site | rows |
+
+The last takes what the first ones see of a row beyond what they see of other rows of its class, and
+adds it to the guess from all other samples (`attacks.threats.blind`). So a site that differs from
+the public samples hides no leak behind the error that all its reconstructions share.
 
 The truth is here only to be scored against: each attack is called with an `Observation`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -25,7 +31,7 @@ from attacks.reconstruction.ridge import ridge_inverter, ridge_on_noise
 from attacks.threats import controls
 from attacks.threats.knowledge import Knowledge, LeakedPairs, Shadow, WhiteBox
 from attacks.threats.observation import Inverter, Observation
-from attacks.threats.representation import Representation, gradient_path
+from attacks.threats.representation import gradient_path
 from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 
@@ -33,6 +39,12 @@ OnProgress = Callable[[str], None]
 
 INVERSION = Inversion(steps=60, starts=("class mean", "nearest"))
 """How images are sought in an audit."""
+
+SHOWN = (*controls.PUBLIC, "others' regression")
+"""Controls that a picture shows beside the attacks."""
+
+ALL_OTHERS = "all others"
+"""The threat that knows every sample of the site but the one that it reconstructs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +59,8 @@ class SuiteConfig:
     """How images are sought; None, and a map that passes no gradient, leave that attack out."""
     held_out: Samples | None = None
     """Samples of the client that are in no release: for the control of that name."""
+    others: Samples | None = None
+    """All samples of the client that are not scored, for what all others say of one that is."""
 
 
 @dataclass(frozen=True)
@@ -81,29 +95,33 @@ def attack_release(
     """
     suite = _Suite(observation, private, config, rng, on_progress, candidates(private.y, rng=rng))
     mine = suite.learn(observation, "the release")
-    images = suite.attack(mine)
-    attacks = [suite.score(name, x) for name, x in images.items()]
-    strongest = images[max(attacks, key=lambda s: s.r2).name]
-    blind = {
-        "mean image": suite.mean.expand_as(private.inputs()),
-        "same-class mean": controls.same_class_mean(observation.public, private.y),
-    }
-    made_by, public = observation.knowledge.representation, observation.public
-    if config.held_out is not None and len(config.held_out):
-        means = controls.held_out_class_mean(public, config.held_out, private.y)
-        blind["held-out class mean"] = means
-    untrained = suite.untrained(made_by)
+    tried, noiseless = suite.attack(mine)
+    attacks = [suite.score(name, t.images, t.threat) for name, t in tried.items()]
+    strongest = tried[max(attacks, key=lambda s: s.r2).name].images
+    public, blind = observation.public, suite.blind()
     beside = [
         *(suite.score(name, x) for name, x in blind.items()),
         suite.score("unrelated image", controls.unrelated_image(public, len(private), rng=rng)),
         suite.score("shuffled", controls.shuffled(strongest, private.y, rng=rng)),
         *(
-            suite.best("random extractor", seen, suite.learn(seen, "an untrained bottom"))
-            for seen in untrained
+            suite.best("random extractor", suite.invert(seen, suite.learn(seen, "untrained")))
+            for seen in suite.untrained()
         ),
-        suite.best("ceiling", controls.raw_rows(observation, private, made_by), mine),
+        suite.best("ceiling", noiseless),
     ]
-    return Reconstructions(attacks, beside, images | blind)
+    shown = {name: x for name, x in blind.items() if name in SHOWN}
+    return Reconstructions(attacks, beside, {name: t.images for name, t in tried.items()} | shown)
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """What an attack made of each sample, and what it knew."""
+
+    threat: str
+    images: Float[Tensor, "n c h w"]
+
+
+Inverters = Mapping[str, Inverter]
 
 
 @dataclass(frozen=True)
@@ -115,47 +133,113 @@ class _Suite:
     tell: OnProgress
     among: Int[Tensor, "n k"]
 
-    @property
-    def mean(self) -> Tensor:
-        return controls.mean_image(self.observation.public)
+    def score(self, name: str, images: Tensor, threat: str | None = None) -> ReconstructionScore:
+        truth, mean = self.private.inputs(), controls.mean_image(self.observation.public)
+        found = score(name, truth, images, mean, rng=self.rng, among=self.among)
+        return replace(found, threat=threat)
 
-    def score(self, name: str, images: Tensor) -> ReconstructionScore:
-        truth = self.private.inputs()
-        return score(name, truth, images, self.mean, rng=self.rng, among=self.among)
+    def best(self, name: str, of: Mapping[str, Tensor]) -> ReconstructionScore:
+        return max((self.score(name, images) for images in of.values()), key=lambda s: s.r2)
 
-    def best(self, name: str, seen: Observation, fs: dict[str, Inverter]) -> ReconstructionScore:
-        return max((self.score(name, f(seen.released())) for f in fs.values()), key=lambda s: s.r2)
+    @cached_property
+    def by_others(self) -> dict[str, Tensor]:
+        return controls.by_others(self.observation.public, self.private, self.config.others)
 
-    def learn(self, seen: Observation, what: str) -> dict[str, Inverter]:
+    def blind(self) -> dict[str, Tensor]:
+        """What is known of each sample without the release, by control."""
+        public, y, held_out = self.observation.public, self.private.y, self.config.held_out
+        found = {
+            "mean image": controls.mean_image(public).expand_as(self.private.inputs()),
+            "same-class mean": controls.same_class_mean(public, y),
+        }
+        if held_out is not None and len(held_out):
+            found["held-out class mean"] = controls.held_out_class_mean(public, held_out, y)
+        for knowledge in self.config.weaker:
+            if isinstance(knowledge, LeakedPairs):
+                found |= controls.by_leaked(public, knowledge.samples, y)
+        return found | self.by_others
+
+    def learn(self, seen: Observation, what: str) -> Inverters:
         self.tell(f"{self.observation.site}: ridge and decoder on {what}")
         return {
             "ridge": ridge_inverter(seen, rng=self.rng),
             "decoder": decoder_inverter(seen, epochs=self.config.epochs, rng=self.rng),
         }
 
-    def untrained(self, made_by: Representation) -> list[Observation[WhiteBox]]:
+    def invert(self, seen: Observation, fs: Inverters) -> dict[str, Tensor]:
+        """What inverters make of each sample of a release."""
+        rows = seen.released()
+        found = {name: f(rows) for name, f in fs.items()}
+        return {k: x[self.private.y] for k, x in found.items()} if seen.by_class else found
+
+    @property
+    def noiseless(self) -> Observation[WhiteBox]:
+        made_by = self.observation.knowledge.representation
+        return controls.raw_rows(self.observation, self.private, made_by)
+
+    def untrained(self) -> list[Observation[WhiteBox]]:
         """Raw rows of an untrained bottom; none of a common map, which nobody trains."""
+        made_by = self.observation.knowledge.representation
         if not isinstance(made_by, Bottom):
             return []
         fresh = controls.random_extractor(made_by, rng=self.rng)
         return [controls.raw_rows(self.observation, self.private, fresh)]
 
-    def attack(self, mine: dict[str, Inverter]) -> dict[str, Tensor]:
-        observation, inversion = self.observation, self.config.inversion
-        rows = observation.released()
-        images = {name: f(rows) for name, f in mine.items()}
-        if observation.noised_sums:
-            images["ridge on noise"] = ridge_on_noise(observation, rng=self.rng)
-        if inversion and gradient_path(observation.knowledge.representation):
-            self.tell(f"{observation.site}: inversion by optimisation")
-            images["optimise"] = optimise(observation, rng=self.rng, config=inversion)
+    def attack(self, mine: Inverters) -> tuple[dict[str, _Attempt], dict[str, Tensor]]:
+        """What all attacks make of the release, and inverters of the noiseless rows behind it."""
+        seen, white = self.observation, WhiteBox.name
+        images = self.invert(seen, mine) | dict(self._of_weights())
+        tried = {name: _Attempt(white, x) for name, x in images.items()}
+        noiseless = self.invert(self.noiseless, mine)
         for knowledge in self.config.weaker:
-            weaker: Observation[Knowledge] = replace(observation, knowledge=knowledge)  # type: ignore[arg-type]
-            if observation.head is not None and isinstance(knowledge, Shadow):
-                weaker = weaker.along_head()  # elsewhere two bottoms have little in common
+            weaker = _knowing(seen, knowledge)
             learnt = self.learn(weaker, f"the release, with {knowledge.name}")
-            rows = weaker.released()
-            images |= {f"{name} ({knowledge.name})": f(rows) for name, f in learnt.items()}
-        if observation.by_class:
-            return {name: x[self.private.y] for name, x in images.items()}
-        return images
+            for name, x in self.invert(weaker, learnt).items():
+                tried[f"{name} ({knowledge.name})"] = _Attempt(knowledge.name, x)
+            if isinstance(knowledge, LeakedPairs):
+                rows = self.invert(_knowing(self.noiseless, knowledge), learnt)
+                noiseless |= {f"{name} ({knowledge.name})": x for name, x in rows.items()}
+        if not seen.by_class:
+            for name, x in images.items():
+                tried[f"{name} ({ALL_OTHERS})"] = _Attempt(ALL_OTHERS, self._informed(x))
+        noiseless |= {f"{k} ({ALL_OTHERS})": self._informed(x) for k, x in noiseless.items()}
+        return tried, noiseless
+
+    def _of_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """The attacks besides inverters, which need the weights."""
+        seen, inversion, y = self.observation, self.config.inversion, self.private.y
+        if seen.noised_sums:
+            yield "ridge on noise", ridge_on_noise(seen, rng=self.rng)[y]
+        if inversion and gradient_path(seen.knowledge.representation):
+            self.tell(f"{seen.site}: inversion by optimisation")
+            found = optimise(seen, rng=self.rng, config=inversion)
+            yield "optimise", found[y] if seen.by_class else found
+
+    def _informed(self, images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        return informed(images, self.private.y, self.by_others["others' regression"])
+
+
+def _knowing(
+    seen: Observation[WhiteBox], knowledge: Shadow | LeakedPairs
+) -> Observation[Knowledge]:
+    """The same release, as somebody sees it who knows less than the weights."""
+    weaker: Observation[Knowledge] = replace(seen, knowledge=knowledge)  # type: ignore[arg-type]
+    if seen.head is not None and isinstance(knowledge, Shadow):
+        return weaker.along_head()  # elsewhere two bottoms have little in common
+    return weaker
+
+
+def informed(
+    images: Float[Tensor, "n c h w"], y: Int[Tensor, "n"], guesses: Float[Tensor, "n c h w"]
+) -> Float[Tensor, "n c h w"]:
+    """Blind guesses, moved by what each reconstruction has beyond the others of its class.
+
+    A sample that is alone in its class has the guess itself.
+    """
+    flat, found = images.flatten(1).double(), guesses.flatten(1).double().clone()
+    for c in y.unique().tolist():
+        mine = y == c
+        m = int(mine.sum())
+        if m > 1:
+            found[mine] += (flat[mine] - flat[mine].mean(0)) * m / (m - 1)
+    return found.clamp(-1, 1).float().view_as(images)

@@ -16,7 +16,6 @@ from panas_cli.text.printing import (
 
 HEADERS = {
     "same-class mean": "class\nmean",
-    "held-out class mean": "held-out\nmean",
     "shuffled": "shuffled",
     "random extractor": "untrained",
     "ceiling": "ceiling",
@@ -58,7 +57,7 @@ def _attacked(rows: list[tuple[ClientAudit, ReconstructionScore]]) -> Table:
     table = titled(
         "audit: R^2 of reconstructed training samples (1: perfect, 0: the mean public sample)"
     )
-    for name in ("site", "release", "best attack", "R^2", *HEADERS.values()):
+    for name in ("site", "release", "best attack", "R^2", "bar", *HEADERS.values()):
         table.add_column(
             name, justify="left" if name in ("site", "release", "best attack") else "right"
         )
@@ -75,6 +74,7 @@ def _attacked(rows: list[tuple[ClientAudit, ReconstructionScore]]) -> Table:
             c.release,
             best.name,
             _two(best.r2),
+            _two(None if (bar := c.bar) is None else bar.r2),
             *(_two(r2) for r2 in controls),
             _two(best.reidentified),
             *(_two(x) for x in shown),

@@ -65,16 +65,24 @@ def test_raw_rows_leak_and_the_record_says_so(tmp_path: Path) -> None:
             "decoder (shadow)",
             "ridge (leaked pairs)",
             "decoder (leaked pairs)",
+            "ridge (all others)",
+            "decoder (all others)",
+            "optimise (all others)",
         ]
+        threats = [a["threat"] for a in client["attacks"]]
+        pairs = ["shadow"] * 2 + ["leaked pairs"] * 2
+        assert threats == ["white-box"] * 3 + pairs + ["all others"] * 3
         r2 = {s["name"]: s["r2"] for s in client["controls"]}
         assert r2["mean image"] == 0.0
         assert r2["shuffled"] <= 0
         assert r2["unrelated image"] <= 0
         assert r2["random extractor"] > r2["same-class mean"]
-        assert "held-out class mean" in r2
+        assert {"held-out class mean", "leaked regression", "others' regression"} <= r2.keys()
+        assert r2[client["bar"]] >= r2["same-class mean"]
         metrics = {"mse", "r2", "psnr", "ssim", "reidentified"}
         keys = {"name", *metrics, *(f"{m}_interval" for m in metrics)}
-        assert all(set(s) == keys for s in client["attacks"] + client["controls"])
+        assert all(set(s) == keys for s in client["controls"])
+        assert all(set(s) == keys | {"threat"} for s in client["attacks"])
         best = max(client["attacks"], key=lambda s: s["r2"])
         assert best["reidentified_interval"][0] > 0.1  # chance
         assert client["claim"] is None

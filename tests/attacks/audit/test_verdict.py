@@ -85,11 +85,66 @@ def _noisy(gain: float) -> tuple[list[ReconstructionScore], list[ReconstructionS
     return [attack], [*blind, scored("ceiling", truth)]
 
 
-def test_the_best_of_many_attacks_must_be_surer() -> None:
-    attacks, beside = _noisy(0.068)
-    alone, _ = judge(attacks, beside, rng=np.random.default_rng(0))
-    among, _ = judge(attacks * 30, beside, rng=np.random.default_rng(0))
-    assert (alone, among) == ("leaks", "inconclusive")
+def test_a_verdict_of_one_among_many_must_be_surer() -> None:
+    attacks, beside = _noisy(0.075)
+    alone, evidence = judge(attacks, beside, rng=np.random.default_rng(0))
+    assert "at least, at 1% false alarms a run" in evidence
+    for many in ({"sites": 200}, {"attacks": attacks * 20}):
+        terms = {"attacks": attacks, "beside": beside, "rng": np.random.default_rng(0)} | many
+        assert (alone, judge(**terms)[0]) == ("leaks", "inconclusive")
+
+
+def test_what_leaked_samples_say_is_no_leak_of_the_release() -> None:
+    attacks, beside = _noisy(0.2)
+    known = replace(attacks[0], name="leaked mean")
+    mine = [replace(attacks[0], name="ridge (leaked pairs)", threat="leaked pairs")]
+    verdict, evidence = judge(mine, [*beside, known], rng=np.random.default_rng(0))
+    assert verdict == "no better than blind"
+    assert f"of the best blind control (leaked mean) {mine[0].r2:.3f}" in evidence
+    # Whoever has no leaked samples is not compared with what they say.
+    theirs = [replace(attacks[0], threat="white-box")]
+    assert judge(theirs, [*beside, known], rng=np.random.default_rng(0))[0] == "leaks"
+
+
+@pytest.mark.parametrize(("gain", "verdict"), [(0.2, "leaks"), (0.01, "no better than blind")])
+def test_the_ceiling_neither_makes_a_leak_nor_excuses_one(gain: float, verdict: str) -> None:
+    attacks, beside = _noisy(gain)
+    low = replace(beside[0], name="ceiling", r2=0.005)
+    found, evidence = judge(attacks, [*beside[:2], low], rng=np.random.default_rng(0))
+    assert found == verdict
+    assert "would give 0.005, less than the attack, which by itself shows no leak" in evidence
+
+
+def test_samples_of_one_person_are_one_draw() -> None:
+    attacks, beside = _noisy(0.2)
+    few = torch.arange(300) % 25
+    kept = (few < 12) & (torch.arange(300) < 150)
+
+    def of(part: torch.Tensor, groups: torch.Tensor | None) -> tuple[str, str]:
+        mine, theirs = (
+            [replace(s, errors=s.errors[part]) for s in scores] for scores in (attacks, beside)
+        )
+        return judge(mine, theirs, rng=np.random.default_rng(0), groups=groups)
+
+    everyone = torch.ones(300, dtype=torch.bool)
+    assert "on 300 samples of 25 groups" in of(everyone, few)[1]
+    assert of(kept, None)[0] == "leaks"
+    assert of(kept, few[kept])[0] == "inconclusive"  # of twelve people
+
+
+def test_the_margin_is_a_share_of_what_a_mean_of_the_site_leaves() -> None:
+    attacks, beside = _noisy(0.74)
+    # The public mean is far from the site: 0.04 of its error is much of what is left to know.
+    near = replace(beside[0], name="others' mean", errors=beside[0].errors * 0.3, r2=0.7)
+    found, evidence = judge(attacks, [*beside, near], rng=np.random.default_rng(0))
+    assert "a difference of 0.045" in evidence
+    assert "of which 0.015 is let pass" in evidence
+    assert found == "leaks"
+    # A mean that is no better than the public one changes nothing.
+    worse = replace(near, errors=beside[0].errors * 1.5, r2=-0.5)
+    found, evidence = judge(_noisy(0.04)[0], [*beside, worse], rng=np.random.default_rng(0))
+    assert "of which 0.05 is let pass" in evidence
+    assert found != "leaks"
 
 
 def _claim(noise: float, bound: float) -> ReleaseAudit:
