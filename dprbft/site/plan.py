@@ -56,25 +56,20 @@ def searched(client: Client) -> int:
 
 def _first_plan(client: Client, settings: DPSGDSettings) -> Plan:
     """The calibrated plan with the tuned noise, or more; what that leaves sharpens releases."""
-    plans = []
-    for budget, spent in client.bounds():
-        # Rounds that died before the first one was whole are for `rescale_noise` to count.
-        before, _ = _apart(client, spent)
-        plan = calibrate(
-            budget,
-            replace(client.schedule(), spent=before),
-            batch_size=settings.batch_size,
-            clip=settings.clip,
-            epochs=settings.epochs,
-        )
-        noise = max(plan.noise_multiplier, settings.noise_multiplier)
-        plans.append((replace(plan, noise_multiplier=noise), budget, before))
-    noise = max(plan.noise_multiplier for plan, _, _ in plans)
-    sharp = [
-        tighten_release_noise(replace(plan, noise_multiplier=noise), budget, before)
-        for plan, budget, before in plans
-    ]
-    return max(sharp, key=lambda plan: plan.release_noise or 0.0)
+    # Rounds that died before the first one was whole are for `rescale_noise` to count.
+    (budget, before), *life = [(b, _apart(client, spent)[0]) for b, spent in client.bounds()]
+    plan = calibrate(
+        budget,
+        replace(client.schedule(), spent=before),
+        batch_size=settings.batch_size,
+        clip=settings.clip,
+        epochs=settings.epochs,
+    )
+    noise = max(plan.noise_multiplier, settings.noise_multiplier)
+    plan = tighten_release_noise(replace(plan, noise_multiplier=noise), budget, before)
+    for budget, before in life:
+        plan = rescale_noise(plan, budget, (), before)
+    return plan
 
 
 def _apart(client: Client, spent: Sequence[Event]) -> tuple[list[Event], list[Event]]:

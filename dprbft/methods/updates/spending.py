@@ -68,27 +68,23 @@ def begin(client: Client, planned: Planned) -> Spending:
     if not client.budget.private:
         return Spending(subset=planned.subset)
     rounds = len(rounds_of(client.config, client.id)) if planned.rounds is None else planned.rounds
-    plans = [
-        calibrate(
-            budget,
-            TrainingSchedule(
-                samples=client.data.train.units if planned.samples is None else planned.samples,
-                epochs=planned.epochs,
-                rounds=rounds,
-                steps_a_round=planned.steps_a_round,
-                releases=planned.releases,
-                release_share=planned.release_share,
-                spent=spent,
-            ),
-            batch_size=planned.batch_size,
-            clip=planned.clip,
-        )
-        for budget, spent in client.bounds(planned.subset)
-    ]
-    # The most of each noise keeps every bound: the plan of one bound may have less of either.
-    m = max((p.release_noise for p in plans if p.release_noise is not None), default=None)
-    sigma = max(p.noise_multiplier for p in plans)
-    plan = replace(plans[0], noise_multiplier=sigma, release_noise=m)
+    (budget, spent), *life = client.bounds(planned.subset)
+    plan = calibrate(
+        budget,
+        TrainingSchedule(
+            samples=client.data.train.units if planned.samples is None else planned.samples,
+            epochs=planned.epochs,
+            rounds=rounds,
+            steps_a_round=planned.steps_a_round,
+            releases=planned.releases,
+            release_share=planned.release_share,
+            spent=spent,
+        ),
+        batch_size=planned.batch_size,
+        clip=planned.clip,
+    )
+    for budget, spent in life:
+        plan = rescale_noise(plan, budget, (), spent)
     return Spending(plan=plan, charges=len(known), before=len(known), subset=planned.subset)
 
 

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dprbft.paths import SitePlace, declared_file, ledger_file, settings_file
+from dprbft.messages import Code
+from dprbft.paths import (
+    SitePlace,
+    declared_file,
+    ledger_file,
+    refusal_file,
+    settings_file,
+)
 from dprbft.site.data import declared, is_of_one_class, load_samples
 from dprbft.site.directory import SiteSettings, checked_settings, read_site, write_site
 from dprbft.site.joining import SeenSamples
@@ -25,7 +32,7 @@ from panas_cli.text.printing import (
     print_table,
     print_text,
 )
-from panas_cli.text.privacy_card import budget_line, trust_lines
+from panas_cli.text.privacy_card import asks_at_most, budget_line, trust_lines
 from panas_cli.text.sentences import told_of
 
 
@@ -79,6 +86,7 @@ def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, 
             SeenSamples.read(SitePlace(0, site.name, folder, name).home),
         )
         for name, share in account.shares.items()
+        if _stands(SitePlace(0, site.name, folder, name), account)
     ]
     if json:
         about = {"site": str(folder), "runs": [r.to_json() for r in runs]}
@@ -96,6 +104,16 @@ def _print(folder: Path, site: SiteSettings, facts: Facts, samples: Samples, *, 
     for run in runs:
         if run.seen:
             print_text(f"warning: before {run.name}, {told_of(run.seen)}")
+
+
+def _stands(place: SitePlace, account: Account) -> bool:
+    """Whether a run goes on or was charged: one that was refused before it was charged is none."""
+    if account.of_run(place.run).entries:
+        return True
+    refused, code = refusal_file(place.home), ""
+    if refused.is_file():
+        code = read_json(refused)["code"]
+    return place.home.is_dir() and code != Code.NO_BUDGET.name
 
 
 def _data(site: SiteSettings, facts: Facts, samples: Samples) -> dict[str, Any]:
@@ -132,7 +150,7 @@ def _spent(site: SiteSettings, account: Account) -> dict[str, Any]:
         "budget": number(site.epsilon),
         "delta": site.delta,
         "spent": number(account.spent()),
-        "left": number(account.left()),
+        "left": number(asks_at_most(site, account)),
     }
 
 
