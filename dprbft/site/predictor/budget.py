@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dprbft.config.sections import Privacy
-from dprbft.site.site import Client
+from dprbft.site.site import USUAL, Client
 from panas.privacy.accounting.events import Event, Gaussian, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import (
@@ -35,8 +35,13 @@ NO_NOISE = 1e-9
 
 def recipe_of(client: Client, share: float) -> Recipe:
     """The settings of a residual that nobody has tuned, beside a release of this share, or none."""
-    n, epsilon = client.data.train.units, client.budget.epsilon
+    n, epsilon = client.units, client.budget.epsilon
     return joined_recipe(n, epsilon, share) if share else alone_recipe(n, epsilon)
+
+
+def may_release(client: Client) -> bool:
+    """Whether the site could make a release, however many samples it turns out to have."""
+    return client.config.federation.clients > 1 and client.config.privacy.release_share != 0
 
 
 def share_of(client: Client) -> float:
@@ -53,7 +58,8 @@ def share_of(client: Client) -> float:
         return RELEASE_SHARE
     pooling = Pooling(
         sites=config.federation.clients,
-        samples=client.data.train.units,
+        # Who takes part in a secure sum is known before a histogram is paid for.
+        samples=(client.declared_units or USUAL) if config.privacy.secure_sum else client.units,
         classes=client.spec.classes,
         budget=budget,
         secure_sum=config.privacy.secure_sum,
@@ -169,7 +175,7 @@ def residual_plan(client: Client, settings: DPSGDSettings, coming: Sequence[Even
     """
     if not client.budget.private:
         return _without_noise(client, settings)
-    n, fixed = client.data.train.units, client.config.training.noise_multiplier
+    n, fixed = client.units, client.config.training.noise_multiplier
     (budget, spent), *life = client.bounds()
     plan = calibrate(
         budget,
@@ -186,7 +192,7 @@ def residual_plan(client: Client, settings: DPSGDSettings, coming: Sequence[Even
 
 def alone_plan(client: Client) -> tuple[Plan, Recipe]:
     """The plan of a site that spends all but its histogram on itself; nothing is charged for it."""
-    recipe = alone_recipe(client.data.train.units, client.budget.epsilon)
+    recipe = alone_recipe(client.units, client.budget.epsilon)
     settings = DPSGDSettings(
         learning_rate=recipe.learning_rate,
         noise_multiplier=NO_NOISE,
@@ -197,7 +203,7 @@ def alone_plan(client: Client) -> tuple[Plan, Recipe]:
     if not client.budget.private:
         return _without_noise(client, settings), recipe
     histogram = histogram_event(client.budget, client.config.privacy.histogram_share)
-    schedule = residual_schedule(client.data.train.units, recipe, histogram)
+    schedule = residual_schedule(client.units, recipe, histogram)
     plan = calibrate(client.budget, schedule, batch_size=recipe.batch_size, clip=recipe.clip)
     return plan, recipe
 

@@ -43,6 +43,7 @@ def init(folder: Path, settings: dict[str, Any], *, json: bool) -> None:
     site = checked_settings(settings, "panas site init")
     facts, samples = declared(folder, site)
     site.budget.check(samples.units, site.name)
+    _check_number(site, samples)
     write_site(folder, site, facts=facts)
     _print(folder, site, facts, samples, json=json)
 
@@ -52,6 +53,15 @@ def show(folder: Path, *, json: bool) -> None:
     site = read_site(folder)
     facts = Facts.from_json(read_json(declared_file(folder)))
     _print(folder, site, facts, load_samples(folder, site, facts), json=json)
+
+
+def _check_number(site: SiteSettings, samples: Samples) -> None:
+    """Refuse a declared number that is far from the truth; on the owner's own screen."""
+    if site.samples is not None and not samples.units / 2 <= site.samples <= samples.units * 2:
+        raise BadInput(
+            f"expected about the number of samples or groups that there are, got {site.samples} "
+            f"for {samples.units}; leave out --samples, and runs plan with a noised number"
+        )
 
 
 @dataclass(frozen=True)
@@ -160,6 +170,8 @@ def _print_data(site: SiteSettings, facts: Facts, samples: Samples) -> None:
     groups = f" ({samples.units:,} of them)" if site.group else ""
     print_label("data", f"{counted(len(samples), 'sample')}; {what}")
     print_label("unit", f"{unit_name(site.group)}{groups}")
+    if site.samples is not None:
+        print_label("number", f"{site.samples:,}, which is declared public: nothing covers it")
     print_label("declared", f"classes {', '.join(facts.class_names)}: public in a federation")
 
 
