@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # its libraries are not always installed
     from dprbft.secure_sum.keys import Signing
 
 
-USUAL = 500
+USUAL = 400
 """Training samples that a site is taken to have where nothing public tells of their number."""
 
 

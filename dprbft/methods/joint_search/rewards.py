@@ -26,7 +26,7 @@ def loss_change(
     samples: Samples,
     clip: float,
     noise: tuple[float, NoiseSource] | None,
-    units: int,
+    n: int | None = None,
 ) -> float:
     """Mean fall of the loss over the privacy units of samples.
 
@@ -38,7 +38,7 @@ def loss_change(
         samples: they tell the units.
         clip: c, above 0.
         noise: m and where the noise comes from; None: nothing is clipped nor noised.
-        units: n, at least 1.
+        n: the divisor, a public number; None: as many units as there are.
 
     Privacy: `Gaussian(m)` at sensitivity c, charged before the losses are computed.
     """
@@ -52,7 +52,7 @@ def loss_change(
         return float(changes.mean())
     multiplier, source = noise
     total = changes.clamp(-clip, clip).sum() + multiplier * clip * source.normal(1)[0]
-    return float(total / units)
+    return float(total / (samples.units if n is None else n))
 
 
 def balancing(histogram: Sequence[float], noise: float = 1.0) -> tuple[float, ...]:

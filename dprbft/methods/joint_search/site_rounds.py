@@ -166,5 +166,5 @@ def train(
         return None
     plan = site.alphas.plan
     noise = (plan.release_event.noise_multiplier, SystemNoise()) if plan else None
-    units = plan.samples if plan else parts.architecture.units
-    return loss_change(before, losses(), parts.architecture, o.reward_clip, noise, units)
+    n = plan.samples if plan else None
+    return loss_change(before, losses(), parts.architecture, o.reward_clip, noise, n)
