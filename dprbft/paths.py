@@ -61,6 +61,7 @@ search_file = _file("search/best.json")  # the architecture and its cost
 search_log = _file("search/log.jsonl")  # a line a finished generation
 candidates_file = _file("search/candidates.json")  # how many so far; only while it runs
 histogram_file = _file("search/histogram.json")  # noised label histogram
+count_file = _file("count.json")  # noised number of training samples
 latency_file = _file("search/latency.json")  # how long blocks take, where latency is limited
 history_picture = _file("search/history.png")  # `panas.plots.search.history`
 network_picture = _file("search/network.png")  # `panas.plots.network.drawing`

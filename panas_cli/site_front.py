@@ -57,6 +57,10 @@ def site_init(
         float | None,
         typer.Option(help="The most that one run may ask for; default: what is left."),
     ] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option(help="How many samples or groups there are, if that may be public."),
+    ] = None,
     trust: Annotated[
         Literal["server", "secure-sum"],
         typer.Option(help="secure-sum: only runs whose server learns no more than a sum."),
@@ -98,6 +102,7 @@ def site_init(
         ("bits", bits),
         ("epsilon_per_run", epsilon_per_run),
         ("ranges", ranges_of(ranges)),
+        ("samples", samples),
     )
     settings |= {key: value for key, value in given if value is not None}
     from panas_cli.commands.sites.site import init

@@ -1,5 +1,6 @@
 """What each row of `benchmarks.joining` does with a federation."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.joining_world import DELTA, HISTOGRAM, Site, World
+from dprbft.site.site import USUAL
 from panas.data.samples import Samples
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.budget import Budget
@@ -15,6 +17,7 @@ from panas.privacy.calibration import calibrate, release_multiplier, tighten_rel
 from panas.privacy.plan import Plan
 from panas.privacy.release.estimate import Moments, Rows
 from panas.privacy.release.kinds import moments
+from panas.privacy.unit import planned_units
 from panas.training.baselines import fit_baselines
 from panas.training.linear.averaging import average, log_prior
 from panas.training.linear.public_forest import PublicForest, fit_public_forest
@@ -133,7 +136,9 @@ def said_by(
 
 def pooled_head(world: World, *, secure: bool) -> Heads:
     """The shared head; with a secure sum the server's noise is that of one site."""
-    n, d = len(world.sites[0].train.y), world.test.z.shape[1]
+    d = world.test.z.shape[1]
+    # Who takes part in a secure sum is known before a histogram is paid for.
+    n = USUAL if secure else units_of(world.sites[0], world)
     pooling = Pooling(
         sites=len(world.sites),
         samples=n,
@@ -197,6 +202,13 @@ def predictions(world: World, at: int, known: Known) -> dict[str, Tensor]:
     return found
 
 
+def units_of(site: Site, world: World) -> int:
+    """How many samples the site plans with: by its noised histogram, as in a run."""
+    m = release_multiplier(Budget(world.epsilon, DELTA), 1, HISTOGRAM)
+    noise = m * math.sqrt(world.classes)
+    return planned_units(float(site.histogram.sum()), noise)
+
+
 def forest_of_both(world: World, site: Site) -> Tensor:
     """What a forest of the raw values of public and the site's own samples says: not private."""
     parts = [world.public_samples, site.samples]
@@ -217,7 +229,7 @@ def averaged(
 ) -> Tensor:
     """The average of heads, a table's public forest and logistic regression, and a residual that
     DP-SGD trains over one head."""
-    prior, n = log_prior(site.histogram), len(site.train.y)
+    prior, n = log_prior(site.histogram), units_of(site, world)
     residual = zero_residual(site.train.z.shape[1], world.classes)
 
     def offset(z: Tensor) -> Tensor:

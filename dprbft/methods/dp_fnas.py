@@ -51,7 +51,7 @@ from dprbft.methods.networks.cnns import macs_of, parameters_of, weights_of
 from dprbft.methods.networks.darts import SuperNetwork, discretised, is_alpha
 from dprbft.methods.updates.averaging import Mean
 from dprbft.methods.updates.contract import Predictor, Side, Size, Turn
-from dprbft.methods.updates.halves import halves
+from dprbft.methods.updates.halves import halves, planned_halves
 from dprbft.methods.updates.options import options_of
 from dprbft.methods.updates.spending import Mechanism, Spending
 from dprbft.site.site import Client, spec_of
@@ -122,7 +122,7 @@ def check(side: Side) -> None:
 def client_start(client: Client) -> Bundle:
     """The plans of both parts, each for all steps that read it."""
     o, c = options_of(client.config, Options), client.config
-    parts = halves(client, o.architecture_share)
+    first, second = planned_halves(client, o.architecture_share)
     plain = "E" if o.evaluation == "plain" else ""
     private = [r for r in rounds_of(c, client.id) if asked(c, r) != plain]
     steps = [subset for r in private for subset in reads(c, r)]
@@ -139,8 +139,8 @@ def client_start(client: Client) -> Bundle:
         return plan_steps(client, planned, o.noise_multiplier)
 
     accounts = {
-        "train": plan("train", parts.weights.units, o.clip).to_json(),
-        "search": plan("search", parts.architecture.units, o.architecture_clip).to_json(),
+        "train": plan("train", first, o.clip).to_json(),
+        "search": plan("search", second, o.architecture_clip).to_json(),
     }
     start = weights_of(begun(client.spec, o, client.config.seed))
     return Bundle(start, {"accounts": accounts, "genotype": None})

@@ -61,6 +61,7 @@ from dprbft.methods.networks.cnns import macs_of, parameters_of, weights_of
 from dprbft.methods.updates.averaging import Mean, number_in, weight_in
 from dprbft.methods.updates.bandit import Course, Phase, after, reward
 from dprbft.methods.updates.contract import Predictor, Side, Size, Turn
+from dprbft.methods.updates.halves import planned_halves
 from dprbft.methods.updates.options import options_of
 from dprbft.methods.updates.spending import Planned, begin, current
 from dprbft.methods.updates.training import check_finite
@@ -126,11 +127,12 @@ def client_start(client: Client) -> Bundle:
     """The plans of all rounds, on both halves; the noised histogram where classes are balanced."""
     o, parts = options_of(client.config, Options), parts_of(client)
     by_class = balanced(client, o, parts) if o.balance else ()  # before plans that count its price
+    first, second = planned_halves(client, o.architecture_share)
     joined, last = rounds_of(client.config, client.id), search_rounds(client.config)
     searched = sum(r <= last for r in joined)
     common = Planned(batch_size=o.batch_size, clip=o.clip, epochs=o.epochs)
     rounds = len(joined) + (searched if o.lookahead else 0)
-    weights = begin(client, replace(common, rounds=rounds, samples=parts.weights.units))
+    weights = begin(client, replace(common, rounds=rounds, samples=first))
     alphas = begin(
         client,
         replace(
@@ -139,7 +141,7 @@ def client_start(client: Client) -> Bundle:
             releases=min(len(joined), most_trials(client.config)),
             release_share=o.reward_share,
             subset="search",
-            samples=parts.architecture.units,
+            samples=second,
         ),
     )
     site = SiteState(weights=weights, alphas=alphas, class_weights=by_class)
@@ -160,7 +162,7 @@ def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
         receipts = tuple(stack.enter_context(receipt).id for receipt in charges)
         change = train(client, model, site, trial, order.round)
     site = after_charges(client, site, trial)
-    units = parts_of(client).architecture.units
+    units = planned_halves(client, options_of(client.config, Options).architecture_share)[1]
     if measures:
         kept, update = order.bundle.arrays, Bundle({}, {"reward": change, "samples": units})
     else:

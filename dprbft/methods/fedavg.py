@@ -4,7 +4,8 @@ A round, in its source's order:
 
 1. the server sends the network
 2. each participant trains it on its own samples for some epochs
-3. the server averages their weights, each by its number of training samples (a public fact)
+3. the server averages their weights, each by its number of training samples (a
+   noised one, or declared public)
 
 Source: McMahan et al. 2017, algorithm 1. Deviation: under DP, batches are Poisson and the network
 has no BatchNorm.
@@ -102,7 +103,7 @@ def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
     spending, weights = after_round(client, spending), weights_of(model)
     return Turn(
         memory=Bundle(weights, {"spending": spending.to_json()}),
-        update=Bundle(weights, {"samples": client.data.train.units}),
+        update=Bundle(weights, {"samples": client.units}),
         receipts=(receipt,),
         local=accuracy_of(logits_of(model, client.data.test), client.data.test),
         shared=shared,

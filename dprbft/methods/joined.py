@@ -36,7 +36,7 @@ from dprbft.messages import Broadcast, NoisedHistogram, Release, Verb
 from dprbft.methods import PublicSide
 from dprbft.paths import histogram_file, masked_file, sent_file
 from dprbft.secure_sum.session import check_libraries
-from dprbft.site.predictor.budget import planned_release, share_of
+from dprbft.site.predictor.budget import may_release, planned_release, share_of
 from dprbft.site.predictor.finish import finish
 from dprbft.site.predictor.residual import rows_of, with_residual
 from dprbft.site.predictor.state import ROUND, SHARED, JoinedState
@@ -131,10 +131,10 @@ def join(client: Client, content: bytes) -> bytes:
                 "joined cannot begin anew: give another directory"
             )
         return read_bytes(path) if path.exists() else b""
-    pays = share_of(client) > 0
     # In a secure sum counts leave with the moments; where nothing leaves, the histogram stays, too.
-    seen_by = "server" if pays and not summed else WHOEVER
+    seen_by = "server" if may_release(client) and not summed else WHOEVER
     histogram = paid_histogram(client, seen_by) or [1.0] * client.spec.classes
+    pays = share_of(client) > 0  # as what the site has by the histogram
     if summed:
         sent, noise = _masked(client, content)
     else:

@@ -139,7 +139,7 @@ def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
     spending, weights = after_round(client, spending, releases=len(paid)), weights_of(model)
     return Turn(
         memory=_kept(weights, choice, spending),
-        update=Bundle(weights, {"samples": client.data.train.units, **reward}),
+        update=Bundle(weights, {"samples": client.units, **reward}),
         receipts=(receipt, *paid),
         local=accuracy_of(logits_of(model, client.data.test), client.data.test),
         shared=shared,

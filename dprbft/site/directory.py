@@ -45,6 +45,9 @@ class SiteSettings(Section):
     ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
     bits: Annotated[int, Field(ge=8, le=16)] | None = None  # depth of pictures of more than 8
     texts: tuple[str, ...] = ()  # a table's columns to read as texts, though they hold numbers
+    # how many samples (or groups) the data have, where that is no secret; None: runs plan with a
+    # noised number
+    samples: Annotated[int, Field(ge=1)] | None = None
     epsilon: Annotated[float, Field(gt=0)]  # of all runs together
     delta: Annotated[float, Field(gt=0, lt=1)]
     releases: tuple[str, ...] = allowed_releases(unprotected=False)  # what may leave, by name

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dprbft.paths import count_file
 from dprbft.site.site import Client
 from dprbft.site.state import State
-from panas.privacy.accounting.events import Event, Unprotected
+from panas.data.samples import Samples
+from panas.privacy.accounting.events import Event, Gaussian, Unprotected
 from panas.privacy.calibration import (
     calibrate,
     epsilon_of,
@@ -13,8 +15,11 @@ from panas.privacy.calibration import (
     rescale_noise,
     tighten_release_noise,
 )
+from panas.privacy.ledger.charge import Charge
+from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BudgetExhausted
+from panas.runtime.store import write_json
 from panas.tuning.space import DPSGDSettings
 
 
@@ -48,6 +53,35 @@ def current_plan(client: Client, state: State) -> Plan | None:
     return plan
 
 
+def count_units(client: Client, part: Samples | None = None) -> int:
+    """How many training samples, or groups, to plan with; a noised count is charged where nothing
+    public tells of it yet, once.
+
+    `part` are those that are counted, all of what the ledger calls "train" (None: all that there
+    are). Counts are noised with the same share of epsilon as a label histogram.
+    """
+    known = client.declared_units is not None or client.noised_units() is not None
+    if known or not client.budget.private:
+        return client.units
+    samples = client.data.train if part is None else part
+    try:
+        m = release_multiplier(client.budget, 1, client.config.privacy.histogram_share)
+        charge = Charge(
+            event=Gaussian(m),
+            phase="search",
+            mechanism="count",
+            recipient="whoever sees rates and divisors that follow from it",
+            sensitivity=1.0,
+        )
+        with client.ledger.charge(charge) as receipt:
+            noised = samples.units + m * float(SystemNoise().normal(1)[0])
+            record = {"histogram": [noised], "receipt": {"charges": [receipt.id]}}
+            write_json(count_file(client.home), record)
+    except BudgetExhausted:
+        pass  # planned as for the usual number
+    return client.units
+
+
 def searched(client: Client) -> int:
     """How many protected charges the run has made for its search."""
     entries = client.account.entries
@@ -56,25 +90,21 @@ def searched(client: Client) -> int:
 
 def _first_plan(client: Client, settings: DPSGDSettings) -> Plan:
     """The calibrated plan with the tuned noise, or more; what that leaves sharpens releases."""
-    plans = []
-    for budget, spent in client.bounds():
-        # Rounds that died before the first one was whole are for `rescale_noise` to count.
-        before, _ = _apart(client, spent)
-        plan = calibrate(
-            budget,
-            replace(client.schedule(), spent=before),
-            batch_size=settings.batch_size,
-            clip=settings.clip,
-            epochs=settings.epochs,
-        )
-        noise = max(plan.noise_multiplier, settings.noise_multiplier)
-        plans.append((replace(plan, noise_multiplier=noise), budget, before))
-    noise = max(plan.noise_multiplier for plan, _, _ in plans)
-    sharp = [
-        tighten_release_noise(replace(plan, noise_multiplier=noise), budget, before)
-        for plan, budget, before in plans
-    ]
-    return max(sharp, key=lambda plan: plan.release_noise or 0.0)
+    count_units(client)
+    # Rounds that died before the first one was whole are for `rescale_noise` to count.
+    (budget, before), *life = [(b, _apart(client, spent)[0]) for b, spent in client.bounds()]
+    plan = calibrate(
+        budget,
+        replace(client.schedule(), spent=before),
+        batch_size=settings.batch_size,
+        clip=settings.clip,
+        epochs=settings.epochs,
+    )
+    noise = max(plan.noise_multiplier, settings.noise_multiplier)
+    plan = tighten_release_noise(replace(plan, noise_multiplier=noise), budget, before)
+    for budget, before in life:
+        plan = rescale_noise(plan, budget, (), before)
+    return plan
 
 
 def _apart(client: Client, spent: Sequence[Event]) -> tuple[list[Event], list[Event]]:

@@ -80,6 +80,7 @@ def search_site(client: Client) -> SearchSite:
         id=client.id,
         seed=c.seed,
         train=client.data.train,
+        units=client.units,
         search=client.data.search,
         public=client.public,
         warm_start=c.federation.warm_start != "none",

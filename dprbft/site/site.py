@@ -6,18 +6,28 @@ never move.
 
 import contextlib
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from dprbft.config.schema import RunConfig, rounds_of
 from dprbft.messages import Hello
-from dprbft.paths import CANDIDATES, SitePlace, book_file, hello_file, ledger_file
+from dprbft.paths import (
+    CANDIDATES,
+    SitePlace,
+    book_file,
+    count_file,
+    hello_file,
+    histogram_file,
+    ledger_file,
+)
 from dprbft.site.data import SiteData, changed, load_data, note_rows_read, read_public
+from dprbft.site.directory import read_site
 from dprbft.site.results.seen import remember_loaded
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
@@ -30,12 +40,17 @@ from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.kind import is_noised, kind_named
 from panas.privacy.schedule import TrainingSchedule
+from panas.privacy.unit import planned_units
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_json, write_json
 from panas.training.warm_start import WarmStart
 
 if TYPE_CHECKING:  # its libraries are not always installed
     from dprbft.secure_sum.keys import Signing
+
+
+USUAL = 400
+"""Training samples that a site is taken to have where nothing public tells of their number."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +108,54 @@ class Client:
         """Width of the representations that the run's releases and heads are of."""
         return self.spec.width if self.feature_map is None else self.feature_map.width
 
+    @property
+    def units(self) -> int:
+        """Training samples, or groups of them, to plan with: a public number.
+
+        What the owner declares, else what a noised histogram or count says, else `USUAL`; exact
+        where the run has no budget, and promises nothing. The total of a histogram counts a group
+        of k classes up to sqrt(k) times.
+        """
+        if not self.budget.private:
+            return self.data.train.units
+        if self.declared_units is not None:
+            return self.declared_units
+        known = self.noised_units()
+        return USUAL if known is None else planned_units(*known)
+
+    def least_units(self) -> int:
+        """How many there are at least, but for a chance of one in a thousand millions."""
+        if not self.budget.private:
+            return self.data.train.units
+        noised, deviation = self.noised_units() or (0.0, 0.0)
+        return self.declared_units or max(0, math.floor(noised - 6 * deviation))
+
+    @property
+    def declared_units(self) -> int | None:
+        """Training samples by what the owner says is public; None where that is nothing."""
+        declared, data = read_site(self.place.folder).samples, self.config.data
+        if declared is None:
+            return None
+        apart = data.validation_fraction + data.test_fraction
+        apart += data.search_fraction if self.config.privacy.mode.least_search else 0.0
+        return max(1, round(declared * (1 - apart)))
+
+    def noised_units(self) -> tuple[float, float] | None:
+        """Training samples by the noised histogram or count that the run has paid for, and the
+        noise's standard deviation; None before there is one."""
+        for path in (histogram_file(self.home), count_file(self.home)):
+            if not path.is_file():
+                continue
+            record: dict[str, Any] = read_json(path)
+            paid = {e.id: e.charge for e in self.account.entries}
+            charges = [paid[id] for id in record["receipt"]["charges"] if id in paid]
+            if charges:
+                m = getattr(charges[-1].event, "noise_multiplier", 0.0)
+                counts = record["histogram"]
+                noise = m * (charges[-1].sensitivity or 0.0) * math.sqrt(len(counts))
+                return math.fsum(counts), noise
+        return None
+
     def warm_start(self, genome: Genome) -> WarmStart:
         """Where training of a genome's network starts: on public samples, if at all."""
         warm = self.config.training.warm if self.config.federation.warm_start != "none" else None
@@ -103,7 +166,7 @@ class Client:
         c, rounds = self.config, len(rounds_of(self.config, self.id))
         noised = c.sent is not None and is_noised(kind_named(c.sent))
         return TrainingSchedule(
-            samples=self.data.train.units,
+            samples=self.units,
             epochs=c.training.optimizer.epochs,
             rounds=rounds,
             releases=rounds if noised else 0,

@@ -5,6 +5,7 @@ Each trial is logged before the next begins; a killed tuning goes on where it wa
 
 from dprbft.config.schema import rounds_of
 from dprbft.paths import tune_log
+from dprbft.site.plan import count_units
 from dprbft.site.predictor.tuning import tune_residual
 from dprbft.site.results.records import PLANNED_NOISE, SearchRecord, TuningRecord
 from dprbft.site.search import search_site
@@ -55,6 +56,7 @@ def planned_trials(client: Client) -> int:
 
 
 def _tune(client: Client, found: SearchRecord, journal: Journal, workers: int) -> TuningResult:
+    count_units(client)
     c, schedule = client.config, client.schedule()
     objective = training_objective(
         c.privacy.mode.data(search_site(client), found.histogram),

@@ -182,23 +182,32 @@ def tighten_release_noise(plan: Plan, budget: Budget, spent: Sequence[Event] = (
 
 
 def rescale_noise(
-    plan: Plan, budget: Budget, spent: Sequence[Event], seen: Sequence[Event] = ()
+    plan: Plan,
+    budget: Budget,
+    spent: Sequence[Event],
+    seen: Sequence[Event] = (),
+    *,
+    fixed: bool = False,
 ) -> Plan:
-    """The plan with all noise raised by the least factor that fits what is left.
+    """The plan with all noise raised by the least factor that fits what is left: 1 where it fits.
 
-    `spent` came after the plan was chosen, `seen` before. BudgetExhausted if no factor is large
-    enough.
+    `spent` came after the plan was chosen, `seen` before. Where the training noise is `fixed`,
+    that of releases alone is raised. BudgetExhausted if no factor is large enough.
     """
 
     def scaled(factor: float) -> Plan:
         m = plan.release_noise and factor * plan.release_noise
-        return replace(plan, noise_multiplier=factor * plan.noise_multiplier, release_noise=m)
+        sigma = (1.0 if fixed else factor) * plan.noise_multiplier
+        return replace(plan, noise_multiplier=sigma, release_noise=m)
 
-    most = MAX_NOISE / max(plan.noise_multiplier, plan.release_noise or 0.0)
-    factor = least_noise(
-        lambda f: fits((*spent, *scaled(f).events()), budget, seen),
-        low=1.0,
-        high=max(1.0, most),
+    def affordable(factor: float) -> bool:
+        return fits((*spent, *scaled(factor).events()), budget, seen)
+
+    if affordable(1.0):
+        return plan
+    largest = max(0.0 if fixed else plan.noise_multiplier, plan.release_noise or 0.0)
+    factor = (
+        least_noise(affordable, low=1.0, high=max(1.0, MAX_NOISE / largest)) if largest else None
     )
     if factor is None:
         raise _too_small(budget, f"{_work_of(plan)} after what is spent")

@@ -5,7 +5,7 @@ is priced under add-or-remove-one, of one privacy unit: a sample, or a group wit
 
 | symbol | name |
 |---|---|
-| n | `samples`, privacy units of the client: its training samples, or groups of them (public) |
+| n | `samples`, a public number near that of the privacy units: training samples or groups |
 | B | `batch_size`, the *expected* number of units of a Poisson batch |
 | q = B / n | `rate` |
 | sigma | `noise_multiplier` of DP-SGD |
@@ -31,7 +31,7 @@ from panas.runtime.errors import BadInput
 class Plan:
     """What one client will do with its training samples, and with how much noise."""
 
-    samples: int  # n, privacy units, at least 1
+    samples: int  # n, at least 1; public, and perhaps noised: there may be more units, or fewer
     batch_size: int  # above n: the full batch
     clip: float  # C, above 0
     noise_multiplier: float  # sigma of DP-SGD, above 0
@@ -63,26 +63,22 @@ class Plan:
         )
 
     def batches(
-        self, noise: NoiseSource, groups: Int64[Tensor, "n"] | None = None
+        self, noise: NoiseSource, samples: int, groups: Int64[Tensor, "n"] | None = None
     ) -> Iterator[Int[Tensor, "b"]]:
         """The indices of one round's Poisson batches; a group comes with all its samples.
 
-        BadInput if the groups are not as many as the plan has units.
+        Args:
+            noise: what draws them.
+            samples: how many there are. Each unit is drawn at the plan's rate, whatever n says: so
+                the price holds, and the number of batches and the divisor tell nothing of it.
+            groups: of each sample; None: every sample is a unit.
         """
-        drawn = poisson_batches(self.samples, self.rate, self.steps, noise)
         if groups is None:
-            return drawn
+            return poisson_batches(samples, self.rate, self.steps, noise)
         units = number_units(groups)
-        self.check_units(int(units.max()) + 1 if len(units) else 0)
+        number = int(units.max()) + 1 if len(units) else 0
+        drawn = poisson_batches(number, self.rate, self.steps, noise)
         return (rows_of(units, batch) for batch in drawn)
-
-    def check_units(self, units: int) -> None:
-        """Refuse data of another number of privacy units than the plan was calibrated for."""
-        if units != self.samples:
-            raise BadInput(
-                f"expected the {self.samples} samples or groups that the plan was calibrated "
-                f"for, got {units}; calibrate again"
-            )
 
     @property
     def training_event(self) -> SampledGaussian:

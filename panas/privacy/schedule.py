@@ -11,7 +11,7 @@ from panas.runtime.typed import check_fields
 class TrainingSchedule:
     """A client's part in the federation, as far as its budget is concerned."""
 
-    samples: int  # n, privacy units (`Samples.units`), at least 1
+    samples: int  # n, privacy units (`Samples.units`), at least 1, or a public number near it
     epochs: int  # local passes a round, at least 1
     steps_a_round: int | None = None  # of an optimiser, at least 1, in the place of `epochs`
     rounds: int = 1  # that it still trains in, 0 or more

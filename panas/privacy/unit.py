@@ -25,6 +25,17 @@ def check_unit(unit: str, groups: Int64[Tensor, "n"] | None) -> None:
         )
 
 
+def planned_units(noised: float, deviation: float) -> int:
+    """A number of units to plan with, from a noised one with noise of this standard deviation.
+
+    At least that deviation, and 1: batches and rates are set by it, and noise alone may not ask for
+    steps of many times their size. Two digits of it count.
+    """
+    number = max(1, round(max(noised, deviation)))
+    coarse = 10 ** max(0, len(str(number)) - 2)
+    return round(number / coarse) * coarse
+
+
 def number_units(groups: Int64[Tensor, "n"]) -> Int64[Tensor, "n"]:
     """Each sample's unit as 0, 1, ..., in the order in which the units first appear."""
     _, found = groups.unique(return_inverse=True)

@@ -44,7 +44,8 @@ class SearchSite:
 
     id: int
     seed: int
-    train: Samples  # private; their number is public, all else is charged first
+    train: Samples  # private; all that is read of them is charged first
+    units: int  # about how many there are (or groups), a public number
     search: Samples  # private; empty where the mode needs none
     public: Samples
     warm_start: bool  # whether networks train on public samples first

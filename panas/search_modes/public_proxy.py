@@ -69,7 +69,7 @@ class PublicProxy:
         """As many public samples as the site has, in its class frequencies."""
         counts = torch.tensor(histogram) if histogram else torch.ones(site.train.classes)
         rng = site.rng("search-data")
-        return proxy_data(site.public, counts, samples=site.train.units, rng=rng)
+        return proxy_data(site.public, counts, samples=site.units, rng=rng)
 
     def search(
         self, site: SearchSite, histogram: list[float] | None, plan: SearchPlan

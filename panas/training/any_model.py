@@ -61,17 +61,16 @@ def train_model_private(
 ) -> None:
     """Train in place for one round of `plan` by DP-SGD; batches and epochs are the plan's.
 
-    BadInput if `samples` are not the plan's n units, or the network mixes them.
+    BadInput if the network mixes samples.
 
     Privacy: `plan.training_event`, which the caller has charged to the ledger before, for one
     unit: a sample, or a whole group where the samples have groups.
     """
-    plan.check_units(samples.units)
     model.train()
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer, gradient = make_optimizer(parameters, config), PrivateGradient(model, loss)
     device, groups = parameters[0].device, samples.groups
-    for batch in plan.batches(noise, groups):
+    for batch in plan.batches(noise, len(samples), groups):
         x, y = samples.inputs(batch).to(device), samples.y[batch].to(device)
         drawn = None if groups is None else groups[batch]
         gradient.step(x, y, plan.clip_and_noise, noise, drawn)

@@ -20,7 +20,7 @@ def fit_private(
 ) -> None:
     """Train in place for one round of `plan` by DP-SGD; batches and epochs are the plan's.
 
-    BadInput if `samples` are not the plan's n units, or the network mixes them.
+    BadInput if the network mixes samples.
 
     Privacy: `plan.training_event`, which the caller has charged to the ledger before, for one
     unit: a sample, or a whole group where the samples have groups.

@@ -1,11 +1,13 @@
 """The privacy card, in words and as JSON: what charges came to, and what that rests on."""
 
+import math
 import textwrap
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 from dprbft.site.directory import SiteSettings
+from dprbft.site.predictor.budget import largest_run
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import (
     ADD_OR_REMOVE,
@@ -176,11 +178,15 @@ def state_lines(ledger: Ledger) -> list[str]:
     return lines
 
 
+def asks_at_most(site: SiteSettings, account: Account) -> float:
+    """The epsilon that another run may ask for, at the owner's delta."""
+    most = site.epsilon_per_run
+    return largest_run(account, math.inf if most is None else most)
+
+
 def budget_line(site: SiteSettings, account: Account) -> str:
     """What a site's runs have spent of its budget, and what another may ask for."""
-    left = account.left()
-    if site.epsilon_per_run is not None:
-        left = min(left, site.epsilon_per_run)
+    left = asks_at_most(site, account)
     return (
         f"epsilon {figure(site.epsilon)} at delta {site.delta:g} for all runs: "
         f"{figure(account.spent())} spent, a run may ask for {figure(left)}"

@@ -307,3 +307,28 @@ def test_the_depth_of_a_site_s_deep_pictures_is_declared(cli: Callable, tmp_path
     assert cli("site", "init", site, "--data", data, "--bits", "12", *BUDGET).code == 0
     assert Facts.from_json(read_json(site / "facts.json")).bits == 12
     assert cli("site", "show", site).code == 0
+
+
+def test_a_number_of_samples_is_public_where_the_owner_declares_it(cli: Callable, tmp_path: Path):
+    data = saved(tmp_path / "a.npz", pictures(80))
+    far = cli("site", "init", tmp_path / "far", "--data", data, "--samples", "800", *BUDGET)
+    assert far.code == 2
+    assert "got 800 for 80" in far.err
+    made = cli("site", "init", tmp_path / "a", "--data", data, "--samples", "80", *BUDGET)
+    assert made.code == 0
+    assert "80, which is declared public" in made.out
+    assert "samples = 80" in (tmp_path / "a" / "site.toml").read_text()
+
+
+def test_a_run_that_was_refused_before_any_charge_is_not_shown(cli: Callable, tmp_path: Path):
+    data = saved(tmp_path / "a.npz", pictures(80))
+    cli("site", "init", tmp_path / "a", "--data", data, *BUDGET)
+    ledger = Ledger(tmp_path / "a" / "ledger.jsonl")
+    ledger.open_account(Budget(8.0, 1e-4))
+    for name in ("refused", "gone", "going"):
+        ledger.begin_run(name, Budget(1.0, 1e-4))
+    homes = tmp_path / "a" / "runs"
+    write_json(homes / "refused" / "refused.json", {"verb": "ready", "code": "NO_BUDGET"})
+    write_json(homes / "going" / "run.json", {})
+    shown = json.loads(cli("site", "show", tmp_path / "a", "--json").out)
+    assert [run["name"] for run in shown["runs"]] == ["going"]

@@ -37,6 +37,7 @@ from dprbft.engines.signing import check_own_key
 from dprbft.paths import declared_file, ledger_file
 from dprbft.site.data import load_samples
 from dprbft.site.directory import read_site
+from dprbft.site.predictor.budget import largest_run
 from panas.data.facts import Facts
 from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.ledger import Ledger
@@ -243,7 +244,7 @@ def _data(folder: Path, federation: Federation | None) -> str:
 def _budget(folder: Path) -> str:
     site, path = read_site(folder), ledger_file(folder)
     account = Ledger(path).account() if path.exists() else Account(site.budget, False)
-    if (left := account.left()) < LEAST * site.epsilon:
+    if (left := largest_run(account)) < LEAST * site.epsilon:
         raise BadInput(
             f"expected some of epsilon {site.epsilon:g} to be left, got {left:.3f}; its data "
             "take part in no further run"

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dprbft.methods.updates.spending import Mechanism, Planned, Spending, begin, charged
+from dprbft.site.plan import count_units
 from dprbft.site.site import Client
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.noise import SystemNoise
@@ -87,7 +88,7 @@ def counting_noise(client: Client, reports: int) -> float | None:
         releases=reports,
         release_share=0.99,  # nothing else reads these samples
         subset=HELD_OUT,
-        samples=client.data.validation.units,
+        samples=1,  # no batch is drawn of them
     )
     plan = begin(client, planned).plan
     return plan.release_noise if plan else None
@@ -98,10 +99,11 @@ def stand_apart(client: Client) -> bool:
 
     Where no unit's hash is of the validation part, that part takes one from training
     (`panas.data.splits.hashed_split`), and a unit more changes both. Many units rule that out, but
-    for a chance far below delta. Their number is a public fact.
+    for a chance far below delta; how many there are at least, the noised count says.
     """
+    count_units(client)
     least = 1 - client.config.data.validation_fraction
-    return bool(least**client.data.train.units <= NEGLIGIBLE * client.budget.delta)
+    return bool(least ** client.least_units() <= NEGLIGIBLE * client.budget.delta)
 
 
 def label_counts(client: Client, noise: float | None, round: int) -> tuple[list[float], str]:

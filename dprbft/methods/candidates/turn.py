@@ -65,7 +65,7 @@ def site_round(client: Client, memory: Bundle, order: Order, work: SiteWork) -> 
             _train(client, done, order, work, job)
     update, up = NOTHING, 0
     if done.receipts:
-        update = Bundle(done.sent, {"samples": client.data.train.units, **done.told})
+        update = Bundle(done.sent, {"samples": client.units, **done.told})
         message = Update(client.id, order.round, update, tuple(done.receipts))
         up = len(message.to_bytes())
     here = done.here.paid(asked["phase"], done.macs, (len(order.to_bytes()), up))

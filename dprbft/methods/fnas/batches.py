@@ -25,7 +25,14 @@ class Part:
     @property
     def rate(self) -> float:
         """Probability that a unit is in a batch."""
+        if self.plan is not None:
+            return self.plan.rate
         return min(1.0, self.batch_size / self.samples.units)
+
+    @property
+    def expected(self) -> float:
+        """Units of a batch: a public number under a plan."""
+        return self.rate * (self.samples.units if self.plan is None else self.plan.samples)
 
     def batch(self, noise: NoiseSource) -> Samples:
         """A Poisson batch; a group comes with all its samples."""
@@ -49,8 +56,7 @@ def batch_gradient(
 
     Args:
         model: on its device.
-        parts: disjoint samples; all with a plan, or none. BadInput if a plan is for another number
-            of units: its price would be that of another rate.
+        parts: disjoint samples; all with a plan, or none.
         noise: of batches and mechanism.
         clip: norm of a unit's gradient in the place of the plans'.
         loss: one a sample.
@@ -60,9 +66,6 @@ def batch_gradient(
     named = {n: p for n, p in model.named_parameters() if p.requires_grad}
     device = next(iter(named.values())).device
     plans = [part.plan for part in parts if part.plan is not None]
-    for part in parts:
-        if part.plan is not None:
-            part.plan.check_units(part.samples.units)
     batch = concat([part.batch(noise) for part in parts])
     x, y = batch.inputs().to(device), batch.y.to(device)
     if plans:
@@ -70,7 +73,7 @@ def batch_gradient(
         mechanism = ClipAndNoise(
             clip=plans[0].clip if clip is None else clip,
             noise_multiplier=max(plan.noise_multiplier for plan in plans),
-            batch_size=sum(part.rate * part.samples.units for part in parts),
+            batch_size=sum(part.expected for part in parts),
         )
         PrivateGradient(model, loss).step(x, y, mechanism, noise, batch.groups)
         found = [p.grad for p in named.values()]

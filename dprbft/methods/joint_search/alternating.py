@@ -46,11 +46,10 @@ class Steps:
         self._optimizer = make_optimizer(self._moving, how.optimizer)
         self._noise, self._gradient = SystemNoise(), None
         if how.plan is not None:
-            how.plan.check_units(how.samples.units)
             with _only(model, self._moving):
                 self._gradient = PrivateGradient(model, how.loss)
             self.left = how.plan.steps
-            self._batches = how.plan.batches(self._noise, how.samples.groups)
+            self._batches = how.plan.batches(self._noise, len(how.samples), how.samples.groups)
         else:
             o = how.optimizer
             self.left = o.epochs * math.ceil(len(how.samples) / o.batch_size)

@@ -2,9 +2,9 @@
 
     r = (sum_i clip(l_i(before) - l_i(after), -c, c) + m c N(0, 1)) / n
 
-i goes over the n privacy units (a public number), of which one counts c at most: the event is
-`Gaussian(m)` at sensitivity c. A group's change is the mean of its samples'. The losses may depend
-on classes that count differently, by a noised histogram.
+i goes over the privacy units, of which one counts c at most; n is a public number near theirs. The
+event is `Gaussian(m)` at sensitivity c. A group's change is the mean of its samples'. The losses
+may depend on classes that count differently, by a noised histogram.
 """
 
 from collections.abc import Sequence
@@ -26,6 +26,7 @@ def loss_change(
     samples: Samples,
     clip: float,
     noise: tuple[float, NoiseSource] | None,
+    n: int | None = None,
 ) -> float:
     """Mean fall of the loss over the privacy units of samples.
 
@@ -37,6 +38,7 @@ def loss_change(
         samples: they tell the units.
         clip: c, above 0.
         noise: m and where the noise comes from; None: nothing is clipped nor noised.
+        n: the divisor, a public number; None: as many units as there are.
 
     Privacy: `Gaussian(m)` at sensitivity c, charged before the losses are computed.
     """
@@ -50,7 +52,7 @@ def loss_change(
         return float(changes.mean())
     multiplier, source = noise
     total = changes.clamp(-clip, clip).sum() + multiplier * clip * source.normal(1)[0]
-    return float(total / samples.units)
+    return float(total / (samples.units if n is None else n))
 
 
 def balancing(histogram: Sequence[float], noise: float = 1.0) -> tuple[float, ...]:

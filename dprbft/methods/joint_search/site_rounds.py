@@ -166,4 +166,5 @@ def train(
         return None
     plan = site.alphas.plan
     noise = (plan.release_event.noise_multiplier, SystemNoise()) if plan else None
-    return loss_change(before, losses(), parts.architecture, o.reward_clip, noise)
+    n = plan.samples if plan else None
+    return loss_change(before, losses(), parts.architecture, o.reward_clip, noise, n)

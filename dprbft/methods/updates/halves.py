@@ -9,6 +9,7 @@ import hashlib
 from typing import NamedTuple
 
 from dprbft.site.data import key_of
+from dprbft.site.plan import count_units
 from dprbft.site.site import Client
 from panas.data.samples import Samples
 from panas.data.splits import hashed_split
@@ -20,6 +21,18 @@ class Halves(NamedTuple):
 
     weights: Samples  # "train" in the ledger
     architecture: Samples  # "search" in the ledger
+
+
+def planned_halves(client: Client, share: float = 0.5) -> tuple[int, int]:
+    """Units of both parts to plan with, public numbers: the first part's are counted with noise,
+    once, and the second has them in proportion to its share."""
+    if not client.budget.private:
+        parts = halves(client, share)
+        return parts.weights.units, parts.architecture.units
+    if (known := client.declared_units) is not None:
+        return max(1, round(known * (1 - share))), max(1, round(known * share))
+    first = count_units(client, halves(client, share).weights)
+    return first, max(1, round(first * share / (1 - share)))
 
 
 def halves(client: Client, share: float = 0.5) -> Halves:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dprbft.config.schema import rounds_of
+from dprbft.site.plan import count_units
 from dprbft.site.site import Client
 from panas.privacy.accounting.events import Event, Unprotected
 from panas.privacy.calibration import calibrate, rescale_noise
@@ -59,36 +60,33 @@ class Planned:
     releases: int = 0  # Gaussian ones of the same samples, over all rounds
     release_share: float = 0.3  # of epsilon, sizes their noise
     subset: str = "train"
-    samples: int | None = None  # privacy units; None: the site's training samples
+    samples: int | None = None  # privacy units, a public number; None: those that are trained on
 
 
 def begin(client: Client, planned: Planned) -> Spending:
     """The least noise that the budget allows; BudgetExhausted if none is enough."""
-    known = _protected(client, planned.subset)
     if not client.budget.private:
         return Spending(subset=planned.subset)
+    n = count_units(client) if planned.samples is None else planned.samples
+    known = _protected(client, planned.subset)
     rounds = len(rounds_of(client.config, client.id)) if planned.rounds is None else planned.rounds
-    plans = [
-        calibrate(
-            budget,
-            TrainingSchedule(
-                samples=client.data.train.units if planned.samples is None else planned.samples,
-                epochs=planned.epochs,
-                rounds=rounds,
-                steps_a_round=planned.steps_a_round,
-                releases=planned.releases,
-                release_share=planned.release_share,
-                spent=spent,
-            ),
-            batch_size=planned.batch_size,
-            clip=planned.clip,
-        )
-        for budget, spent in client.bounds(planned.subset)
-    ]
-    # The most of each noise keeps every bound: the plan of one bound may have less of either.
-    m = max((p.release_noise for p in plans if p.release_noise is not None), default=None)
-    sigma = max(p.noise_multiplier for p in plans)
-    plan = replace(plans[0], noise_multiplier=sigma, release_noise=m)
+    (budget, spent), *life = client.bounds(planned.subset)
+    plan = calibrate(
+        budget,
+        TrainingSchedule(
+            samples=n,
+            epochs=planned.epochs,
+            rounds=rounds,
+            steps_a_round=planned.steps_a_round,
+            releases=planned.releases,
+            release_share=planned.release_share,
+            spent=spent,
+        ),
+        batch_size=planned.batch_size,
+        clip=planned.clip,
+    )
+    for budget, spent in life:
+        plan = rescale_noise(plan, budget, (), spent)
     return Spending(plan=plan, charges=len(known), before=len(known), subset=planned.subset)
 
 

@@ -4,13 +4,22 @@ Everything that the ledger holds counts as spent, of processes that died too: wh
 and the noise is larger, or a step is left out.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dprbft.site.site import Client
+from dprbft.config.sections import Privacy
+from dprbft.site.site import USUAL, Client
 from panas.privacy.accounting.events import Event, Gaussian, Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.calibration import calibrate, fits, release_multiplier, tighten_release_noise
+from panas.privacy.calibration import (
+    calibrate,
+    fits,
+    release_multiplier,
+    rescale_noise,
+    tighten_release_noise,
+)
+from panas.privacy.ledger.account import Account
 from panas.privacy.plan import Plan
 from panas.privacy.release.estimate import Rows
 from panas.runtime.errors import BudgetExhausted
@@ -26,8 +35,13 @@ NO_NOISE = 1e-9
 
 def recipe_of(client: Client, share: float) -> Recipe:
     """The settings of a residual that nobody has tuned, beside a release of this share, or none."""
-    n, epsilon = client.data.train.units, client.budget.epsilon
+    n, epsilon = client.units, client.budget.epsilon
     return joined_recipe(n, epsilon, share) if share else alone_recipe(n, epsilon)
+
+
+def may_release(client: Client) -> bool:
+    """Whether the site could make a release, however many samples it turns out to have."""
+    return client.config.federation.clients > 1 and client.config.privacy.release_share != 0
 
 
 def share_of(client: Client) -> float:
@@ -44,7 +58,8 @@ def share_of(client: Client) -> float:
         return RELEASE_SHARE
     pooling = Pooling(
         sites=config.federation.clients,
-        samples=client.data.train.units,
+        # Who takes part in a secure sum is known before a histogram is paid for.
+        samples=(client.declared_units or USUAL) if config.privacy.secure_sum else client.units,
         classes=client.spec.classes,
         budget=budget,
         secure_sum=config.privacy.secure_sum,
@@ -63,29 +78,75 @@ def planned_release(client: Client) -> Gaussian | Unprotected | None:
     if client.config.stays:
         if not share:
             return None
-        return Gaussian(max(_all_of(budget, spent) for budget, spent in _bounds(client)))
-    recipe, plans = recipe_of(client, share), []
-    for budget, spent in _bounds(client):
-        schedule = residual_schedule(client.data.train.units, recipe, spent, share=share)
-        plan = calibrate(
-            budget, schedule, batch_size=recipe.batch_size, clip=recipe.clip, epochs=recipe.epochs
+        (budget, spent), *life = _bounds(client)
+        return Gaussian(within(_all_of(budget, spent), life, client).release_noise or 0.0)
+    (budget, spent), *life = _bounds(client)
+    plan = dearest_plan(budget, spent, share, fixed=client.config.training.noise_multiplier)
+    return Gaussian(within(plan, life, client).release_noise or 0.0) if share else None
+
+
+def dearest_plan(
+    budget: Budget, spent: Sequence[Event], share: float, *, fixed: float | None = None
+) -> Plan:
+    """A release of this share of epsilon, or none where it is 0, and the residual that costs most
+    of any number of samples: every step reads them all.
+
+    So noise of a release, and whether there is any, follow from public numbers. BudgetExhausted
+    where nothing is left beside what was spent, or too little for training noise that is fixed.
+    """
+    recipe = joined_recipe(1, budget.epsilon, share) if share else alone_recipe(1, budget.epsilon)
+    plan = calibrate(
+        budget,
+        residual_schedule(1, recipe, spent, share=share),
+        batch_size=1,
+        clip=recipe.clip,
+        epochs=recipe.epochs,
+    )
+    plan = tighten_release_noise(
+        replace(plan, noise_multiplier=fixed or plan.noise_multiplier), budget, spent
+    )
+    if fixed and not fits(plan.events(), budget, spent):
+        raise BudgetExhausted(
+            f"expected training.noise_multiplier = {fixed:g} to fit epsilon "
+            f"{budget.epsilon:g} beside the release, got too little noise; raise it"
         )
-        plans.append((plan, budget, spent))
-    fixed = client.config.training.noise_multiplier
-    sigma, m = fixed or max(plan.noise_multiplier for plan, _, _ in plans), 0.0
-    for plan, budget, spent in plans:
-        sharp = tighten_release_noise(replace(plan, noise_multiplier=sigma), budget, spent)
-        if fixed and not fits(sharp.events(), budget, spent):
-            raise BudgetExhausted(
-                f"expected training.noise_multiplier = {fixed:g} to fit epsilon "
-                f"{budget.epsilon:g} beside the release, got too little noise; raise it"
-            )
-        m = max(m, sharp.release_noise or 0.0)
-    return Gaussian(m) if share else None
+    return plan
 
 
-def _all_of(budget: Budget, spent: list[Event]) -> float:
-    """Noise multiplier of one release with all that is left of a budget."""
+def within(plan: Plan, life: Sequence[tuple[Budget, list[Event]]], client: Client) -> Plan:
+    """The plan of a run's share with as much more noise as the budget for life asks for."""
+    fixed = client.config.training.noise_multiplier is not None
+    for budget, spent in life:
+        plan = rescale_noise(plan, budget, (), spent, fixed=fixed)
+    return plan
+
+
+def largest_run(account: Account, most: float = math.inf) -> float:
+    """The largest epsilon of one more run, at the owner's delta, that the budget for life admits
+    and the default method can plan, to a thousandth below; 0 where there is none. The owner lets no
+    run have more than `most`.
+
+    By its default settings; the ledger admits the same share, and `planned_release` plans the same.
+    """
+    budget, spent, privacy = account.budget, account.protected(), Privacy()
+    if not budget.private:
+        return min(budget.epsilon, most)
+    left = math.floor(1000 * min(account.left(), most)) / 1000
+    if not left > 0:
+        return 0.0
+    share = Budget(left, budget.delta)
+    histogram = histogram_event(share, privacy.histogram_share)
+    try:
+        plan = dearest_plan(share, histogram, RELEASE_SHARE)
+        if spent:
+            rescale_noise(plan, budget, (), [*spent, *histogram])
+    except BudgetExhausted:
+        return 0.0
+    return left
+
+
+def _all_of(budget: Budget, spent: list[Event]) -> Plan:
+    """One release with all that is left of a budget."""
     for share in SHARES:
         m = release_multiplier(budget, 1, share)
         if not fits([Gaussian(m)], budget, spent):
@@ -100,7 +161,7 @@ def _all_of(budget: Budget, spent: list[Event]) -> float:
             releases=1,
             release_noise=m,
         )
-        return tighten_release_noise(alone, budget, spent).release_noise or m
+        return tighten_release_noise(alone, budget, spent)
     raise BudgetExhausted(
         f"expected a budget that affords a release, got epsilon {budget.epsilon:g}; raise epsilon"
     )
@@ -114,27 +175,24 @@ def residual_plan(client: Client, settings: DPSGDSettings, coming: Sequence[Even
     """
     if not client.budget.private:
         return _without_noise(client, settings)
-    plans, recipe = [], recipe_of(client, 0.0)
-    for budget, spent in client.bounds():
-        schedule = residual_schedule(client.data.train.units, recipe, [*spent, *coming])
-        plans.append(
-            calibrate(
-                budget,
-                schedule,
-                batch_size=settings.batch_size,
-                clip=settings.clip,
-                epochs=settings.epochs,
-            )
-        )
-    least = max(plans, key=lambda plan: plan.noise_multiplier)
-    fixed = client.config.training.noise_multiplier
-    noise = fixed or max(least.noise_multiplier, settings.noise_multiplier)
-    return replace(least, noise_multiplier=noise)
+    n, fixed = client.units, client.config.training.noise_multiplier
+    (budget, spent), *life = client.bounds()
+    plan = calibrate(
+        budget,
+        residual_schedule(n, recipe_of(client, 0.0), [*spent, *coming]),
+        batch_size=settings.batch_size,
+        clip=settings.clip,
+        epochs=settings.epochs,
+    )
+    if fixed:
+        return replace(plan, noise_multiplier=fixed)
+    plan = replace(plan, noise_multiplier=max(plan.noise_multiplier, settings.noise_multiplier))
+    return within(plan, [(b, [*s, *coming]) for b, s in life], client)
 
 
 def alone_plan(client: Client) -> tuple[Plan, Recipe]:
     """The plan of a site that spends all but its histogram on itself; nothing is charged for it."""
-    recipe = alone_recipe(client.data.train.units, client.budget.epsilon)
+    recipe = alone_recipe(client.units, client.budget.epsilon)
     settings = DPSGDSettings(
         learning_rate=recipe.learning_rate,
         noise_multiplier=NO_NOISE,
@@ -145,7 +203,7 @@ def alone_plan(client: Client) -> tuple[Plan, Recipe]:
     if not client.budget.private:
         return _without_noise(client, settings), recipe
     histogram = histogram_event(client.budget, client.config.privacy.histogram_share)
-    schedule = residual_schedule(client.data.train.units, recipe, histogram)
+    schedule = residual_schedule(client.units, recipe, histogram)
     plan = calibrate(client.budget, schedule, batch_size=recipe.batch_size, clip=recipe.clip)
     return plan, recipe
 

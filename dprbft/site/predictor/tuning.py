@@ -230,7 +230,7 @@ def why_by_rule(client: Client) -> ByRule | None:
         return "few public samples"
     if not client.config.tuning.config.trials:
         return "no trials"
-    simulated, units = SIZE * len(client.public), client.data.train.units
+    simulated, units = SIZE * len(client.public), client.units
     return None if simulated / NEAR <= units <= simulated * NEAR else "other size"
 
 

@@ -17,7 +17,7 @@ from dp_accounting.pld import privacy_loss_distribution as losses
 from scipy.stats import binom
 
 from panas.privacy.accounting.closed_form import group_epsilon
-from panas.privacy.accounting.events import REPLACE, Merged
+from panas.privacy.accounting.events import ADD_OR_REMOVE, REPLACE, Merged, Relation
 
 GROUP_INTERVAL = 2e-3  # the finest grid for a group: a mixture's is slow to fill
 
@@ -37,35 +37,55 @@ def pld_epsilon(merged: Merged, delta: float, interval: float) -> float:
 def loss_distribution(merged: Merged, interval: float) -> losses.PrivacyLossDistribution:
     """The privacy loss of all events together, on a grid."""
     total, group = losses.identity(value_discretization_interval=interval), merged.group
-    known = dpa.NeighboringRelation
-    neighbours = known.REPLACE_ONE if merged.relation == REPLACE else known.ADD_OR_REMOVE_ONE
     if merged.precision:
         full = losses.from_gaussian_mechanism(
             merged.precision**-0.5 / group, value_discretization_interval=interval
         )
         total = total.compose(full)
-    for q, sigma, steps in merged.sampled:
-        if group == 1:
-            step = losses.from_gaussian_mechanism(
-                sigma,
-                value_discretization_interval=interval,
-                sampling_prob=q,
-                neighboring_relation=neighbours,
-            )
-        else:
-            # How many of the user's samples enter the batch is binomial; at worst all agree.
-            counts = np.arange(group + 1)
-            step = losses.from_mixture_gaussian_mechanism(
-                sigma,
-                counts.astype(float),
-                binom.pmf(counts, group, q),
-                value_discretization_interval=interval,
-            )
-        total = total.compose(step.self_compose(steps))
+    if merged.sampled:
+        total = total.compose(_sampled(merged.sampled, merged.relation, group, interval))
     # Not through the library's accountant: it takes n equal responses for one.
     for flip, classes, times in merged.responses:
         response = losses.from_randomized_response(
-            flip, classes, value_discretization_interval=interval, neighboring_relation=neighbours
+            flip,
+            classes,
+            value_discretization_interval=interval,
+            neighboring_relation=_NEIGHBOURS[merged.relation],
         )
         total = total.compose(response.self_compose(times))
     return total
+
+
+_NEIGHBOURS = {
+    ADD_OR_REMOVE: dpa.NeighboringRelation.ADD_OR_REMOVE_ONE,
+    REPLACE: dpa.NeighboringRelation.REPLACE_ONE,
+}
+
+
+@lru_cache(maxsize=32)
+def _sampled(
+    steps: tuple[tuple[float, float, int], ...], relation: Relation, group: int, interval: float
+) -> losses.PrivacyLossDistribution:
+    """The loss of DP-SGD, remembered: what is looked for composes with what is known, often."""
+    if len(steps) > 1:
+        return _sampled(steps[:-1], relation, group, interval).compose(
+            _sampled(steps[-1:], relation, group, interval)
+        )
+    [(q, sigma, times)] = steps
+    if group == 1:
+        step = losses.from_gaussian_mechanism(
+            sigma,
+            value_discretization_interval=interval,
+            sampling_prob=q,
+            neighboring_relation=_NEIGHBOURS[relation],
+        )
+    else:
+        # How many of the user's samples enter the batch is binomial; at worst all agree.
+        counts = np.arange(group + 1)
+        step = losses.from_mixture_gaussian_mechanism(
+            sigma,
+            counts.astype(float),
+            binom.pmf(counts, group, q),
+            value_discretization_interval=interval,
+        )
+    return step.self_compose(times)

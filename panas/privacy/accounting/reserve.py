@@ -10,7 +10,7 @@ anything is read, and every plan must stay below that.
 | l | privacy loss of what was seen |
 | delta_M(e) | privacy profile of M: the larger hockey-stick divergence of both directions |
 | mu | `Reserve.mu`, of a Gaussian mechanism of multiplier 1 / mu |
-| t | `SLACK`, so that the far tail, where nothing happens, decides nothing |
+| t | `Rigour.slack`, so that the far tail, where nothing happens, decides nothing |
 
 If delta_M(e) <= delta_mu(e) + t delta at all e >= 0, then at all e, since both directions count and
 delta(-e) = 1 - exp(-e) + exp(-e) delta(e). Then, whichever M was chosen by what was seen,
@@ -19,6 +19,9 @@ delta(-e) = 1 - exp(-e) + exp(-e) delta(e). Then, whichever M was chosen by what
 
 where the last step is the price of what was seen and the Gaussian, two fixed mechanisms.
 
+t is of delta: where nearly all is spent, as at the end of a budget for life, it would be more than
+what is left. Then a smaller one is taken, by what was spent and no outcome, with more points.
+
 Source: Zhu, Dong and Wang 2022, theorem 10 (what dominates composes adaptively).
 """
 
@@ -26,20 +29,34 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.optimize import brentq
 from scipy.stats import norm
 
-from panas.privacy.accounting.closed_form import gaussian_delta
+from panas.privacy.accounting.closed_form import gaussian_delta, gaussian_multiplier
 from panas.privacy.accounting.epsilon import epsilon, is_large
 from panas.privacy.accounting.events import ADD_OR_REMOVE, Event, Gaussian, merge
 from panas.privacy.accounting.pld import loss_distribution
 
-SLACK = 0.02  # t
-BETWEEN = 1.01  # how far a profile can rise above its reserve between two points, relatively
-POINTS = 40  # a unit of mu
-MOST = 1e3  # of mu
+
+class Rigour(NamedTuple):
+    """How closely a profile is compared with its reserve."""
+
+    slack: float  # t
+    between: float  # how far a profile can rise above its reserve between two points, relatively
+    points: int  # a unit of mu
+
+
+RIGOURS = (Rigour(0.02, 1.01, 40), Rigour(2e-3, 1.0001, 400), Rigour(2e-4, 1.0001, 400))
+"""The quickest first."""
+SLACK = RIGOURS[0].slack
+KEEPS = 0.98  # of mu, that a rigour must leave; else a closer one is taken
+LEAST, CLOSE = 1e-3, 2e-4  # of mu that is looked for, and by how much of it one may be off
+
+MOST = 1e6  # of an epsilon that is weighed
 
 
 @dataclass(frozen=True)
@@ -48,6 +65,7 @@ class Reserve:
 
     mu: float  # 0 or more; 0 where nothing is left
     delta: float  # of the budget
+    rigour: Rigour = RIGOURS[0]
 
     def holds(self, events: Sequence[Event], interval: float) -> bool:
         """Whether events together are no worse; a coarser interval only refuses more."""
@@ -56,30 +74,44 @@ class Reserve:
             return merged is not None and math.sqrt(merged.precision) <= self.mu
         if self.mu <= 0 or is_large(merged, self.delta):
             return False
-        found = np.array(loss_distribution(merged, interval).get_delta_for_epsilon(self._points))
-        most = gaussian_delta(self.mu, self._points) + SLACK * self.delta
-        return bool((found <= most).all()) and bool(found[-1] <= SLACK * self.delta)
+        points, more = self._points, self.rigour.slack * self.delta
+        found = np.array(loss_distribution(merged, interval).get_delta_for_epsilon(points))
+        most = gaussian_delta(self.mu, points) + more
+        return bool((found <= most).all()) and bool(found[-1] <= more)
 
     @property
     def _points(self) -> Float[np.ndarray, "k"]:
         """From 0 to where the Gaussian's profile is next to nothing."""
-        far = self.mu**2 / 2 - self.mu * float(norm.ppf(SLACK * self.delta / 100))
-        return np.arange(0.0, far + self.mu / POINTS, self.mu / POINTS)
+        slack, _, points = self.rigour
+        far = self.mu**2 / 2 - self.mu * float(norm.ppf(slack * self.delta / 100))
+        return np.arange(0.0, far + self.mu / points, self.mu / points)
 
 
 @lru_cache(maxsize=256)
 def reserve(seen: tuple[Event, ...], target: float, delta: float) -> Reserve:
     """The largest reserve with which what was seen costs `target` epsilon at `delta`."""
-    part = delta * (1 - SLACK) / BETWEEN
+    whole, mu, rigour = _largest_mu(seen, target, delta), 0.0, RIGOURS[0]
+    for rigour in RIGOURS:
+        mu = _largest_mu(seen, target, delta * (1 - rigour.slack) / rigour.between)
+        if mu >= KEEPS * whole:
+            break
+    return Reserve(mu, delta, rigour)
 
-    def affords(mu: float) -> bool:
-        interval = min(1e-3, target / 2000)
-        return epsilon([*seen, Gaussian(1 / mu)], part, interval=interval) <= target
 
-    low, high = 1e-3, MOST
-    if not affords(low):
-        return Reserve(0.0, delta)
-    while high / low > 1.0002:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if affords(middle) else (low, middle)
-    return Reserve(low, delta)
+def _largest_mu(seen: tuple[Event, ...], target: float, delta: float) -> float:
+    """Of a Gaussian that composes with what was seen to `target` at `delta`; 0 if none does."""
+    interval = min(1e-3, target / 2000)
+
+    def excess(log_mu: float) -> float:
+        both = [*seen, Gaussian(math.exp(-log_mu))]
+        return min(epsilon(both, delta, interval=interval), 2 * target + 1) - target
+
+    low, high = math.log(LEAST), -math.log(gaussian_multiplier(min(target, MOST), delta))
+    if not high > low or excess(low) > 0:
+        return 0.0
+    if excess(high) <= 0:
+        return math.exp(high)
+    found = float(brentq(excess, low, high, xtol=CLOSE / 2, rtol=1e-12))
+    while found > low and excess(found) > 0:
+        found -= CLOSE / 2
+    return math.exp(max(found, low))

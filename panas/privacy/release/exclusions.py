@@ -3,8 +3,9 @@
 EXCLUSIONS = (
     "that a client takes part, and in which rounds; how long it computes",
     "whether its data fit the federation (shape, classes): a refusal can tell",
-    "its number of training samples (of groups, where they are the unit), in all and in each part "
-    "that is sampled separately: the sampling rate makes it public",
+    "its number of training samples (of groups, where they are the unit) where its owner declares "
+    "it (samples in site.toml), or where a plan is made for the exact number, in Python; else runs "
+    "plan with a noised one",
     "more than one sample or group of a person: for k of them the protection is weaker "
     "(panas ledger RUN --group k)",
     "samples that were declared public: nothing protects them",

@@ -1,9 +1,9 @@
 """How long and how fast DP-SGD trains a linear residual, by rule from public numbers.
 
-Chosen on seeds 100 to 102 of Fashion-MNIST and CIFAR-10 (`benchmarks.joining`); n is the number of
-a site's privacy units. Rate times steps is how far it may get: as far as the noise allows, which is
-in proportion to n epsilon. Over a head that all sites have made there is little left to learn: half
-the passes, in larger batches, and slower.
+Chosen on seeds 100 to 102 of Fashion-MNIST and CIFAR-10 (`benchmarks.joining`); n is a public
+number near that of a site's privacy units. Rate times steps is how far it may get: as far as the
+noise allows, which is in proportion to n epsilon. Over a head that all sites have made there is
+little left to learn: half the passes, in larger batches, and slower.
 """
 
 import math

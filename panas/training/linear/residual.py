@@ -38,16 +38,13 @@ def fit_residual(
 ) -> None:
     """Train V and v in place for one round of `plan`; `offset` holds a row for each of `rows`.
 
-    BadInput if `rows` are not the plan's n units.
-
     Privacy: `plan.training_event`, which the caller has charged to the ledger before, for one
     unit, provided that `offset` is a function of a row and of what was released.
     """
-    plan.check_units(len(rows.y) if rows.groups is None else len(rows.groups.unique()))
     gradient = PrivateGradient(residual, _loss_over_offset)
     optimizer = torch.optim.SGD(residual.parameters(), lr=learning_rate)
     targets = torch.cat([rows.y[:, None].to(offset), offset], dim=1)
-    for batch in plan.batches(noise, rows.groups):
+    for batch in plan.batches(noise, len(rows.y), rows.groups):
         groups = None if rows.groups is None else rows.groups[batch]
         gradient.step(rows.z[batch], targets[batch], plan.clip_and_noise, noise, groups)
         optimizer.step()

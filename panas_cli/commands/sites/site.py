@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dprbft.paths import SitePlace, declared_file, ledger_file, settings_file
+from dprbft.messages import Code
+from dprbft.paths import (
+    SitePlace,
+    declared_file,
+    ledger_file,
+    refusal_file,
+    settings_file,
+)
 from dprbft.site.data import declared, is_of_one_class, samples_and_values
 from dprbft.site.directory import SiteSettings, checked_settings, read_site, write_site
 from dprbft.site.results.seen import SeenSamples
@@ -29,7 +36,7 @@ from panas_cli.text.printing import (
     print_text,
     print_words,
 )
-from panas_cli.text.privacy_card import budget_line, state_lines, trust_lines
+from panas_cli.text.privacy_card import asks_at_most, budget_line, state_lines, trust_lines
 from panas_cli.text.sentences import told_of
 
 
@@ -40,6 +47,7 @@ def init(folder: Path, settings: dict[str, Any], by: DeclaredBy, *, json: bool) 
     site = checked_settings(settings, "panas site init")
     facts, samples = _declared(folder, site, by)
     site.budget.check(samples.units, site.name)
+    _check_number(site, samples)
     write_site(folder, site, facts=facts)
     _print(folder, site, _Found(facts, samples), json=json)
 
@@ -76,6 +84,15 @@ class _Found:
     told: Sequence[str] = ()  # of the ledger and its samples, beside what was spent
 
 
+def _check_number(site: SiteSettings, samples: Samples) -> None:
+    """Refuse a declared number that is far from the truth; on the owner's own screen."""
+    if site.samples is not None and not samples.units / 2 <= site.samples <= samples.units * 2:
+        raise BadInput(
+            f"expected about the number of samples or groups that there are, got {site.samples} "
+            f"for {samples.units}; leave out --samples, and runs plan with a noised number"
+        )
+
+
 @dataclass(frozen=True)
 class _Run:
     name: str
@@ -109,6 +126,7 @@ def _print(folder: Path, site: SiteSettings, found: _Found, *, json: bool) -> No
             SeenSamples.read(SitePlace(0, site.name, folder, name).home),
         )
         for name, own in account.of_shares().items()
+        if _stands(SitePlace(0, site.name, folder, name), account)
     ]
     if json:
         about = {"site": str(folder), "runs": [r.to_json() for r in runs]}
@@ -129,6 +147,16 @@ def _print(folder: Path, site: SiteSettings, found: _Found, *, json: bool) -> No
     for run in runs:
         if run.seen:
             print_text(f"warning: before {run.name}, {told_of(run.seen)}")
+
+
+def _stands(place: SitePlace, account: Account) -> bool:
+    """Whether a run goes on or was charged: one that was refused before it was charged is none."""
+    if account.of_run(place.run).entries:
+        return True
+    refused, code = refusal_file(place.home), ""
+    if refused.is_file():
+        code = read_json(refused)["code"]
+    return place.home.is_dir() and code != Code.NO_BUDGET.name
 
 
 def _data(site: SiteSettings, facts: Facts, samples: Samples) -> dict[str, Any]:
@@ -165,7 +193,7 @@ def _spent(site: SiteSettings, account: Account) -> dict[str, Any]:
         "budget": number(site.epsilon),
         "delta": site.delta,
         "spent": number(account.spent()),
-        "left": number(account.left()),
+        "left": number(asks_at_most(site, account)),
     }
 
 
@@ -175,6 +203,8 @@ def _print_data(site: SiteSettings, facts: Facts, samples: Samples) -> None:
     groups = f" ({samples.units:,} of them)" if site.group else ""
     print_label("data", f"{counted(len(samples), 'sample')}; {what}")
     print_label("unit", f"{unit_name(site.group)}{groups}")
+    if site.samples is not None:
+        print_label("number", f"{site.samples:,}, which is declared public: nothing covers it")
     print_label("declared", f"classes {', '.join(facts.class_names)}: public in a federation")
 
 

@@ -35,7 +35,7 @@ def test_a_plan_without_releases_has_no_release_event() -> None:
 def test_batches_are_drawn_one_a_step_when_they_are_asked_for() -> None:
     one, other = (ReproducibleNoise(np.random.default_rng(4)) for _ in range(2))
     steps = 0
-    for batch in PLAN.batches(one):
+    for batch in PLAN.batches(one, 9):
         assert torch.equal(batch, poisson_batch(9, 1 / 3, other))
         assert torch.equal(one.normal(5), other.normal(5))  # between two batches
         steps += 1

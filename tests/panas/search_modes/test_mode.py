@@ -35,6 +35,7 @@ def site(folder: Path, epsilon: float = 8.0, id: int = 0, seed: int = 0) -> Sear
         id=id,
         seed=seed,
         train=samples(60),
+        units=60,
         search=samples(40),
         public=samples(200),
         warm_start=True,

@@ -1,6 +1,5 @@
 """The gradient of a batch: groups whole, parts together, and nothing where nothing is drawn."""
 
-import pytest
 import torch
 from sample_gradients import loop
 from torch import Tensor, nn
@@ -9,7 +8,6 @@ from dprbft.methods.fnas.batches import Part, batch_gradient
 from panas.data.samples import Samples
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
-from panas.runtime.errors import BadInput
 
 
 class Fixed(SystemNoise):
@@ -101,7 +99,8 @@ def test_an_empty_batch_moves_nothing_without_a_plan_and_is_noise_with_one() -> 
     assert torch.allclose(noised, torch.full_like(noised, 2.0 * 0.3 / 4))
 
 
-def test_a_plan_for_another_number_of_units_is_refused() -> None:
-    """Data that have shrunk since would be drawn at a higher rate than was charged."""
-    with pytest.raises(BadInput, match="calibrate again"):
-        batch_gradient(model_of(), [Part(samples(6), 4, plan_of(8, 1.0, 4))], Fixed())
+def test_rate_and_divisor_are_the_plans_however_many_units_there_are() -> None:
+    """Data that have shrunk since are not drawn at a higher rate than was charged."""
+    for n in (6, 8, 9):
+        part = Part(samples(n), 4, plan_of(8, 1.0, 4))
+        assert (part.rate, part.expected) == (0.5, 4.0)

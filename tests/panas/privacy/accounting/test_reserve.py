@@ -9,7 +9,11 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from panas.privacy.accounting.closed_form import gaussian_delta, gaussian_epsilon
+from panas.privacy.accounting.closed_form import (
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_multiplier,
+)
 from panas.privacy.accounting.events import (
     ADD_OR_REMOVE,
     Event,
@@ -19,7 +23,7 @@ from panas.privacy.accounting.events import (
     merge,
 )
 from panas.privacy.accounting.pld import loss_distribution
-from panas.privacy.accounting.reserve import SLACK, reserve
+from panas.privacy.accounting.reserve import RIGOURS, SLACK, reserve
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import (
     calibrate,
@@ -132,3 +136,15 @@ def test_releases_are_sharpened_and_dead_rounds_paid_for_within_the_reserve() ->
     again = rescale_noise(plan, BUDGET, dead, seen)
     assert again.noise_multiplier > plan.noise_multiplier
     assert fits([*dead, *again.events()], BUDGET, seen)
+
+
+@pytest.mark.parametrize("part", [0.9, 0.99, 0.999])
+def test_where_nearly_all_is_spent_a_closer_look_leaves_nearly_all_of_the_rest(part: float) -> None:
+    whole = 1 / gaussian_multiplier(8.0, 1e-5)
+    seen = (Gaussian(1 / (part * whole)),)
+    left, exact = reserve(seen, 8.0, 1e-5), whole * math.sqrt(1 - part**2)
+    assert 0.975 * exact < left.mu <= exact * 1.0001
+    assert (left.rigour is RIGOURS[0]) == (part < 0.99)
+    schedule = TrainingSchedule(samples=1000, epochs=5, spent=seen)
+    plan = calibrate(BUDGET, schedule, batch_size=1000, clip=1.0)
+    assert 0.995 * 8.0 < epsilon_of([*seen, *plan.events()], BUDGET) <= 8.0

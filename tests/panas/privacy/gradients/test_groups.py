@@ -19,7 +19,6 @@ from panas.privacy.gradients.per_sample import cross_entropy
 from panas.privacy.gradients.private import PrivateGradient
 from panas.privacy.noise import ReproducibleNoise, SystemNoise, poisson_batch
 from panas.privacy.plan import Plan
-from panas.runtime.errors import BadInput
 from panas.training.dp_sgd import fit_private
 from panas.training.sgd import OptimizerConfig
 
@@ -119,14 +118,18 @@ def test_groups_of_one_train_what_samples_do_to_the_bit() -> None:
 def test_a_drawn_group_comes_with_all_its_samples() -> None:
     groups = torch.arange(90) % 30
     noise = [ReproducibleNoise(np.random.default_rng(1)) for _ in range(2)]
-    for batch in PLAN.batches(noise[0], groups):
+    for batch in PLAN.batches(noise[0], 90, groups):
         drawn = poisson_batch(30, PLAN.rate, noise[1])
         assert batch.tolist() == sorted(int(i) + 30 * k for i in drawn for k in range(3))
-    for wrong in (groups[:20], torch.arange(90)):
-        with pytest.raises(BadInput, match="30 samples or groups"):
-            PLAN.batches(noise[0], wrong)
-    with pytest.raises(BadInput, match="30 samples or groups"):
-        trained(replace(pictures(90), groups=torch.arange(90) // 2), PLAN)
+
+
+def test_units_are_drawn_at_the_rate_of_the_plan_however_many_there_are() -> None:
+    for number in (20, 45):
+        groups, noise = torch.arange(90) % number, ReproducibleNoise(np.random.default_rng(2))
+        drawn = [len(groups[b].unique()) for b in PLAN.batches(noise, 90, groups)]
+        assert len(drawn) == PLAN.steps
+        assert max(drawn) <= number
+    assert PLAN.clip_and_noise.batch_size == PLAN.rate * PLAN.samples
 
 
 Step = Callable[[PrivateGradient, Tensor, Tensor, Tensor], None]
