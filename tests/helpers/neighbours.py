@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from dprbft.config.files import build_config, merge
 from dprbft.config.hub import HubSettings
 from dprbft.config.schema import RunConfig
 from dprbft.engines.frames import Answer, Request
+from dprbft.engines.identity import new_key, public_of
 from dprbft.engines.node.daemon import Node, Served
 from dprbft.engines.protocol import SiteRefusal
 from dprbft.engines.verbs import Machine, serve
@@ -279,7 +280,7 @@ def seen_of(verb: str, frame: bytes | None, told: Sequence[Served]) -> Seen:
         return Seen(verb, "nothing", 0, where=where)
     answer = Answer.from_bytes(frame)
     code = Code(answer.code).name
-    return Seen(verb, code, len(frame), known_part(answer.content), where)
+    return Seen(verb, code, len(answer.content), known_part(answer.content), where)
 
 
 NUMBER = re.compile(r"[0-9a-f]{32,}")
@@ -382,6 +383,15 @@ def _served(place: SitePlace, request: Request, content: bytes) -> Seen:
     return Seen(request.verb, reply.code.name, len(reply.release), known, where)
 
 
+def with_keys(places: Mapping[str, Path]) -> None:
+    """Give sites the keys that they sign with in a secure sum."""
+    keys = {name: new_key() for name in places}
+    public = {name: public_of(key).decode() for name, key in keys.items()}
+    for name, folder in places.items():
+        (folder / "node.key").write_bytes(keys[name])
+        (folder / "federation.json").write_text(json.dumps({"site": name, "sites": public}))
+
+
 def among(folder: Path, of: Trial, data: Any) -> tuple[Seen, ...]:
     """What is seen of a site with these data in a run that a hub leads anew: a secure sum, whose
     requests depend on the keys of all sites."""
@@ -389,6 +399,7 @@ def among(folder: Path, of: Trial, data: Any) -> tuple[Seen, ...]:
     for i, name in enumerate(of.names[1:], start=1):
         other = of.data(N, 1 + i)
         places[name] = of.owner.write(folder / "sites" / name, other, other)
+    with_keys(places)
     config, watched = of.config(folder), Watched(places)
     run = folder / "hub" / "trial"
     run.parent.mkdir()

@@ -164,11 +164,7 @@ class Watch:
             node.wait()
 
     def _fail(self, kind: str, number: int, message: Message, heard: list[Heard]) -> None:
-        said = [
-            f"{h.code} {h.size} bytes {h.cpu:.2f} s: {h.reason[:300]} {' < '.join(h.trace[::-1][:4])}"
-            for h in heard
-        ]
-        self.outcome.failures.append(Failure(kind, number, str(message), *said))
+        self.outcome.failures.append(Failure(kind, number, str(message), *map(str, heard)))
 
 
 def attacked(folder: Path, kind: Kind, messages: int, seed: int, seconds: float) -> Outcome:

@@ -10,7 +10,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 from benchmarks.hostile_hub.drafts import Draft
-from benchmarks.hostile_hub.mutations import change, damaged, epsilon, method, one_setting, seed
+from benchmarks.hostile_hub.mutations import change, column, damaged, epsilon, form, method, one_setting, seed
 from dprbft.engines.frames import Request
 
 SLOW = ("train", "search", "tune")
@@ -54,6 +54,7 @@ class Attack:
             (0.1, self._junk),
             (0.1, self._others),
             (self.walks, self._whole),
+            (self.walks, self._oracle),
         )
         weights, episodes = zip(*kinds, strict=True)
         sent = 0
@@ -118,6 +119,15 @@ class Attack:
         for i, draft in enumerate(drafts):
             what = change(draft, self._rng) if i == changed else "honest"
             yield self._message(draft, run, what)
+
+    def _oracle(self) -> Iterator[Message]:
+        """Facts that single one value out, and then all requests of the run: what fails on it?"""
+        run, drafts = self._of()
+        named = self._rng.choice((column, column, form))
+        named(drafts[0], self._rng)
+        drafts = [d for i, d in enumerate(drafts) if not i or d.header["verb"] != "hello"]
+        for i, draft in enumerate(drafts):
+            yield self._message(draft, run, "honest" if i else named.__name__)
 
     def _junk(self) -> Iterator[Message]:
         """Bytes that are nearly a request."""

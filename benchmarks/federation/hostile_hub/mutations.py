@@ -237,7 +237,7 @@ def _other_numbers(content: bytes, how: str, rng: random.Random) -> bytes:
         at = slice(None) if rng.random() < 0.5 else slice(0, 1)
         try:
             found[at] = value
-        except (RuntimeError, OverflowError):
+        except (RuntimeError, OverflowError, ValueError):
             found[at] = 0
         tensors[name] = found
     return repacked(tensors, notes)
@@ -252,7 +252,7 @@ def broadcast(draft: Draft, rng: random.Random) -> None:
     if not draft.content:
         draft.content = rng.choice((b"x", b"{}", bytes(100)))
         return
-    tensors, notes = tensors_of(draft.content)
+    tensors, _ = tensors_of(draft.content)
     if "weight" in tensors and "bias" in tensors and rng.random() < 0.8:
         weight, bias = tensors["weight"].clone(), tensors["bias"].clone()
         value = rng.choice((0.0, 1.0, -1e3, 1e20, 1e30, 3e38, math.inf, math.nan))

@@ -42,6 +42,11 @@ class Heard:
     reason: str = ""  # of its owner's log
     trace: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        where = " < ".join(self.trace[::-1][:4])
+        said = f"{self.code}, {self.size} bytes, {self.cpu:.2f} s"
+        return f"{said}: {self.reason[:300]} {where}".strip()
+
 
 @dataclass
 class NodeProcess:
