@@ -299,10 +299,10 @@ outcome could depend on rows, what a hub sees of it, and why it tells nothing be
 covers. How long an answer takes is not covered.
 
 After its greeting a site that has charged anything or touched private rows answers DONE or ABSENT.
-Refusals before that follow from public facts: `site.toml`, `facts.json`, the ledger and the message.
+Refusals before that follow from public facts: `site.toml`, `facts.json`, the ledger, the message.
 
-Tests drive every verb of every method on neighbouring data sets and compare what crosses: one sample
-more or less, extreme values, NaN, other classes, duplicates, few or no samples
+Tests drive every verb of every method on neighbouring data sets and compare what crosses. The sets
+differ by one sample, extreme values, NaN, other classes, duplicates, few samples
 (`tests/dprbft/neighbours/`). This page is written from their list (`tests/helpers/branches.py`); a
 verb or a method without an entry fails them.
 """

@@ -16,13 +16,18 @@ SUMMED: Mapping[str, Any] = {"privacy": {"network": "stays", "trust": "secure-su
 GROUPED = Owner(settings={"group": "who"}, columns=("who",))
 
 
+NOISED = ("decnas", "feathers", "fedgh", "fedgh_published", "fedproto", "perfedrlnas")
+"""Methods whose messages have as many bytes as noised counts decide (`branches.OF_METHOD`)."""
+
+
 def _updates(name: str, **more: Any) -> Trial:
     """A run of a method that exchanges updates, on pictures as its own tests have them."""
     settings = merge(
         {"federation": {"options": TINY[name].options}, "search": {}}, dict(TINY[name].settings)
     )
     owner = Owner(table=False, settings={"releases": [name]})
-    return Trial(name, name, merge(settings, more), owner, public=0)
+    noised = ("round",) if name in NOISED else ()
+    return Trial(name, name, merge(settings, more), owner, public=0, noised=noised)
 
 
 UPDATES = {
@@ -40,7 +45,14 @@ TRIALS: dict[str, Trial] = {
         Trial("joined, protected", "joined", {}, public=12),
         Trial("joined, tuned", "joined", {"tuning": {"trials": 2, "initial": 1}}, public=12),
         Trial("joined, groups", "joined", STAYS, GROUPED, public=12),
-        Trial("joined in a sum", "joined", SUMMED, public=12, others=3),
+        Trial(
+            "joined in a sum",
+            "joined",
+            SUMMED,
+            public=12,
+            others=3,
+            noised=("ready", "keys", "share", "unmask"),
+        ),
         Trial("local", "local"),
         Trial("local, judged", "local", JUDGED),
         Trial("local, pictures", "local", {}, PICTURES),

@@ -6,7 +6,6 @@ that differ in their data alone: same owner, same declared facts, same split key
 
 import json
 import re
-import shutil
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from node_sites import serving
 
 from dprbft.config.files import build_config, merge
 from dprbft.config.hub import HubSettings
 from dprbft.config.schema import RunConfig
+from dprbft.engines.flower.app.client_app import carried
 from dprbft.engines.frames import Answer, Request
 from dprbft.engines.identity import new_key, public_of
 from dprbft.engines.node.daemon import Node, Served
@@ -88,70 +89,90 @@ PLAIN = ["51.5000", "0.2000", "0.5000", "y"]
 
 
 def row_with(place: int, cell: str) -> list[str]:
+    """The ordinary row with another cell."""
     return [*PLAIN[:place], cell, *PLAIN[place + 1 :]]
 
 
 def tables() -> dict[str, Rows]:
-    """Tables that each differ in one row from the first one."""
+    """Tables of declared columns and classes, each a row from the first one, or from another."""
+    base = rows(N)
+    alone = [row for row in rows(3 * N) if row[3] == "x"]
+    return {
+        "one more": [*base, PLAIN],
+        "not a number": [*base, row_with(1, "nan")],
+        "one row": rows(1),
+        "of extreme values, of a class nobody has": [*base, ["1e30", "-1e30", "1e90", "w"]],
+        "one class": alone,
+        "six rows": rows(6),
+        "of extreme values": [*base, ["1e30", "-1e30", "1e90", "y"]],
+        "of a class nobody has": [*base, row_with(3, "w")],
+        "a duplicate": [*base, base[0]],
+        "all missing": [*base, ["", "", "", "y"]],
+        "of whole numbers": [*base, ["51", "1", "0", "y"]],
+        "another class in one": [*alone, PLAIN],
+        "one less": base[:-1],
+        "one first": [PLAIN, *base],
+        "two rows": rows(2),
+        "three rows": rows(3),
+        "four rows": rows(4),
+        "five rows": rows(5),
+        "seven rows": rows(7),
+        "ten rows": rows(10),
+        "thirteen rows": rows(13),
+    }
+
+
+def unreadable_tables() -> dict[str, Rows]:
+    """Tables with a row, or without any, that does not fit what the owner declares."""
     base = rows(N)
     more = {
-        "one more": PLAIN,
-        "one more of extreme values": ["1e30", "-1e30", "1e90", "y"],
         "infinite": row_with(1, "inf"),
         "above what squares hold": row_with(1, "1e200"),
-        "not a number": row_with(1, "nan"),
-        "all missing": ["", "", "", "y"],
         "a text among numbers": row_with(0, "unknown"),
         "a date among numbers": row_with(0, "2020-01-31"),
-        "of a class nobody has": row_with(3, "w"),
         "of a class nobody declared": row_with(3, "q"),
         "of no class": row_with(3, ""),
         "of a class as a number": row_with(3, "1"),
         "of too many cells": [*PLAIN, "1"],
         "of too few cells": PLAIN[:2],
-        "a duplicate": list(base[0]),
-        "of whole numbers": ["51", "1", "0", "y"],
     }
-    return (
-        {"as it was": base, "again": base}
-        | {name: [*base, row] for name, row in more.items()}
-        | {"one less": base[:-1], "one first": [PLAIN, *base]}
-    )
+    return {"no row": []} | {name: [*base, row] for name, row in more.items()}
 
 
-def sizes(most: int = 14) -> dict[str, Rows]:
-    """Tables of so many rows, none among them."""
-    return {f"{n} rows": rows(n) for n in (*range(most), N)}
-
-
-def of_one_class() -> dict[str, Rows]:
-    """Tables whose rows are of one class, but for one."""
-    alone = [row for row in rows(3 * N) if row[3] == "x"]
-    return {"one class": alone, "another too": [*alone, PLAIN], "one class less": alone[:-1]}
+def _more(image: np.ndarray, label: int) -> Pictures:
+    x, y = pictures(N)
+    return np.concatenate([x, image.astype(np.float32)]), np.append(y, label)
 
 
 def images() -> dict[str, Pictures]:
-    """Pictures that each differ in one from the first ones."""
-    x, y = pictures(N)
-    one = pictures(1, 7)[0]
-
-    def more(image: np.ndarray, label: int) -> Pictures:
-        return np.concatenate([x, image.astype(np.float32)]), np.append(y, label)
-
+    """The same of pictures in [0, 1]."""
+    (x, y), one = pictures(N), pictures(1, 7)[0]
+    alone = pictures(3 * N)
+    kept = alone[1] == 2
     return {
-        "as they were": (x, y),
-        "again": (x, y),
-        "one more": more(one, 2),
-        "one more of extreme values": more(one * 0 + 1, 2),
-        "beyond white": more(one * 0 + 1e30, 2),
-        "infinite": more(one * np.inf, 2),
-        "not a number": more(one * np.nan, 2),
-        "black": more(one * 0, 2),
-        "of a class nobody has": more(one, 0),
-        "of a class nobody declared": more(one, 9),
-        "of a class below zero": more(one, -1),
-        "a duplicate": more(x[:1], int(y[0])),
+        "one more": _more(one, 2),
+        "white, of a class nobody has": _more(one * 0 + 1, 0),
+        "one picture": (x[:1], y[:1]),
+        "one class": (alone[0][kept], alone[1][kept]),
+        "white": _more(one * 0 + 1, 2),
+        "six pictures": (x[:6], y[:6]),
+        "black": _more(one * 0, 2),
+        "a duplicate": _more(x[:1], int(y[0])),
         "one less": (x[:-1], y[:-1]),
+        "three pictures": (x[:3], y[:3]),
+        "thirteen pictures": (x[:13], y[:13]),
+    }
+
+
+def unreadable_images() -> dict[str, Pictures]:
+    """Pictures of which one is beyond [0, 1], or of no declared class."""
+    one = pictures(1, 7)[0]
+    return {
+        "beyond white": _more(one * 0 + 1e30, 2),
+        "infinite": _more(one * np.inf, 2),
+        "not a number": _more(one * np.nan, 2),
+        "of a class nobody declared": _more(one, 9),
+        "of a class below zero": _more(one, -1),
     }
 
 
@@ -209,6 +230,7 @@ class Trial:
     settings: Mapping[str, Any] = field(default_factory=dict)
     owner: Owner = Owner()
     others: int = 1  # sites beside the one
+    noised: tuple[str, ...] = ()  # verbs whose answer's size follows from noise or a signature
     public: int = 40  # public samples; 0 for none
 
     def data(self, n: int = N, seed: int = 1) -> Any:
@@ -216,7 +238,13 @@ class Trial:
         return rows(n, seed) if self.owner.table else pictures(n, seed)
 
     @property
+    def in_sum(self) -> bool:
+        """Whether the server sees sums alone."""
+        return self.settings.get("privacy", {}).get("trust") == "secure-sum"
+
+    @property
     def names(self) -> tuple[str, ...]:
+        """All sites of the run."""
         return (SITE, *(f"b{i}" for i in range(self.others)))
 
     def config(self, folder: Path) -> RunConfig:
@@ -243,7 +271,7 @@ class Seen:
     verb: str
     code: str
     size: int
-    known: str = ""  # of the message, all that is no noised number
+    known: str | None = ""  # of the message, all that is no noised number; None: all is noised
     where: str = field(default="", compare=False)
 
     def __str__(self) -> str:
@@ -284,10 +312,11 @@ def seen_of(verb: str, frame: bytes | None, told: Sequence[Served]) -> Seen:
 
 
 NUMBER = re.compile(r"[0-9a-f]{32,}")
+NOISY = re.compile(r"-?\d+\.\d+(e-?\d+)?")
 
 
 def known_part(content: bytes) -> str:
-    """Of a message, what is no array and no number of a charge or key: the texts of its header."""
+    """Of a message, what is no array, no fraction and no number of a charge or key."""
     if not content:
         return ""
     try:
@@ -296,7 +325,7 @@ def known_part(content: bytes) -> str:
         json.loads(text)
     except (ValueError, UnicodeDecodeError):
         text = content.decode(errors="replace")
-    return NUMBER.sub("#", text).strip()
+    return NOISY.sub("~", NUMBER.sub("#", text)).strip()
 
 
 def carried_out(run: Path, config: RunConfig, carrier: Any) -> OpenRun:
@@ -325,21 +354,39 @@ class Recorded:
 
     @property
     def run(self) -> Path:
+        """The hub's directory of the run."""
         return self.folder / "hub" / "trial"
+
+    def noised_as(self, again: Sequence[Seen]) -> "Recorded":
+        """The same without texts that the same data do not show again: noise decides them."""
+        both = zip(self.seen, again, strict=False)
+        seen = tuple(replace(a, known=a.known if a.known == b.known else None) for a, b in both)
+        return replace(self, seen=seen)
 
 
 def recorded(folder: Path, trial: Trial) -> Recorded:
     """Lead an honest run of all sites of a trial, and keep what was asked of the one."""
+    seen, asked = _led(folder, trial, trial.data())
+    assert {s.code for s in seen} == {"DONE"}, "\n".join(map(str, seen))
+    return Recorded(trial, folder, tuple(asked), tuple(seen))
+
+
+def _led(folder: Path, trial: Trial, data: Any) -> tuple[list[Seen], list[Request]]:
+    """What a hub asks, and what it sees, in a new run of a site with these data and others."""
     places = {}
     for i, name in enumerate(trial.names):
-        data = trial.data(N, 1 + i)
-        places[name] = trial.owner.write(folder / "sites" / name, data, data)
+        own = data if name == SITE else trial.data(N, 1 + i)
+        places[name] = trial.owner.write(folder / "sites" / name, own, trial.data(N, 1 + i))
+    if trial.in_sum:
+        with_keys(places)
     config, watched = trial.config(folder), Watched(places)
     run = folder / "hub" / "trial"
     run.parent.mkdir()
-    carried_out(run, config, watched)
-    assert {s.code for s in watched.seen} == {"DONE"}, "\n".join(map(str, watched.seen))
-    return Recorded(trial, folder, tuple(watched.asked), tuple(watched.seen))
+    try:
+        carried_out(run, config, watched)
+    except (PanasError, SiteRefusal) as e:
+        watched.seen.append(Seen("run", type(e).__name__, 0, where=str(e)))
+    return watched.seen, watched.asked
 
 
 def by_node(folder: Path, of: Recorded, data: Any) -> tuple[Seen, ...]:
@@ -392,53 +439,40 @@ def with_keys(places: Mapping[str, Path]) -> None:
         (folder / "federation.json").write_text(json.dumps({"site": name, "sites": public}))
 
 
-def among(folder: Path, of: Trial, data: Any) -> tuple[Seen, ...]:
-    """What is seen of a site with these data in a run that a hub leads anew: a secure sum, whose
-    requests depend on the keys of all sites."""
-    places = {SITE: of.owner.write(folder / "sites" / SITE, data, of.data())}
-    for i, name in enumerate(of.names[1:], start=1):
-        other = of.data(N, 1 + i)
-        places[name] = of.owner.write(folder / "sites" / name, other, other)
-    with_keys(places)
-    config, watched = of.config(folder), Watched(places)
-    run = folder / "hub" / "trial"
-    run.parent.mkdir()
-    try:
-        carried_out(run, config, watched)
-    except (PanasError, SiteRefusal) as e:
-        watched.seen.append(Seen("run", type(e).__name__, 0, where=str(e)))
-    return tuple(watched.seen)
+def by_relay(folder: Path, of: Recorded, data: Any) -> tuple[Seen, ...]:
+    """The same as a Flower relay at the site hands it on, from the node's socket."""
+    site = of.trial.owner.write(folder / SITE, data, of.trial.data())
+    path = folder / "node.sock"
+    with serving(Node({SITE: site}), path):
+        return tuple(_relayed(path, r) for r in of.asked)
 
 
-def differences(
-    found: Mapping[str, Sequence[Seen]], *, known: bool = True, replicates: int = 2
-) -> dict[str, list[str]]:
-    """Where what is seen of data sets differs from the first, by data set.
+def _relayed(path: Path, request: Request) -> Seen:
+    found = carried(path, request.to_bytes(), 120.0)
+    assert found.state == "answered"
+    return seen_of(request.verb, found.answer, ())
 
-    The first `replicates` are of the same data: what differs among those is noised, and is not
-    compared.
-    """
-    names = list(found)
-    first = found[names[0]]
-    same = [found[name] for name in names[:replicates]]
-    noised = {
-        i
-        for i, seen in enumerate(first)
-        if any(len(other) > i and other[i].known != seen.known for other in same)
-    }
-    wrong: dict[str, list[str]] = {}
-    for name in names[1:]:
-        other, said = found[name], []
-        for i in range(max(len(first), len(other))):
-            a = first[i] if i < len(first) else None
-            b = other[i] if i < len(other) else None
-            if a is None or b is None or (a.verb, a.code, a.size) != (b.verb, b.code, b.size):
+
+def led_anew(folder: Path, of: Recorded, data: Any) -> tuple[Seen, ...]:
+    """The same in a run that a hub leads anew: of a secure sum, whose requests depend on keys."""
+    return tuple(_led(folder, of.trial, data)[0])
+
+
+def differences(first: Sequence[Seen], other: Sequence[Seen], of: Trial) -> list[str]:
+    """Where what is seen of one data set differs from what is seen of another."""
+    said = []
+    for i in range(max(len(first), len(other))):
+        a, b = (seen[i] if i < len(seen) else None for seen in (first, other))
+        if a is None or b is None or (a.verb, a.code) != (b.verb, b.code):
+            said.append(f"{i}: {a} / {b}")
+        elif a.verb in of.noised:
+            if bool(a.size) != bool(b.size):
                 said.append(f"{i}: {a} / {b}")
-            elif known and i not in noised and a.known != b.known:
-                said.append(f"{i}: {a.verb}: {_apart(a.known, b.known)}")
-        if said:
-            wrong[name] = said
-    return wrong
+        elif a.size != b.size:
+            said.append(f"{i}: {a} / {b}")
+        elif None not in (a.known, b.known) and a.known != b.known:
+            said.append(f"{i}: {a.verb}: {_apart(a.known or '', b.known or '')}")
+    return said
 
 
 def _apart(a: str, b: str) -> str:
@@ -447,8 +481,3 @@ def _apart(a: str, b: str) -> str:
         (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
     )
     return " / ".join(text[max(0, at - 60) : at + 40] for text in (a, b))
-
-
-def removed(folder: Path) -> None:
-    """Remove what a data set has left, so that a test's folder stays small."""
-    shutil.rmtree(folder, ignore_errors=True)

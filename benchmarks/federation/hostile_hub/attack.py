@@ -5,14 +5,14 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.hostile_hub.episodes import Attack, Message
-from benchmarks.hostile_hub.nodes import Heard, NodeProcess, running
+from benchmarks.hostile_hub.nodes import AnyNode, Heard, NodeHere, NodeProcess, Owned, running
 from benchmarks.hostile_hub.sites import (
     KINDS,
     METHODS,
@@ -101,7 +101,7 @@ def _first(failures: list[Failure]) -> list[Failure]:
 class Watch:
     """Two nodes, and what their ledgers held after the last message."""
 
-    nodes: tuple[NodeProcess, NodeProcess]
+    nodes: tuple[AnyNode, AnyNode]
     outcome: Outcome
     seconds: float
     _books: list[bytes] = field(default_factory=lambda: [b"", b""])
@@ -143,9 +143,9 @@ class Watch:
 
     def _check_books(self, number: int, message: Message, heard: list[Heard]) -> None:
         for i, node in enumerate(self.nodes):
-            if node.ledger_size == len(self._books[i]):
+            if node.owned.ledger_size == len(self._books[i]):
                 continue
-            now = node.ledger
+            now = node.owned.ledger
             if not now.startswith(self._books[i]):
                 self._fail("ledger rewritten", number, message, heard)
             elif heard[i].code not in ("DONE", "late"):
@@ -167,32 +167,50 @@ class Watch:
         self.outcome.failures.append(Failure(kind, number, str(message), *map(str, heard)))
 
 
-def attacked(folder: Path, kind: Kind, messages: int, seed: int, seconds: float) -> Outcome:
-    """An attack on a pair of sites, which an honest hub is then served by."""
+def nodes_of(folder: Path, pair: Pair, *, processes: bool) -> tuple[AnyNode, AnyNode]:
+    """Nodes of both sites, in processes of their own or in this one."""
+    first, second = map(Owned, pair.sites)
+    if not processes:
+        return NodeHere(first), NodeHere(second)
+    made = [
+        NodeProcess(owned, folder / f"{i}.sock", folder / f"state-{i}")
+        for i, owned in enumerate((first, second))
+    ]
+    return made[0], made[1]
+
+
+def attacked(
+    folder: Path,
+    kind: Kind,
+    messages: int,
+    seed: int,
+    seconds: float = SECONDS,
+    *,
+    processes: bool = True,
+    methods: Sequence[str] = METHODS,
+) -> Outcome:
+    """An attack on a pair of sites, which then serve an honest hub of the first method."""
     os.environ["PANAS_STATE"] = str(folder / "state-hub")  # nobody's own
     pair, outcome = make_pair(folder, kind), Outcome(kind)
     make_site(folder / "c" / NAME, kind, 60, more=False)
     recorded = {
-        name: honest(folder / "hub" / name, pair, folder / "c" / NAME, name) for name in METHODS
+        name: honest(folder / "hub" / name, pair, folder / "c" / NAME, name) for name in methods
     }
-    first, second = (
-        NodeProcess(site, folder / f"{i}.sock", folder / f"state-{i}")
-        for i, site in enumerate(pair.sites)
-    )
-    watch, begun = Watch((first, second), outcome, seconds), time.monotonic()
+    nodes = nodes_of(folder, pair, processes=processes)
+    watch, begun = Watch(nodes, outcome, seconds), time.monotonic()
     warm = max(20, messages // 10)
-    with running(watch.nodes), ThreadPoolExecutor(2) as pool:
+    with running(nodes), ThreadPoolExecutor(2 if processes else 1) as pool:
         for number, message in enumerate(Attack(recorded, seed).messages(messages)):
             watch.ask(number, message, pool)
             if number == warm:
-                outcome.before = max(node.memory() for node in watch.nodes)
-        outcome.after = max(node.memory() for node in watch.nodes)
-        outcome.peak = max(node.peak for node in watch.nodes)
+                outcome.before = max(node.memory() for node in nodes)
+        outcome.after = max(node.memory() for node in nodes)
+        outcome.peak = max(node.peak for node in nodes)
     outcome.seconds = time.monotonic() - begun
     _check_memory(outcome)
     for site in pair.sites:
         _check_ledger(site, outcome)
-        _check_honest(folder, pair, site, outcome)
+        _check_honest(folder, pair, site, outcome, methods[0])
     return outcome
 
 
@@ -205,7 +223,10 @@ def _check_memory(outcome: Outcome) -> None:
 
 def _check_ledger(site: Path, outcome: Outcome) -> None:
     """What the ledger holds was granted, within the budgets of the run and of the data."""
-    account = Ledger(ledger_file(site)).account()
+    ledger = Ledger(ledger_file(site))
+    if not ledger.is_open:
+        return
+    account = ledger.account()
     outcome.charges, outcome.spent = len(account.entries), account.spent()
     if account.spent() > account.budget.epsilon * (1 + 1e-9):
         outcome.failures.append(Failure("budget of the data", outcome.messages, str(site)))
@@ -218,10 +239,10 @@ def _check_ledger(site: Path, outcome: Outcome) -> None:
             outcome.failures.append(Failure("budget of a run", 0, what))
 
 
-def _check_honest(folder: Path, pair: Pair, site: Path, outcome: Outcome) -> None:
+def _check_honest(folder: Path, pair: Pair, site: Path, outcome: Outcome, method: str) -> None:
     """An honest hub is served as before."""
     try:
-        honest(folder / "hub" / f"after-{site.parent.name}", pair, site, "joined")
+        honest(folder / "hub" / f"after-{site.parent.name}", pair, site, method)
     except Exception as e:
         what = f"{site.parent.name}: {type(e).__name__}: {e}"[:400]
         outcome.failures.append(Failure("honest hub", outcome.messages, what))

@@ -26,6 +26,7 @@ class Draft:
     config: dict[str, Any] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)  # in the place of settings or facts
     canonical: bool = True  # settings in the one form that they must have, where they have one
 
     @staticmethod
@@ -47,7 +48,7 @@ class Draft:
         if self.hello is None:
             return self.content
         texts = {"config": _config_text(self), "facts": json.dumps(self.facts, sort_keys=True)}
-        return json.dumps(self.hello | texts).encode()
+        return json.dumps(self.hello | texts | self.texts).encode()
 
     def to_bytes(self) -> bytes:
         """The frame, with a new number."""

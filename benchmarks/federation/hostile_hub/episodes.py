@@ -7,10 +7,19 @@ nothing.
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from benchmarks.hostile_hub.drafts import Draft
-from benchmarks.hostile_hub.mutations import change, column, damaged, epsilon, form, method, one_setting, seed
+from benchmarks.hostile_hub.mutations import (
+    change,
+    column,
+    damaged,
+    epsilon,
+    form,
+    method,
+    one_setting,
+    seed,
+)
 from dprbft.engines.frames import Request
 
 SLOW = ("train", "search", "tune")
@@ -84,8 +93,7 @@ class Attack:
             for draft in first[:2]:
                 yield self._message(draft, run, "honest")
         if self._rng.random() < 0.2:
-            leave = deepcopy(hello)
-            leave.header["verb"], leave.files = "leave", {}
+            leave = replace(hello, header=hello.header | {"verb": "leave"}, files={})
             yield self._message(leave, run, "leave")
 
     def _walk(self) -> Iterator[Message]:
