@@ -55,6 +55,7 @@ hello_file = _file("run.json")  # what the run told it: settings and public fact
 book_file = _file("book.json")  # the ledger's head after the last verb
 seen_file = _file("seen.json")  # what its samples have cost in other ledgers
 refusal_file = _file("refused.json")  # why it refused; the wire carries a code alone
+failed_file = _file("failed.json")  # what went wrong on private samples, which no hub hears of
 search_file = _file("search/best.json")  # the architecture and its cost
 search_log = _file("search/log.jsonl")  # a line a finished generation
 candidates_file = _file("search/candidates.json")  # how many so far; only while it runs

@@ -36,8 +36,9 @@ AROUND = MAX_HEADER + MAX_SIGNATURE + 4
 """Bytes of an answer around its message, at most."""
 REMEMBERED = 10_000
 """Requests that an answer may come too late, or twice, to be told of as such."""
-PUBLIC = ("public", "unlabelled", "map")
-"""Fields of a hello that name public files."""
+PUBLIC = ("public", "unlabelled")
+"""Fields of a hello that name public files. A map does not cross: each site makes it by rule, and
+its field holds the digest that must come out."""
 
 
 class Carrier(Protocol):
@@ -175,8 +176,9 @@ class Framed:
         if verb in (Verb.HELLO, Verb.LEAVE):
             hello = Hello.from_bytes(content)
             paths = {name: path for name in PUBLIC if (path := getattr(hello, name))}
-            public, unlabelled, map_ = (name if name in paths else "" for name in PUBLIC)
-            hello = replace(hello, public=public, unlabelled=unlabelled, map=map_)
+            public, unlabelled = (name if name in paths else "" for name in PUBLIC)
+            digest = sha256(read_bytes(Path(hello.map))) if hello.map else ""
+            hello = replace(hello, public=public, unlabelled=unlabelled, map=digest)
             content = hello.to_bytes()
             if verb is Verb.HELLO:
                 files = self._files(self.names[number], paths)

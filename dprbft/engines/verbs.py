@@ -3,6 +3,11 @@
 Every verb may be repeated: a site that has done it already answers the same again, so that a server
 that died can ask once more and nobody is charged twice. A refusal's reason is written to the site's
 folder; a code alone crosses the wire.
+
+To a hub elsewhere there is one way out. What a verb refuses before it reads private samples follows
+from its message and the owner's settings. Once it has read any, nothing that goes wrong changes a
+code: a verb whose answer is a code says DONE, one that sends says ABSENT. DONE means that the site
+is through, and not that it succeeded; its owner reads why in `failed.json` and in the node's log.
 """
 
 import hashlib
@@ -11,11 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dprbft.engines.signing import signing_of
-from dprbft.messages import Broadcast, Code, Reply, Verb
+from dprbft.messages import Broadcast, Code, Hello, Reply, Verb
 from dprbft.methods import method_named, round_method, update_method
 from dprbft.methods.updates.verbs import UPDATE_VERBS
 from dprbft.paths import (
     SitePlace,
+    failed_file,
+    hello_file,
     last_model_file,
     model_file,
     refusal_file,
@@ -25,6 +32,7 @@ from dprbft.paths import (
     tune_file,
 )
 from dprbft.site import search, tuning
+from dprbft.site.data import watching_rows
 from dprbft.site.joining import check_allowed, join, leave
 from dprbft.site.plan import current_plan, refusal, searched
 from dprbft.site.results.pictures import draw_search, draw_tuning
@@ -32,12 +40,12 @@ from dprbft.site.results.records import SearchRecord, TuningRecord
 from dprbft.site.results.report import write_report
 from dprbft.site.results.scores import SiteRound, note_round
 from dprbft.site.round import keep_best
-from dprbft.site.site import Client, open_client, same_ledger
+from dprbft.site.site import Client, config_of, open_client, same_ledger
 from dprbft.site.state import State, weights
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom
 from panas.privacy.ledger.fingerprints import note_spent
-from panas.runtime.errors import BadInput, BudgetExhausted
+from panas.runtime.errors import BadInput, BudgetExhausted, trail
 from panas.runtime.store import read_bytes, write_bytes, write_json
 from panas.training.checkpoint import save_network
 from panas.training.warm_start import warm_started
@@ -51,26 +59,61 @@ class Machine:
     workers: int = 1
 
 
+SILENT = (Verb.SEARCH, Verb.TUNE, Verb.FINISH, Verb.TRAIN, Verb.EXPORT)
+"""Verbs whose answer is a code, and that compute on private samples."""
+
+
 def serve(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> Reply:
     """Do what the server asks; the answer to a refusal is a code, its reason stays here."""
     if not place.there:
         return Reply(Code.ABSENT)
-    reply, reason = Reply(Code.DONE), ""
-    try:
-        reply = Reply(Code.DONE, _answer(place, machine, verb, content))
-    except BadInput as e:
-        reply, reason = Reply(Code.REFUSED), str(e)
-    except BudgetExhausted as e:
-        reply, reason = Reply(Code.NO_BUDGET), str(e)
-    except OSError:
-        if place.there:
-            raise
+    reply, error = Reply(Code.DONE), Exception()
+    with watching_rows() as rows_read:
+        try:
+            reply = Reply(Code.DONE, _answer(place, machine, verb, content))
+        except Exception as e:
+            reply, error = Reply(_code_of(e)), e
+        hidden = reply.code is not Code.DONE and _is_hidden(place, verb, content, rows_read())
     if not place.there:  # it was taken away meanwhile: nothing leaves
         return Reply(Code.ABSENT)
-    if reason:
-        record = {"verb": verb, "code": reply.code.name, "reason": reason}
-        write_json(refusal_file(place.home), record)
+    if reply.code is Code.DONE:
+        return reply
+    if reply.code is Code.FAILED and not hidden:
+        raise error
+    _note(place, verb, reply.code, error, hidden=hidden)
+    if hidden:
+        return Reply(Code.DONE if verb in SILENT else Code.ABSENT)
     return reply
+
+
+def _code_of(error: Exception) -> Code:
+    if isinstance(error, BadInput):
+        return Code.REFUSED
+    return Code.NO_BUDGET if isinstance(error, BudgetExhausted) else Code.FAILED
+
+
+def _is_hidden(place: SitePlace, verb: Verb, content: bytes, rows_read: bool) -> bool:
+    """Whether what went wrong may follow from private samples, and a hub elsewhere asks.
+
+    What went wrong before on private samples may be why a later verb finds nothing to go on with.
+    """
+    if not rows_read and not failed_file(place.home).is_file():
+        return False
+    noted = hello_file(place.home)
+    hello = Hello.from_bytes(content if verb is Verb.HELLO else noted.read_bytes())
+    return bool(config_of(hello.config).federation.remote)
+
+
+def _note(place: SitePlace, verb: Verb, code: Code, error: Exception, *, hidden: bool) -> None:
+    """Write for the owner what went wrong; of an error that was not foreseen no text, which may
+    hold data."""
+    unforeseen = code is Code.FAILED
+    reason = type(error).__name__ if unforeseen else str(error)
+    trace = trail(error) if unforeseen else []
+    record = {"verb": verb, "code": code.name, "reason": reason, "trace": trace}
+    write_json(refusal_file(place.home), record)
+    if hidden and verb is not Verb.HELLO:
+        write_json(failed_file(place.home), record)
 
 
 def _answer(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> bytes:

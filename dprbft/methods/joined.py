@@ -40,6 +40,8 @@ from dprbft.site.predictor.budget import planned_release, share_of
 from dprbft.site.predictor.finish import finish
 from dprbft.site.predictor.residual import rows_of, with_residual
 from dprbft.site.predictor.state import ROUND, SHARED, JoinedState
+from dprbft.site.predictor.student import learnt_from
+from dprbft.site.results.records import SearchRecord
 from dprbft.site.search import paid_histogram
 from dprbft.site.site import Client
 from panas.privacy.ledger.fingerprints import note_spent
@@ -264,6 +266,8 @@ def train(client: Client, content: bytes) -> bytes:
     """Steps 4 to 6."""
     state = JoinedState.read(client)
     state.check_joined()
+    if len(learnt_from(client)):
+        SearchRecord.read(client.home)  # BadInput before the search, and before a sample is read
     if not state.adapted:
         state = with_residual(client, state)
         state.write(client)

@@ -5,13 +5,17 @@ moves no other. Search and training samples are disjoint parts, whose charges co
 """
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+import torch
+
 from dprbft.config.schema import RunConfig
-from dprbft.paths import SitePlace, key_file
+from dprbft.paths import SitePlace, declared_file, key_file
 from dprbft.site.directory import SiteSettings, data_path, read_site
 from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import Raw
@@ -20,7 +24,7 @@ from panas.data.samples import Samples
 from panas.data.sources import Reading, read, reading_of
 from panas.data.splits import hashed_split
 from panas.runtime.errors import BadInput
-from panas.runtime.store import read_bytes, read_tensors, write_tensors
+from panas.runtime.store import read_bytes, read_json, read_tensors, write_tensors
 
 STORED = ".safetensors"
 """Of samples that a simulation has shared out, as `write_samples` writes them."""
@@ -43,55 +47,109 @@ class SiteData:
         return sum(len(part) for part in (self.search, self.train, self.validation, self.test))
 
 
+_ROWS_READ: ContextVar[bool] = ContextVar("rows_read", default=False)
+
+
+@contextmanager
+def watching_rows() -> Iterator[Callable[[], bool]]:
+    """Tell, within the block, whether private samples were read in it."""
+    token = _ROWS_READ.set(False)
+    try:
+        yield _ROWS_READ.get
+    finally:
+        _ROWS_READ.reset(token)
+
+
+def note_rows_read() -> None:
+    """Note for `watching_rows` that what follows may depend on private samples."""
+    _ROWS_READ.set(True)
+
+
 def load_data(
     place: SitePlace, config: RunConfig, facts: Facts, public: Sequence[Samples] = ()
 ) -> SiteData:
     """Load and divide a site's samples.
 
-    BadInput if they do not fit the federation or the run, or if one of them is `public` too.
+    BadInput if they do not fit what the owner declares, and, in a run of this machine, if there are
+    too few of them or one is `public` too. A hub elsewhere could find out by refusals how many
+    samples a site has, and which: there the owner alone is told.
     """
     settings = read_site(place.folder)
     samples = load_samples(place.folder, settings, facts)
     if data_path(place.folder, settings).suffix != STORED:
         for known in public:
-            check_disjoint(samples, known, settings.name)
+            _check_disjoint(samples, known, settings.name, tell=bool(config.federation.remote))
     return divided(place.index, settings.name, samples, key_of(place), config)
 
 
-def warn_of_public(place: SitePlace, facts: Facts, public: Sequence[Samples]) -> None:
-    """Tell the owner alone where some of a site's samples are public ones too."""
-    settings = read_site(place.folder)
-    samples = load_samples(place.folder, settings, facts)
-    for known in public:
-        try:
-            check_disjoint(samples, known, settings.name)
-        except BadInput as e:
-            warnings.warn(str(e), stacklevel=2)
+def _check_disjoint(samples: Samples, public: Samples, name: str, *, tell: bool) -> None:
+    try:
+        check_disjoint(samples, public, name)
+    except BadInput as e:
+        if not tell:
+            raise
+        warnings.warn(str(e), stacklevel=3)
 
 
 def load_samples(folder: Path, settings: SiteSettings, facts: Facts) -> Samples:
-    """All samples of a site, as the federation's facts say."""
+    """All samples of a site, as the federation's facts say.
+
+    Where the owner declares facts, samples must fit these, whatever classes a run has besides.
+    """
+    note_rows_read()
     path = data_path(folder, settings)
     if path.suffix == STORED:
         return read_samples(path, facts.classes)
-    return fit(read(str(path), reading_of(facts, settings.table)), facts, settings.name)
+    own = facts
+    if declared_file(folder).is_file():
+        names = Facts.from_json(read_json(declared_file(folder))).class_names
+        own = replace(facts, class_names=names) if set(names) <= set(facts.class_names) else facts
+    samples = fit(read(str(path), reading_of(own, settings.table)), own, settings.name)
+    if own.class_names == facts.class_names:
+        return samples
+    number = torch.tensor([facts.class_names.index(name) for name in own.class_names])
+    return replace(samples, y=number[samples.y], classes=facts.classes)
 
 
 def values_of(folder: Path, settings: SiteSettings, facts: Facts) -> Samples | Raw:
     """A site's samples by their own values, before any scaling where they come from a file."""
+    note_rows_read()
     path = data_path(folder, settings)
     if path.suffix == STORED:
         return read_samples(path, facts.classes)
     return read(str(path), reading_of(facts, settings.table))
 
 
-def declared(folder: Path, settings: SiteSettings) -> tuple[Facts, Samples]:
-    """What an owner declares of the data, by what they look like, and the samples themselves."""
-    raw = read(str(data_path(folder, settings)), Reading(table=settings.table))
+def declared(
+    folder: Path, settings: SiteSettings, *, public: str | None = None, facts: Facts | None = None
+) -> tuple[Facts, Samples]:
+    """What an owner declares of the data, by what they look like, and the samples themselves.
+
+    `public` is a data set that anybody may see: it gives scale and categories of columns. `facts`
+    are a federation's, which the owner takes over. BadInput if the samples do not fit them.
+    """
+    path, table = str(data_path(folder, settings)), settings.table
+    how = reading_of(facts, table) if facts else Reading(table=table)
+    known = None
+    if public is not None and facts is None:
+        known = read(public, replace(how, table=replace(table, units_needed=False)))
+        how = reading_of(infer(known, public=known, bits=settings.bits), table)
+    raw = read(path, how)
     for note in raw.notes:  # on the owner's own screen
         warnings.warn(f"{settings.name}: {note}", stacklevel=2)
-    facts = infer(raw, classes=settings.classes, ranges=settings.ranges, bits=settings.bits)
-    return facts, fit(raw, facts, settings.name)
+    found = facts or infer(
+        raw,
+        public=known,
+        classes=settings.classes or (() if known is None else _all_classes(known, raw)),
+        ranges=settings.ranges,
+        bits=settings.bits,
+    )
+    return found, fit(raw, found, settings.name)
+
+
+def _all_classes(*raws: Raw) -> tuple[str, ...]:
+    """Names of the classes of several sets, each once."""
+    return tuple(dict.fromkeys(name for raw in raws for name in raw.class_names))
 
 
 def changed(place: SitePlace) -> int:
@@ -106,7 +164,11 @@ def key_of(place: SitePlace) -> bytes:
 
 
 def divided(id: int, name: str, samples: Samples, key: bytes, config: RunConfig) -> SiteData:
-    """A site's samples by split; BadInput if one of them is empty, or delta too large for them."""
+    """A site's samples by split.
+
+    BadInput, in a run of this machine, if one of them is empty, or delta too large for them. In a
+    run among machines no refusal depends on how many samples there are: empty splits serve, too.
+    """
     data = config.data
     s = hashed_split(
         samples,
@@ -118,9 +180,16 @@ def divided(id: int, name: str, samples: Samples, key: bytes, config: RunConfig)
     )
     parts = (samples.take(part) for part in (s.search, s.train, s.validation, s.test))
     site = SiteData(id, *parts)
+    if not config.federation.remote:
+        _check_enough(site, name, config)
+    return site
+
+
+def _check_enough(site: SiteData, name: str, config: RunConfig) -> None:
+    """Refuse splits that serve nothing, or a delta too large for them."""
     if not all(len(part) for part in (site.train, site.validation, site.test)):
         raise BadInput(
-            f"expected samples to train, validate and test {name}, got {len(samples)} in "
+            f"expected samples to train, validate and test {name}, got {len(site)} in "
             "all; use fewer clients or raise federation.min_samples"
         )
     if len(site.search) < config.privacy.mode.least_search:
@@ -129,8 +198,7 @@ def divided(id: int, name: str, samples: Samples, key: bytes, config: RunConfig)
             f"got {len(site.search)}; raise data.search_fraction"
         )
     # Search and training samples are parts of their own; delta must suit the larger one.
-    config.budget(id).check(max(site.train.units, site.search.units), name)
-    return site
+    config.budget(site.id).check(max(site.train.units, site.search.units), name)
 
 
 def warn_of_one_class(found: Sequence[str], facts: Facts) -> None:

@@ -19,7 +19,7 @@ from dprbft.paths import (
     ledger_file,
     seen_file,
 )
-from dprbft.site.data import STORED, load_data, values_of, warn_of_public
+from dprbft.site.data import STORED, load_data, values_of
 from dprbft.site.directory import SiteSettings, data_path, read_site
 from dprbft.site.site import check_book, config_of, facts_of, note_book, public_of
 from panas.data.facts import Facts
@@ -90,13 +90,7 @@ def join(place: SitePlace, content: bytes) -> None:
     ledger.begin_run(place.run, config.budget(place.index))
     if not noted.is_file():
         public = [public_of(path, facts) for path in (hello.public, hello.unlabelled)]
-        if config.federation.remote:
-            # A hub elsewhere could find out by refusals which samples a site has.
-            _check_declared(place, facts)
-            load_data(place, config, facts)
-            warn_of_public(place, facts, public)
-        else:
-            load_data(place, config, facts, public)
+        load_data(place, config, facts, public)
         if not _is_built_in(place, settings, config):
             _look_back(place, settings, config, facts, ledger)
     else:
@@ -119,7 +113,14 @@ def approved(place: SitePlace, hello: Hello) -> tuple[RunConfig, Facts]:
         )
     try:
         config, facts = config_of(hello.config), facts_of(hello.facts)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as e:
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as e:
         raise BadInput(
             "expected settings and facts of a run in a hello, got others; use one version of "
             "panas everywhere"
@@ -134,6 +135,7 @@ def approved(place: SitePlace, hello: Hello) -> tuple[RunConfig, Facts]:
         )
     settings, share = read_site(place.folder), config.budget(place.index)
     _check_consent(settings, config, share, hello.version)
+    _check_declared(place, config, facts)
     return config, facts
 
 
@@ -157,23 +159,27 @@ def check_allowed(place: SitePlace) -> None:
         )
 
 
-def _check_declared(place: SitePlace, facts: Facts) -> None:
-    """Refuse facts that are not those which the owner has declared; no sample is read for it."""
+def _check_declared(place: SitePlace, config: RunConfig, facts: Facts) -> None:
+    """Refuse facts that are not those which the owner has declared; no sample is read for it.
+
+    A run may have more classes than a site, and a table's columns in another order. All else, as
+    the scale of a column or the depth of pictures, is computed on private samples: whoever could
+    choose it would test by refusals, or by NaN, what a site's samples hold.
+    """
     path = declared_file(place.folder)
     if not path.is_file():
+        if not config.federation.remote:
+            return  # made by this run, of the run's facts
         raise BadInput(f"expected {path.name} at the site, found none; `panas site init` writes it")
     own = Facts.from_json(read_json(path))
-    lacking = set(own.class_names) - set(facts.class_names)
-    if lacking or _form(own) != _form(facts):
+    different = own.differs_from(facts)
+    if not different and (lacking := set(own.class_names) - set(facts.class_names)):
+        different = f"no class {min(lacking)!r:.80}"
+    if different:
         raise BadInput(
-            f"expected facts that hold for what {path.name} declares, got other classes, columns "
-            "or shapes; agree on them with the hub"
+            f"expected the facts that {path.name} declares, got {different}; agree on them with "
+            "the hub: `panas site declare` takes the run's"
         )
-
-
-def _form(facts: Facts) -> object:
-    """Columns of a table, of which the shape follows with its categories; else shape and type."""
-    return {(c.name, c.kind) for c in facts.columns} or (facts.shape, facts.dtype)
 
 
 def leave(place: SitePlace, content: bytes) -> None:

@@ -6,9 +6,9 @@ never move.
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ import torch
 from dprbft.config.schema import RunConfig, rounds_of
 from dprbft.messages import Hello
 from dprbft.paths import CANDIDATES, SitePlace, book_file, hello_file, ledger_file
-from dprbft.site.data import SiteData, changed, load_data, read_public
+from dprbft.site.data import SiteData, changed, load_data, note_rows_read, read_public
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.facts import Facts
@@ -44,7 +44,7 @@ class Client:
     place: SitePlace
     config: RunConfig
     facts: Facts
-    data: SiteData
+    read_data: Callable[[], SiteData]
     public: Samples
     unlabelled: Samples  # public ones without labels: all are written 0, which means nothing
     feature_map: FeatureMap | None  # that all sites share, where the method has one
@@ -52,6 +52,12 @@ class Client:
     ledger: Ledger
     device: torch.device
     signing: "Signing | None" = None  # of keys in a secure sum; None where sites have no keys
+
+    @cached_property
+    def data(self) -> SiteData:
+        """Its samples, loaded at the first use: what follows in a verb may depend on them."""
+        note_rows_read()
+        return self.read_data()
 
     @property
     def id(self) -> int:
@@ -148,7 +154,7 @@ def open_client(place: SitePlace, device: str = "cpu") -> Client:
         place=place,
         config=config,
         facts=facts,
-        data=data_of(place, hello.config, hello.facts, changed(place)),
+        read_data=lambda: data_of(place, hello.config, hello.facts, changed(place)),
         public=public_of(hello.public, facts),
         unlabelled=public_of(hello.unlabelled, facts),
         feature_map=map_of(hello.map, Path(hello.map).stat().st_mtime_ns) if hello.map else None,

@@ -4,6 +4,7 @@ Facts are declared, or come from public data: never from private labels or cells
 a federation from one file takes that file's structure and class names as public.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,13 +12,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from panas.data.files.columns import Column, side_of, squares, unscaled
+from panas.data.files.columns import LONGEST, Column, side_of, squares, unscaled
 from panas.data.files.raw import Raw
 from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 
 Range = tuple[float, float]
-BYTE = 8  # bits of usual pictures
+BYTE, DEEPEST = 8, 16  # bits of usual pictures, and of the deepest
+MOST_VALUES = 1 << 26  # of one sample
+MOST_CLASSES = 10_000
+DTYPES = ("uint8", "float32")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +35,64 @@ class Facts:
     bits: int = 8  # depth of whole-number pictures, 8 to 16
     columns: tuple[Column, ...] = ()  # of a table; empty for images
 
+    def __post_init__(self) -> None:
+        """Refuse what cannot be: facts may come from anybody."""
+        names, shape = self.class_names, self.shape
+        if not all(isinstance(n, str) and len(n) <= LONGEST for n in names):
+            raise BadInput(f"expected names of at most {LONGEST} characters of classes, got others")
+        if not 1 <= len(set(names)) == len(names) <= MOST_CLASSES:
+            raise BadInput(
+                f"expected 1 to {MOST_CLASSES} classes, each once, got others; name them apart"
+            )
+        sides = len(shape) == 3 and all(type(n) is int and n >= 1 for n in shape)
+        if not sides or math.prod(shape) > MOST_VALUES:
+            raise BadInput(
+                f"expected samples of (channels, height, width) with at most {MOST_VALUES} "
+                f"values, got {shape!r:.80}"
+            )
+        if self.dtype not in DTYPES or type(self.unit) is not bool:
+            raise BadInput(f"expected values of type {' or '.join(DTYPES)}, got others")
+        if type(self.bits) is not int or not BYTE <= self.bits <= DEEPEST:
+            raise BadInput(f"expected pictures of {BYTE} to {DEEPEST} bits, got others")
+        if self.columns:
+            self._check_columns()
+
+    def _check_columns(self) -> None:
+        side = side_of(sum(column.width for column in self.columns))
+        if len({c.name for c in self.columns}) < len(self.columns):
+            raise BadInput("expected columns of different names, got one twice; rename one")
+        if self.shape != (1, side, side) or self.dtype != "float32":
+            raise BadInput(
+                f"expected a table of {len(self.columns)} columns as squares of {side} x {side} "
+                f"numbers, got shape {self.shape}"
+            )
+
     @property
     def classes(self) -> int:
         """Number of classes."""
         return len(self.class_names)
+
+    def differs_from(self, other: "Facts") -> str | None:
+        """What other facts say otherwise, in words; None where the samples look the same in both.
+
+        Class names are left out, and the order of columns.
+        """
+        own, theirs = ({c.name: c for c in f.columns} for f in (self, other))
+        if bool(own) != bool(theirs):
+            return "images" if own else "a table"
+        if missing := next((name for name in own if name not in theirs), None):
+            return f"none {missing!r:.80} among the columns"
+        if extra := next((name for name in theirs if name not in own), None):
+            return f"another column, {extra!r:.80}"
+        for name, column in own.items():
+            if column.kind != theirs[name].kind:
+                return f"column {name!r:.80} as {theirs[name].kind} instead of {column.kind}"
+            if column != theirs[name]:
+                return f"column {name!r:.80} of another scale or other categories"
+        for what in ("shape", "dtype", "unit", "bits"):
+            if getattr(self, what) != getattr(other, what):
+                return f"{what} {getattr(other, what)} instead of {getattr(self, what)}"
+        return None
 
     def no_samples(self) -> Samples:
         """A set without samples, of these facts."""
@@ -76,8 +134,6 @@ def infer(
         bits: depth of pictures of more than 8 bits; None: what public ones need.
     """
     names = tuple(classes) or (public or like).class_names
-    if len(set(names)) < len(names):
-        raise BadInput("expected every class once, got one twice; name the classes apart")
     if like.columns:
         columns = _columns(like, public, ranges or {})
         side = side_of(sum(column.width for column in columns))

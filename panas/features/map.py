@@ -5,8 +5,11 @@ phi is decided by rule from public facts and public samples alone, before any si
 of its own, and is the same bytes everywhere.
 """
 
+import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,11 +17,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from panas.data.facts import Facts
-from panas.data.samples import Samples
+from panas.data.samples import Samples, concat
 from panas.features import images, tables
 from panas.features.projection import GradientPath
 from panas.runtime.errors import BadInput
-from panas.runtime.store import read_tensors, write_tensors
+from panas.runtime.store import pack_tensors, read_tensors, write_bytes
 
 WIDTH = 128
 NOTE = "map"  # of the file's metadata
@@ -88,10 +91,42 @@ def fit_map(facts: Facts, public: Samples, d: int = WIDTH, *, labelled: bool = T
     return images.fit_gabor(facts.shape, public.inputs(), d)
 
 
+def common_width(facts: Facts, most: int) -> int:
+    """Coordinates of the common map, at most `most`: of images no more than they have values."""
+    return most if facts.columns else min(most, math.prod(facts.shape))
+
+
+def common_map(facts: Facts, public: Samples, unlabelled: Samples, most: int) -> FeatureMap:
+    """The map of a federation, by the one rule that each site and the hub follow for themselves.
+
+    Args:
+        facts: that the sites declare.
+        public: labelled samples that anybody may see; may be none.
+        unlabelled: such without labels; may be none.
+        most: coordinates, at most.
+
+    A table's map is of its labelled public rows, if there are any; else of all public samples.
+    """
+    d = common_width(facts, most)
+    if facts.columns and len(public):
+        return fit_map(facts, public, d)
+    seen = concat([replace(part, groups=None) for part in (public, unlabelled)])
+    return fit_map(facts, seen, d, labelled=not len(unlabelled))
+
+
+def map_digest(feature_map: FeatureMap) -> str:
+    """SHA-256 of a map, 64 hexadecimal digits: equal for equal maps."""
+    return hashlib.sha256(_packed(feature_map)).hexdigest()
+
+
+def _packed(feature_map: FeatureMap) -> bytes:
+    note = json.dumps(feature_map.to_json(), sort_keys=True)
+    return pack_tensors(feature_map.arrays(), {NOTE: note})
+
+
 def write_map(path: Path, feature_map: FeatureMap) -> None:
     """Write a map; equal maps give equal bytes."""
-    note = json.dumps(feature_map.to_json(), sort_keys=True)
-    write_tensors(path, feature_map.arrays(), {NOTE: note})
+    write_bytes(path, _packed(feature_map))
 
 
 def read_map(path: Path) -> FeatureMap:

@@ -1,5 +1,8 @@
 """What can go wrong, as types: the command line turns each into one line and an exit code."""
 
+import os
+import traceback
+
 
 class PanasError(Exception):
     """An error that the user can act on; its text is one line."""
@@ -18,3 +21,14 @@ class BudgetExhausted(PanasError):
     """The privacy budget cannot pay for the next step; nothing was spent on it."""
 
     exit_code = 3
+
+
+def trail(error: BaseException) -> list[str]:
+    """Where an error came from and its type; its text may hold data, and is left out."""
+    lines = []
+    for cause in (error.__cause__, error):
+        if cause is not None:
+            frames = traceback.extract_tb(cause.__traceback__)
+            lines += [f"{os.path.relpath(f.filename)}:{f.lineno} {f.name}" for f in frames]
+            lines.append(type(cause).__name__)
+    return lines

@@ -12,7 +12,7 @@ import numpy as np
 
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
-from dprbft.engines.frames import Answer, Request, new_nonce
+from dprbft.engines.frames import Answer, Request, new_nonce, sha256
 from dprbft.engines.node import listen
 from dprbft.engines.node.call import SOCKET, ask
 from dprbft.engines.node.daemon import Node
@@ -117,7 +117,8 @@ class Hub:
         names = [place.name for place in self.view.places]
         record["federation"] |= {"sites": [], "remote": names} if self.elsewhere else {}
         config = RunConfig.model_validate(record).model_dump_json()
-        return replace(hello, config=config, **{name: name for name in named})
+        digest = sha256(Path(hello.map).read_bytes()) if hello.map else ""
+        return replace(hello, config=config, map=digest, **{name: name for name in named})
 
     def call(self, verb: Verb, messages: Mapping[int, bytes]) -> Iterator[tuple[int, Reply]]:
         """As `Engine.call`."""

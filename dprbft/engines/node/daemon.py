@@ -5,10 +5,8 @@ Torch is loaded once. Whatever goes wrong becomes a code; what it was stands in 
 """
 
 import json
-import os
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +20,7 @@ from dprbft.engines.verbs import Machine, serve
 from dprbft.messages import Code, Hello, Reply, Verb
 from dprbft.paths import SitePlace, hello_file, refusal_file, settings_file
 from dprbft.site.directory import read_site
-from panas.runtime.errors import BadInput
+from panas.runtime.errors import BadInput, trail
 from panas.runtime.store import append_bytes, read_json
 
 KEY = "node.key"
@@ -93,7 +91,7 @@ class Node:
             try:
                 answer = self._signed(folder, request, reply)
             except Exception as e:  # a broken key, say: nothing leaves
-                told, trace = replace(told, code=Code.FAILED.name), _trace(e)
+                told, trace = replace(told, code=Code.FAILED.name), trail(e)
                 answer = None
         self._note(folder, replace(told, seconds=time.monotonic() - begun), trace)
         return answer
@@ -102,23 +100,22 @@ class Node:
         """The reply, the reason of a refusal, and where something failed."""
         place = SitePlace(request.number, request.site, folder, request.run)
         try:
-            reply, reason = self._served(place, request)
-            failed: list[str] = []
+            reply, reason, failed = self._served(place, request)
         except BadInput as e:
             reply, reason, failed = Reply(Code.REFUSED), str(e), []
         except Exception as e:
-            reply, reason, failed = Reply(Code.FAILED), type(e).__name__, _trace(e)
+            reply, reason, failed = Reply(Code.FAILED), type(e).__name__, trail(e)
         try:
             if self._shared is None:
                 tidy(place)
         except OSError as e:
-            return Reply(Code.FAILED), type(e).__name__, _trace(e)
+            return Reply(Code.FAILED), type(e).__name__, trail(e)
         return reply, reason, failed
 
-    def _served(self, place: SitePlace, request: Request) -> tuple[Reply, str]:
+    def _served(self, place: SitePlace, request: Request) -> tuple[Reply, str, list[str]]:
         verb, content = _verb(request.verb), request.content
         if not place.there:
-            return Reply(Code.ABSENT), f"no {settings_file(place.folder).name} there"
+            return Reply(Code.ABSENT), f"no {settings_file(place.folder).name} there", []
         if verb in (Verb.HELLO, Verb.LEAVE):
             content = local_hello(place, request, self._shared)
         elif request.files:
@@ -126,9 +123,10 @@ class Node:
         else:
             _check_joined(place, elsewhere=self._shared is None)
         reply = serve(place, self.machine, verb, content)
-        if reply.code in (Code.REFUSED, Code.NO_BUDGET):
-            return reply, str(read_json(refusal_file(place.home))["reason"])
-        return reply, ""
+        if not refusal_file(place.home).is_file():
+            return reply, "", []
+        record = read_json(refusal_file(place.home))
+        return reply, str(record["reason"]), list(record["trace"])
 
     def _signed(self, folder: Path, request: Request, reply: Reply) -> bytes:
         about = (request.run, request.site, request.verb, request.nonce)
@@ -175,14 +173,3 @@ def _verb(text: str) -> Verb:
         return Verb(text)
     except ValueError as e:
         raise BadInput(f"expected a verb of {', '.join(Verb)}, got {text:.40}; ask again") from e
-
-
-def _trace(error: BaseException) -> list[str]:
-    """Where an error came from and its type; its text may hold data, and is left out."""
-    lines = []
-    for cause in (error.__cause__, error):
-        if cause is not None:
-            frames = traceback.extract_tb(cause.__traceback__)
-            lines += [f"{os.path.relpath(f.filename)}:{f.lineno} {f.name}" for f in frames]
-            lines.append(type(cause).__name__)
-    return lines

@@ -1,11 +1,11 @@
 """The public files that come with a hello: kept once at the site, and the hello that names them.
 
 On the wire a hello names its files by what they are (`FILES`), never by a path. The site writes
-them in its own folder for the run, and reads them there from then on.
+them in its own folder for the run, and reads them there from then on. The common map is no file of
+the hub's: the site makes it of facts and public samples, and compares the digest in the hello.
 """
 
 import hashlib
-import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -20,21 +20,18 @@ from dprbft.messages import Hello
 from dprbft.paths import SitePlace, hello_file, map_file, public_file, refusal_file, unlabelled_file
 from dprbft.site.data import read_samples
 from dprbft.site.joining import approved
-from dprbft.site.site import config_of
+from dprbft.site.site import config_of, public_of
 from panas.data.facts import Facts
-from panas.features.map import read_map
+from panas.features.images import BRIGHTEST
+from panas.features.map import common_map, write_map
 from panas.runtime.errors import BadInput
 from panas.runtime.store import write_bytes
 
 FILES: Mapping[str, Callable[[Path], Path]] = {
     "public": public_file,
     "unlabelled": unlabelled_file,
-    "map": map_file,
 }
 """What a hello may name, and where it is kept in a folder."""
-
-MOST_VALUES = 1 << 26
-"""Of one sample; what is larger is taken for an attack on the node's memory."""
 
 
 def local_hello(place: SitePlace, request: Request, folder: Path | None = None) -> bytes:
@@ -56,35 +53,63 @@ def local_hello(place: SitePlace, request: Request, folder: Path | None = None) 
         )
     at = folder or place.home / FOLDER
     path = {name: str(FILES[name](at).resolve()) if name in named else "" for name in FILES}
-    local = replace(hello, public=path["public"], unlabelled=path["unlabelled"], map=path["map"])
+    common = str(map_file(at).resolve()) if hello.map else ""
+    local = replace(hello, public=path["public"], unlabelled=path["unlabelled"], map=common)
     if request.verb == "hello":
-        config, facts = approved(place, hello)
-        if folder is None and not config.federation.remote:
-            raise BadInput(
-                "expected the names of all sites in federation.remote of a run among machines, got "
-                "none: without them the run would pass for one of this machine"
-            )
-        if named != sorted(name.removesuffix(DIGEST) for name in request.files):
-            raise BadInput(
-                f"expected the files that the hello names ({', '.join(named) or 'none'}), got "
-                f"{', '.join(request.files) or 'none'}; send them along"
-            )
-        if _is_known(place, local, request, at):
-            return local.to_bytes()
-        if any(name.endswith(DIGEST) for name in request.files):
-            raise BadInput(
-                "expected the files of a run that has not begun here, got their digests; send them "
-                "along"
-            )
-        if folder is None:
-            size = len(request.content) + sum(map(len, request.files.values()))
-            check_room(place, config, size)
-        for name, content in request.files.items():
-            _keep(FILES[name](at), content, shared=folder is not None)
-        _check(at, named, config, facts)
+        _take(place, (hello, local), request, folder)
     elif request.files:
         raise BadInput(f"expected no files with {request.verb}, got some; leave them out")
     return local.to_bytes()
+
+
+def _take(
+    place: SitePlace, hellos: tuple[Hello, Hello], request: Request, folder: Path | None
+) -> None:
+    """Keep the files of a hello, of which the second form has paths here, and make its map."""
+    (hello, local), at = hellos, folder or place.home / FOLDER
+    config, facts = approved(place, hello)
+    named = [name for name in sorted(FILES) if getattr(hello, name)]
+    _check_asked(config, hello, request, among_machines=folder is None)
+    if _is_known(place, local, request, at):
+        _check_map(at, hello)
+        return
+    if any(name.endswith(DIGEST) for name in request.files):
+        raise BadInput(
+            "expected the files of a run that has not begun here, got their digests; send them "
+            "along"
+        )
+    if folder is None:
+        size = len(request.content) + sum(map(len, request.files.values()))
+        check_room(place, config, size)
+    for name, content in request.files.items():
+        _keep(FILES[name](at), content, shared=folder is not None)
+    _check(at, named, facts)
+    if hello.map:
+        if folder is None:  # in the shared folder of a simulation it stands already
+            _make_map(at, local, config, facts)
+        _check_map(at, hello)
+
+
+def _check_asked(
+    config: RunConfig, hello: Hello, request: Request, *, among_machines: bool
+) -> None:
+    """Refuse a hello whose parts do not belong together."""
+    if among_machines and not config.federation.remote:
+        raise BadInput(
+            "expected the names of all sites in federation.remote of a run among machines, got "
+            "none: without them the run would pass for one of this machine"
+        )
+    if bool(hello.map) != config.federation.joins_first:
+        raise BadInput(
+            "expected the digest of a feature map where the method has one, got "
+            f"{'one' if hello.map else 'none'}; ask with the same version of panas"
+        )
+    named = sorted(name for name in FILES if getattr(hello, name))
+    if named != sorted(name.removesuffix(DIGEST) for name in request.files):
+        raise BadInput(
+            f"expected the files that the hello names ({', '.join(named) or 'none'}), got "
+            f"{', '.join(request.files) or 'none'}; send them along"
+        )
 
 
 def begun_elsewhere(place: SitePlace, known: Hello) -> bool:
@@ -92,6 +117,7 @@ def begun_elsewhere(place: SitePlace, known: Hello) -> bool:
     if not config_of(known.config).federation.remote:
         return False
     paths = [path for name in FILES if (path := getattr(known, name))]
+    paths += [known.map] if known.map else []
     own = (place.home / FOLDER).resolve()
     return all(Path(path).resolve().parent == own for path in paths)
 
@@ -100,7 +126,8 @@ def tidy(place: SitePlace) -> None:
     """Remove what a hello has left that nothing came of: its files, and why it was refused."""
     if hello_file(place.home).exists():
         return
-    for path in (refusal_file(place.home), *(file(place.home / FOLDER) for file in FILES.values())):
+    kept = (map_file, *FILES.values())
+    for path in (refusal_file(place.home), *(file(place.home / FOLDER) for file in kept)):
         path.unlink(missing_ok=True)
     for empty in (place.home / FOLDER, place.home, place.home.parent):
         with suppress(OSError):  # it is not there, or it holds something
@@ -113,7 +140,7 @@ def _is_known(place: SitePlace, local: Hello, request: Request, at: Path) -> boo
     if not noted.is_file():
         return False
     known = Hello.from_bytes(noted.read_bytes())
-    same = all(getattr(known, name) == getattr(local, name) for name in FILES)
+    same = all(getattr(known, name) == getattr(local, name) for name in (*FILES, "map"))
     digests = _digests(request.files)
     if not same or not all(_holds(FILES[name](at), digest) for name, digest in digests.items()):
         raise BadInput(
@@ -148,14 +175,26 @@ def _holds(path: Path, digest: str) -> bool:
         return hashlib.file_digest(file, "sha256").hexdigest() == digest
 
 
-def _check(at: Path, named: list[str], config: RunConfig, facts: Facts) -> None:
+def _make_map(at: Path, local: Hello, config: RunConfig, facts: Facts) -> None:
+    """Make the common map by rule, of facts and public samples alone: none is taken from a hub."""
+    public, unlabelled = (public_of(path, facts) for path in (local.public, local.unlabelled))
+    write_map(map_file(at), common_map(facts, public, unlabelled, config.network.features))
+
+
+def _check_map(at: Path, hello: Hello) -> None:
+    """Refuse a run whose map is not the one that its facts and public samples give here."""
+    if hello.map and not _holds(map_file(at), hello.map):
+        raise BadInput(
+            "expected the feature map that this site makes of the run's facts and public samples, "
+            "got the digest of another; use the same versions of panas and torch at hub and sites"
+        )
+
+
+def _check(at: Path, named: list[str], facts: Facts) -> None:
     """Refuse files that do not fit the run; also such as were made to break a reader."""
     try:
-        if math.prod(facts.shape) > MOST_VALUES:
-            raise BadInput(f"expected samples of at most {MOST_VALUES} values, got {facts.shape}")
         for name in named:
-            fits = _fits_map if name == "map" else _fits_samples
-            if not fits(FILES[name](at), config, facts):
+            if not _fits(FILES[name](at), facts):
                 raise BadInput(f"expected a {name} file of the run's shape, got another")
     except Exception as e:
         raise BadInput(
@@ -163,7 +202,7 @@ def _check(at: Path, named: list[str], config: RunConfig, facts: Facts) -> None:
         ) from e
 
 
-def _fits_samples(path: Path, config: RunConfig, facts: Facts) -> bool:
+def _fits(path: Path, facts: Facts) -> bool:
     samples, none = read_samples(path, facts.classes), facts.no_samples()
     typed = samples.x.dtype == none.x.dtype and samples.y.dtype == torch.int64
     sized = samples.x.shape == (len(samples.y), *facts.shape) and samples.y.dim() == 1
@@ -172,11 +211,6 @@ def _fits_samples(path: Path, config: RunConfig, facts: Facts) -> bool:
         a is not None and a.shape != samples.y.shape for a in along
     ):
         return False
-    finite = not samples.x.is_floating_point() or bool(samples.x.isfinite().all())
-    return finite and int(samples.y.min()) >= 0 and int(samples.y.max()) < facts.classes
-
-
-def _fits_map(path: Path, config: RunConfig, facts: Facts) -> bool:
-    found = read_map(path)
-    one = torch.zeros(1, *facts.shape)
-    return found.width <= config.network.features and found(one).shape == (1, found.width)
+    if samples.x.is_floating_point() and not bool((samples.x.abs() <= BRIGHTEST).all()):
+        return False  # NaN is among these
+    return int(samples.y.min()) >= 0 and int(samples.y.max()) < facts.classes

@@ -1,7 +1,7 @@
 """The facts of a run's sites and its public samples: from public data, or as the sites declare."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from dprbft.config.schema import RunConfig
@@ -10,7 +10,7 @@ from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import Raw
 from panas.data.files.remarks import remarks
 from panas.data.samples import Samples
-from panas.data.sources import read
+from panas.data.sources import Reading, read, reading_of
 from panas.data.splits import stratified
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
@@ -30,23 +30,50 @@ def declared_facts(place: SitePlace) -> Facts:
 
 
 def shared(config: RunConfig, declared: Mapping[str, Facts]) -> tuple[Facts, Samples]:
-    """The federation's facts and its public samples, from what each site declares, by its name.
+    """The federation's facts and its public samples.
 
-    All public data make the facts; those that are kept of them are the public samples.
+    What sites declare, by name, makes the facts, and public data are brought to them; without sites
+    that declare any, all public data make the facts. Those that are kept are the public samples.
     """
     source, classes = config.data.source, config.federation.classes
-    if source.public_data is not None:
-        raw = read(source.public_data, source.public_reading)
-        for note in (*raw.notes, *remarks(raw)):
-            warnings.warn(f"public data: {note}", stacklevel=2)
-        ranges, bits = source.ranges, source.bits
-        facts = infer(raw, public=raw, classes=classes, ranges=ranges, bits=bits)
-        return facts, kept_public(raw, facts, config)
+    if declared:
+        return _declared(config, declared)
+    assert source.public_data is not None
+    raw = _public(config, source.public_reading)
+    facts = infer(raw, public=raw, classes=classes, ranges=source.ranges, bits=source.bits)
+    return facts, kept_public(raw, facts, config)
+
+
+def _declared(config: RunConfig, declared: Mapping[str, Facts]) -> tuple[Facts, Samples]:
+    """The same of sites that declare their facts; a site is asked nothing that it does not."""
+    source, classes = config.data.source, config.federation.classes
     (of, first), *others = declared.items()
     for name, facts in others:
-        _check_alike(name, facts, of, first)
-    whole = replace(first, class_names=classes or _union(declared))
-    return whole, whole.no_samples()
+        if different := first.differs_from(facts):
+            raise BadInput(f"expected facts of {name} as of {of}, got {different}; {REMEDY}")
+    _check_classes(declared)
+    if source.public_data is None:
+        whole = replace(first, class_names=classes or _union(declared.values()))
+        return whole, whole.no_samples()
+    raw = _public(config, reading_of(first, source.public_reading.table))
+    names = [*raw.class_names, *_union(declared.values())]
+    whole = replace(first, class_names=classes or tuple(dict.fromkeys(names)))
+    if unscaled := [c.name for c in first.columns if c.kind == "number" and c.reach is None]:
+        warnings.warn(
+            f"sites declare no scale of {len(unscaled)} columns, as {unscaled[0]!r}; with `panas "
+            "site declare DIR --public-data FILE` their owners take it from public rows",
+            stacklevel=2,
+        )
+    return whole, kept_public(raw, whole, config)
+
+
+def _public(config: RunConfig, how: Reading) -> Raw:
+    """Public data as they are, with remarks on them for whoever runs."""
+    assert config.data.source.public_data is not None
+    raw = read(config.data.source.public_data, how)
+    for note in (*raw.notes, *remarks(raw)):
+        warnings.warn(f"public data: {note}", stacklevel=2)
+    return raw
 
 
 def kept_public(raw: Raw, facts: Facts, config: RunConfig) -> Samples:
@@ -60,38 +87,13 @@ def kept_public(raw: Raw, facts: Facts, config: RunConfig) -> Samples:
     return samples.take(stratified(raw.y, most, stream(config.seed, "data")))
 
 
-def _check_alike(name: str, facts: Facts, of: str, first: Facts) -> None:
-    """Refuse facts of the site `name` that differ from the first ones, which `of` declares."""
-    kinds = ["a table" if f.columns else "images" for f in (first, facts)]
-    if kinds[0] != kinds[1]:
-        raise BadInput(f"expected {kinds[0]} in {name} as in {of}, got {kinds[1]}; {REMEDY}")
-    if first.columns != facts.columns:
-        raise BadInput(
-            f"expected columns of {name} as of {of}, got {_other_column(facts, first)}; {REMEDY}"
-        )
-    for what in ("shape", "dtype", "bits"):
-        if getattr(first, what) != getattr(facts, what):
-            got = getattr(facts, what)
-            raise BadInput(f"expected {what} of {name} as of {of}, got {got}; {REMEDY}")
+def _union(declared: Iterable[Facts]) -> tuple[str, ...]:
+    """All classes that are declared, in order."""
+    return tuple(sorted({c for facts in declared for c in facts.class_names}))
 
 
-def _other_column(facts: Facts, first: Facts) -> str:
-    """What is different about the first column that is."""
-    own, wanted = ({column.name: column for column in f.columns} for f in (facts, first))
-    if missing := [column for column in wanted if column not in own]:
-        return f"none {missing[0]!r}"
-    if extra := [column for column in own if column not in wanted]:
-        return f"another one, {extra[0]!r}"
-    for column, fact in wanted.items():
-        if own[column].kind != fact.kind:
-            return f"{column!r} as {own[column].kind} instead of {fact.kind}"
-        if own[column] != fact:
-            return f"{column!r} of another scale or other categories"
-    return "them in another order"
-
-
-def _union(declared: Mapping[str, Facts]) -> tuple[str, ...]:
-    """All classes that are declared; a site that shares none with any other is refused."""
+def _check_classes(declared: Mapping[str, Facts]) -> None:
+    """Refuse a site that shares no class with any other."""
     for name, facts in declared.items():
         others = {c for other, f in declared.items() if other != name for c in f.class_names}
         if others and not others & set(facts.class_names):
@@ -99,4 +101,3 @@ def _union(declared: Mapping[str, Facts]) -> tuple[str, ...]:
                 f"expected classes of {name} that another site has too, got none; name them alike, "
                 "leave that site out, or declare all in federation.classes"
             )
-    return tuple(sorted({c for facts in declared.values() for c in facts.class_names}))

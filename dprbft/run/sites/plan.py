@@ -3,7 +3,6 @@
 What is public of their data, the `Facts`, comes from public data, or from what the owners declare.
 """
 
-import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +43,7 @@ from panas.data.load import check_disjoint
 from panas.data.samples import Samples, concat, value_hashes
 from panas.data.sources import identity, read, reading_of
 from panas.data.unlabelled import CALLED, load_unlabelled
-from panas.features.map import FeatureMap, fit_map, write_map
+from panas.features.map import common_map, write_map
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 from panas.runtime.store import read_json, write_json
@@ -68,20 +67,14 @@ class SitesPlan:
         if len(self.unlabelled):
             write_samples(unlabelled_file(run), self.unlabelled)
         if self.config.federation.joins_first:
-            write_map(map_file(run), self._map())
+            features = self.config.network.features
+            found = common_map(self.facts, self.public, self.unlabelled, features)
+            write_map(map_file(run), found)
         write_json(facts_file(run), self.facts.to_json())
         if self.config.federation.remote:
             write_remote(run, self.config.federation.remote)
         else:
             write_places(run, places)
-
-    def _map(self) -> FeatureMap:
-        """The common map, of all public samples; of a table's, of the labelled ones if any are."""
-        d = common_width(self.config, self.facts)
-        if self.facts.columns and len(self.public):
-            return fit_map(self.facts, self.public, d)
-        seen = concat([replace(part, groups=None) for part in (self.public, self.unlabelled)])
-        return fit_map(self.facts, seen, d, labelled=not len(self.unlabelled))
 
 
 def prepare_sites(run: Path, config: RunConfig) -> None:
@@ -134,7 +127,12 @@ def _plan_of_remote(run: Path, config: RunConfig) -> SitesPlan:
 
 
 def _plan_of_sites(run: Path, config: RunConfig) -> SitesPlan:
-    places = _places(run, config.federation.sites)
+    places, source = _places(run, config.federation.sites), config.data.source
+    if source.ranges or source.bits:
+        raise BadInput(
+            "expected no data.ranges and no data.bits for sites that declare their facts, got "
+            "some; their owners give them (panas site init --range, --bits)"
+        )
     facts, public = shared(config, {place.name: declared_facts(place) for place in places})
     return SitesPlan(config, facts, public, _unlabelled(config, facts, public), lambda: places)
 
@@ -184,12 +182,6 @@ def _plan_of_simulation(run: Path, config: RunConfig) -> SitesPlan:
     return SitesPlan(
         config, facts, public, unlabelled, partial(make_sites, run, config, federation)
     )
-
-
-def common_width(config: RunConfig, facts: Facts) -> int:
-    """Coordinates of the common map, at most: of images no more than they have values."""
-    most = config.network.features
-    return most if facts.columns else min(most, math.prod(facts.shape))
 
 
 def _unlabelled(config: RunConfig, facts: Facts, public: Samples) -> Samples:

@@ -16,12 +16,17 @@ from typing import Literal
 
 import numpy as np
 
+from panas.runtime.errors import BadInput
+
 Kind = Literal["number", "date", "text"]
+KINDS: tuple[Kind, ...] = ("number", "date", "text")
 
 SIGNS = 8
 """Features of a text whose categories are not public."""
 MOST_CATEGORIES = 32
 DEVIATIONS = 3  # what is further from the public mean is clipped
+SMALLEST = 1e-300  # of a reach
+LONGEST = 1000  # characters of a name or a category
 CENTURY = 36_525.0  # days
 YEAR_2000 = 10_957.0  # in days since 1970
 
@@ -36,6 +41,32 @@ class Column:
     reach: float | None = None  # above 0: half the width of the range that becomes [-1, 1]
     categories: tuple[str, ...] = ()  # known texts, at most `MOST_CATEGORIES`
     missing: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a column whose features of some cell would not be numbers in [-1, 1].
+
+        Whoever declares a column may be hostile: with a reach of 0 a cell that equals the centre
+        would be 0 / 0, and whether training fails would tell whether a table holds that value.
+        """
+        if not _is_text(self.name) or self.kind not in KINDS or type(self.missing) is not bool:
+            raise BadInput("expected a column's name, kind and missing cells, got others")
+        if not _is_number(self.centre) or not (
+            self.reach is None or (_is_number(self.reach) and self.reach > 0)
+        ):
+            raise BadInput(
+                f"expected a finite centre and a finite reach above 0 of column {self.name!r:.80}, "
+                "got others; declare its range"
+            )
+        texts = self.categories
+        if texts and self.kind != "text":
+            raise BadInput(f"expected categories of texts alone, got some of {self.name!r:.80}")
+        if len(texts) > MOST_CATEGORIES or len(set(texts)) < len(texts):
+            raise BadInput(
+                f"expected at most {MOST_CATEGORIES} different categories of {self.name!r:.80}, "
+                "got others"
+            )
+        if not all(map(_is_text, texts)):
+            raise BadInput(f"expected texts as categories of {self.name!r:.80}, got others")
 
     @property
     def width(self) -> int:
@@ -79,13 +110,25 @@ class Column:
             found = sorted({texts[int(i)] for i in np.unique(present)})
             return replace(column, categories=tuple(found if len(found) <= MOST_CATEGORIES else ()))
         mean, deviation = float(present.mean()), float(present.std())
+        if not math.isfinite(mean) or not math.isfinite(DEVIATIONS * deviation):
+            return column  # too large to have a scale
         if deviation <= 1e-12 * abs(mean):  # constant, up to rounding
             deviation = 1.0
-        return replace(column, centre=mean, reach=DEVIATIONS * deviation)
+        return replace(column, centre=mean, reach=max(DEVIATIONS * deviation, SMALLEST))
 
     def ranged(self, low: float, high: float) -> "Column":
         """The column with a declared range of its numbers."""
         return replace(self, centre=(low + high) / 2, reach=(high - low) / 2)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST
+
+
+def _is_number(value: object) -> bool:
+    if type(value) is int:
+        return abs(value) < 1 << 53
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def unscaled(name: str, kind: Kind) -> Column:

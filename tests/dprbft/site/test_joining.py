@@ -154,7 +154,7 @@ def test_other_classes_or_another_shape_are_refused_by_name(tmp_path: Path):
     x, y = images(120)
     sites = [make_site(tmp_path / name, x, y) for name in ("north", "east")]
     small = make_site(tmp_path / "small", x[:, :6], y)
-    with pytest.raises(BadInput, match="shape of small as of north"):
+    with pytest.raises(BadInput, match=r"facts of small as of north, got shape \(1, 6, 8\)"):
         prepare(tmp_path / "run", config_of(*sites, small), resume=False)
     odd = make_site(tmp_path / "odd", x, y + 7)
     with pytest.raises(BadInput, match="classes of odd that another site has too"):

@@ -18,6 +18,8 @@ from dprbft.site.predictor import student as module
 from dprbft.site.predictor import student_search
 from dprbft.site.site import Client
 from panas.architecture.genome import Genome
+from panas.data.facts import Facts
+from panas.data.files.columns import Column
 from panas.data.samples import Samples
 from panas.training.checkpoint import SavedNetwork
 from panas.training.distillation import SoftSamples
@@ -81,8 +83,15 @@ def test_own_images_are_moved_anew_each_time_and_rows_are_not(
 ) -> None:
     images = torch.randint(256, (20, 1, 28, 28), dtype=torch.uint8)
     own = Samples(images, torch.arange(20) % 10, 10)
-    facts = replace(client.facts, columns=("a column",) if table else ())
-    site = replace(client, facts=facts, data=replace(client.data, train=own))
+    of_table = Facts(
+        class_names=client.facts.class_names,
+        shape=(1, 1, 1),
+        dtype="float32",
+        columns=(Column(name="a column"),),
+    )
+    data = replace(client.data, train=own)
+    facts = of_table if table else client.facts
+    site = replace(client, facts=facts, read_data=lambda: data)
     given: list[Batches | None] = []
     monkeypatch.setattr(module, "fit", lambda *_, batches, **__: given.append(batches))
     module._from_own_samples(site, network(site), np.random.default_rng(0))
