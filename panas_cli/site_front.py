@@ -7,9 +7,23 @@ import typer
 
 from panas.runtime.errors import BadInput
 from panas_cli.front import Json
+from panas_cli.site_options import declared_by, ranges_of
 
 site = typer.Typer(help="A site: your data, their budget for life, their ledger.")
 Site = Annotated[Path, typer.Argument(metavar="DIR", help="The site's directory.")]
+
+Ranges = Annotated[
+    list[str] | None,
+    typer.Option("--range", metavar="COLUMN=LOW:HIGH", help="Values of a table's column; repeat."),
+]
+PublicData = Annotated[
+    str | None,
+    typer.Option(help="Samples anybody may see: they give scale and categories of columns."),
+]
+TheirFacts = Annotated[
+    Path | None,
+    typer.Option("--facts", help="The facts.json of a federation, to declare the same."),
+]
 
 
 @site.command("init")
@@ -54,6 +68,9 @@ def site_init(
         str | None,
         typer.Option(help="Versions of panas that may lead a run, between commas; default: any."),
     ] = None,
+    ranges: Ranges = None,
+    public_data: PublicData = None,
+    facts: TheirFacts = None,
     json: Json = False,
 ) -> None:
     """Make a site's directory: its settings, and what it declares of its data."""
@@ -80,21 +97,40 @@ def site_init(
         ("group", group),
         ("bits", bits),
         ("epsilon_per_run", epsilon_per_run),
+        ("ranges", ranges_of(ranges)),
     )
     settings |= {key: value for key, value in given if value is not None}
     from panas_cli.commands.sites.site import init
 
-    init(folder, settings, json=json)
+    init(folder, settings, declared_by(public_data, facts), json=json)
+
+
+@site.command("declare")
+def site_declare(
+    folder: Site,
+    public_data: PublicData = None,
+    facts: TheirFacts = None,
+    json: Json = False,
+) -> None:
+    """Declare a site's data anew: scale and categories of columns, names of classes."""
+    _check_site(folder)
+    from panas_cli.commands.sites.site import declare
+
+    declare(folder, declared_by(public_data, facts), json=json)
 
 
 @site.command("show")
 def site_show(folder: Site, json: Json = False) -> None:
     """Show what a site holds, what its runs have spent, and what is left."""
-    if not (folder / "site.toml").is_file():
-        raise BadInput(f"expected a site with a site.toml at {folder}, found none; panas site init")
+    _check_site(folder)
     from panas_cli.commands.sites.site import show
 
     show(folder, json=json)
+
+
+def _check_site(folder: Path) -> None:
+    if not (folder / "site.toml").is_file():
+        raise BadInput(f"expected a site with a site.toml at {folder}, found none; panas site init")
 
 
 def node(

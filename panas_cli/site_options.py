@@ -1,11 +1,46 @@
-"""Options for data that come split: what they name, without loading a library."""
+"""Options of data that come split and of a site: what they name, without loading a library."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from panas.runtime.errors import BadInput
 
 SITE = "site.toml"
+
+
+@dataclass(frozen=True)
+class DeclaredBy:
+    """What an owner declares data by, besides the data: one of the two, or neither."""
+
+    public_data: str | None = None  # a data set that anybody may see
+    facts: Path | None = None  # a federation's facts.json
+
+
+def declared_by(public_data: str | None, facts: Path | None) -> DeclaredBy:
+    """The two options; BadInput if both are given, or a file is missing."""
+    if public_data and facts:
+        raise BadInput("expected --public-data or --facts, got both; give one of them")
+    if facts and not facts.is_file():
+        raise BadInput(f"expected a facts.json at {facts}, found none; check --facts")
+    return DeclaredBy(public_data, facts)
+
+
+def ranges_of(given: Sequence[str] | None) -> dict[str, tuple[float, float]] | None:
+    """Lowest and highest value of columns, from texts COLUMN=LOW:HIGH; None for none."""
+    found = {}
+    for text in given or ():
+        name, _, numbers = text.rpartition("=")
+        low, _, high = numbers.partition(":")
+        try:
+            found[name] = float(low), float(high)
+        except ValueError as e:
+            raise BadInput(
+                f"expected --range COLUMN=LOW:HIGH, got {text!r}; say for example --range age=0:120"
+            ) from e
+        if not name:
+            raise BadInput(f"expected the name of a column in --range, got {text!r}; name it")
+    return found or None
 
 
 def split_data(

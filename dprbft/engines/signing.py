@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dprbft.engines.frames import sha256
 from dprbft.engines.identity import public_of, sign, ssh_public, verify
+from dprbft.messages import Hello
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes
 
@@ -17,13 +19,22 @@ if TYPE_CHECKING:  # its libraries are not always installed
 NODE_KEY, FEDERATION = "node.key", "federation.json"
 
 
-def signing_of(folder: Path, names: Sequence[str], site: int, run: str) -> "Signing":
+def signing_of(folder: Path, names: Sequence[str], site: int, run: str, summed: str) -> "Signing":
     """How site number `site` of a run signs, and knows the signatures of the others.
 
-    `names` are the run's sites by number, as the hub has them. Each has one key, in this site's own
-    copy of `federation.json`, so that no hub can put in another. What is signed names the run and
-    its sites: the hub chooses what a sum is called, and could ask for one in several runs. BadInput
-    if the site's folder has no keys, or the run calls it by another name.
+    Args:
+        folder: of the site, with its key and its own copy of `federation.json`, which has one key
+            of each site, so that no hub can put in another.
+        names: of the run's sites by number, as the hub has them.
+        site: this one's number.
+        run: its name.
+        summed: digest of all else that decides what a site's summand is of (`summed_of`).
+
+    What is signed names all of these: a hub could ask for a sum in several runs, or give all sites
+    but one a map that is zero everywhere, so that the sum is the one's. Sites that were told
+    different things refuse each other's keys, before anything of the data has left.
+
+    BadInput if the site's folder has no keys, or the run calls it by another name.
     """
     from dprbft.secure_sum.keys import Signing
 
@@ -42,13 +53,22 @@ def signing_of(folder: Path, names: Sequence[str], site: int, run: str) -> "Sign
             "hub's administrator"
         )
 
-    here = hashlib.sha256(json.dumps([run, *names]).encode()).digest()
+    here = hashlib.sha256(json.dumps([run, summed, *names]).encode()).digest()
 
     def known(number: int, content: bytes, signature: bytes) -> bool:
         name = names[number] if 0 <= number < len(names) else ""
         return name in public and verify(public[name], here + content, signature)
 
     return Signing(lambda content: sign(key, here + content), known)
+
+
+def summed_of(hello: Hello) -> str:
+    """Digest of what a run told a site that decides its summand: settings, facts and the map.
+
+    The noise, its grid and who takes part are in the plan, which names the sum's session.
+    """
+    parts = [hello.config, hello.facts, sha256(read_bytes(Path(hello.map))) if hello.map else ""]
+    return sha256(json.dumps(parts).encode())
 
 
 def check_own_key(folder: Path) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dprbft.engines.signing import signing_of
+from dprbft.engines.signing import signing_of, summed_of
 from dprbft.messages import Broadcast, Code, Hello, Reply, Verb
 from dprbft.methods import method_named, round_method, update_method
 from dprbft.methods.updates.verbs import UPDATE_VERBS
@@ -142,9 +142,9 @@ def _with_keys(client: Client) -> Client:
     names = client.config.federation.remote
     if not names or not client.config.privacy.secure_sum:
         return client
-    return replace(
-        client, signing=signing_of(client.place.folder, names, client.id, client.place.run)
-    )
+    summed = summed_of(Hello.from_bytes(read_bytes(hello_file(client.home))))
+    place = client.place
+    return replace(client, signing=signing_of(place.folder, names, client.id, place.run, summed))
 
 
 def _search(client: Client, machine: Machine, content: bytes) -> bytes:

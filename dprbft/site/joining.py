@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from dprbft.config.bounds import check_bounds
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Hello, facts_text
 from dprbft.paths import (
@@ -30,9 +31,6 @@ from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_bytes, write_json
-
-MOST_TURNS = 10**7
-"""Sites times rounds of a run, at most: a site draws who takes part in each round."""
 
 
 @dataclass(frozen=True)
@@ -127,12 +125,12 @@ def approved(place: SitePlace, hello: Hello) -> tuple[RunConfig, Facts]:
         ) from e
     if (config.model_dump_json(), facts_text(facts)) != (hello.config, hello.facts):
         raise BadInput("expected settings and facts in their one form, got others in a hello")
-    f = config.federation
-    if not place.index < f.clients <= MOST_TURNS // f.planned_rounds:
+    if not place.index < config.federation.clients:
         raise BadInput(
-            f"expected a run of at most {MOST_TURNS} turns in which site {place.index} is one of "
-            f"the sites, got {f.clients} sites and {f.planned_rounds} rounds; ask for fewer"
+            f"expected a run in which site {place.index} is one of the sites, got one of "
+            f"{config.federation.clients} sites; ask for the right one"
         )
+    check_bounds(config, facts)
     settings, share = read_site(place.folder), config.budget(place.index)
     _check_consent(settings, config, share, hello.version)
     _check_declared(place, config, facts)

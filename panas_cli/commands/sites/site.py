@@ -15,7 +15,8 @@ from panas.privacy.ledger.account import Account, number
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput
-from panas.runtime.store import read_json
+from panas.runtime.store import read_json, write_json
+from panas_cli.site_options import DeclaredBy
 from panas_cli.text.printing import (
     LABELS,
     counted,
@@ -29,15 +30,28 @@ from panas_cli.text.privacy_card import budget_line, trust_lines
 from panas_cli.text.sentences import told_of
 
 
-def init(folder: Path, settings: dict[str, Any], *, json: bool) -> None:
+def init(folder: Path, settings: dict[str, Any], by: DeclaredBy, *, json: bool) -> None:
     """Make a site's directory; nothing is written where its data or settings are refused."""
     if settings_file(folder).exists():
         raise BadInput(f"expected a new site directory, got {folder}, which holds a site")
     site = checked_settings(settings, "panas site init")
-    facts, samples = declared(folder, site)
+    facts, samples = _declared(folder, site, by)
     site.budget.check(samples.units, site.name)
     write_site(folder, site, facts=facts)
     _print(folder, site, facts, samples, json=json)
+
+
+def declare(folder: Path, by: DeclaredBy, *, json: bool) -> None:
+    """Declare the data anew; nothing is written where they do not fit."""
+    site = read_site(folder)
+    facts, samples = _declared(folder, site, by)
+    write_json(declared_file(folder), facts.to_json())
+    _print(folder, site, facts, samples, json=json)
+
+
+def _declared(folder: Path, site: SiteSettings, by: DeclaredBy) -> tuple[Facts, Samples]:
+    theirs = None if by.facts is None else Facts.from_json(read_json(by.facts))
+    return declared(folder, site, public=by.public_data, facts=theirs)
 
 
 def show(folder: Path, *, json: bool) -> None:

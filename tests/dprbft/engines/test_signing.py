@@ -10,6 +10,7 @@ from dprbft.secure_sum.session import Session
 from panas.runtime.errors import BadInput
 
 NAMES = ("north", "east", "south", "west")
+TOLD = "0" * 64
 
 
 def keyed(folder: Path, keys: dict[str, bytes]) -> dict[str, Path]:
@@ -30,7 +31,7 @@ def folders(tmp_path: Path) -> dict[str, Path]:
 
 def test_sites_know_each_other_by_their_node_keys(folders: dict[str, Path]):
     session = Session(b"x", (0, 1, 2, 3), 1)
-    signings = [signing_of(folders[name], NAMES, i, "trial") for i, name in enumerate(NAMES)]
+    signings = [signing_of(folders[name], NAMES, i, "trial", TOLD) for i, name in enumerate(NAMES)]
     parties = {i: Party.new(session, i, s) for i, s in enumerate(signings)}
     keys = {i: p.keys() for i, p in parties.items()}
     parties[0].shares(keys)
@@ -41,7 +42,7 @@ def test_sites_know_each_other_by_their_node_keys(folders: dict[str, Path]):
 
 
 def test_numbers_without_a_name_or_key_sign_nothing(folders: dict[str, Path]):
-    signing = signing_of(folders["north"], (*NAMES, "stranger"), 0, "trial")
+    signing = signing_of(folders["north"], (*NAMES, "stranger"), 0, "trial", TOLD)
     signature = signing.sign(b"content")
     assert signing.verify(0, b"content", signature)
     assert not any(signing.verify(i, b"content", signature) for i in (-1, 1, 2, 4, 5, 99))
@@ -50,15 +51,16 @@ def test_numbers_without_a_name_or_key_sign_nothing(folders: dict[str, Path]):
 
 def test_a_signature_holds_in_one_run_of_the_same_sites_alone(folders: dict[str, Path]):
     """Else a hub could have several lists of one sum signed, one a run."""
-    signature = signing_of(folders["north"], NAMES, 0, "trial").sign(b"list")
+    signature = signing_of(folders["north"], NAMES, 0, "trial", TOLD).sign(b"list")
 
-    def holds(run: str, names: tuple[str, ...]) -> bool:
-        return signing_of(folders["east"], names, 1, run).verify(0, b"list", signature)
+    def holds(run: str, names: tuple[str, ...], summed: str = TOLD) -> bool:
+        return signing_of(folders["east"], names, 1, run, summed).verify(0, b"list", signature)
 
     assert holds("trial", NAMES)
     assert not holds("decoy", NAMES)
     assert not holds("trial", ("north", "east", "west", "south"))
     assert not holds("trial", NAMES[:3])
+    assert not holds("trial", NAMES, "1" * 64)  # told another map, say
 
 
 @pytest.mark.parametrize(
@@ -68,14 +70,14 @@ def test_a_run_that_names_sites_otherwise_is_refused(
     folders: dict[str, Path], names: tuple[str, ...], site: int
 ):
     with pytest.raises(BadInput, match="expected a"):
-        signing_of(folders["north"], names, site, "trial")
+        signing_of(folders["north"], names, site, "trial", TOLD)
 
 
 @pytest.mark.parametrize("lacking", ["node.key", "federation.json"])
 def test_a_site_without_keys_takes_no_part(folders: dict[str, Path], lacking: str):
     (folders["north"] / lacking).unlink()
     with pytest.raises(BadInput, match="panas deploy init"):
-        signing_of(folders["north"], NAMES, 0, "trial")
+        signing_of(folders["north"], NAMES, 0, "trial", TOLD)
 
 
 @pytest.mark.parametrize("more", ["", "\n"])
@@ -87,14 +89,14 @@ def test_two_sites_with_one_key_are_refused(more: str, tmp_path: Path):
     about["sites"]["east"] += more
     known.write_text(json.dumps(about))
     with pytest.raises(BadInput, match="got one twice"):
-        signing_of(folders["north"], ("north", "east"), 0, "trial")
+        signing_of(folders["north"], ("north", "east"), 0, "trial", TOLD)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"site": "north"}', '{"site": 1, "sites": [2]}'])
 def test_a_damaged_list_of_sites_is_refused(folders: dict[str, Path], text: str):
     (folders["north"] / "federation.json").write_text(text)
     with pytest.raises(BadInput, match="expected"):
-        signing_of(folders["north"], NAMES, 0, "trial")
+        signing_of(folders["north"], NAMES, 0, "trial", TOLD)
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", None])

@@ -1,6 +1,8 @@
 """A secure sum between nodes: their keys sign what opens it."""
 
 import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,9 @@ from elsewhere import NAMES, InThread, charges, hub_config, make_sites, opened
 
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
+from dprbft.engines.frames import Request
 from dprbft.engines.identity import new_key, public_of
+from dprbft.messages import Hello
 from dprbft.paths import SitePlace, refusal_file, server_folder, sum_folder
 from dprbft.run.directory import Ground
 from dprbft.run.stages import begin, exchange_stage
@@ -48,6 +52,36 @@ def test_nodes_sign_their_keys_and_the_list_of_survivors(tmp_path: Path):
     unmasked = [name for name, verb in carrier.asked if verb == "unmask"]
     assert sorted(unmasked) == sorted(NAMES * 2)  # to sign, then to open
     assert [len(c) for c in charges(places).values()] == [2, 2, 2]
+
+
+@dataclass
+class TwoFaced(InThread):
+    """A hub that tells the last site other settings than the others."""
+
+    def carry(
+        self, frames: Mapping[str, bytes], seconds: float | None
+    ) -> Iterator[tuple[str, bytes]]:
+        changed = dict(frames)
+        request = Request.from_bytes(frames[NAMES[-1]]) if NAMES[-1] in frames else None
+        if request and request.verb == "hello":
+            hello = Hello.from_bytes(request.content)
+            config = RunConfig.model_validate_json(hello.config).model_copy(update={"seed": 1})
+            hello = replace(hello, config=config.model_dump_json())
+            changed[NAMES[-1]] = replace(request, content=hello.to_bytes()).to_bytes()
+        yield from super().carry(changed, seconds)
+
+
+def test_sites_that_were_told_different_things_send_nothing(tmp_path: Path):
+    places, run = make_sites(tmp_path), tmp_path / "hub" / "trial"
+    with_keys(places)
+    to_run = opened(run, summed(tmp_path), TwoFaced(places), minimum=3)
+    begin(to_run, Ground.of(run))
+    with pytest.raises(BadInput):
+        exchange_stage(to_run)
+    assert not list(sum_folder(server_folder(run), 1).glob("masked-*"))
+    assert "moments" not in str([c.mechanism for of in charges(places).values() for c in of])
+    home = SitePlace(0, NAMES[0], places[NAMES[0]], "trial").home
+    assert "signed by site" in read_json(refusal_file(home))["reason"]
 
 
 @pytest.mark.parametrize("lacking", ["node.key", "federation.json"])

@@ -20,7 +20,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.frames import Request
 from dprbft.engines.node.daemon import Node, Served
 from dprbft.engines.node.public import begun_elsewhere
-from dprbft.messages import Broadcast, Code, Hello
+from dprbft.messages import Broadcast, Code, Hello, facts_text
 from dprbft.paths import ledger_file, map_file, settings_file
 from dprbft.site.joining import join
 from panas.features.map import common_map, map_digest
@@ -261,6 +261,61 @@ def test_a_run_of_more_turns_than_memory_is_refused(clients: int, node: Node, hu
         "privacy": {"network": "protected"},
     }
     assert code_of(node, hello_with(hub, to=large)) is Code.REFUSED
+    assert everything(site) == before
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"network": {"features": 10**6}},
+        {"network": {"width": 10**6}},
+        {"search": {"widths": [10**6]}},
+        {"search": {"kernels": [10**4 + 1]}},
+        {"search": {"max_blocks": 10**4}},
+        {"seed": 1 << 70},
+    ],
+)
+def test_a_run_larger_than_any_that_serves_is_refused_unread(
+    large: dict[str, Any], node: Node, hub: Hub, site: Path, told: list[Served], watched: list[str]
+):
+    before, request = everything(site), hello_with(hub, to=large)
+    watched.clear()
+    assert code_of(node, request) is Code.REFUSED
+    assert "of at most" in told[-1].reason
+    assert not [path for path in watched if path.endswith("data.npz")]
+    assert everything(site) == before
+
+
+def other_facts(hub: Hub, **changes: Any) -> str:
+    return json.dumps(json.loads(facts_text(hub.view.facts)) | changes, sort_keys=True)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"bits": 9},
+        {"bits": 64},
+        {"dtype": "float32"},
+        {"unit": False},
+        {"shape": [1, 4, 16]},
+        {"shape": [1, 1 << 20, 1 << 20]},
+        {"shape": [1, 8, -8]},
+        {"shape": "1, 8, 8"},
+        {"class_names": ["0", "1", "2"]},
+        {"class_names": ["0", "1", "2", "3", "3"]},
+        {"class_names": 4},
+        {"columns": [{"name": "a", "kind": "number", "centre": 0.0, "reach": 0.0}]},
+        {"columns": 3},
+    ],
+)
+def test_facts_other_than_the_owners_are_refused_unread(
+    facts: dict[str, Any], node: Node, hub: Hub, site: Path, told: list[Served], watched: list[str]
+):
+    """At 4a98628 eight hellos with 9 to 16 bits told the brightest private pixel."""
+    before, request = everything(site), hello_with(hub, facts=other_facts(hub, **facts))
+    watched.clear()
+    assert code_of(node, request) is Code.REFUSED
+    assert not [path for path in watched if path.endswith("data.npz")]
     assert everything(site) == before
 
 

@@ -1,0 +1,48 @@
+"""How large a run may be that a hub elsewhere asks for: nothing of it follows from private samples.
+
+A site computes what it is asked for in its own memory and time. These bounds lie far above what
+serves any federation, and so low that no request takes memory beyond what facts and samples need.
+"""
+
+import math
+
+from dprbft.config.schema import RunConfig
+from panas.data.facts import Facts
+from panas.runtime.errors import BadInput
+
+MOST_SITES = 4096
+MOST_TURNS = 10**7
+"""Sites times rounds, at most: a site draws who takes part in each round."""
+WIDEST = 4096  # coordinates of a map, channels of a block, width of a representation
+MOST_NUMBERS = 1 << 25  # of a head, or of second moments
+LONGEST = 10**6  # passes, steps, generations, trials
+LARGEST_SEED = 1 << 63
+
+
+def check_bounds(config: RunConfig, facts: Facts) -> None:
+    """BadInput, by name, for a run that is larger than any that serves."""
+    f, n, search = config.federation, config.network, config.search
+    evolution, tuning = search.evolution, config.tuning.config
+    for name, got, most in (
+        ("federation.clients", f.clients, MOST_SITES),
+        ("federation.clients times rounds", f.clients * f.planned_rounds, MOST_TURNS),
+        ("federation.server_epochs", f.server.epochs, LONGEST),
+        ("network.width", n.width, WIDEST),
+        ("network.features", n.features, WIDEST),
+        ("numbers of a head", facts.classes * max(n.width, n.features), MOST_NUMBERS),
+        ("search.population", evolution.population, LONGEST),
+        ("search.generations", evolution.generations, LONGEST),
+        ("search.epochs", search.optimizer.epochs, LONGEST),
+        ("search.student_steps", search.student_steps, LONGEST),
+        ("search.max_blocks", search.max_blocks, 100),
+        ("search.widths", max(search.widths, default=1), WIDEST),
+        ("search.kernels", max(search.kernels, default=1), 2 * max(facts.shape) + 1),
+        ("tuning.trials", tuning.trials, LONGEST),
+        ("training.epochs", config.training.optimizer.epochs, LONGEST),
+        ("training.warm_epochs", config.training.warm.epochs, LONGEST),
+        ("training.student_steps", config.training.student_steps, LONGEST),
+        ("seed", config.seed, LARGEST_SEED),
+        ("training.noise_multiplier", config.training.noise_multiplier or 0.0, 1e6),
+    ):
+        if not (math.isfinite(got) and got <= most):
+            raise BadInput(f"expected {name} of at most {most:g}, got more; ask for less")
