@@ -13,7 +13,6 @@ from benchmarks.hostile_hub.sites import KINDS, Kind
 from dprbft.engines.frames import Request, new_nonce
 from dprbft.engines.node import daemon
 
-
 SEED = 3
 """Of an attack that asks whether a value is in the table, and for whole runs."""
 
