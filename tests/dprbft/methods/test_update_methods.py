@@ -1,13 +1,13 @@
 """One contract for all methods that exchange updates: `dprbft.methods.updates.contract`.
 
-A new method adds its line to `TINY`, and all of this holds for it.
+A new method adds its line to `tiny_methods.TINY`, and all of this holds for it.
 """
 
 import hashlib
 import math
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import torch
 from deaths import Death, plant
 from ledgers import accounts
 from recorded_wire import RecordedWire
+from tiny_methods import TINY, Tiny
 
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig, participants
@@ -40,53 +41,6 @@ from panas.privacy.ledger.receipt import Receipt
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.store import read_json
 
-
-@dataclass(frozen=True)
-class Tiny:
-    """Options with which a method is quick, and one that it must refuse."""
-
-    options: dict[str, Any]
-    refused: dict[str, Any]
-    per_site: bool = False  # whether its server keeps something of each site
-    settings: dict[str, Any] = field(default_factory=dict)  # of a run, besides
-
-
-# Full batches: one Gaussian a step, which is priced in closed form instead of seconds.
-FIVE = {"kernels": 2, "hidden": [8], "width": 8, "batch_size": 1000, "epochs": 1}
-TINY: dict[str, Tiny] = {
-    "decnas": Tiny(
-        {
-            **{"widths": [4], "hidden": [8], "batch_size": 1000, "epochs": 1},
-            **{"turns": [1], "start_share": 0, "final_share": 0},
-        },
-        {"drop_ratio": 2},
-        per_site=True,
-    ),
-    "dp_fnas": Tiny(
-        {
-            "operations": ["skip_connect", "sep_conv_3x3", "none"],
-            "exchange": "together",
-            **{"channels": 2, "stem": 1, "evaluation_cells": 1, "evaluation_channels": 2},
-            "batch_size": 1000,
-        },
-        {"exchange": "never"},
-    ),
-    "feathers": Tiny(
-        {"cells": 1, "channels": 2, "nodes": 1, "evaluation_channels": 2, "batch_size": 1000}
-        | {"evaluation_cells": 1},
-        {"learning_rates": []},
-    ),
-    "fedavg": Tiny({"widths": [4], "hidden": 8, "batch_size": 1000}, {"learning_rate": -1.0}),
-    "fedgh": Tiny(FIVE, {"release_share": 1.0}),
-    "fedgh_published": Tiny(FIVE, {"keep": "neither"}),
-    "fedproto": Tiny(FIVE, {"importance": -0.1}),
-    "flexifed": Tiny(
-        {"width": 2, "hidden": 4, "depths": [11, 13], "batch_size": 1000}, {"strategy": "most"}
-    ),
-    "perfedrlnas": Tiny(
-        {"scale": 0.2, "last": 4, "epochs": 1, "batch_size": 1000}, {"stages": 7}, per_site=True
-    ),
-}
 NAMES = [n for n in method_names() if FederationSettings(method=n).exchanges_updates]
 of_every_method = pytest.mark.parametrize("name", NAMES)
 
@@ -96,7 +50,9 @@ Site = Callable[..., Client]
 
 def tiny_of(name: str) -> Tiny:
     if name not in TINY:
-        pytest.fail(f"no tiny settings of method {name}: add a line to TINY in {__file__}")
+        pytest.fail(
+            f"no tiny settings of method {name}: add a line to tests/helpers/tiny_methods.py"
+        )
     return TINY[name]
 
 

@@ -1,0 +1,45 @@
+"""The table of branches in the documents: complete, and the one that tests know."""
+
+from pathlib import Path
+
+import pytest
+from branches import FAMILIES, GREETING, TABLES, branches, page
+from neighbour_trials import TRIALS
+
+from dprbft.config.sections import FederationSettings, method_names
+from dprbft.engines.verbs import VERBS
+from dprbft.messages import Verb
+from dprbft.methods import method_named
+from dprbft.methods.updates.verbs import UPDATE_VERBS
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def served(method: str) -> set[str]:
+    """The verbs that a site of a method serves, beside the greeting."""
+    if FederationSettings(method=method).exchanges_updates:
+        return {verb.value for verb in UPDATE_VERBS}
+    own = method_named(method).VERBS
+    joined = FederationSettings(method=method).joins_first
+    return {v.value for v in {*own, *([Verb.SEARCH, Verb.TUNE] if joined else VERBS)}}
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_every_verb_of_every_method_has_an_entry(method: str):
+    for verb in served(method) | {"hello", "leave"}:
+        assert branches(method, verb), f"{method}: {verb}: add it to tests/helpers/branches.py"
+
+
+def test_every_verb_is_listed_and_no_other():
+    listed = {verb for table in (GREETING, *TABLES.values()) for verb in table}
+    assert listed == {verb.value for verb in Verb}
+
+
+def test_every_method_is_tried():
+    assert {trial.method for trial in TRIALS.values()} == set(method_names())
+    assert {m for methods in FAMILIES.values() for m in methods} == set(method_names())
+
+
+def test_the_page_is_the_table():
+    written = (ROOT / "docs" / "branches.md").read_text()
+    assert written == page(), "python tests/helpers/branches.py > docs/branches.md"
