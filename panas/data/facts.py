@@ -79,7 +79,7 @@ class Facts:
         """
         own, theirs = ({c.name: c for c in f.columns} for f in (self, other))
         if bool(own) != bool(theirs):
-            return "images" if own else "a table"
+            return "images instead of a table" if own else "a table instead of images"
         if missing := next((name for name in own if name not in theirs), None):
             return f"none {missing!r:.80} among the columns"
         if extra := next((name for name in theirs if name not in own), None):

@@ -1,11 +1,16 @@
 import json
 import re
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from panas.data.facts import Facts, fit, infer
+from panas.data.files.columns import Column
 from panas.data.files.raw import Raw
 from panas.runtime.errors import BadInput
 
@@ -137,3 +142,87 @@ def test_groups_go_with_their_samples() -> None:
     raw = pictures(groups=groups)
     found = fit(raw.take(np.array([3, 0])), infer(raw))
     assert found.groups.tolist() == [9, 5]
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {
+            "reach": 0.0
+        },  # at 4a98628 a cell that equals the centre became 0 / 0, and training failed
+        {"reach": -1.0},
+        {"reach": NAN},
+        {"reach": INF},
+        {"reach": "1"},
+        {"centre": NAN},
+        {"centre": INF},
+        {"centre": None},
+        {"centre": 10**400},
+        {"kind": "numbers"},
+        {"missing": 1},
+        {"name": 7},
+        {"categories": ("a",)},
+        {"kind": "text", "categories": ("a", "a")},
+        {"kind": "text", "categories": tuple(map(str, range(33)))},
+        {"kind": "text", "categories": (1,)},
+    ],
+)
+def test_a_column_whose_features_might_be_no_numbers_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match="expected"):
+        Column(**({"name": "age"} | wrong))
+
+
+@given(
+    centre=st.floats(allow_nan=False, allow_infinity=False),
+    reach=st.floats(min_value=5e-324, allow_nan=False, allow_infinity=False),
+    cells=st.lists(st.floats(), max_size=8),
+)
+def test_features_are_numbers_whatever_a_declared_scale_and_a_cell(
+    centre: float, reach: float, cells: list[float]
+) -> None:
+    column = Column(name="age", centre=centre, reach=reach)
+    features = column.features(np.array([*cells, centre, 0.0]))
+    assert np.isfinite(features).all()
+    assert (np.abs(features) <= 1).all()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"class_names": ()},
+        {"class_names": ("a", "a")},
+        {"class_names": (1, 2)},
+        {"class_names": tuple(map(str, range(10_001)))},
+        {"shape": (1, 0, 4)},
+        {"shape": (1, 4)},
+        {"shape": (1, 1 << 20, 1 << 20)},
+        {"shape": (1, 4.0, 4)},
+        {"dtype": "int8"},
+        {"unit": 1},
+        {"bits": 7},
+        {"bits": 17},
+        {"bits": True},
+        {"columns": (Column(name="a"),)},  # of another shape
+        {"columns": (Column(name="a"), Column(name="a")), "shape": (1, 2, 2)},
+    ],
+)
+def test_facts_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+    right = {"class_names": ("a", "b"), "shape": (1, 4, 4), "dtype": "float32"}
+    with pytest.raises(BadInput, match="expected"):
+        Facts(**(right | wrong))
+
+
+def test_facts_differ_by_what_is_computed_on_rows_alone() -> None:
+    """More classes, and columns in another order, change no row's features."""
+    a, b = Column(name="a"), Column(name="b", kind="text", categories=("x", "y"))
+    own = Facts(class_names=("u",), shape=(1, 2, 2), dtype="float32", columns=(a, b))
+    assert own.differs_from(replace(own, class_names=("v", "u"), columns=(b, a))) is None
+    scaled = replace(own, columns=(replace(a, reach=2.0), b))
+    assert "another scale" in (own.differs_from(scaled) or "")
+    assert "none 'b'" in (own.differs_from(replace(own, columns=(a,), shape=(1, 1, 1))) or "")
+    images = Facts(class_names=("u",), shape=(1, 2, 2), dtype="uint8", bits=8)
+    assert "bits" in (images.differs_from(replace(images, bits=9)) or "")
+    assert images.differs_from(own) == "a table instead of images"
