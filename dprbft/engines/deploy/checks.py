@@ -200,6 +200,8 @@ def _data(folder: Path, federation: Federation | None) -> str:
 
 def _budget(folder: Path) -> str:
     site, path = read_site(folder), ledger_file(folder)
+    if path.exists():
+        Ledger(path).check_current()
     account = Ledger(path).account() if path.exists() else Account(site.budget, False)
     if (left := account.left()) < LEAST * site.epsilon:
         raise BadInput(
