@@ -243,6 +243,8 @@ def _data(folder: Path, federation: Federation | None) -> str:
 
 def _budget(folder: Path) -> str:
     site, path = read_site(folder), ledger_file(folder)
+    if path.exists():
+        Ledger(path).check_current()
     account = Ledger(path).account() if path.exists() else Account(site.budget, False)
     if (left := largest_run(account)) < LEAST * site.epsilon:
         raise BadInput(
