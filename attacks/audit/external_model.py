@@ -206,7 +206,7 @@ def _outputs(target: Target, rng: np.random.Generator) -> tuple[OutputsAudit, by
     }
     guesses = blind["others' regression"]
     for name, found in list(images.items()):
-        images[f"{name} ({ALL_OTHERS})"] = informed(found, chosen.y, guesses)
+        images[f"{name} ({ALL_OTHERS})"] = informed(found, chosen, guesses)
     attacks, beside = (
         tuple(score(k, truth, x, mean, rng=rng, among=among) for k, x in named.items())
         for named in (images, blind)

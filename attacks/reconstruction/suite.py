@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -216,7 +217,7 @@ class _Suite:
             yield "optimise", found[y] if seen.by_class else found
 
     def _informed(self, images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
-        return informed(images, self.private.y, self.by_others["others' regression"])
+        return informed(images, self.private, self.by_others["others' regression"])
 
 
 def _knowing(
@@ -230,16 +231,21 @@ def _knowing(
 
 
 def informed(
-    images: Float[Tensor, "n c h w"], y: Int[Tensor, "n"], guesses: Float[Tensor, "n c h w"]
+    images: Float[Tensor, "n c h w"], samples: Samples, guesses: Float[Tensor, "n c h w"]
 ) -> Float[Tensor, "n c h w"]:
     """Blind guesses, moved by what each reconstruction has beyond the others of its class.
 
-    A sample that is alone in its class has the guess itself.
+    Each value moves by as much as the other samples vary around their guesses, if the
+    reconstructions vary more (Wiener's filter). A sample that is alone in its class has its guess.
     """
-    flat, found = images.flatten(1).double(), guesses.flatten(1).double().clone()
-    for c in y.unique().tolist():
-        mine = y == c
+    flat, base = images.flatten(1).double(), guesses.flatten(1).double()
+    moves = torch.zeros_like(base)
+    for c in samples.y.unique().tolist():
+        mine = samples.y == c
         m = int(mine.sum())
         if m > 1:
-            found[mine] += (flat[mine] - flat[mine].mean(0)) * m / (m - 1)
-    return found.clamp(-1, 1).float().view_as(images)
+            moves[mine] = (flat[mine] - flat[mine].mean(0)) * m / (m - 1)
+    errors = (samples.inputs().flatten(1).double() - base).square()
+    by_others = (errors.sum(0) - errors) / max(len(errors) - 1, 1)
+    share = by_others / moves.square().mean(0).clamp(min=1e-12)
+    return (base + share.clamp(max=1) * moves).clamp(-1, 1).float().view_as(images)

@@ -119,7 +119,7 @@ def verdict(
         images = images[y] if seen.by_class else images
         attacks.append(scored(name, images, o.knowledge.name))
         if not seen.by_class:
-            guess = informed(images, y, blind["others' regression"])
+            guess = informed(images, site.scored, blind["others' regression"])
             attacks.append(scored(f"{name}, informed", guess, ALL_OTHERS))
     if seen.noised_sums:
         images = ridge_on_noise(seen, rng=rng)[y]
