@@ -34,6 +34,8 @@ UNPROTECTED = {
 PURPOSES = {
     ("label-histogram", "server"): "class frequencies, by which the server balances the shared "
     "head; they are the site's prior, and its search follows them at no further cost",
+    ("count", "whoever sees rates and divisors that follow from it"): "a noised number of training "
+    "samples, by which batches, rates and divisors are planned",
     ("moments", "server"): "noised sums of representations, of which the server makes one head",
     ("dp-sgd", "whoever sees the network, which learns from it"): "a linear residual over the "
     "shared head",

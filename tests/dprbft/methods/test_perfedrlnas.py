@@ -147,7 +147,7 @@ def test_a_round_charges_weights_and_reward(
     assert (training.subset, reward.subset) == ("train", "train")
     assert (reward.sensitivity, reward.phase) == (math.sqrt(2), "release")
     assert isinstance(reward.event, Gaussian)
-    assert turn.update.record["samples"] == client.data.train.units
+    assert turn.update.record["samples"] == client.units
     assert scales[-1] == (2,)
     units, noise = client.data.validation.units, 0.25 * math.sqrt(2) * reward.event.noise_multiplier
     right = turn.update.record["reward"] * (units + 2 * noise) - noise

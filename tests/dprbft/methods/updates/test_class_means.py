@@ -92,7 +92,8 @@ def test_the_noise_is_that_of_the_plan_and_charged(
         moved = found[0][name] - found[1][name]
         wanted = math.sqrt(2) * spending.plan.release_event.noise_multiplier
         torch.testing.assert_close(moved, torch.full_like(moved, wanted))
-    (entry,) = client.account.entries
+    count, entry = client.account.entries
+    assert count.charge.mechanism == "count"
     assert (entry.id, entry.event) == (receipt, spending.plan.release_event)
     assert entry.charge.sensitivity == math.sqrt(2)
 
