@@ -162,7 +162,7 @@ def _joined(client: Client, content: bytes) -> bytes:
 def _check_before(client: Client, content: bytes) -> None:
     """Refuse what is no broadcast before step 1: it is kept as what the site has answered."""
     before = Broadcast.from_bytes(content, width=client.width, classes=client.spec.classes)
-    if before.round >= ROUND:
+    if before.round != ROUND - 1:
         raise BadInput(f"expected the broadcast before round {ROUND}, got that of {before.round}")
 
 
