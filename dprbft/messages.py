@@ -37,6 +37,7 @@ from panas.runtime.store import parse_tensors
 MAX_BYTES = 1 << 30
 """A larger message is refused before it is decoded."""
 HEADER = 4096  # bytes that names, shapes and facts of a release take at most
+LARGEST_WEIGHT = 1e6  # of a weight that a server sends; why that is safe: `dprbft.heads`
 LARGEST = 1e12  # of a number in a release: far above what any sums of samples, and noise, come to
 LEAST_NOISE = 1e-6  # of a noise multiplier, far below what any budget allows
 
@@ -222,8 +223,6 @@ class Release:
             if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
                 raise BadInput(f"expected labels below {classes} in a release, got others")
         given = {name: about[name] for name in facts}
-        if any(a.is_floating_point() and bool((a.abs() > LARGEST).any()) for a in arrays.values()):
-            raise BadInput(f"expected numbers of at most {LARGEST:g} in a release, got larger")
         counts = arrays.pop(HISTOGRAM, None)
         of_counts = str(about.get("histogram_receipt")), _noise_of(about, "histogram_noise")
         noised = None if counts is None else NoisedHistogram(counts, *of_counts)
@@ -285,16 +284,17 @@ def _check_facts(about: Mapping[str, Any], types: Mapping[str, type], kind: str)
 
 
 def _check(arrays: Mapping[str, Tensor], wanted: Mapping[str, ArraySpec], kind: str) -> None:
-    """Refuse arrays of other names, shapes or types; what has a size n of its own has the same."""
+    """Refuse arrays of other names, shapes, types or sizes; what has a size n has the same."""
     sized = {k for k, spec in wanted.items() if None in spec.shape}
     n = next((len(a) for k, a in arrays.items() if a.dim() and k in sized), 0)
     shapes = {k: tuple(n if s is None else s for s in spec.shape) for k, spec in wanted.items()}
     got = {k: tuple(v.shape) for k, v in arrays.items()}
     if got != shapes:
         raise BadInput(f"expected arrays {shapes} in a {kind}, got {got}")
+    most = LARGEST if kind == "release" else LARGEST_WEIGHT
     for name, array in arrays.items():
         dtype = torch.int64 if wanted[name].labels else torch.float32
         if array.dtype != dtype:
             raise BadInput(f"expected {dtype} for {name!r} in a {kind}, got {array.dtype}")
-        if array.is_floating_point() and not bool(torch.isfinite(array).all()):
-            raise BadInput(f"expected finite numbers for {name!r} in a {kind}, got others")
+        if array.is_floating_point() and not bool((array.abs() <= most).all()):
+            raise BadInput(f"expected finite {name!r} of at most {most:g} in a {kind}, got others")

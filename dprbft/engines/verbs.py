@@ -18,6 +18,7 @@ from pathlib import Path
 from dprbft.engines.signing import signing_of, summed_of
 from dprbft.messages import Broadcast, Code, Hello, Reply, Verb
 from dprbft.methods import method_named, round_method, update_method
+from dprbft.methods.updates.orders import check_round
 from dprbft.methods.updates.verbs import UPDATE_VERBS
 from dprbft.paths import (
     SitePlace,
@@ -167,10 +168,12 @@ def _tune(client: Client, machine: Machine, content: bytes) -> bytes:
 
 def _ready(client: Client, machine: Machine, content: bytes) -> bytes:
     """Prepare for the next round; BudgetExhausted if the budget is too small for what it plans."""
+    round = _broadcast(client, content).round + 1
+    if not 1 <= round <= client.config.federation.planned_rounds:
+        raise BadInput(f"expected a broadcast before one of the run's rounds, got round {round}")
     state = State.read(client) if state_file(client.home).exists() else _start(client)
     if refused := TuningRecord.read(client.home).refused:
         raise BudgetExhausted(refused)
-    round = _broadcast(client, content).round + 1
     if state.round >= round:
         return b""  # paid for: the server died before the round was whole
     if client.budget.private and state.plan is None:
@@ -215,6 +218,7 @@ def _round(client: Client, machine: Machine, content: bytes) -> bytes:
         return read_bytes(path) if path.exists() else b""
     if not state.round < round:
         raise BadInput(f"expected a round after {state.round}, got round {round}; start a new run")
+    check_round(client.config, client.id, round)
     method = round_method(client.config.federation.method)
     state, message = method.client_round(client, state, broadcast, round)
     released = message.to_bytes() if message else b""

@@ -43,7 +43,7 @@ from dprbft.methods.candidates import search
 from dprbft.methods.candidates.progress import GLOBAL, Progress
 from dprbft.methods.candidates.schedule import Schedule, planned, turns_of
 from dprbft.methods.candidates.site import Here, counting_noise
-from dprbft.methods.candidates.turn import SiteWork, site_round
+from dprbft.methods.candidates.turn import SiteWork, check_networks, site_round
 from dprbft.methods.networks.cnns import initialise, macs_of, parameters_of, weights_of
 from dprbft.methods.networks.pruning import (
     Kind,
@@ -153,6 +153,11 @@ def client_start(client: Client) -> Bundle:
         widths=widths_of(work.whole),
     )
     return Bundle(named(GLOBAL, weights_of(work.whole)), here.to_json())
+
+
+def check_order(client: Client, memory: Bundle, order: Order) -> None:
+    """An order is networks to train, or names of those to send; the result is one network."""
+    check_networks(client, order, _work(client))
 
 
 def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
@@ -282,17 +287,7 @@ def _settings(side: Side, p: Progress) -> search.SearchSettings:
 
 def _work(client: Client) -> SiteWork:
     o = options_of(client.config, Options)
-    optimizer = OptimizerConfig(
-        learning_rate=o.learning_rate,
-        batch_size=o.batch_size,
-        epochs=o.epochs,
-        momentum=o.momentum,
-    )
-    planned = Planned(
-        batch_size=o.batch_size,
-        clip=o.clip,
-        epochs=o.epochs,
-        releases=1,
-        release_share=o.histogram_share,
-    )
+    sizes: dict[str, Any] = {"batch_size": o.batch_size, "epochs": o.epochs}
+    optimizer = OptimizerConfig(learning_rate=o.learning_rate, momentum=o.momentum, **sizes)
+    planned = Planned(clip=o.clip, releases=1, release_share=o.histogram_share, **sizes)
     return SiteWork(_whole(client.config, client.spec), optimizer, planned)

@@ -44,7 +44,7 @@ from torch import Tensor, nn
 from dprbft.config.schema import rounds_of
 from dprbft.methods.fnas.batches import Part
 from dprbft.methods.fnas.gradients import gradients_of
-from dprbft.methods.fnas.networks import begun, loaded
+from dprbft.methods.fnas.networks import begun, check_network, loaded
 from dprbft.methods.fnas.prepaid import Prepaid, Steps, paid_step, plan_steps
 from dprbft.methods.fnas.schedule import Options, asked, least_search, reads, search_rounds
 from dprbft.methods.networks.cnns import macs_of, parameters_of, weights_of
@@ -102,6 +102,8 @@ CPU: Mapping[str, Any] = {
         },
     }
 }
+
+check_order = check_network
 
 
 def check(side: Side) -> None:

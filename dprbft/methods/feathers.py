@@ -32,13 +32,14 @@ Source: "FEATHERS: Federated Architecture and Hyperparameter Search", sections 3
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
 from dprbft.config.schema import rounds_of
+from dprbft.methods.joint_search.server_state import ServerState
 from dprbft.methods.joint_search.settings import (
     Options,
     Stage,
@@ -54,17 +55,18 @@ from dprbft.methods.joint_search.site_rounds import (
     after_charges,
     balanced,
     charge_round,
+    check_trial,
     parts_of,
     train,
 )
 from dprbft.methods.networks.cnns import macs_of, parameters_of, weights_of
 from dprbft.methods.updates.averaging import Mean, number_in, weight_in
-from dprbft.methods.updates.bandit import Course, Phase, after, reward
+from dprbft.methods.updates.bandit import Phase, after, reward
 from dprbft.methods.updates.contract import Predictor, Side, Size, Turn
 from dprbft.methods.updates.halves import planned_halves
 from dprbft.methods.updates.options import options_of
 from dprbft.methods.updates.spending import Planned, begin, current
-from dprbft.methods.updates.training import check_finite
+from dprbft.methods.updates.training import undo_divergence
 from dprbft.site.site import Client
 from dprbft.updates import Bundle, Order, Update
 from panas.runtime.errors import BadInput
@@ -111,6 +113,8 @@ CPU: Mapping[str, Any] = {
         },
     },
 }
+
+check_order = check_trial
 
 
 def check(side: Side) -> None:
@@ -166,7 +170,7 @@ def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
     if measures:
         kept, update = order.bundle.arrays, Bundle({}, {"reward": change, "samples": units})
     else:
-        check_finite(model, client.place.name)
+        undo_divergence(model, order.bundle.arrays)
         kept = weights_of(model)
         update = Bundle(kept, {"samples": units})
     return Turn(
@@ -205,26 +209,6 @@ def size(client: Client, memory: Bundle) -> Size:
             "search_rounds": search_rounds(client.config),
         },
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServerState:
-    """What the server keeps beside the network."""
-
-    round: int  # the last whole one
-    stage: Stage
-    course: Course
-    architecture: Mapping[str, Any] | None
-    trace: Sequence[Sequence[Any]]  # round, stage, phase, setting's number, reward or None
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
-        return {**asdict(self), "course": self.course.to_json()}
-
-    @staticmethod
-    def from_json(record: Mapping[str, Any]) -> "ServerState":
-        """Read back `to_json`."""
-        return ServerState(**{**record, "course": Course.from_json(record["course"])})
 
 
 def server_start(side: Side) -> Bundle:

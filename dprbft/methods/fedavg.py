@@ -31,6 +31,7 @@ from dprbft.methods.networks.cnns import (
 from dprbft.methods.updates.averaging import Mean, number_in
 from dprbft.methods.updates.contract import Predictor, Side, Size, Turn
 from dprbft.methods.updates.options import options_of
+from dprbft.methods.updates.orders import check_record, check_weights
 from dprbft.methods.updates.spending import Planned, Spending, after_round, begin
 from dprbft.methods.updates.training import LocalTraining, train_locally
 from dprbft.site.site import Client, spec_of
@@ -81,6 +82,12 @@ def client_start(client: Client) -> Bundle:
     spending = begin(client, planned)
     weights = weights_of(_network(client.spec, o, client.config.seed))
     return Bundle(weights, {"spending": spending.to_json()})
+
+
+def check_order(client: Client, memory: Bundle, order: Order) -> None:
+    """An order is a network like the site's."""
+    check_record(order.bundle.record)
+    check_weights(order.bundle.arrays, memory.arrays)
 
 
 def client_round(client: Client, memory: Bundle, order: Order) -> Turn:

@@ -42,6 +42,7 @@ from dprbft.methods.networks.cnns import (
 from dprbft.methods.updates.class_means import bound_of, means_in, release_means
 from dprbft.methods.updates.contract import Predictor, Side, Size, Turn
 from dprbft.methods.updates.options import options_of
+from dprbft.methods.updates.orders import check_record, check_weights
 from dprbft.methods.updates.spending import Planned, Spending, after_round, begin
 from dprbft.methods.updates.training import LocalTraining, train_locally
 from dprbft.site.site import Client
@@ -107,6 +108,12 @@ def client_start(client: Client) -> Bundle:
     spending = begin(client, planned)
     rng = torch_generator(stream(client.config.seed, "fedgh", "site", client.id))
     return Bundle(weights_of(initialise(_network(client), rng)), _kept(spending))
+
+
+def check_order(client: Client, memory: Bundle, order: Order) -> None:
+    """An order is a header like the site's."""
+    check_record(order.bundle.record)
+    check_weights(order.bundle.arrays, memory.part("header"))
 
 
 def client_round(client: Client, memory: Bundle, order: Order) -> Turn:

@@ -32,7 +32,7 @@ from pydantic import Field
 from torch import Tensor
 
 from dprbft.config.flat import Section
-from dprbft.config.schema import rounds_of
+from dprbft.config.schema import RunConfig, rounds_of
 from dprbft.methods.networks.cnns import (
     WIDER,
     Five,
@@ -46,10 +46,12 @@ from dprbft.methods.networks.headed import Headed
 from dprbft.methods.updates.class_means import bound_of, means_in, release_means
 from dprbft.methods.updates.contract import Predictor, Side, Size, Turn
 from dprbft.methods.updates.options import options_of
+from dprbft.methods.updates.orders import check_flags, check_record, check_weights
 from dprbft.methods.updates.spending import Planned, Spending, after_round, begin
 from dprbft.methods.updates.training import LocalTraining, train_locally
 from dprbft.site.site import Client
 from dprbft.updates import Bundle, Order, Update
+from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.privacy.gradients.per_sample import Loss, cross_entropy
 from panas.runtime.seeds import stream, torch_generator
@@ -117,6 +119,13 @@ def client_start(client: Client) -> Bundle:
     return Bundle(weights_of(initialise(_network(client), rng)), _kept(spending))
 
 
+def check_order(client: Client, memory: Bundle, order: Order) -> None:
+    """An order is a prototype for each class, and which classes have one."""
+    check_record(order.bundle.record)
+    check_weights(order.bundle.arrays, _no_prototypes(client.config, client.facts).arrays)
+    check_flags(order.bundle.arrays["known"])
+
+
 def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
     """Steps 2 and 3."""
     o, told = options_of(client.config, Options), order.bundle.arrays
@@ -182,7 +191,11 @@ def size(client: Client, memory: Bundle) -> Size:
 
 def server_start(side: Side) -> Bundle:
     """No prototype is known."""
-    classes, width = side.facts.classes, options_of(side.config, Options).width
+    return _no_prototypes(side.config, side.facts)
+
+
+def _no_prototypes(config: RunConfig, facts: Facts) -> Bundle:
+    classes, width = facts.classes, options_of(config, Options).width
     known = torch.zeros(classes, dtype=torch.uint8)
     return Bundle({"prototypes": torch.zeros(classes, width), "known": known})
 

@@ -43,6 +43,7 @@ from dprbft.methods.networks.vgg import vgg
 from dprbft.methods.updates.averaging import Mean, check_arrays
 from dprbft.methods.updates.contract import Predictor, Side, Size, Turn
 from dprbft.methods.updates.options import options_of
+from dprbft.methods.updates.orders import check_record, check_weights
 from dprbft.methods.updates.spending import Planned, Spending, after_round, begin
 from dprbft.methods.updates.training import LocalTraining, train_locally
 from dprbft.site.site import Client, spec_of
@@ -102,6 +103,14 @@ def client_start(client: Client) -> Bundle:
     spending = begin(client, Planned(batch_size=o.batch_size, clip=o.clip, epochs=o.epochs))
     first = weights_of(_network(client.config, client.spec, depth_of(client.config, client.id)))
     return Bundle(first, {"spending": spending.to_json()})
+
+
+def check_order(client: Client, memory: Bundle, order: Order) -> None:
+    """An order is the layers that are averaged of the site's network."""
+    check_record(order.bundle.record)
+    groups = _groups(Side(client.config, client.facts, client.public))
+    shared = groups[depth_of(client.config, client.id)]
+    check_weights(order.bundle.arrays, {name: memory.arrays[name] for name in shared})
 
 
 def client_round(client: Client, memory: Bundle, order: Order) -> Turn:

@@ -34,26 +34,24 @@ import torch
 
 from dprbft.messages import Broadcast, NoisedHistogram, Release, Verb
 from dprbft.methods import PublicSide
-from dprbft.paths import histogram_file, masked_file, sent_file
+from dprbft.paths import histogram_file, masked_file, sent_file, state_file
 from dprbft.secure_sum.session import check_libraries
 from dprbft.site.predictor.budget import may_release, planned_release, share_of
 from dprbft.site.predictor.finish import finish
 from dprbft.site.predictor.residual import rows_of, with_residual
-from dprbft.site.predictor.state import ROUND, SHARED, JoinedState
+from dprbft.site.predictor.state import KIND, ROUND, SHARED, JoinedState, kept_release, unsent_event
 from dprbft.site.predictor.student import learnt_from
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.search import paid_histogram
 from dprbft.site.site import Client
 from panas.privacy.ledger.fingerprints import note_spent
 from panas.privacy.noise import SystemNoise
-from panas.privacy.release.estimate import Moments
-from panas.privacy.release.gate import ReleaseRequest, release
+from panas.privacy.release.estimate import Moments, Rows
+from panas.privacy.release.gate import Released, ReleaseRequest, release
 from panas.runtime.errors import BadInput, BudgetExhausted
-from panas.runtime.store import read_bytes, read_json, write_bytes
+from panas.runtime.store import exclusive, read_bytes, read_json, write_bytes
 from panas.search_modes.mode import WHOEVER
 from panas.training.linear.ridge import exact_moments, pooled, shared_head
-
-KIND = "moments"
 
 COLUMNS: Mapping[str, Mapping[str, Any]] = {"sound": {}}
 """It is this project's own; nothing else was published."""
@@ -119,6 +117,11 @@ def ready(client: Client, content: bytes) -> bytes:
 
 def join(client: Client, content: bytes) -> bytes:
     """Step 1: charge and release, once; the same bytes again if that was done."""
+    with exclusive(state_file(client.home)):  # one at a time: one message leaves for a charge
+        return _joined(client, content)
+
+
+def _joined(client: Client, content: bytes) -> bytes:
     summed = client.config.privacy.secure_sum
     if not summed:
         _check_before(client, content)
@@ -131,16 +134,18 @@ def join(client: Client, content: bytes) -> bytes:
                 "joined cannot begin anew: give another directory"
             )
         return read_bytes(path) if path.exists() else b""
+    # Before any charge: nothing is charged for rows that cannot be computed.
+    rows = rows_of(client, client.data.train)
     # In a secure sum counts leave with the moments; where nothing leaves, the histogram stays, too.
     seen_by = "server" if may_release(client) and not summed else WHOEVER
     histogram = paid_histogram(client, seen_by) or [1.0] * client.spec.classes
     pays = share_of(client) > 0  # as what the site has by the histogram
     if summed:
-        sent, noise = _masked(client, content)
+        sent, noise = _masked(client, content, rows)
+    elif not pays:
+        sent, noise = b"", None
     else:
-        sent, noise = _sent(client, histogram) if pays else (b"", None)
-    if sent:
-        write_bytes(path, sent)
+        sent, noise = _sent(client, histogram, rows)
     state = replace(
         state,
         round=ROUND,
@@ -157,23 +162,23 @@ def join(client: Client, content: bytes) -> bytes:
 def _check_before(client: Client, content: bytes) -> None:
     """Refuse what is no broadcast before step 1: it is kept as what the site has answered."""
     before = Broadcast.from_bytes(content, width=client.width, classes=client.spec.classes)
-    if before.round >= ROUND:
+    if before.round != ROUND - 1:
         raise BadInput(f"expected the broadcast before round {ROUND}, got that of {before.round}")
 
 
-def _sent(client: Client, histogram: list[float]) -> tuple[bytes, float | None]:
-    """A message for the server alone, and its noise multiplier."""
-    message = _kept(client) or _release(client, histogram)
+def _sent(client: Client, histogram: list[float], rows: Rows) -> tuple[bytes, float | None]:
+    """A message for the server alone, which is on disk, and its noise multiplier."""
+    message = kept_release(client) or _release(client, histogram, rows)
     return (message.to_bytes(), message.noise_multiplier) if message else (b"", None)
 
 
-def _masked(client: Client, content: bytes) -> tuple[bytes, float | None]:
-    """A masked message, and the noise multiplier of the sum; none if a process that died has spent
-    what it costs."""
+def _masked(client: Client, content: bytes, rows: Rows) -> tuple[bytes, float | None]:
+    """A masked message, and the noise multiplier of the sum; none if the budget pays for none."""
     try:
-        found, noise = _sums().masked_release(client, content)
+        found, noise = _sums().masked_release(client, content, rows)
     except BudgetExhausted:
         return b"", None
+    write_bytes(masked_file(client.home, ROUND), found)
     return found, noise.noise_multiplier or None
 
 
@@ -200,21 +205,19 @@ def _sums() -> ModuleType:
     return secure_sum
 
 
-def _kept(client: Client) -> Release | None:
-    """The message that a process has written before it died; what it cost is paid."""
-    path = sent_file(client.home, ROUND)
-    if not path.exists():
-        return None
-    size = {"width": client.width, "classes": client.spec.classes}
-    message = Release.from_bytes(read_bytes(path), **size)
-    paid = {e.id for e in client.account.entries if e.charge.mechanism == KIND}
-    return message if message.receipt in paid else None
+def _release(client: Client, histogram: list[float], rows: Rows) -> Release | None:
+    """The message of step 1, written before its charge is noted as used.
 
+    A process that died before that has sent nothing: its charge pays for this message. None if the
+    budget pays for none.
+    """
+    counts, path = _noised(client, histogram), sent_file(client.home, ROUND)
 
-def _release(client: Client, histogram: list[float]) -> Release | None:
-    """The message of step 1; None if a process that died has spent what it costs."""
+    def message(released: Released) -> Release:
+        return Release.of(released, counts).compressed(client.config.federation.compression)
+
     try:
-        event = planned_release(client)
+        event = unsent_event(client) or planned_release(client)
         assert event is not None
         request = ReleaseRequest(
             kind=KIND,
@@ -225,14 +228,14 @@ def _release(client: Client, histogram: list[float]) -> Release | None:
         )
         released = release(
             request,
-            lambda: rows_of(client, client.data.train),
+            lambda: rows,
             ledger=client.ledger,
             noise=SystemNoise(),
+            keep=lambda released: write_bytes(path, message(released).to_bytes()),
         )
     except BudgetExhausted:
         return None
-    message = Release.of(released, _noised(client, histogram))
-    return message.compressed(client.config.federation.compression)
+    return message(released)
 
 
 def _noised(client: Client, histogram: list[float]) -> NoisedHistogram | None:

@@ -47,6 +47,7 @@ from dprbft.methods.networks.overlap import OverlapMean, cut
 from dprbft.methods.updates.averaging import number_in, weight_in
 from dprbft.methods.updates.contract import Predictor, Side, Size, Turn
 from dprbft.methods.updates.options import options_of
+from dprbft.methods.updates.orders import check_record, check_weights
 from dprbft.methods.updates.policy import Baseline, Choice, Policies, drawn, learnt, likeliest
 from dprbft.methods.updates.spending import (
     Mechanism,
@@ -80,6 +81,7 @@ COLUMNS: Mapping[str, Mapping[str, Any]] = {
 SMOKE: Mapping[str, Any] = {"federation": {"clients": 2, "rounds": 5}}
 CPU: Mapping[str, Any] = {"federation": {"clients": 10, "rounds": 10}}
 
+NAMES = ("channels", "depth", "kernel", "expansion")  # of a stage's choices
 SENSITIVITY = math.sqrt(2.0)
 """Of the counts of right and wrong answers, where one sample may take another's place."""
 
@@ -111,20 +113,21 @@ def check(side: Side) -> None:
 def client_start(client: Client) -> Bundle:
     """The plan of all rounds and rewards, and the sub-network that is likeliest at first."""
     o, rounds = options_of(client.config, Options), len(rounds_of(client.config, client.id))
-    planned = Planned(
-        batch_size=o.batch_size,
-        clip=o.clip,
-        epochs=o.epochs,
-        rounds=rounds + o.adapt,
-        releases=rounds,
-        release_share=o.reward_share,
-    )
+    often: dict[str, Any] = {"rounds": rounds + o.adapt, "epochs": o.epochs}
+    rewards: dict[str, Any] = {"releases": rounds, "release_share": o.reward_share}
+    planned = Planned(batch_size=o.batch_size, clip=o.clip, **often, **rewards)
     spending, space = begin(client, planned), _space(client.config)
     choice = (0,) * len(space.menus)
-    first = cut(
-        _first_weights(client.config, client.spec), _like(client.config, client.spec, choice)
-    )
+    whole = _first_weights(client.config, client.spec)
+    first = cut(whole, _like(client.config, client.spec, choice))
     return _kept(first, choice, spending)
+
+
+def check_order(client: Client, memory: Bundle, order: Order) -> None:
+    """An order is a choice from the menus, and the sub-network's weights."""
+    check_record(order.bundle.record, choice=list)
+    choice = _space(client.config).checked(order.bundle.record["choice"])
+    check_weights(order.bundle.arrays, _like(client.config, client.spec, choice))
 
 
 def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
@@ -166,11 +169,8 @@ def predictor(client: Client, memory: Bundle) -> Predictor:
 def size(client: Client, memory: Bundle) -> Size:
     """Its parameters and multiply-accumulates, and what was chosen for it."""
     choice, space = _choice_in(memory), _space(client.config)
-    model, names = (
-        _loaded(client, choice, memory.arrays),
-        ("channels", "depth", "kernel", "expansion"),
-    )
-    stages = [dict(zip(names, stage, strict=True)) for stage in space.picked(choice)]
+    model = _loaded(client, choice, memory.arrays)
+    stages = [dict(zip(NAMES, stage, strict=True)) for stage in space.picked(choice)]
     macs = macs_of(model, client.spec.shape)
     return Size(parameters=parameters_of(model), macs=macs, about={"stages": stages})
 
@@ -206,13 +206,9 @@ def server_round(
         mean.add(update.bundle.arrays, _like(config, spec, choice), weight_in(record, "samples"))
         if "reward" in record:
             rewards[update.site] = choice, number_in(record, "reward")
-    policies = learnt(
-        Policies.of(memory.part("policies")),
-        _space(config).menus,
-        rewards,
-        rate=o.architecture_rate,
-        baseline=o.baseline,
-    )
+    known, menus = Policies.of(memory.part("policies")), _space(config).menus
+    how: dict[str, Any] = {"rate": o.architecture_rate, "baseline": o.baseline}
+    policies = learnt(known, menus, rewards, **how)
     return Bundle(named("network", mean.result()) | named("policies", policies.arrays()))
 
 

@@ -18,7 +18,6 @@ from panas.privacy.accounting.events import Unprotected
 from panas.privacy.ledger.charge import Charge
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
-from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 from panas.training.dp_sgd import fit_private
 from panas.training.evaluate import accuracy, head_scores, represent
@@ -30,9 +29,11 @@ def train_locally(
 ) -> State | None:
     """One round of local training in place, charged first; returns the state with its plan.
 
-    None if the round died before and the budget cannot pay for it again: it is skipped.
+    None if the round died before and the budget cannot pay for it again: it is skipped. Where
+    training diverges to NaN or infinity, the weights stay as they were.
     """
     config, train, plan = _optimizer(client, state), client.data.train, state.plan
+    before = weights(bottom), weights(head)
     if client.budget.private:
         plan = current_plan(client, state)
         if plan is None:
@@ -44,7 +45,12 @@ def train_locally(
         rng = stream(client.config.seed, "client", client.id, "round", round)
         with client.ledger.charge(_charge(None, round)):
             fit(bottom, head, train, config=config, rng=rng)
-    check_finite(bottom, client.place.name)
+    if not all(
+        bool(torch.isfinite(w).all()) for w in (*weights(bottom).values(), *weights(head).values())
+    ):
+        # What was paid for goes on with the weights from before: a refusal would tell of the data.
+        bottom.load_state_dict(before[0])
+        head.load_state_dict(before[1])
     return replace(state, plan=plan, round=round, charges=accounted(client))
 
 
@@ -74,15 +80,6 @@ def _charge(plan: Plan | None, round: int) -> Charge:
 def accounted(client: Client) -> int:
     """How many protected charges the run has made."""
     return len(client.account.protected())
-
-
-def check_finite(bottom: Bottom, site: str) -> None:
-    """Refuse weights that training has driven to NaN or infinity."""
-    if not all(bool(torch.isfinite(p).all()) for p in bottom.parameters()):
-        raise BadInput(
-            f"expected finite weights after training {site}, got NaN or infinity; lower "
-            "training.learning_rate"
-        )
 
 
 def skip_round(state: State) -> State:

@@ -1,5 +1,6 @@
 """A site's part of a round: algorithm 4.1, lines 34 to 38. Charges come before touches."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,15 +11,22 @@ from dprbft.config.schema import rounds_of
 from dprbft.methods.candidates.progress import GLOBAL
 from dprbft.methods.candidates.site import BACKWARD, Here, label_counts, right_and_wrong
 from dprbft.methods.networks.cnns import macs_of, weights_of
-from dprbft.methods.networks.pruning import with_widths
+from dprbft.methods.networks.pruning import prunable, with_widths
 from dprbft.methods.updates.contract import NOTHING, Turn
+from dprbft.methods.updates.orders import are_whole, check_record, check_rows, check_weights
 from dprbft.methods.updates.spending import Planned, after_round, begin
 from dprbft.methods.updates.training import LocalTraining, train_locally
 from dprbft.site.site import Client
 from dprbft.updates import Bundle, Order, Update, named
-from panas.runtime.errors import BudgetExhausted
+from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.training.any_model import accuracy_of, logits_of
 from panas.training.sgd import OptimizerConfig
+
+NAME = re.compile(r"gm|[0-9]{1,6}-[0-9]{1,4}")
+"""Of the global network, or of a candidate: its iteration and the layer that is pruned."""
+STEPS = (("start", "both"), ("final", "both"))
+STEPS += tuple(("search", step) for step in ("train", "send", "both"))
+"""Phases with what they ask of sites."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,39 @@ class SiteWork:
         model = with_widths(self.whole, widths)
         model.load_state_dict(dict(weights))
         return model.to(client.device)
+
+
+def check_networks(client: Client, order: Order, work: SiteWork) -> None:
+    """Refuse an order that holds other than pruned networks of the given one, to train or to send,
+    or a result that is not one of these."""
+    record, arrays, whole = order.bundle.record, order.bundle.arrays, work.whole
+    rounds = client.config.federation.planned_rounds
+    if order.round > rounds:
+        check_record(record, widths=list, frontier=list)
+        check_rows(record["frontier"], rounds + 1)  # of each iteration, and of the network before
+        jobs = [{"id": GLOBAL, "widths": record["widths"]}]
+    elif record.get("step") == "send":
+        check_record(record, phase=str, step=str, report=bool, send=list)
+        check_weights(arrays, {})
+        if not all(isinstance(id, str) for id in record["send"]):
+            raise BadInput("expected names of networks to send in an order, got others")
+        jobs = []
+    else:
+        check_record(record, phase=str, step=str, report=bool, jobs=list)
+        jobs = record["jobs"]
+        check_rows(jobs, len(prunable(whole)))
+    if order.round <= rounds and (record["phase"], record["step"]) not in STEPS:
+        raise BadInput("expected a step of the search in an order, got another")
+    like = dict[str, Tensor]()
+    for job in jobs:
+        check_record(job, id=str, widths=list)
+        if not (NAME.fullmatch(job["id"]) and are_whole(job["widths"])):
+            raise BadInput("expected a network's name and widths in an order, got others")
+        model = with_widths(whole, job["widths"])  # BadInput for widths beyond the whole network's
+        like |= named(job["id"], model.state_dict())
+    if len({job["id"] for job in jobs}) < len(jobs):
+        raise BadInput("expected each network once in an order, got one again")
+    check_weights(arrays, like)
 
 
 @dataclass

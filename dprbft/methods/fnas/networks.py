@@ -6,13 +6,14 @@ from typing import Any
 
 from torch import nn
 
-from dprbft.methods.fnas.schedule import Options
-from dprbft.methods.networks.cnns import initialise
-from dprbft.methods.networks.darts import Discrete, SuperNetwork
+from dprbft.methods.fnas.schedule import Options, asked
+from dprbft.methods.networks.cnns import initialise, weights_of
+from dprbft.methods.networks.darts import Discrete, SuperNetwork, is_alpha
 from dprbft.methods.networks.darts_space import DartsSpace, Genotype
 from dprbft.methods.updates.options import options_of
+from dprbft.methods.updates.orders import check_record, check_weights
 from dprbft.site.site import Client
-from dprbft.updates import Bundle
+from dprbft.updates import Bundle, Order, named
 from panas.architecture.network import NetworkSpec
 from panas.runtime.seeds import stream, torch_generator
 
@@ -33,8 +34,22 @@ def begun(
     if genotype is None:
         return initialise(SuperNetwork(space), torch_generator(stream(seed, "dp_fnas", "search")))
     larger = replace(space, cells=o.evaluation_cells, channels=o.evaluation_channels)
-    last = Discrete(larger, Genotype.from_json(genotype))
+    last = Discrete(larger, Genotype.checked(genotype, larger, o.strongest))
     return initialise(last, torch_generator(stream(seed, "dp_fnas", "evaluation")))
+
+
+def check_network(client: Client, memory: Bundle, order: Order) -> None:
+    """An order is the super-network or, once the search is over, that of a genotype."""
+    record, o = order.bundle.record, options_of(client.config, Options)
+    wanted = asked(client.config, order.round)
+    check_record(record, genotype=dict if wanted == "E" else type(None))
+    like = dict(memory.arrays)
+    if record["genotype"] != memory.record["genotype"]:
+        like = weights_of(begun(client.spec, o, client.config.seed, record["genotype"]))
+    sent = named("network", like)
+    if wanted == "A" and o.order == "second":
+        sent |= named("before", {n: w for n, w in like.items() if not is_alpha(n)})
+    check_weights(order.bundle.arrays, sent)
 
 
 def loaded(client: Client, bundle: Bundle) -> nn.Module:

@@ -9,19 +9,22 @@ from torch import Tensor, nn
 
 from dprbft.methods.joint_search.alternating import Descent, Steps, alternate
 from dprbft.methods.joint_search.rewards import balancing, loss_change, weighted_loss
-from dprbft.methods.joint_search.settings import Options, Stage
+from dprbft.methods.joint_search.settings import Options, Stage, network_of, search_rounds
+from dprbft.methods.networks.cnns import weights_of
 from dprbft.methods.networks.searched import alphas_of, weights_but_alphas
 from dprbft.methods.updates.bandit import Phase, Setting
 from dprbft.methods.updates.halves import Halves, halves
 from dprbft.methods.updates.options import options_of
+from dprbft.methods.updates.orders import check_record, check_rows, check_weights
 from dprbft.methods.updates.spending import Mechanism, Spending, after_round, charged
 from dprbft.site.site import Client
+from dprbft.updates import Bundle, Order
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.calibration import release_multiplier
 from panas.privacy.ledger.receipt import Receipt
 from panas.privacy.noise import SystemNoise
 from panas.privacy.release.histogram import unit_counts
-from panas.runtime.errors import BudgetExhausted
+from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.seeds import stream
 from panas.training.any_model import logits_of
 from panas.training.sgd import OptimizerConfig
@@ -58,6 +61,27 @@ class Trial:
     phase: Phase
     setting: Setting
     architecture: Mapping[str, Any] | None
+
+
+def check_trial(client: Client, memory: Bundle, order: Order) -> None:
+    """Refuse an order that is no setting of its stage, and the network to try it on; and a result
+    that is no network with the trace of the settings."""
+    record, c = order.bundle.record, client.config
+    searches = order.round <= search_rounds(c)
+    architecture = type(None) if searches else dict
+    if order.round > c.federation.rounds:
+        check_record(record, architecture=architecture, trace=list)
+        check_rows(record["trace"], c.federation.rounds)
+    else:
+        check_record(record, architecture=architecture, stage=str, phase=str, setting=dict)
+        stage: Stage = "search" if searches else "evaluation"
+        known = record["setting"] in options_of(c, Options).settings(stage)
+        if record["stage"] != stage or record["phase"] not in ("ho", "train") or not known:
+            raise BadInput(f"expected a setting of the {stage} stage in an order, got another")
+    like = dict(memory.arrays)
+    if record["architecture"] != memory.record["architecture"]:
+        like = weights_of(network_of(c, client.facts, record["architecture"]))
+    check_weights(order.bundle.arrays, like)
 
 
 def parts_of(client: Client) -> Halves:

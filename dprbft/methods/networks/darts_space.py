@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from panas.privacy.gradients.apart import keeps_samples_apart
+from panas.runtime.errors import BadInput
 
 NONE = "none"
 OPERATIONS = (
@@ -70,10 +71,34 @@ class Genotype:
         return asdict(self)
 
     @staticmethod
+    def checked(record: Mapping[str, Any], space: DartsSpace, strongest: int = 2) -> "Genotype":
+        """Read `to_json` back from a message; BadInput if it is no architecture of the space."""
+        try:
+            found = Genotype.from_json(record)
+            fits = set(record) == {"normal", "reduction"} and all(
+                len(kind) == space.nodes
+                and all(_fits(node, 2 + at, space, strongest) for at, node in enumerate(kind))
+                for kind in (found.normal, found.reduction)
+            )
+        except (KeyError, TypeError, ValueError):
+            fits = False
+        if not fits:
+            raise BadInput(f"expected an architecture of {space.nodes} nodes a cell, got another")
+        return found
+
+    @staticmethod
     def from_json(record: Mapping[str, Any]) -> "Genotype":
         """Read back `to_json`."""
         kinds = (record["normal"], record["reduction"])
         return Genotype(*(tuple(tuple((o, j) for o, j in n) for n in kind) for kind in kinds))
+
+
+def _fits(node: Node, inputs: int, space: DartsSpace, strongest: int) -> bool:
+    """Whether a node has as many edges as are kept, each an operation on another input."""
+    places = [at for _, at in node]
+    known = all(name in space.given for name, _ in node)
+    at = all(type(place) is int and 0 <= place < inputs for place in places)
+    return known and at and len(set(places)) == len(places) == min(strongest, inputs)
 
 
 def norm_of(channels: int) -> nn.GroupNorm:

@@ -8,8 +8,9 @@ Source: FEATHERS's search space for tables is not published; this one has widths
 depth (by "skip") to choose from.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from dprbft.methods.networks.darts import each
 from panas.architecture.mixture import Mixture
 from panas.privacy.gradients.apart import keeps_samples_apart
+from panas.runtime.errors import BadInput
 
 NONE, SKIP = "none", "skip"
 ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "silu": nn.SiLU}
@@ -79,8 +81,12 @@ class MixedMLP(nn.Module):
         return out
 
 
-def chosen_mlp(space: MLPSpace, chosen: Sequence[str]) -> nn.Sequential:
-    """The network of one architecture: the operation of each block."""
+def chosen_mlp(space: MLPSpace, architecture: Mapping[str, Any]) -> nn.Sequential:
+    """The network of one architecture, the operation of each block; BadInput if it is none."""
+    chosen = architecture.get("blocks")
+    known = isinstance(chosen, list | tuple) and all(o in space.given for o in chosen)
+    if not (known and len(architecture) == 1 and len(chosen) == space.blocks):
+        raise BadInput(f"expected an architecture of {space.blocks} blocks, got another")
     stem, head = _ends(space)
     return nn.Sequential(nn.Flatten(), stem, *(operation(o, space.width) for o in chosen), head)
 

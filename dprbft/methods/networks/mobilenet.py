@@ -25,6 +25,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import gcd
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -73,6 +74,13 @@ class Space:
     def largest(self) -> Choice:
         """The choice that is the super-network."""
         return tuple(len(menu) - 1 for menu in self.menus)
+
+    def checked(self, choice: Sequence[Any]) -> Choice:
+        """A choice as a message has it; BadInput if it is none from these menus."""
+        if not all(type(at) is int for at in choice):
+            raise BadInput(f"expected whole numbers as a choice, got {list(choice)!r:.60}")
+        self.picked(choice)
+        return tuple(choice)
 
     def picked(self, choice: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         """Channels, depth, kernel and expansion of each stage; BadInput for no choice of these."""

@@ -41,8 +41,8 @@ class SearchedNetworks:
     def network(self, architecture: Mapping[str, Any]) -> nn.Module:
         """The network of an architecture, at the size of the evaluation."""
         if isinstance(self.evaluation, DartsSpace):
-            return Discrete(self.evaluation, Genotype.from_json(dict(architecture)))
-        return chosen_mlp(self.evaluation, architecture["blocks"])
+            return Discrete(self.evaluation, Genotype.checked(architecture, self.evaluation))
+        return chosen_mlp(self.evaluation, architecture)
 
 
 def alphas_of(network: nn.Module) -> list[nn.Parameter]:

@@ -41,17 +41,19 @@ class Mean:
         return {name: _as(s / self._weight, kinds[name]) for name, s in self._sums.items()}
 
 
-def check_arrays(arrays: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
-    """Refuse an update whose arrays have other names, shapes or types than `like` (BadInput)."""
+def check_arrays(
+    arrays: Mapping[str, Tensor], like: Mapping[str, Tensor], what: str = "an update"
+) -> None:
+    """Refuse arrays of other names, shapes or types than `like` (BadInput names `what`)."""
     if arrays.keys() != like.keys():
         missing = sorted(like.keys() ^ arrays.keys())[0]
-        raise BadInput(f"expected an update of {len(like)} arrays, got others, as {missing!r:.60}")
+        raise BadInput(f"expected {what} of {len(like)} arrays, got others, as {missing!r:.60}")
     for name, array in arrays.items():
         wanted = like[name]
         if (array.shape, array.dtype) != (wanted.shape, wanted.dtype):
             raise BadInput(
-                f"expected {name!r:.60} of shape {(*wanted.shape,)} and {wanted.dtype} in an "
-                f"update, got {(*array.shape,)} and {array.dtype}"
+                f"expected {name!r:.60} of shape {(*wanted.shape,)} and {wanted.dtype} in "
+                f"{what}, got {(*array.shape,)} and {array.dtype}"
             )
 
 

@@ -80,6 +80,13 @@ class UpdateMethod(Protocol):
         plans; nothing is charged but a label histogram."""
         ...
 
+    def check_order(self, client: Client, memory: Bundle, order: Order) -> None:
+        """BadInput if the order, or the result, is none that this site's server can send.
+
+        It is called before `client_round` and `client_finish`, and reads no sample: what is wrong
+        with a message is found before anything is charged for it (`updates.orders`)."""
+        ...
+
     def client_round(self, client: Client, memory: Bundle, order: Order) -> Turn:
         """A participant's round. Charges come before touches."""
         ...

@@ -3,17 +3,18 @@
 Without a budget it is plain SGD, charged as unprotected.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
+from dprbft.methods.networks.cnns import weights_of
+from dprbft.methods.updates.orders import are_bounded
 from dprbft.methods.updates.spending import Mechanism, Spending, charged, current
 from dprbft.site.site import Client
 from panas.data.samples import Samples
 from panas.privacy.gradients.per_sample import Loss, cross_entropy
 from panas.privacy.noise import SystemNoise
-from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 from panas.training.any_model import train_model, train_model_private
 from panas.training.sgd import OptimizerConfig
@@ -35,7 +36,8 @@ def train_locally(
 ) -> tuple[Spending, str | None]:
     """Train in place for a round; returns the plan that it kept, and the id of the charge.
 
-    None for that, and nothing is trained, where the budget pays for no further round.
+    None for that, and nothing is trained, where the budget pays for no further round. Where
+    training diverges, to weights that no message may hold, the model keeps those from before.
 
     Privacy: the weights cost the plan's `training_event`; all that is computed of them and of
     public samples is post-processing. What else reads the samples needs a charge of its own.
@@ -47,23 +49,25 @@ def train_locally(
     mechanism = Mechanism(
         "dp-sgd" if plan else "sgd", plan.clip if plan else None, subset=how.subset
     )
+    before = weights_of(model)
     with charged(client, mechanism, plan.training_event if plan else None, how.round) as receipt:
         model.to(client.device)
         if plan:
             train_model_private(
                 model, samples, plan=plan, config=how.optimizer, noise=SystemNoise(), loss=how.loss
             )
-        else:
+        elif len(samples):
             rng = stream(client.config.seed, "client", client.id, "round", how.round, how.subset)
             train_model(model, samples, config=how.optimizer, rng=rng, loss=how.loss, most=how.most)
-    check_finite(model, client.place.name)
+    undo_divergence(model, before)
     return spending, receipt.id
 
 
-def check_finite(model: nn.Module, site: str) -> None:
-    """Refuse weights that training has driven to NaN or infinity."""
-    if not all(bool(torch.isfinite(p).all()) for p in model.parameters()):
-        raise BadInput(
-            f"expected finite weights after training {site}, got NaN or infinity; lower "
-            "federation.options.learning_rate"
-        )
+def undo_divergence(model: nn.Module, before: Mapping[str, Tensor]) -> None:
+    """Give a model its weights from before if some are not finite, or too large to send.
+
+    Privacy: what was paid for is sent in any case, of the same size; that training diverged is seen
+    in the weights alone, which the charge covers.
+    """
+    if not are_bounded(model.state_dict()):
+        model.load_state_dict(dict(before))

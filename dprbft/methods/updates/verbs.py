@@ -1,6 +1,7 @@
 """What a site does when it is asked, in methods that exchange updates; each verb may be repeated.
 
-A site that has done it already answers the same again. Its memory is one file, `state.safetensors`
+A site that has done it already answers the same again. What a message says is checked whole before
+a sample is read or charged. A site's memory is one file, `state.safetensors`
 in its folder for the run; it never leaves.
 """
 
@@ -10,6 +11,7 @@ from dataclasses import asdict, replace
 
 from dprbft.messages import Verb
 from dprbft.methods.updates.contract import Turn, UpdateMethod
+from dprbft.methods.updates.orders import check_result, check_round
 from dprbft.paths import sent_file, state_file
 from dprbft.site.results.report import SiteReport, Steps, baselines_of, sizes
 from dprbft.site.results.scores import SiteRound, note_round, read_scores
@@ -50,6 +52,8 @@ def round(method: UpdateMethod, client: Client, content: bytes) -> bytes:
         raise BadInput(
             f"expected a round after {place['round']}, got round {order.round}; start a new run"
         )
+    check_round(client.config, client.id, order.round)
+    method.check_order(client, _own(kept), order)
     turn = method.client_round(client, _own(kept), order)
     message = _message(client, order, turn)
     for old in path.parent.glob("*") if path.parent.is_dir() else ():
@@ -66,7 +70,10 @@ def finish(method: UpdateMethod, client: Client, content: bytes) -> bytes:
     """Take the result of all rounds, once."""
     kept = Bundle.read(state_file(client.home))
     if not kept.record[PLACE]["finished"]:
-        memory = method.client_finish(client, _own(kept), Order.from_bytes(content))
+        order = Order.from_bytes(content)
+        check_result(client.config, kept.record[PLACE]["round"], order.round)
+        method.check_order(client, _own(kept), order)
+        memory = method.client_finish(client, _own(kept), order)
         _keep(client, memory, {**kept.record[PLACE], "finished": True})
     return b""
 

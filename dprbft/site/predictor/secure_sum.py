@@ -27,15 +27,16 @@ from dprbft.messages import Verb
 from dprbft.paths import sum_file, sum_refusals_file
 from dprbft.secure_sum.messages import MaskedRelease, Offer, Parts, SumPlan, Survivors
 from dprbft.secure_sum.party import Party
-from dprbft.secure_sum.release import KIND, ROUND, noise_of, to_vector
+from dprbft.secure_sum.release import KIND, ROUND, masked_size, noise_of, to_vector
 from dprbft.secure_sum.session import MOST_SITES
 from dprbft.site.directory import read_site
 from dprbft.site.predictor.budget import planned_release
-from dprbft.site.predictor.residual import rows_of
+from dprbft.site.predictor.state import unsent_event
 from dprbft.site.site import Client
 from panas.privacy.accounting.events import Gaussian
+from panas.privacy.release.estimate import Rows
 from panas.privacy.release.gate import ReleaseRequest
-from panas.privacy.release.summed import SumNoise, add_to_sum
+from panas.privacy.release.summed import Summand, SumNoise, add_to_sum
 from panas.runtime.errors import BadInput
 from panas.runtime.store import (
     append_bytes,
@@ -83,7 +84,7 @@ def offer(client: Client) -> bytes:
     state = SumState.read(client)
     if state and state.masked:
         return Offer(True, state.plan.noise_multiplier).to_bytes()
-    event = planned_release(client)
+    event = unsent_event(client) or planned_release(client)
     return Offer(event is not None, float(getattr(event, "noise_multiplier", 0.0))).to_bytes()
 
 
@@ -115,7 +116,7 @@ def _check_plan(client: Client, plan: SumPlan) -> None:
             f"{f.secure_missing_of(n)} or more may be missing, got {n} and {plan.missing}"
         )
     read_site(client.place.folder).check_missing(plan.missing)
-    event = planned_release(client)
+    event = unsent_event(client) or planned_release(client)
     if event is None:
         raise BadInput("expected no secure sum, since a release would not pay, got one")
     if isinstance(event, Gaussian) and plan.noise_multiplier < event.noise_multiplier:
@@ -133,44 +134,51 @@ def share(client: Client, content: bytes) -> bytes:
     return Parts(shares).to_bytes()
 
 
-def masked_release(client: Client, content: bytes) -> tuple[bytes, SumNoise]:
+def masked_release(client: Client, content: bytes, rows: Rows) -> tuple[bytes, SumNoise]:
     """Charge, and mask what is to be summed: moments and label counts with the site's noise.
 
-    Returns the message, the same whenever it is asked for, and the noise of the sum.
+    `rows` are of all training samples: computed before the charge, so that nothing is charged for
+    rows that cannot be computed. Returns the message, the same whenever it is asked for, and the
+    noise of the sum. Where a process died before the message was on disk, nothing has left for its
+    charge, which then pays for this message (`panas.privacy.release.gate`).
 
-    BudgetExhausted, and nothing leaves, if a process that died has spent what it costs.
+    BudgetExhausted, and nothing leaves, if the budget pays for none.
     """
     state = _begun(client)
     if not state.masked:
         read_site(client.place.folder).check_missing(state.plan.missing)  # as it says by now
-        state = _mask(client, state, Parts.from_bytes(content))
-        state.write(client)
+        state = _mask(client, state, Parts.from_bytes(content), rows)
+    size = masked_size(client.width, client.spec.classes)
+    client.ledger.end(MaskedRelease.from_bytes(state.masked, size).receipt)  # if it died just then
     return state.masked, noise_of(state.plan, client.width, client.spec.classes)
 
 
-def _mask(client: Client, state: SumState, received: Parts) -> SumState:
+def _mask(client: Client, state: SumState, received: Parts, rows: Rows) -> SumState:
+    """The state with the message, which is on disk before its charge is noted as used."""
     # Refused before anything is charged, where the shares do not open; nothing of this leaves.
     Party.from_bytes(state.party.to_bytes()).mask(np.zeros(1, np.uint64), received.parts)
     noise, classes = noise_of(state.plan, client.width, client.spec.classes), client.spec.classes
     request = ReleaseRequest(
         kind=KIND, event=noise.event, client=client.id, round=ROUND, classes=classes
     )
-    summand = add_to_sum(
+
+    def message(summand: Summand) -> bytes:
+        numbers = state.party.mask(to_vector(summand.steps), received.parts)
+        receipt = summand.receipt.id
+        return MaskedRelease(
+            site=client.id, round=ROUND, receipt=receipt, numbers=numbers
+        ).to_bytes()
+
+    add_to_sum(
         request,
-        lambda: rows_of(client, client.data.train),
+        lambda: rows,
         noise=noise,
         ledger=client.ledger,
+        keep=lambda summand: replace(state, masked=message(summand)).write(client),
     )
-    numbers = state.party.mask(to_vector(summand.steps), received.parts)
     if wrong := state.party.wrongly_dealt:
         _note(client, Verb.ROUND, wrong, "expected the shares that their tags tell, got others")
-    message = MaskedRelease(
-        site=client.id,
-        round=ROUND,
-        receipt=summand.receipt.id,
-        numbers=numbers,
-    )
-    return replace(state, masked=message.to_bytes())
+    return _begun(client)
 
 
 def unmask(client: Client, content: bytes) -> bytes:

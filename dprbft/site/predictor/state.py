@@ -12,12 +12,14 @@ from torch import Tensor, nn
 from dprbft.messages import Release
 from dprbft.paths import sent_file, state_file
 from dprbft.site.site import Client
+from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.release.estimate import Moments
 from panas.runtime.errors import BadInput
 from panas.runtime.store import pack_tensors, read_bytes, unpack_tensors, write_bytes
 from panas.training.linear.averaging import log_prior
 
 SHARED = HEAD = "shared"
+KIND = "moments"  # of its release
 ROUND = 1
 """The one round of the method."""
 
@@ -106,6 +108,30 @@ def has_head(home: Path) -> bool:
     """Whether a site has the shared head, by its folder for the run."""
     path = state_file(home)
     return path.exists() and HEAD in unpack_tensors(read_bytes(path), path)[0]
+
+
+def kept_release(client: Client) -> Release | None:
+    """The message that a process has written before it died; its charge is noted as used."""
+    path = sent_file(client.home, ROUND)
+    if not path.exists():
+        return None
+    size = {"width": client.width, "classes": client.spec.classes}
+    message = Release.from_bytes(read_bytes(path), **size)
+    paid = {e.id for e in client.account.entries if e.charge.mechanism == KIND}
+    if message.receipt not in paid:
+        return None
+    client.ledger.end(message.receipt)
+    return message
+
+
+def unsent_event(client: Client) -> Gaussian | Unprotected | None:
+    """What the run has charged for a release of which nothing has left; None if it has not."""
+    found: Gaussian | Unprotected | None = None
+    for e in client.account.entries:
+        of_moments = (e.charge.phase, e.charge.mechanism) == ("release", KIND)
+        if of_moments and not e.finished and isinstance(e.event, Gaussian | Unprotected):
+            found = e.event
+    return found
 
 
 def sent_moments(client: Client) -> Moments | None:

@@ -41,6 +41,7 @@ class Book:
     begun: int = 0  # lines of runs: one that asks for another share has one more
     entries: list[Entry] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)  # of the entries, by id
+    again: dict[str, int] = field(default_factory=dict)  # how often each was begun again, by id
     notes: list[Note] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
     _replica: Replica = field(default_factory=lambda: Replica(""))
@@ -51,7 +52,7 @@ class Book:
             anew, records = self.chain.refresh(locked=locked)
             if anew:
                 self.terms, self.shares, self.entries = None, {}, []
-                self.numbers, self.notes, self.begun = {}, [], 0
+                self.numbers, self.again, self.notes, self.begun = {}, {}, [], 0
                 self.id, self.replicated = "", True
             for record in records:
                 self.take(record)
@@ -131,6 +132,9 @@ class Book:
                     raise ValueError("a charge comes after the account")
                 self.numbers[r["id"]] = len(self.entries)
                 self.entries.append(Entry(r["id"], r["time"], Charge.from_json(r)))
+            elif r["kind"] == "again":
+                self.again[r["id"]] = self.again.get(r["id"], 0) + 1
+                self.entries[self.numbers[r["id"]]]  # KeyError unless there is one
             elif r["kind"] == "commit":
                 i = self.numbers[r["id"]]
                 self.entries[i] = replace(self.entries[i], finished=True)

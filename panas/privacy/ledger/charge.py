@@ -102,6 +102,20 @@ class Charge:
         return cls(event=event, trust=trust, **{fact: r[fact] for fact in facts})
 
 
+def covers(paid: Charge, wanted: Charge) -> bool:
+    """Whether a charge that was made pays for another in its place: the same but for more noise."""
+    if replace(wanted, event=paid.event, trust=paid.trust) != paid:
+        return False
+    if paid.trust is not None and wanted.trust is not None:
+        alike = replace(wanted.trust, local=paid.trust.local) == paid.trust
+        quiet = not (alike and wanted.trust.local >= paid.trust.local)
+    else:
+        quiet = wanted.trust != paid.trust
+    if quiet or not (isinstance(paid.event, Gaussian) and isinstance(wanted.event, Gaussian)):
+        return not quiet and wanted.event == paid.event
+    return wanted.event.noise_multiplier >= paid.event.noise_multiplier
+
+
 @dataclass(frozen=True)
 class Entry:
     """A charge as it stands in the ledger."""

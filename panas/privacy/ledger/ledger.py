@@ -3,8 +3,9 @@
 One append-only file for all runs (`panas.privacy.ledger.chain` says which changes it detects).
 `charge` forces a *reservation* to disk before it returns the receipt without which nothing is
 released (`panas.privacy.release.gate`). A reservation is never given back: a process that dies has
-spent what it charged. An unprotected event makes the total infinite; only an account that allows it
-may have one, and its protected part is bounded all the same.
+spent what it charged. A release that died before anything left may be made again for the same
+charge. An unprotected event makes the total infinite; only an account that allows it may have one,
+and its protected part is bounded all the same.
 """
 
 import time
@@ -12,6 +13,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from panas.privacy.accounting.epsilon import ACCOUNTANT
@@ -19,7 +21,7 @@ from panas.privacy.accounting.events import ADD_OR_REMOVE, Relation, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import UNIT, Account, number, within
 from panas.privacy.ledger.book import Book, Note, book_of
-from panas.privacy.ledger.charge import Charge
+from panas.privacy.ledger.charge import Charge, Entry, covers
 from panas.privacy.ledger.receipt import ISSUER, Receipt
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.store import exclusive
@@ -107,10 +109,13 @@ class Ledger:
             )
         return Ledger(self.path, run)
 
-    def charge(self, charge: Charge) -> Receipt:
+    def charge(self, charge: Charge, *, resumes: bool = False) -> Receipt:
         """Reserve an event on the account, on disk before this returns.
 
-        Use it as `with ledger.charge(...) as receipt:` around what touches the data.
+        Use it as `with ledger.charge(...) as receipt:` around what touches the data. `resumes`: an
+        earlier charge of this run for the same, whose block never ended, pays for this one, and
+        nothing is charged. That is sound where what leaves does so after the block alone: then
+        nothing has left for that charge. The earlier block cannot end any more.
 
         Raises:
             BudgetExhausted: if the event does not fit the run's share, or what is left for life;
@@ -123,20 +128,36 @@ class Ledger:
         with self._locked(charging=True) as book:
             account = book.account()
             account.check_subset(charge.subset)
+            if resumes and (entry := _unfinished(account, charge)):
+                book.append({"kind": "again", "id": entry.id, "time": time.time()})
+                return self._receipt(book, entry.id, entry.charge)
             _check_fits(account, charge, self.path)
             id = uuid.uuid4().hex
             line = {"kind": "charge", "id": id, "time": time.time()}
             line |= charge.to_json(relation=account.relation)
             book.append({**line, "accountant": ACCOUNTANT})
-        return Receipt(ISSUER, id, charge, self._commit)
+            return self._receipt(book, id, charge)
 
-    def _commit(self, id: str) -> None:
+    def _receipt(self, book: Book, id: str, charge: Charge) -> Receipt:
+        return Receipt(ISSUER, id, charge, partial(self._commit, book.again.get(id, 0)))
+
+    def _commit(self, resumed: int, id: str) -> None:
         with self._locked() as book:
+            if book.again.get(id, 0) != resumed:
+                raise BadInput(
+                    f"expected a receipt that is still good in {self.path}, got one of a release "
+                    "that was begun again since; take the newer one"
+                )
             if id not in book.numbers:
                 raise BadInput(
                     f"expected the charge of this receipt in {self.path}, got none; put it back"
                 )
             book.append({"kind": "commit", "id": id, "time": time.time()})
+
+    def end(self, id: str) -> None:
+        """Note that what a charge paid for is on disk, if nobody has: nothing else may leave."""
+        if not any(e.id == id and e.finished for e in self.account().entries):
+            self._commit(self._read().again.get(id, 0), id)
 
     def account(self) -> Account:
         """The account; BadInput if it was never opened, or the file was changed."""
@@ -238,6 +259,12 @@ class Ledger:
             book.refresh(locked=True)
             with book.guarded(charging=charging):
                 yield book
+
+
+def _unfinished(account: Account, charge: Charge) -> Entry | None:
+    """The last charge that covers another, and whose block did not end."""
+    found = [e for e in account.entries if not e.finished and covers(e.charge, charge)]
+    return found[-1] if found else None
 
 
 def _check_share(account: Account, run: str, share: Budget, path: Path) -> None:

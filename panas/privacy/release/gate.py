@@ -59,16 +59,26 @@ def release(
     *,
     ledger: Ledger,
     noise: NoiseSource,
+    keep: Callable[[Released], None] | None = None,
 ) -> Released:
     """Charge the ledger, then read the data and let what the mechanism makes of it leave.
 
     `rows` reads representations, labels, and groups where they are the privacy unit; it is
-    called once the charge is on disk. A representation that is not finite counts as a row of zeros.
-    BudgetExhausted or BadInput from the charge, or if the event is not the kind's, the account is
-    of another relation, or a label is no class: nothing leaves, and what was charged stays so.
+    called once the charge is on disk. What takes time or memory, and may fail, is done before, and
+    `rows` gives what is there already: nothing is charged for work that cannot be done, and what
+    was computed before the charge stays in memory. A representation that is not finite counts as a
+    row of zeros. BudgetExhausted or BadInput from the charge, or if the event is not the kind's,
+    the account is of another relation, or a label is no class: nothing leaves, and what was charged
+    stays so.
 
     Privacy: epsilon-delta of the event for one unit added or removed, labels included; none for
     `Unprotected()`.
+
+    `keep` writes what leaves to the disk, from where alone it is sent, before the charge is noted
+    as used. With it, a release that died under way may be made again for the same charge: what was
+    drawn before was never sent, so that one draw leaves for one charge. Whether a process dies must
+    not depend on what was drawn, else what leaves is drawn from those that it survives: between
+    charge and `keep` nothing refuses, or branches on, a number. A kill from outside sees none.
     """
     event, kind, account = request.event, kind_named(request.kind), ledger.account()
     _check_event(request, account)
@@ -82,13 +92,16 @@ def release(
         subset=request.subset,
         round=request.round,
     )
-    with ledger.charge(charge) as receipt:
+    with ledger.charge(charge, resumes=keep is not None) as receipt:
         found = Rows(*rows())
         if kind.READS == "training":
             check_unit(account.unit, found.groups)
         checked = checked_rows(found, request.classes, request.client)
         arrays = kind.run(checked, request.classes, scale, noise)
-    return Released(request.kind, arrays, receipt, request.client)
+        released = Released(request.kind, arrays, receipt, request.client)
+        if keep is not None:
+            keep(released)
+    return released
 
 
 def _check_event(request: ReleaseRequest, account: Account) -> None:

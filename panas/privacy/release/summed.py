@@ -106,10 +106,11 @@ def add_to_sum(
     noise: SumNoise,
     ledger: Ledger,
     sampler: Sampler = discrete_gaussian,
+    keep: Callable[[Summand], None] | None = None,
 ) -> Summand:
     """Charge the ledger, then read the data and make the site's part of the sum.
 
-    As `panas.privacy.release.gate.release`, whose event is `noise.event`.
+    As `panas.privacy.release.gate.release`, whose event is `noise.event`; `keep` masks and writes.
 
     Privacy: epsilon-delta of that event for one unit, to whoever sees the sum alone, as long as at
     most t sites are missing or tell their own part; of `noise.local` to all others together.
@@ -132,7 +133,7 @@ def add_to_sum(
         round=request.round,
         trust=noise.trust,
     )
-    with ledger.charge(charge) as receipt:
+    with ledger.charge(charge, resumes=keep is not None) as receipt:
         found = rows()
         check_unit(account.unit, found.groups)
         exact = kind.numbers(checked_rows(found, request.classes, request.client), request.classes)
@@ -140,7 +141,10 @@ def add_to_sum(
         if noise.sigma:
             steps = steps + sampler(noise.sigma, len(steps))
         receipt.use()
-    return Summand(steps, receipt)
+        summand = Summand(steps, receipt)
+        if keep is not None:
+            keep(summand)
+    return summand
 
 
 def in_steps(numbers: Tensor, step: float) -> Int64[np.ndarray, "k"]:

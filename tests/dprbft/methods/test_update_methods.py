@@ -25,6 +25,8 @@ from dprbft.engines.inprocess import InProcess
 from dprbft.messages import Verb
 from dprbft.methods import update_method
 from dprbft.methods.updates.contract import Side, UpdateMethod
+from dprbft.methods.updates.verbs import finish, ready
+from dprbft.methods.updates.verbs import round as round_verb
 from dprbft.paths import ledger_file, places_of, round_folder, server_folder, state_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import train_stage
@@ -308,7 +310,9 @@ def test_nothing_is_read_if_the_ledger_refuses(
     method, memory, order = first_turn(name, client)
     closed = replace(client.data, train=sealed(client.data.train))
     client = replace(
-        client, data=closed, ledger=Refusing(ledger_file(client.place.folder), client.place.run)
+        client,
+        read_data=lambda: closed,
+        ledger=Refusing(ledger_file(client.place.folder), client.place.run),
     )
     with pytest.raises(Looked):
         client.data.train.take([0]).inputs()
@@ -327,8 +331,8 @@ def strange(samples: Samples) -> Samples:
 def test_strange_samples_change_nothing_but_within_the_noise(name: str, site: Site, tmp_path: Path):
     client = site(config_of(name), tmp_path / "r")
     odd = replace(client.data, train=strange(client.data.train))
-    method, memory, order = first_turn(name, replace(client, data=odd))
-    turn = method.client_round(replace(client, data=odd), memory, order)
+    method, memory, order = first_turn(name, replace(client, read_data=lambda: odd))
+    turn = method.client_round(replace(client, read_data=lambda: odd), memory, order)
     known = {entry.id for entry in client.account.entries}
     assert known.issuperset(turn.receipts)
     for bundle in (turn.update, turn.memory):
@@ -357,3 +361,80 @@ def test_what_the_server_keeps_does_not_grow(name: str, whole: Get, tmp_path: Pa
     four = carried(tmp_path / "sites", config_of(name, FREE, clients=4))
     if not tiny_of(name).per_site:
         assert sum(sizes(four)) <= 1.02 * two + 2 * A_ROUND
+
+
+def wrong_orders(order: Order) -> Iterator[tuple[str, Order]]:
+    """An order as no server of the run sends it, changed in one place."""
+    arrays, record = dict(order.bundle.arrays), dict(order.bundle.record)
+
+    def changed(**more: Any) -> Order:
+        return Order(order.round, Bundle(**({"arrays": arrays, "record": record} | more)))
+
+    yield "one more", changed(arrays={**arrays, "more": torch.zeros(1)})
+    yield "nothing", changed(arrays={})
+    for name in sorted(arrays, key=lambda n: arrays[n].is_floating_point())[-1:]:
+        yield "missing", changed(arrays={n: a for n, a in arrays.items() if n != name})
+        yield "shape", changed(arrays={**arrays, name: arrays[name].flatten()[:-1]})
+        yield "type", changed(arrays={**arrays, name: arrays[name].to(torch.uint8)})
+        yield "large", changed(arrays={**arrays, name: torch.full_like(arrays[name], 1e7)})
+    yield "record", changed(record={**record, "more": 1})
+    for key in record:
+        yield f"without {key}", changed(record={k: v for k, v in record.items() if k != key})
+        for value in ("no such", -1, {"normal": 1}, [10**6], [{"id": "gm", "widths": [10**6]}]):
+            yield f"{key}: {value}", changed(record={**record, key: value})
+    for number in (0, 3, 10**6):
+        yield f"round {number}", replace(order, round=number)
+
+
+def unread(client: Client) -> Client:
+    """A site whose samples cannot be read, and whose ledger takes nothing."""
+
+    def read() -> Any:
+        raise Looked("the site's samples")
+
+    ledger = Refusing(ledger_file(client.place.folder), client.place.run)
+    return replace(client, read_data=read, ledger=ledger)
+
+
+@of_every_method
+def test_an_order_that_no_server_sends_is_refused_before_anything_is_read(
+    name: str, site: Site, tmp_path: Path
+):
+    client = site(config_of(name), tmp_path / "r")
+    ready(update_method(name), client, b"")
+    _, _, order = first_turn(name, client)
+    charged = len(client.account.entries)
+    for what, wrong in wrong_orders(order):
+        for verb in (round_verb,) if "round" in what else (round_verb, finish):
+            try:
+                verb(update_method(name), unread(client), wrong.to_bytes())
+            except BadInput:
+                continue
+            pytest.fail(f"{what} is taken")
+    assert len(client.account.entries) == charged
+
+
+@of_every_method
+@pytest.mark.parametrize("privacy", [{}, FREE], ids=["sound", "unprotected"])
+def test_training_that_diverges_sends_as_much_as_any_other(
+    name: str, privacy: dict[str, Any], site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    client = site(config_of(name, privacy), tmp_path / "r")
+    method, memory, order = first_turn(name, client)
+    usual = method.client_round(client, memory, order)
+    step = torch.optim.SGD.step
+
+    def diverging(self: torch.optim.SGD, *args: Any) -> None:
+        step(self, *args)
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data.fill_(math.nan)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", diverging)
+    turn = method.client_round(client, memory, order)
+    shapes = {n: a.shape for n, a in usual.update.arrays.items()}
+    assert turn.update.record.keys() == usual.update.record.keys()
+    if "means" not in shapes:  # how many classes are noised above nothing is a draw
+        assert {n: a.shape for n, a in turn.update.arrays.items()} == shapes
+    Update(client.id, 1, turn.update, turn.receipts).to_bytes()  # refuses what is not finite
+    Bundle(turn.memory.arrays, turn.memory.record).write(tmp_path / "memory")

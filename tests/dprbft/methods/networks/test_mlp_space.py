@@ -33,7 +33,7 @@ def test_a_mixture_of_one_operation_is_the_chosen_network() -> None:
             mixture.weight.fill_(-1e3)
             mixture.weight[0, at] = 1e3
     assert discretised_mlp(model) == ("tanh_3", "skip")
-    chosen = chosen_mlp(SPACE, ("tanh_3", "skip")).double()
+    chosen = chosen_mlp(SPACE, {"blocks": ["tanh_3", "skip"]}).double()
     chosen[1].load_state_dict(model.stem.state_dict())
     chosen[2].load_state_dict(model.blocks[0][1].state_dict())
     chosen[-1].load_state_dict(model.head.state_dict())
