@@ -21,7 +21,7 @@ from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import Raw
 from panas.data.load import check_disjoint
 from panas.data.samples import Samples
-from panas.data.sources import Reading, read, reading_of
+from panas.data.sources import Reading, read, read_rows, reading_of
 from panas.data.splits import hashed_split
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_json, read_tensors, write_tensors
@@ -94,17 +94,19 @@ def _check_disjoint(samples: Samples, public: Samples, name: str, *, tell: bool)
 def load_samples(folder: Path, settings: SiteSettings, facts: Facts) -> Samples:
     """All samples of a site, as the federation's facts say.
 
-    Where the owner declares facts, samples must fit these, whatever classes a run has besides.
+    Where the owner declares facts, these decide about each row by itself, whatever classes a run
+    has besides. What does not fit is left out or changed, which a warning tells the owner.
     """
     note_rows_read()
     path = data_path(folder, settings)
     if path.suffix == STORED:
         return read_samples(path, facts.classes)
-    own = facts
+    own = _own_facts(folder, facts)
+    raw = _raw(folder, settings, own)
     if declared_file(folder).is_file():
-        names = Facts.from_json(read_json(declared_file(folder))).class_names
-        own = replace(facts, class_names=names) if set(names) <= set(facts.class_names) else facts
-    samples = fit(read(str(path), reading_of(own, settings.table)), own, settings.name)
+        for note in raw.notes:
+            warnings.warn(f"{settings.name}: {note}", stacklevel=2)
+    samples = fit(raw, own, settings.name)
     if own.class_names == facts.class_names:
         return samples
     number = torch.tensor([facts.class_names.index(name) for name in own.class_names])
@@ -112,11 +114,33 @@ def load_samples(folder: Path, settings: SiteSettings, facts: Facts) -> Samples:
 
 
 def values_of(folder: Path, settings: SiteSettings, facts: Facts) -> Samples | Raw:
-    """A site's samples by their own values, before any scaling where they come from a file."""
+    """A site's samples by their own values, before any scaling where they come from a file.
+
+    They are those of `load_samples`, in the same order.
+    """
     note_rows_read()
     path = data_path(folder, settings)
     if path.suffix == STORED:
         return read_samples(path, facts.classes)
+    return _raw(folder, settings, _own_facts(folder, facts))
+
+
+def _own_facts(folder: Path, facts: Facts) -> Facts:
+    """A federation's facts with the classes that the owner declares, if any are declared."""
+    if not declared_file(folder).is_file():
+        return facts
+    names = Facts.from_json(read_json(declared_file(folder))).class_names
+    return replace(facts, class_names=names) if set(names) <= set(facts.class_names) else facts
+
+
+def _raw(folder: Path, settings: SiteSettings, facts: Facts) -> Raw:
+    """A site's file: row by row where its owner has declared facts, else refused if a row misfits.
+
+    Only `panas site init` judges rows together, on the owner's own screen.
+    """
+    path = data_path(folder, settings)
+    if declared_file(folder).is_file():
+        return read_rows(path, facts, settings.table)
     return read(str(path), reading_of(facts, settings.table))
 
 
