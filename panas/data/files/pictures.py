@@ -60,6 +60,7 @@ def read_folder_rows(path: Path, form: Form) -> Raw:
     official = bool(parts) and all(form.class_of(p.name) < 0 for p in below)
     if official:
         folders = [(part, f) for folder, part in parts.items() for f in _folders(folder)]
+        folders += [(TRAIN, folder) for folder in below if folder not in parts]  # of no class
     else:
         folders = [(TRAIN, folder) for folder in below]
     misfits, x, y, of_part = Misfits(), list[np.ndarray](), list[int](), list[int]()
