@@ -21,7 +21,7 @@ from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import TRAIN, Raw
 from panas.data.load import check_disjoint
 from panas.data.samples import Samples
-from panas.data.sources import Reading, read, reading_of
+from panas.data.sources import Reading, read, read_rows, reading_of
 from panas.data.splits import hashed_split
 from panas.privacy.ledger.fingerprints import Tags, tags_of
 from panas.runtime.errors import BadInput
@@ -104,18 +104,19 @@ def samples_and_values(
 ) -> tuple[Samples, Samples | Raw]:
     """All samples of a site as the facts say, and by their own values, before any scaling.
 
-    Where the owner declares facts, samples must fit these, whatever classes a run has besides.
+    Where the owner declares facts, these decide about each row by itself, whatever classes a run
+    has besides. What does not fit is left out or changed, which a warning tells the owner.
     """
     note_rows_read()
     path = data_path(folder, settings)
     if path.suffix == STORED:
         samples = read_samples(path, facts.classes)
         return samples, samples
-    own = facts
+    own = _own_facts(folder, facts)
+    raw = _raw(folder, settings, own)
     if declared_file(folder).is_file():
-        names = Facts.from_json(read_json(declared_file(folder))).class_names
-        own = replace(facts, class_names=names) if set(names) <= set(facts.class_names) else facts
-    raw = read(str(path), reading_of(own, settings.table))
+        for note in raw.notes:
+            warnings.warn(f"{settings.name}: {note}", stacklevel=2)
     samples = fit(raw, own, settings.name)
     if own.class_names == facts.class_names:
         return samples, raw
@@ -130,6 +131,25 @@ def is_built_in(place: SitePlace, config: RunConfig) -> bool:
     """
     shared_out = data_path(place.folder, read_site(place.folder)).suffix == STORED
     return shared_out and config.data.source.built_in and not config.federation.comes_split
+
+
+def _own_facts(folder: Path, facts: Facts) -> Facts:
+    """A federation's facts with the classes that the owner declares, if any are declared."""
+    if not declared_file(folder).is_file():
+        return facts
+    names = Facts.from_json(read_json(declared_file(folder))).class_names
+    return replace(facts, class_names=names) if set(names) <= set(facts.class_names) else facts
+
+
+def _raw(folder: Path, settings: SiteSettings, facts: Facts) -> Raw:
+    """A site's file: row by row where its owner has declared facts, else refused if a row misfits.
+
+    Only `panas site init` judges rows together, on the owner's own screen.
+    """
+    path = data_path(folder, settings)
+    if declared_file(folder).is_file():
+        return read_rows(path, facts, settings.table)
+    return read(str(path), reading_of(facts, settings.table))
 
 
 def declared(

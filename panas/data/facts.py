@@ -176,7 +176,8 @@ def _columns(like: Raw, public: Raw | None, ranges: Mapping[str, Range]) -> tupl
 
 
 def _cells(raw: Raw, name: str) -> tuple[np.ndarray, tuple[str, ...]]:
-    return raw.x[:, raw.columns.index(name)], raw.texts.get(name, ())
+    cells = raw.x[:, raw.columns.index(name)]
+    return np.ascontiguousarray(cells), raw.texts.get(name, ())
 
 
 def _depth(like: Raw, public: Raw | None, bits: int | None) -> int:

@@ -5,9 +5,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from panas.data.facts import Facts
+from panas.data.files.archive_rows import read_npz_rows
 from panas.data.files.archives import read_images_npz, read_npz
-from panas.data.files.pictures import USUAL, Shape, read_folder, read_pictures
+from panas.data.files.declared import Form
+from panas.data.files.pictures import (
+    USUAL,
+    Shape,
+    read_folder,
+    read_folder_rows,
+    read_pictures,
+)
 from panas.data.files.raw import Raw
+from panas.data.files.table_rows import read_table_rows
 from panas.data.files.tables import TableColumns, read_table
 from panas.data.torchvision_sets import NAMES, read_named
 from panas.runtime.errors import BadInput
@@ -76,6 +85,47 @@ def read(dataset: str, how: Reading) -> Raw:
         _check_not_asked(dataset, how.table, raw)
     if not len(raw.y):
         raise BadInput(f"expected samples in {dataset}, got none; add some, or leave it out")
+    return raw
+
+
+def read_rows(path: Path, facts: Facts, table: TableColumns = ALONE) -> Raw:
+    """Read an owner's data row by row, by declared facts; classes and columns are as declared.
+
+    What does not fit is left out or changed, and counted in `notes`, which are private. The result
+    fits the facts (`panas.data.facts.fit`), except for what no row can change. That is refused
+    with BadInput, whatever the rows hold: no readable table, archive or folder at `path`; a header
+    without the declared columns, the label or the group that is asked for, or with a name twice; an
+    archive without its arrays, or with arrays of another type, shape or length; images where a
+    table is declared, or the other way round; columns that are named for images.
+
+    Privacy: what becomes of a row follows from this row and the facts alone. With groups, the part
+    that a row is in follows from all rows of its group.
+    """
+    form = Form(
+        class_names=facts.class_names,
+        shape=facts.shape,
+        dtype=facts.dtype,
+        unit=facts.unit,
+        bits=facts.bits,
+        columns=facts.columns,
+    )
+    kind = path.suffix.lower()
+    is_table = kind in TABLES and not path.is_dir()
+    if is_table != bool(facts.columns):
+        wanted, got = ("a table", "images") if facts.columns else ("images", "a table")
+        raise BadInput(f"expected {wanted} at {path}, as declared, got {got}, or no file")
+    if path.is_dir():
+        raw = read_folder_rows(path, form)
+    elif kind not in (".npz", *TABLES) or not path.is_file():
+        raise BadInput(
+            f"expected an .npz, .csv or .tsv file or a folder of pictures at {path}, got none; "
+            "check the path"
+        )
+    elif is_table:
+        return read_table_rows(path, form, table)
+    else:
+        raw = read_npz_rows(path, form, table.group)
+    _check_not_asked(str(path), table, raw)
     return raw
 
 

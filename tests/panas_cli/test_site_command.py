@@ -298,6 +298,21 @@ def test_its_owner_alone_hears_that_a_site_has_one_class(cli: Callable, tmp_path
     assert cli("site", "init", tmp_path / "south", "--data", both, *BUDGET).err == ""
 
 
+def test_an_owner_is_shown_how_many_rows_do_not_fit(cli: Callable, tmp_path: Path):
+    held, path = pictures(60), tmp_path / "a.npz"
+    site, held["images"] = tmp_path / "north", held["images"] / 255
+    assert cli("site", "init", site, "--data", saved(path, held), *BUDGET).code == 0
+    assert cli("site", "show", site).err == ""
+    held["images"][0, 0, 0], held["labels"][1] = np.nan, 7
+    saved(path, held)
+    shown = cli("site", "show", site)
+    assert shown.code == 0
+    assert "59 samples" in shown.out
+    left, changed = shown.err.splitlines()
+    assert "north: 1 of 60 rows do not fit the declared facts and were left out" in left
+    assert "north: 1 of 60 rows hold values that do not fit the declared facts" in changed
+
+
 def test_the_depth_of_a_site_s_deep_pictures_is_declared(cli: Callable, tmp_path: Path):
     deep = pictures(40) | {"images": np.full((40, 8, 8), 3000, np.uint16)}
     data, site = saved(tmp_path / "a.npz", deep), tmp_path / "north"

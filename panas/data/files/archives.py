@@ -69,7 +69,7 @@ def read_one_part_npz(path: Path) -> Raw:
 
 def read_images_npz(path: Path) -> Raw:
     """Read the images of all parts, and no label: all are of class 0 of no classes."""
-    arrays = _arrays(path)
+    arrays = read_arrays(path)
     keys = [k for k in PARTS if k in arrays] or [k for k in ("images", "x") if k in arrays][:1]
     if not keys:
         raise BadInput(
@@ -77,12 +77,12 @@ def read_images_npz(path: Path) -> Raw:
             f" got {_shown(arrays)}"
         )
     images = [_pictures(path, key, arrays[key]) for key in keys]
-    _check_alike(path, images)
+    check_alike(path, images)
     x = np.concatenate(images)
     return Raw(x, np.zeros(len(x), np.int64), ())
 
 
-def _arrays(path: Path) -> dict[str, np.ndarray]:
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """What an archive holds, by key; nothing is unpickled."""
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -98,26 +98,27 @@ def _shown(arrays: Mapping[str, np.ndarray]) -> str:
     return ", ".join(sorted(arrays))[:200] or "none"
 
 
-def _check_alike(path: Path, images: Sequence[np.ndarray]) -> None:
+def check_alike(path: Path, images: Sequence[np.ndarray]) -> None:
+    """Refuse parts of several shapes or types."""
     if len({(x.shape[1:], x.dtype) for x in images}) > 1:
         raise BadInput(f"expected parts of one shape and type in {path}, got several")
 
 
 def _parts(path: Path, group: str | None = None, needed: bool = True) -> dict[str, Raw]:
     """The parts of an archive by the keys of their images, with one numbering of classes."""
-    arrays = _arrays(path)
-    pairs = _pairs(path, arrays)
+    arrays = read_arrays(path)
+    pairs = keys_of_parts(path, arrays)
     images = [_pictures(path, key, arrays[key]) for key, _ in pairs]
     labels = [_classes(path, key, arrays[key]) for _, key in pairs]
     for (key, _), x, y in zip(pairs, images, labels, strict=True):
         if len(x) != len(y):
             raise BadInput(f"expected a label for each of {len(x)} {key} in {path}, got {len(y)}")
-    _check_alike(path, images)
+    check_alike(path, images)
     values = np.unique(np.concatenate(labels))
     check_class_count(path, len(values))
     names = tuple(str(v) for v in values)
     numbered = [np.searchsorted(values, y).astype(np.int64) for y in labels]
-    keys = {key: _group_key(key, group) for key, _ in pairs} if group else {}
+    keys = {key: group_key(key, group) for key, _ in pairs} if group else {}
     if not needed and not any(name in arrays for name in keys.values()):
         keys = {}
     return {
@@ -126,7 +127,7 @@ def _parts(path: Path, group: str | None = None, needed: bool = True) -> dict[st
     }
 
 
-def _group_key(images: str, group: str) -> str:
+def group_key(images: str, group: str) -> str:
     """The key of the groups beside images: `train_patient` beside `train_images`."""
     return images.removesuffix("images") + group if images in PARTS else group
 
@@ -135,34 +136,53 @@ def _groups(
     path: Path, arrays: Mapping[str, np.ndarray], key: str, samples: int
 ) -> Int64[np.ndarray, "n"]:
     """A fixed hash of each sample's group, the same as that of a table's."""
-    found = arrays.get(key)
-    if found is not None and found.ndim == 2 and found.shape[1] == 1:
-        found = found[:, 0]
-    if found is None:
-        wrong = "no such array; add it, or leave data.group out"
-    elif found.shape != (samples,):
-        wrong = f"an array of shape {found.shape}; give one entry a sample"
-    elif found.dtype.kind not in "iuSU":
-        wrong = f"{found.dtype}; give whole numbers or texts"
-    elif found.dtype.kind == "i" and found.size and found.min() < 0:
+    found = group_entries(path, arrays, key, samples)
+    if found.dtype.kind == "i" and found.size and found.min() < 0:
         wrong = "negative ones, as where a group is missing; drop those samples"
     else:
-        names = [_text(entry) for entry in found.tolist()]
+        names = [text_of(entry) for entry in found.tolist()]
         if not any(name.lower() in MISSING for name in names):
             return row_hashes(name.encode() for name in names).view(np.int64)
         wrong = "empty ones; drop those samples"
-    raise BadInput(
+    raise _no_groups(path, key, samples, wrong)
+
+
+def group_entries(
+    path: Path, arrays: Mapping[str, np.ndarray], key: str, samples: int
+) -> np.ndarray:
+    """What an archive calls each sample's group (n,): whole numbers or texts."""
+    if key not in arrays:
+        wrong = "no such array; add it, or leave data.group out"
+        raise _no_groups(path, key, samples, wrong)
+    found = flat(arrays[key])
+    if found.shape != (samples,):
+        wrong = f"an array of shape {found.shape}; give one entry a sample"
+        raise _no_groups(path, key, samples, wrong)
+    if found.dtype.kind not in "iuSU":
+        raise _no_groups(path, key, samples, f"{found.dtype}; give whole numbers or texts")
+    return found
+
+
+def _no_groups(path: Path, key: str, samples: int, wrong: str) -> BadInput:
+    return BadInput(
         f"expected the group of each of {samples} samples as {key!r} in {path}, got {wrong}"
     )
 
 
-def _text(entry: int | str | bytes) -> str:
+def flat(entries: np.ndarray) -> np.ndarray:
+    """Entries (n, 1) as (n,); others as they are."""
+    return entries[:, 0] if entries.ndim == 2 and entries.shape[1] == 1 else entries
+
+
+def text_of(entry: int | str | bytes) -> str:
+    """What an entry calls a group."""
     return (
         entry.decode(errors="backslashreplace") if isinstance(entry, bytes) else str(entry)
     ).strip()
 
 
-def _pairs(path: Path, arrays: Mapping[str, np.ndarray]) -> list[tuple[str, str]]:
+def keys_of_parts(path: Path, arrays: Mapping[str, np.ndarray]) -> list[tuple[str, str]]:
+    """Keys of the images and labels of each part."""
     medmnist = [(f"{part}_images", f"{part}_labels") for part in ("train", "val", "test")]
     pairs = [p for p in medmnist if p[0] in arrays] or [
         p for p in (("images", "labels"), ("x", "y")) if p[0] in arrays
@@ -177,6 +197,21 @@ def _pairs(path: Path, arrays: Mapping[str, np.ndarray]) -> list[tuple[str, str]
 
 def _pictures(path: Path, key: str, x: np.ndarray) -> np.ndarray:
     """Images as (n, c, h, w), uint8, uint16 or float32 in [-1, 1]."""
+    x = channels_last(path, key, x)
+    if x.dtype.kind == "f" and (x.size == 0 or (x.min() >= 0 and x.max() <= 1)):  # NaN: neither
+        x = (2 * x - 1).astype(np.float32)
+    else:
+        check_whole_numbers(path, key, x)
+    return channels_first(x)
+
+
+def channels_first(x: np.ndarray) -> np.ndarray:
+    """Images (n, h, w, c) as (n, c, h, w)."""
+    return np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+
+
+def channels_last(path: Path, key: str, x: np.ndarray) -> np.ndarray:
+    """Images as (n, h, w, c); BadInput for any other array."""
     if x.ndim == 3:
         x = x[..., None]
     if x.ndim != 4 or x.shape[3] > 4 or 0 in x.shape[1:]:
@@ -184,28 +219,24 @@ def _pictures(path: Path, key: str, x: np.ndarray) -> np.ndarray:
             f"expected {key} of shape (n, h, w) or (n, h, w, c), c at most 4, in {path}, "
             f"got {x.shape}; volumes and channels-first images are not read"
         )
-    if x.dtype.kind == "f" and (x.size == 0 or (x.min() >= 0 and x.max() <= 1)):  # NaN: neither
-        x = (2 * x - 1).astype(np.float32)
-    elif x.dtype not in (np.uint8, np.uint16):
+    return x
+
+
+def check_whole_numbers(path: Path, key: str, x: np.ndarray) -> None:
+    """Refuse values other than uint8 and uint16."""
+    if x.dtype not in (np.uint8, np.uint16):
         found = f"{x.dtype}{' outside that range' * (x.dtype.kind == 'f')}; rescale them"
         if x.dtype.kind == "f" and not bool(np.isfinite(x).all()):
             found = "NaN or infinity; repair or drop those images"
         raise BadInput(
             f"expected {key} as uint8, uint16 or floats in [0, 1] in {path}, got {found}"
         )
-    return np.ascontiguousarray(x.transpose(0, 3, 1, 2))
 
 
 def _classes(path: Path, key: str, y: np.ndarray) -> np.ndarray:
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.ndim != 1:
-        wrong = f"shape {y.shape}; several labels a sample are no classes"
-    elif y.dtype.kind in "USOb":
-        wrong = "texts or truth values; number the classes from 0 up, or use a table or folders"
-    elif y.dtype.kind not in "iuf":
-        wrong = f"{y.dtype}; number the classes from 0 up"
-    elif not np.isfinite(y).all():
+    y = flat(y)
+    check_labels(path, key, y)
+    if not np.isfinite(y).all():
         wrong = "NaN or infinity, as where a label is missing; drop those samples"
     elif not np.all(y == np.floor(y)):
         wrong = "fractions; regression targets are not classes"
@@ -215,4 +246,21 @@ def _classes(path: Path, key: str, y: np.ndarray) -> np.ndarray:
         wrong = "numbers of 2^53 or more; number the classes from 0 up"
     else:
         return y.astype(np.int64)
-    raise BadInput(f"expected {key} as one whole number a sample in {path}, got {wrong}")
+    raise _no_classes(path, key, wrong)
+
+
+def check_labels(path: Path, key: str, y: np.ndarray) -> None:
+    """Refuse labels that are not one number a sample."""
+    if y.ndim != 1:
+        wrong = f"shape {y.shape}; several labels a sample are no classes"
+    elif y.dtype.kind in "USOb":
+        wrong = "texts or truth values; number the classes from 0 up, or use a table or folders"
+    elif y.dtype.kind not in "iuf":
+        wrong = f"{y.dtype}; number the classes from 0 up"
+    else:
+        return
+    raise _no_classes(path, key, wrong)
+
+
+def _no_classes(path: Path, key: str, wrong: str) -> BadInput:
+    return BadInput(f"expected {key} as one whole number a sample in {path}, got {wrong}")

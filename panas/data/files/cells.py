@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from panas.data.files.columns import Kind
+from panas.data.files.columns import Column, Kind
 from panas.runtime.errors import BadInput
 
 MISSING = frozenset(("", "na", "n/a", "#n/a", "nan", "null", "?", "-"))
@@ -82,16 +82,72 @@ class Cells:
         )
 
     def _day(self, text: str, place: str) -> float:
-        """Days since 1970."""
-        day_first = DAY_FIRST.fullmatch(text)
-        if day_first:
-            text = "-".join(part.zfill(2) for part in reversed(day_first.groups()))
         try:
-            date = datetime.fromisoformat(text.replace("/", "-"))
+            return _day(text)
         except ValueError as error:
             raise BadInput(
                 f"expected dates as 2020-01-31 or 31.01.2020 in all of column {self.name!r} of "
                 f"{place}, got others; convert them, or name it in data.texts"
             ) from error
-        date = date if date.tzinfo else date.replace(tzinfo=UTC)
-        return date.timestamp() / SECONDS
+
+
+class DeclaredCells:
+    """Collects a column of a declared kind; what becomes of a cell follows from it alone.
+
+    A text or a date in a column of numbers is missing, and so is a cell that is not UTF-8 (decoded
+    with `surrogateescape`). Numbers are clipped to 1e100, either way.
+    """
+
+    def __init__(self, column: Column, *, commas: bool) -> None:
+        self.column, self._commas = column, commas
+        self._values = array.array("d")
+        self._codes: dict[str, int] = {}
+
+    def add(self, cell: str) -> bool:
+        """One more cell; whether it fits the column's kind."""
+        text = cell.strip()
+        value = math.nan if text.lower() in MISSING else self._value(text)
+        self._values.append(math.nan if value is None else value)
+        return value is not None and abs(value) != LARGEST_VALUE
+
+    def _value(self, text: str) -> float | None:
+        """A number, days since 1970, or the place of a text; None for what misfits."""
+        if not is_decoded(text):
+            return None
+        if self.column.kind == "text":
+            return float(self._codes.setdefault(text, len(self._codes)))
+        try:
+            if self.column.kind == "date":
+                return _day(text)
+            comma = self._commas and DECIMAL_COMMA.fullmatch(text)
+            number = float(text.replace(",", ".") if comma else text)
+        except (ValueError, OverflowError):
+            return None
+        if not math.isfinite(number):
+            return None
+        return min(max(number, -LARGEST_VALUE), LARGEST_VALUE)
+
+    @property
+    def values(self) -> np.ndarray:
+        """Values (n,) with NaN where missing; a text is its place in `texts`."""
+        return np.array(self._values)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Different texts, in the order of their first rows."""
+        return tuple(self._codes)
+
+
+def is_decoded(text: str) -> bool:
+    """Whether a text was all UTF-8 where `surrogateescape` has decoded it."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _day(text: str) -> float:
+    """Days since 1970 of a date; ValueError for any other text."""
+    day_first = DAY_FIRST.fullmatch(text)
+    if day_first:
+        text = "-".join(part.zfill(2) for part in reversed(day_first.groups()))
+    date = datetime.fromisoformat(text.replace("/", "-"))
+    date = date if date.tzinfo else date.replace(tzinfo=UTC)
+    return date.timestamp() / SECONDS

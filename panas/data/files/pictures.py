@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from panas.data.files.declared import Form, Misfits
 from panas.data.files.raw import TEST, TRAIN, VALIDATION, Raw, one_line
 from panas.runtime.errors import BadInput
 
@@ -41,6 +42,64 @@ def read_folder(path: Path, size: int | None = None, shape: Shape | None = None)
     official = tuple(sorted({*_parts(path).values()} - {TRAIN}))
     apart = parts if official else None
     return Raw(x, y, tuple(names), part=apart, official=official, notes=notes)
+
+
+def read_folder_rows(path: Path, form: Form) -> Raw:
+    """Read an owner's folder as `read_folder` does, but file by file, by what is declared; y is as
+    declared.
+
+    What becomes of a file follows from it, its folder, and what is declared (`form`). One that does
+    not decode, is in colour or deeper than declared, or lies in the folder of no declared class is
+    left out. `notes` count them, for the owner alone. No file may be left.
+
+    Folders `train/`, `test/` and `val/` are official splits where no folder beside them has the
+    name of a declared class. BadInput if there is no folder at all.
+    """
+    below = _folders(path)
+    if not below:
+        raise BadInput(f"expected a subfolder of pictures for each class in {path}, got none")
+    parts = {p: PARTS[p.name.lower()] for p in below if p.name.lower() in PARTS}
+    official = bool(parts) and all(form.class_of(p.name) < 0 for p in below)
+    if official:
+        folders = [(part, f) for folder, part in parts.items() for f in _folders(folder)]
+        folders += [(TRAIN, folder) for folder in below if folder not in parts]  # of no class
+    else:
+        folders = [(TRAIN, folder) for folder in below]
+    misfits, x, y, of_part = Misfits(), list[np.ndarray](), list[int](), list[int]()
+    for part, folder in folders:
+        number = form.class_of(folder.name)
+        for file in _pictures(folder):
+            misfits.rows += 1
+            image = _fitted(file, form) if number >= 0 else None
+            if image is None:
+                misfits.left_out += 1
+                continue
+            x.append(image)
+            y.append(number)
+            of_part.append(part)
+    values = np.uint8 if form.dtype == "uint8" else np.uint16
+    return Raw(
+        np.stack(x) if x else np.zeros((0, *form.shape), values),
+        np.array(y, np.int64),
+        form.class_names,
+        part=np.array(of_part, np.int64) if official else None,
+        notes=misfits.notes,
+    )
+
+
+def _fitted(file: Path, form: Form) -> np.ndarray | None:
+    """A file as (channels, height, width) of the declared shape and depth; None if it is no such
+    picture."""
+    deep = form.dtype != "uint8"
+    try:
+        with Image.open(file) as image:
+            is_coloured = form.shape[0] == 1 and image.mode not in GREY
+            if is_coloured or (image.mode in DEEP and not deep):
+                return None
+            picture = read_picture(image, form.shape, deep)
+    except Exception:  # a decoder's error may have any type
+        return None
+    return np.minimum(picture, 2**form.bits - 1).astype(np.uint16) if deep else picture
 
 
 def read_pictures(path: Path, size: int | None = None, shape: Shape | None = None) -> Raw:

@@ -9,6 +9,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
@@ -45,35 +46,40 @@ def read_table(path: Path, named: TableColumns | None = None) -> Raw:
     named = named or TableColumns()
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            start = [line for line, _ in zip(file, range(2), strict=False)]
-            delimiter = _delimiter(start[:1], named.label)
-            file.seek(0)
-            rows = csv.reader(file, delimiter=delimiter)
-            header = [name.strip() for name in next(rows, [])]
-            special = _special(path, header, start[1:], delimiter, named)
-            return _read(path, _Header(header, special, delimiter, named), rows)
+            return _read(path, *read_header(path, file, named))
     except UnicodeDecodeError as error:
         raise BadInput(f"expected a UTF-8 table at {path}, got another; save it so") from error
     except (OSError, csv.Error) as error:
         raise BadInput(f"expected a UTF-8 table at {path}, got: {one_line(error)}") from error
 
 
+def read_header(
+    path: Path, file: TextIO, named: TableColumns
+) -> tuple["Header", Iterator[list[str]]]:
+    """What the first line says, and the rows after it; BadInput if it lacks what is asked for."""
+    start = [line for line, _ in zip(file, range(2), strict=False)]
+    delimiter = _delimiter(start[:1], named.label)
+    file.seek(0)
+    rows = csv.reader(file, delimiter=delimiter)
+    header = [name.strip() for name in next(rows, [])]
+    special = _special(path, header, start[1:], delimiter, named)
+    _check_names(path, header)
+    return Header(header, special, delimiter, named), rows
+
+
 @dataclass(frozen=True)
-class _Header:
+class Header:
+    """The first line of a table, and what it says."""
+
     names: list[str]
     special: dict[str, int]  # places of the columns that hold "label", "group" and "client"
     delimiter: str
     columns: TableColumns
 
 
-def _read(path: Path, header: _Header, rows: Iterator[list[str]]) -> Raw:
+def _read(path: Path, header: Header, rows: Iterator[list[str]]) -> Raw:
     names, special = header.names, header.special
     kept = [i for i, name in enumerate(names) if i not in special.values() and (i or name)]
-    if twice := next((i for i, name in enumerate(names) if name in names[:i]), None):
-        raise BadInput(
-            f"expected columns of different names in {path}, got columns "
-            f"{names.index(names[twice]) + 1} and {twice + 1} of the same; rename one"
-        )
     if not kept:
         raise BadInput(f"expected a feature beside the named columns of {path}, got none; add one")
     commas = header.delimiter != ","
@@ -111,6 +117,14 @@ def _read(path: Path, header: _Header, rows: Iterator[list[str]]) -> Raw:
             notes=() if names[0] else ("its first column has no name and was dropped",),
         ),
     )
+
+
+def _check_names(path: Path, names: list[str]) -> None:
+    if twice := next((i for i, name in enumerate(names) if name in names[:i]), None):
+        raise BadInput(
+            f"expected columns of different names in {path}, got columns "
+            f"{names.index(names[twice]) + 1} and {twice + 1} of the same; rename one"
+        )
 
 
 def _raw(columns: Sequence[tuple[str, Kind, np.ndarray, tuple[str, ...]]], rest: Raw) -> Raw:
