@@ -5,6 +5,7 @@ weight gradient of a grouped layer into the gradients of all samples, in the sam
 
 | layer | gradients of its weights, one a sample |
 |---|---|
+| depthwise, 1 x 1 | the sum over the map of input times gradient of the output |
 | depthwise, above 3 x 3 | the folded input, correlated with the folded gradient of the output |
 | any other convolution | torch's backward pass on the folded batch, in B times the groups |
 | convolution 1 x 1 | G_i X_i^T, a batched product over the map |
@@ -160,10 +161,14 @@ def _depthwise(layer: Convolution, x: Tensor, kept: Saved, g: Tensor, needed: bo
 
     On a CPU up to 15 times as fast as torch's backward pass, which is fast up to 3 x 3 only.
     """
-    if x.device.type != "cpu" or max(layer.kernel_size) <= 3:
-        return _convolution(layer, x, kept, g, needed)
     inputs, outputs = x.shape[1], g.shape[1]
     repeated = x.repeat_interleave(outputs // inputs, 1) if outputs > inputs else x
+    if {*layer.kernel_size, *layer.stride} == {1} and not any(layer.padding):
+        # Torch's sum over the map depends on where in memory a sample lies; this one does not.
+        weight = (repeated * g).flatten(2).sum(2).view(-1, *layer.weight.shape)
+        return (_input_gradient(layer, x, g) if needed else None), _with_bias(layer, weight, g)
+    if x.device.type != "cpu" or max(layer.kernel_size) <= 3:
+        return _convolution(layer, x, kept, g, needed)
     correlate = (F.conv1d, F.conv2d, F.conv3d)[x.dim() - 3]
     weight = correlate(
         _fold(repeated),
