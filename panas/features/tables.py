@@ -125,14 +125,14 @@ class TableMap:
         if dict(record) != {"kind": KIND}:
             raise BadInput("expected a map of a table, got another; make the map again")
         check_names(arrays, tuple(names))
-        fourier = Fourier(arrays["directions"], arrays["phases"])
-        features = len(fourier.directions) if fourier.directions.dim() == 2 else 0
+        features = arrays["directions"].shape[0] if arrays["directions"].dim() == 2 else 0
         wanted = {"directions": (features, FOURIER), "phases": (FOURIER,), "scale": (features,)}
         for name, shape in wanted.items():
             if name in arrays and (arrays[name].shape != shape or not is_bounded(arrays[name])):
-                raise BadInput(f"expected {name} of {features} features; make the map again")
+                raise BadInput(f"expected finite {name} of rows of a table; make the map again")
         if features < 1:
             raise BadInput("expected a map of at least 1 feature, got none; make the map again")
+        fourier = Fourier(arrays["directions"], arrays["phases"])
         blocks = Blocks(fourier, arrays.get("scale"), restored(arrays, features))
         projection = Projection.restored(arrays["mean"], arrays["matrix"], blocks.width)
         return TableMap(blocks, projection)

@@ -18,7 +18,9 @@ from panas.runtime.errors import BadInput
 
 IMAGES = Facts(class_names=("a", "b"), shape=(1, 8, 8), dtype="float32")
 COLUMNS = tuple(Column(name=f"n{i}", reach=1.0) for i in range(5))
-TABLE = Facts(("a", "b"), (1, side_of(5), side_of(5)), "float32", columns=COLUMNS)
+TABLE = Facts(
+    class_names=("a", "b"), shape=(1, side_of(5), side_of(5)), dtype="float32", columns=COLUMNS
+)
 
 
 @pytest.fixture(scope="module")

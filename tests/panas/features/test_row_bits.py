@@ -28,8 +28,10 @@ SIDE = side_of(5)
 FACTS = {
     "grey": Facts(class_names=("a", "b"), shape=(1, 8, 8), dtype="float32"),
     "colour": Facts(class_names=("a", "b"), shape=(3, 22, 20), dtype="float32"),
-    "waves": Facts(("a", "b"), (1, SIDE, SIDE), "float32", columns=COLUMNS),
-    "columns and leaves": Facts(("a", "b"), (1, SIDE, SIDE), "float32", columns=COLUMNS),
+    "waves": Facts(class_names=("a", "b"), shape=(1, SIDE, SIDE), dtype="float32", columns=COLUMNS),
+    "columns and leaves": Facts(
+        class_names=("a", "b"), shape=(1, SIDE, SIDE), dtype="float32", columns=COLUMNS
+    ),
 }
 SIZES = (1, 2, 3, 4, 15, 16, 17, 63, 100, 255, 256, 257, 258, 259, 260, 513, 516, 519, 600)
 
