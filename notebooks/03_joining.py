@@ -39,7 +39,7 @@ from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.events import Event
 from dprbft.run.stages import exchange_stage, search_stage, train_stage, tune_stage
 from dprbft.run.summary import summarise
-from panas.features.images import gabor_features
+from panas.features.gabor import gabor_features
 from panas.privacy.ledger.account import totals
 from panas.privacy.ledger.ledger import Ledger
 from panas.training.linear.ridge import exact_moments

@@ -56,7 +56,8 @@ def nonprivate_chunked(model: nn.Module, x: Tensor, y: Tensor) -> Step:
     """Plain SGD on the same chunks as ours."""
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
     gradient = PrivateGradient(model)
-    gradient.clipped_sum(x[:1], y[:1], CLIP)
+    how = ClipAndNoise(clip=CLIP, noise_multiplier=SIGMA, batch_size=len(x))
+    gradient.step(x, y, how, SystemNoise())
     chunks = -(-len(y) // gradient.chunk)
 
     def step() -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 LEAVES = 40  # a picture
 SMALLEST, LARGEST = 0.04, 0.5  # radius, in sides of the picture; its logarithm is uniform
+STEP = 2.0**-16  # of radii, cosines and sines
 THINNEST = 0.3  # least ratio of the two radii
 
 
@@ -30,17 +31,20 @@ def dead_leaves(
     def drawn(lowest: float, highest: float) -> np.ndarray:
         return rng.uniform(lowest, highest, (count, 1, 1)).astype(np.float32)
 
+    def rounded(values: np.ndarray) -> np.ndarray:
+        """Libraries differ in the last bits of an exponential or a cosine, and not here."""
+        return (np.rint(values / STEP) * STEP).astype(np.float32)
+
     for _ in range(LEAVES):
-        radius = max(h, w) * np.exp(drawn(math.log(SMALLEST), math.log(LARGEST)))
-        across, down, angle = (
-            x - drawn(0.0, float(w)),
-            y - drawn(0.0, float(h)),
-            drawn(0.0, math.pi),
-        )
-        u = (across * np.cos(angle) + down * np.sin(angle)) / radius
-        v = (down * np.cos(angle) - across * np.sin(angle)) / (radius * drawn(THINNEST, 1.0))
+        logarithm = drawn(math.log(SMALLEST), math.log(LARGEST)).astype(np.float64)
+        radius = rounded(max(h, w) * np.exp(logarithm))
+        across, down = x - drawn(0.0, float(w)), y - drawn(0.0, float(h))
+        angle = drawn(0.0, math.pi).astype(np.float64)
+        cosine, sine = rounded(np.cos(angle)), rounded(np.sin(angle))
+        u = (across * cosine + down * sine) / radius
+        v = (down * cosine - across * sine) / (radius * drawn(THINNEST, 1.0))
         box = drawn(0.0, 1.0) < 0.5
-        covered = np.where(box, np.maximum(abs(u), abs(v)), np.hypot(u, v)) < 1
+        covered = np.where(box, np.maximum(abs(u), abs(v)), u * u + v * v) < 1
         colour = rng.uniform(-1, 1, (count, c, 1, 1)).astype(np.float32)
         images = np.where(covered[:, None], colour, images)
     return torch.from_numpy(images)

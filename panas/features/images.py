@@ -1,155 +1,56 @@
-"""The feature map of images: moduli of Gabor filters beside a small copy of the image.
+"""The feature map of images: Gabor features on principal axes.
 
-| symbol | meaning |
-|---|---|
-| k | pixels that are averaged to one, so that about 32 a side are left |
-| g | Gabor filters: pairs of a cosine and a sine wave in a Gaussian window |
-| r1, r2 | the answers of a pair to the image |
-
-Features: sqrt(|r1 + i r2|) of 8 orientations and 2 wavelengths, averaged to 5 x 5, and the image
-averaged to 7 x 7, times .5. Filters read every second pixel of images of 20 pixels and more. A
-colour image becomes its luminance and two opponent colours, each filtered alike.
-
-Then `panas.features.projection`, of the features of public images, filled up with synthetic ones.
+First `panas.features.gabor`: moduli of filters beside a small copy of the image. Then
+`panas.features.projection`, of the features of public images, filled up with synthetic ones.
 
 Where mirror images show the same, as in most photographs, the axes are those of the mean of an
 image's features and its mirror image's. A mirror image's features are the image's in another order
 (`mirrored`), so that this costs nothing: the projection has it in it.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from panas.features.cost import MapCost
 from panas.features.dead_leaves import dead_leaves
+from panas.features.gabor import (
+    LARGEST,
+    Bank,
+    bank_of,
+    cost_of_images,
+    features_of,
+    gabor_features,
+    gabor_filters,
+    mirrored,
+)
 from panas.features.projection import (
     GradientPath,
     Projection,
+    check_names,
     cloud,
     filled_up,
     principal,
     unit_rows,
 )
+from panas.runtime.errors import BadInput
 from panas.runtime.seeds import one_thread, stream
 
 KIND = "gabor"
-ORIENTATIONS = 8
-SIDE = 32  # pixels a side, about, that larger images are averaged to
-LARGE = 20  # pixels a side from which filters are 7 x 7 and read every second pixel
-WAVES = {7: ((3.5, 1.6), (6.0, 2.6)), 5: ((3.0, 1.2), (5.0, 1.6))}
-"""Wavelength and deviation of the window, in pixels, of the two scales, by a filter's side."""
-POOLED, COPY, COPY_WEIGHT = 5, 7, 0.5
-BRIGHTEST = 16.0  # inputs are cut to plus and minus this: none is so large, and none overflows
 DARKEST = 1e-12  # of squared moduli, where a gradient is asked for: a root has none at 0
-CHUNK = 256  # images at a time
-SYNTHETIC = 8  # chunks of dead leaves that stand in for public images
+LONGEST = 1 << 20  # pixels of a side, and channels
+NEAR = 0.05  # of filters in files of before to those that are used, which lie on a grid
+SYNTHETIC, DRAWN = 8, 256  # draws of dead leaves that stand in for public images, and their size
 FEWEST = 10  # public images; fewer are not looked at
 BESIDE = 30.0  # synthetic images that count beside the public ones
 POWER, SYNTHETIC_POWER = 0.6, 1.0  # of whitening
 FEWEST_MIRRORED = 100  # public images from which on they say whether mirror images are alike
 SYMMETRIC = 0.03  # asymmetry up to which they are
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bank:
-    """How images of one shape are filtered; decided by the shape alone."""
-
-    shape: tuple[int, int, int]  # (channels, height, width)
-    averaged: tuple[int, int]  # (height, width) after averaging
-    side: int  # of a filter, in pixels
-    stride: int
-
-    @property
-    def answers(self) -> tuple[int, int]:
-        """(height, width) of a filter's answers."""
-        h, w = ((pixels - 1) // self.stride + 1 for pixels in self.averaged)
-        return h, w
-
-    @property
-    def pooled(self) -> tuple[int, int]:
-        """(height, width) of the averaged moduli."""
-        return min(POOLED, self.answers[0]), min(POOLED, self.answers[1])
-
-    @property
-    def copy(self) -> tuple[int, int]:
-        """(height, width) of the small copy of the image."""
-        return min(COPY, self.averaged[0]), min(COPY, self.averaged[1])
-
-    @property
-    def features(self) -> int:
-        """Number of features of an image."""
-        moduli = len(WAVES[self.side]) * ORIENTATIONS * math.prod(self.pooled)
-        return self.shape[0] * (moduli + math.prod(self.copy))
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates an image, of filters and squares."""
-        filters = 2 * len(WAVES[self.side]) * ORIENTATIONS
-        return self.shape[0] * filters * math.prod(self.answers) * (self.side**2 + 1)
-
-
-def bank_of(shape: tuple[int, int, int]) -> Bank:
-    """The filters of images of a shape (channels, height, width), at least 1 pixel each."""
-    c, h, w = shape
-    k = max(1, round(min(h, w) / SIDE))
-    averaged = (max(1, round(h / k)), max(1, round(w / k)))
-    large = min(averaged) >= LARGE
-    return Bank(
-        shape=(c, h, w), averaged=averaged, side=7 if large else 5, stride=2 if large else 1
-    )
-
-
-def gabor_filters(side: int) -> Float[Tensor, "filters 1 side side"]:
-    """Pairs of a cosine and a sine filter of norm 1, whose answer to a flat image is 0."""
-    axis = torch.arange(side, dtype=torch.float64) - (side - 1) / 2
-    y, x = torch.meshgrid(axis, axis, indexing="ij")
-    filters = []
-    for wavelength, deviation in WAVES[side]:
-        window = torch.exp(-(x**2 + y**2) / (2 * deviation**2))
-        for i in range(ORIENTATIONS):
-            angle = math.pi * i / ORIENTATIONS
-            phase = 2 * math.pi / wavelength * (x * math.cos(angle) + y * math.sin(angle))
-            even, odd = window * torch.cos(phase), window * torch.sin(phase)
-            even = even - window * even.sum() / window.sum()
-            filters += [even / even.norm(), odd / odd.norm()]
-    return torch.stack(filters)[:, None].float()
-
-
-def gabor_features(
-    x: Float[Tensor, "n c h w"],
-    bank: Bank,
-    filters: Float[Tensor, "filters 1 side side"],
-    least: float = 0.0,
-) -> Float[Tensor, "n f"]:
-    """Features of finite images; each depends on its own image alone.
-
-    Squared moduli below `least` count as that: above 0 it keeps gradients finite.
-    """
-    x = F.adaptive_avg_pool2d(_opponent(x), bank.averaged)
-    n, c = x.shape[:2]
-    answers = F.conv2d(
-        x.reshape(n * c, 1, *bank.averaged), filters, padding=bank.side // 2, stride=bank.stride
-    )
-    squares = answers[:, 0::2] ** 2 + answers[:, 1::2] ** 2
-    moduli = squares.clamp(min=least) ** 0.25
-    pooled = F.adaptive_avg_pool2d(moduli, bank.pooled).reshape(n, -1)
-    copy = COPY_WEIGHT * F.adaptive_avg_pool2d(x, bank.copy).reshape(n, -1)
-    return torch.cat([pooled, copy], dim=1)
-
-
-def _opponent(x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
-    """Luminance, red against green, and both against blue; other than 3 channels stay."""
-    if x.shape[1] != 3:
-        return x
-    r, g, b = x.unbind(1)
-    colours = ((r + g + b) / 3**0.5, (r - g) / 2**0.5, (r + g - 2 * b) / 6**0.5)
-    return torch.stack(colours, dim=1)
 
 
 @dataclass(frozen=True)
@@ -166,9 +67,14 @@ class GaborMap:
         return self.projection.width
 
     @property
+    def cost(self) -> MapCost:
+        """What images need."""
+        return cost_of_images(self.bank.shape, self.width)
+
+    @property
     def macs(self) -> int:
         """Multiply-accumulates an image."""
-        return self.bank.macs + self.projection.macs
+        return self.cost.macs
 
     @property
     def numbers(self) -> int:
@@ -180,9 +86,9 @@ class GaborMap:
         rows = [torch.empty(0, self.width)]
         x = x.reshape(len(x), *self.bank.shape).cpu()
         with one_thread(), torch.no_grad():
-            for images in x.split(CHUNK) if len(x) else ():
+            for images in x.split(self.cost.chunk) if len(x) else ():
                 usable = images.isfinite().flatten(1).all(1)
-                z = self.projection(features_of(images, self.bank, self.filters))
+                z = self.projection(features_of(images, self.bank, self.filters), LARGEST)
                 rows.append(unit_rows(z, usable))
         return torch.cat(rows)
 
@@ -192,14 +98,13 @@ class GaborMap:
 
         def rows(x: Tensor) -> Tensor:
             features = gabor_features(x, self.bank, self.filters, DARKEST)
-            return F.normalize(self.projection(features), dim=1)
+            return F.normalize(self.projection.smooth(features), dim=1)
 
         return rows
 
     def to_json(self) -> dict[str, Any]:
         """All but the arrays."""
-        shape, averaged = list(self.bank.shape), list(self.bank.averaged)
-        return {"kind": KIND, **asdict(self.bank), "shape": shape, "averaged": averaged}
+        return _record(self.bank)
 
     def arrays(self) -> dict[str, Tensor]:
         """The fixed numbers, by name."""
@@ -208,24 +113,39 @@ class GaborMap:
 
     @staticmethod
     def restored(record: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> "GaborMap":
-        """What `to_json` and `arrays` hold."""
-        c, h, w = record["shape"]
-        tall, wide = record["averaged"]
-        bank = Bank(
-            shape=(c, h, w),
-            averaged=(tall, wide),
-            side=record["side"],
-            stride=record["stride"],
-        )
-        return GaborMap(bank, arrays["filters"], Projection(arrays["mean"], arrays["matrix"]))
+        """What `to_json` and `arrays` hold; BadInput if that is no map of images of its shape.
+
+        The shape alone decides all that memory and time depend on (`bank_of`).
+        """
+        bank = bank_of(_shape(record.get("shape")))
+        if dict(record) != _record(bank):
+            raise BadInput(
+                f"expected a map of images of shape {bank.shape}, filtered as that shape asks, got "
+                "another; make the map again"
+            )
+        check_names(arrays, ("filters", "mean", "matrix"))
+        filters, own = arrays["filters"], gabor_filters(bank.side)
+        if filters.shape != own.shape or not torch.allclose(filters.float(), own, atol=NEAR):
+            raise BadInput(
+                "expected the filters of a map of images, got others; make the map again"
+            )
+        projection = Projection.restored(arrays["mean"], arrays["matrix"], bank.features)
+        return GaborMap(bank, own, projection)
 
 
-def features_of(
-    x: Float[Tensor, "n c h w"], bank: Bank, filters: Float[Tensor, "filters 1 side side"]
-) -> Float[Tensor, "n f"]:
-    """Features of any images: what is not finite counts as 0, what is too bright is cut."""
-    finite = torch.where(x.isfinite(), x.float(), 0.0).clamp(-BRIGHTEST, BRIGHTEST)
-    return gabor_features(finite, bank, filters)
+def _record(bank: Bank) -> dict[str, Any]:
+    shape, averaged = list(bank.shape), list(bank.averaged)
+    return {"kind": KIND, **asdict(bank), "shape": shape, "averaged": averaged}
+
+
+def _shape(found: object) -> tuple[int, int, int]:
+    """(channels, height, width) of a record; BadInput if it is none."""
+    if not isinstance(found, list | tuple) or len(found) != 3:
+        raise BadInput("expected a shape of channels, height and width; make the map again")
+    if not all(type(size) is int and 1 <= size <= LONGEST for size in found):
+        raise BadInput(f"expected sides of 1 to {LONGEST} in a map's shape; make the map again")
+    c, h, w = found
+    return c, h, w
 
 
 def fit_gabor(shape: tuple[int, int, int], public: Float[Tensor, "n c h w"], d: int) -> GaborMap:
@@ -239,7 +159,7 @@ def fit_gabor(shape: tuple[int, int, int], public: Float[Tensor, "n c h w"], d: 
     with one_thread():
         synthetic = _synthetic_features(bank, filters)
         public = public[public.isfinite().flatten(1).all(1)]
-        chunks = public.split(CHUNK) if len(public) >= FEWEST else ()
+        chunks = public.split(DRAWN) if len(public) >= FEWEST else ()
         seen = torch.cat([synthetic[:0], *(features_of(x, bank, filters) for x in chunks)])
         if _mirror(bank, seen):
             order = mirrored(bank)
@@ -250,17 +170,6 @@ def fit_gabor(shape: tuple[int, int, int], public: Float[Tensor, "n c h w"], d: 
             return GaborMap(bank, filters, principal(drawn, d, SYNTHETIC_POWER))
         both = filled_up(cloud(seen), drawn, BESIDE)
         return GaborMap(bank, filters, principal(both, d, POWER))
-
-
-def mirrored(bank: Bank) -> Int[Tensor, "f"]:
-    """Which features of an image are, in this order, those of its mirror image: of the mirrored
-    orientation, at the mirrored place; up to a pixel where filters skip every second one."""
-    c, scales, (h, w) = bank.shape[0], len(WAVES[bank.side]), bank.pooled
-    number = torch.arange(bank.features)
-    moduli = number[: c * scales * ORIENTATIONS * h * w].reshape(c, scales, ORIENTATIONS, h, w)
-    copy = number[moduli.numel() :].reshape(c, *bank.copy)
-    turned = [-i % ORIENTATIONS for i in range(ORIENTATIONS)]
-    return torch.cat([moduli[:, :, turned].flip(-1).flatten(), copy.flip(-1).flatten()])
 
 
 def asymmetry(features: Float[Tensor, "n f"], bank: Bank) -> float:
@@ -286,5 +195,5 @@ def _synthetic_features(
     """Features of dead leaves, drawn in the size that images are averaged to."""
     rng = stream(0, "features", "images")
     shape = (bank.shape[0], *bank.averaged)
-    chunks = (dead_leaves(CHUNK, shape, rng) for _ in range(SYNTHETIC))
+    chunks = (dead_leaves(DRAWN, shape, rng) for _ in range(SYNTHETIC))
     return torch.cat([features_of(images, bank, filters) for images in chunks])

@@ -2,7 +2,12 @@
 
 Moments of representations can be pooled over sites only where all sites compute the same ones. So
 phi is decided by rule from public facts and public samples alone, before any site reads a sample
-of its own, and is the same bytes everywhere.
+of its own. On one machine equal arguments give equal bytes, in every process and with any number of
+threads. Between machines they nearly always do (`panas.features.projection` says why not always:
+eigenvectors differ in their last bits between builds of LAPACK, and leaves are grown by the
+scikit-learn that is installed).
+
+A row has its bits whatever is beside it, on a CPU: maps move their inputs there.
 """
 
 import hashlib
@@ -19,7 +24,10 @@ from torch import Tensor
 from panas.data.facts import Facts
 from panas.data.samples import Samples, concat
 from panas.features import images, tables
+from panas.features.cost import MapCost
+from panas.features.gabor import cost_of_images
 from panas.features.projection import GradientPath
+from panas.features.waves import cost_of_table
 from panas.runtime.errors import BadInput
 from panas.runtime.store import pack_tensors, read_tensors, write_bytes
 
@@ -47,7 +55,8 @@ class FeatureMap(Protocol):
         """Rows (n, d), float32, of network inputs (n, c, h, w).
 
         Privacy: every row has norm at most 1, whatever its sample holds, and depends on that sample
-        alone. It has length 1, or is zero for a sample that is not finite or has no features.
+        alone, bit for bit. It has length 1, less 1e-5 at most, or is zero for a sample that is not
+        finite or has no features. Its numbers are whole steps of 2^-20.
         """
 
     @property
@@ -124,6 +133,16 @@ def _packed(feature_map: FeatureMap) -> bytes:
     return pack_tensors(feature_map.arrays(), {NOTE: note})
 
 
+def cost_of(facts: Facts, d: int = WIDTH) -> MapCost:
+    """What the map of these facts to d coordinates needs a row and at once, at most; reads nothing.
+
+    Rows given and rows made come on top: 4 bytes a number of each.
+    """
+    if facts.columns:
+        return cost_of_table(facts.columns, d)
+    return cost_of_images(facts.shape, d)
+
+
 def write_map(path: Path, feature_map: FeatureMap) -> None:
     """Write a map; equal maps give equal bytes."""
     write_bytes(path, _packed(feature_map))
@@ -132,12 +151,23 @@ def write_map(path: Path, feature_map: FeatureMap) -> None:
 def read_map(path: Path) -> FeatureMap:
     """The map that `write_map` wrote; `BadInput` if the file is missing, damaged or no map."""
     arrays, notes = read_tensors(path)
-    record = json.loads(notes.get(NOTE, "{}"))
-    if record.get("kind") not in RESTORE:
+    try:
+        record = json.loads(notes.get(NOTE, "{}"))
+    except ValueError:
+        record = None
+    if not isinstance(record, dict) or record.get("kind") not in list(RESTORE):
         raise BadInput(f"expected a feature map in {path}, got another file; make the map again")
     return restored_map(record, arrays)
 
 
 def restored_map(record: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> FeatureMap:
-    """The map of what its `to_json` and `arrays` gave."""
-    return RESTORE[record["kind"]](record, arrays)
+    """The map of what its `to_json` and `arrays` gave; BadInput if that is no map of its kind.
+
+    Its sizes are those that a fit gives for its shape or its columns, and its numbers are finite.
+    """
+    kind = record.get("kind")
+    if kind not in list(RESTORE):
+        raise BadInput(
+            f"expected a map of {', '.join(RESTORE)}, got {kind!r:.40}; make the map again"
+        )
+    return RESTORE[kind](record, arrays)

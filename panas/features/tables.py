@@ -1,19 +1,6 @@
 """The feature map of tables: random Fourier features, the columns themselves, leaves of a forest.
 
-| symbol | meaning |
-|---|---|
-| x | a row as `panas.data` scales it: numbers, signs of categories and of missing cells |
-| w | weights of the columns, so that a standard deviation and a category weigh alike |
-| b | bandwidth: the median distance of public rows, times `WIDE` |
-| omega, phase | fixed draws, standard normal and uniform |
-
-Fourier features: sqrt(2 / D) cos(omega^T (w x) / b + phase); their inner products approximate a
-Gaussian kernel (Rahimi and Recht 2007).
-
-Columns: sqrt(2) (w x) / m, of length about 1, where m is the median distance of rows w x. Many
-tables are nearly linear in them, which Fourier features need many rows to learn.
-
-Leaves of a forest grown on labelled public rows (`panas.features.trees`).
+First `panas.features.waves`: Fourier features, columns and leaves of a row.
 
 Columns and leaves stand beside where that makes labelled public rows likelier to a ridge head that
 was fitted without them (`paying`): on a nearly linear table leaves crowd out the columns, on others
@@ -35,24 +22,27 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from panas.data.files.columns import Column
+from panas.features.exact import WholeMatrix, significant
 from panas.features.projection import (
     GradientPath,
     Projection,
+    check_names,
     cloud,
     filled_up,
+    is_bounded,
     principal,
     unit_rows,
 )
-from panas.features.trees import Forest, grow, restored
+from panas.features.trees import NAMES, Forest, grow, restored
+from panas.features.waves import DIRECTION_BITS, FOURIER, Blocks, Fourier, cost_of_rows
+from panas.runtime.errors import BadInput
 from panas.runtime.seeds import one_thread, stream
 
 KIND = "table"
-FOURIER = 256  # D
 WIDE = 2.0
 DEVIATION, SIGN = 3.0, 0.5  # weights of a number and of a sign
 SEEN_DEVIATION = 0.03  # of a column of public rows, from which on it gives the weight
-FARTHEST = 16.0  # inputs are cut to plus and minus this
-CHUNK = 1024  # rows at a time
+SCALE_BITS = 10  # of weights and distances that public rows decide
 SYNTHETIC = 2000  # rows that are drawn
 FEWEST = 10  # public rows; fewer are not looked at
 LEAST_DISTANCE = 1e-3
@@ -61,39 +51,6 @@ MOST_COMPARED, FOLDS = 600, 5  # public rows that are asked
 PENALTIES, LOGIT_SCALE = (0.1, 0.3, 1.0, 3.0), 12.0  # of the ridge heads that are compared
 BESIDE = 30.0  # synthetic rows that count beside the public ones
 POWER, SYNTHETIC_POWER = 0.3, 0.3  # of whitening
-
-
-@dataclass(frozen=True)
-class Fourier:
-    """Random Fourier features."""
-
-    directions: Float[Tensor, "f D"]  # weights and bandwidth are in them
-    phases: Float[Tensor, "D"]
-
-    def __call__(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n D"]:
-        """Rows of length about 1."""
-        width = self.directions.shape[1]
-        return (2 / width) ** 0.5 * torch.cos(x @ self.directions + self.phases)
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """All features of a row, before the projection."""
-
-    fourier: Fourier
-    scale: Float[Tensor, "f"] | None = None  # of the columns
-    forest: Forest | None = None
-
-    def __call__(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n features"]:
-        """Features of any rows: what is not finite counts as 0, what is too large is cut."""
-        finite = torch.where(x.isfinite(), x.float(), 0.0).clamp(-FARTHEST, FARTHEST)
-        smooth = self.smooth(finite)
-        return smooth if self.forest is None else torch.cat([smooth, self.forest(finite)], dim=1)
-
-    def smooth(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n features"]:
-        """Those of finite rows that have a gradient: all but the leaves."""
-        waves = self.fourier(x)
-        return waves if self.scale is None else torch.cat([waves, x * self.scale], dim=1)
 
 
 @dataclass(frozen=True)
@@ -126,9 +83,10 @@ class TableMap:
         rows = [torch.empty(0, self.width)]
         x = _unpadded(x, len(self.blocks.fourier.directions))
         with one_thread(), torch.no_grad():
-            for part in x.split(CHUNK) if len(x) else ():
+            chunk = cost_of_rows(x.shape[1], self.blocks.width, self.width).chunk
+            for part in x.split(chunk) if len(x) else ():
                 usable = part.isfinite().all(1)
-                rows.append(unit_rows(self.projection(self.blocks(part)), usable))
+                rows.append(unit_rows(self.blocks.projected(part, self.projection), usable))
         return torch.cat(rows)
 
     @property
@@ -139,7 +97,7 @@ class TableMap:
 
         def rows(x: Tensor) -> Tensor:
             features = self.blocks.smooth(_unpadded(x, len(self.blocks.fourier.directions)))
-            return F.normalize(self.projection(features), dim=1)
+            return F.normalize(self.projection.smooth(features), dim=1)
 
         return rows
 
@@ -157,11 +115,27 @@ class TableMap:
 
     @staticmethod
     def restored(record: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> "TableMap":
-        """What `to_json` and `arrays` hold."""
+        """What `to_json` and `arrays` hold; BadInput if that is no map of a table.
+
+        Sizes are those of a fit: a row of f features gives `FOURIER` waves, f columns, and leaves.
+        """
+        names = ["directions", "phases", "mean", "matrix"]
+        names += [name for name in ("scale",) if name in arrays]
+        names += NAMES if "column" in arrays else ()
+        if dict(record) != {"kind": KIND}:
+            raise BadInput("expected a map of a table, got another; make the map again")
+        check_names(arrays, tuple(names))
+        features = arrays["directions"].shape[0] if arrays["directions"].dim() == 2 else 0
+        wanted = {"directions": (features, FOURIER), "phases": (FOURIER,), "scale": (features,)}
+        for name, shape in wanted.items():
+            if name in arrays and (arrays[name].shape != shape or not is_bounded(arrays[name])):
+                raise BadInput(f"expected finite {name} of rows of a table; make the map again")
+        if features < 1:
+            raise BadInput("expected a map of at least 1 feature, got none; make the map again")
         fourier = Fourier(arrays["directions"], arrays["phases"])
-        forest = restored(arrays, len(fourier.directions))
-        blocks = Blocks(fourier, arrays.get("scale"), forest)
-        return TableMap(blocks, Projection(arrays["mean"], arrays["matrix"]))
+        blocks = Blocks(fourier, arrays.get("scale"), restored(arrays, features))
+        projection = Projection.restored(arrays["mean"], arrays["matrix"], blocks.width)
+        return TableMap(blocks, projection)
 
 
 def fit_table(
@@ -205,23 +179,29 @@ def _weights(columns: Sequence[Column], rows: Float[Tensor, "n f"]) -> Float[Ten
     for column in columns:
         signs = column.width if column.kind == "text" else int(column.missing)
         weights += [DEVIATION] * (column.width - signs) + [SIGN] * signs
-    w = torch.tensor(weights)
+    w = torch.tensor(weights, dtype=torch.float64)
     if len(rows):
-        deviation = rows.std(0)
-        w = torch.where((w == DEVIATION) & (deviation > SEEN_DEVIATION), 1 / deviation, w)
+        deviation = rows.double().std(0)
+        seen = (w == DEVIATION) & (deviation > SEEN_DEVIATION)
+        w = torch.where(seen, significant(1 / deviation, SCALE_BITS), w)
     return w
 
 
 def _smooth(
     weights: Float[Tensor, "f"], rows: Float[Tensor, "n f"]
 ) -> tuple[Fourier, Float[Tensor, "f"]]:
-    """The Fourier features, and the scale of the columns."""
+    """The Fourier features, and the scale of the columns.
+
+    What rows decide is rounded, so that libraries that add in another order give the same.
+    """
     rng = stream(0, "features", "tables", "fourier")
-    median = max(float(torch.pdist(rows[:SYNTHETIC] * weights).median()), LEAST_DISTANCE)
-    directions = torch.from_numpy(rng.standard_normal((len(weights), FOURIER)))
+    median = max(float(torch.pdist(rows[:SYNTHETIC].double() * weights).median()), LEAST_DISTANCE)
+    median = float(significant(torch.tensor(median), SCALE_BITS))
+    drawn = torch.from_numpy(rng.standard_normal((len(weights), FOURIER)))
+    directions = WholeMatrix.of(drawn * weights[:, None] / (WIDE * median), DIRECTION_BITS)
     phases = torch.from_numpy(rng.uniform(0, 2 * np.pi, FOURIER)).float()
-    waves = Fourier((directions * weights[:, None] / (WIDE * median)).float(), phases)
-    return waves, 2**0.5 / median * weights
+    waves = Fourier((directions.steps * directions.step).float(), phases)
+    return waves, (2**0.5 / median * weights).float()
 
 
 def _forest(rows: Float[Tensor, "n f"], labels: Int[Tensor, "n"]) -> Forest:

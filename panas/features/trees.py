@@ -17,6 +17,8 @@ from panas.runtime.errors import BadInput
 
 TREES = 50
 LEAVES = 16  # at most, of a tree
+NODES = 2 * LEAVES - 1  # of a tree
+MOST_LEAVES = TREES * NODES  # features of a forest
 FEWEST_ROWS = 2  # of a leaf
 NAMES = ("column", "threshold", "left", "right")
 
@@ -47,13 +49,19 @@ class Forest:
 
     def __call__(self, x: Float[Tensor, "n f"]) -> Float[Tensor, "n features"]:
         """Rows of length 1: 1 / sqrt(t) at the leaf of each tree, else 0."""
-        tree = torch.arange(self.trees)[None]
-        node = torch.zeros(len(x), self.trees, dtype=torch.int64)
-        for _ in range(self.depth):
-            below = x.gather(1, self.column[tree, node]) <= self.threshold[tree, node]
-            node = torch.where(below, self.left[tree, node], self.right[tree, node])
         features = torch.zeros(len(x), self.width)
-        return features.scatter_(1, node + tree * self.column.shape[1], self.trees**-0.5)
+        return features.scatter_(1, self.leaves(x), self.trees**-0.5)
+
+    def leaves(self, x: Float[Tensor, "n f"]) -> Int[Tensor, "n t"]:
+        """Which features of a row are not 0: that of its leaf in each tree."""
+        root = torch.arange(self.trees)[:, None] * self.column.shape[1]
+        left, right = ((child + root).flatten() for child in (self.left, self.right))
+        column, threshold = self.column.flatten(), self.threshold.flatten()
+        node = root.T.repeat(len(x), 1)
+        for _ in range(self.depth):
+            below = x.gather(1, column.take(node)) <= threshold.take(node)
+            node = torch.where(below, left.take(node), right.take(node))
+        return node
 
     def arrays(self) -> dict[str, Tensor]:
         """The trees, by name."""
@@ -68,12 +76,16 @@ def restored(arrays: Mapping[str, Tensor], columns: int) -> Forest | None:
     """
     if "column" not in arrays:
         return None
-    shape, whole = arrays["column"].shape, torch.int64
+    shape, whole = (TREES, NODES), torch.int64
     kinds = (whole, torch.float32, whole, whole)
     for name, kind in zip(NAMES, kinds, strict=True):
-        found, most = arrays[name], columns if name == "column" else shape[-1]
-        sized = found.dtype == kind and found.shape == shape and len(shape) == 2
-        there = name == "threshold" or bool(((found >= 0) & (found < most)).all())
+        found, most = arrays[name], columns if name == "column" else NODES
+        sized = found.dtype == kind and found.shape == shape
+        there = (
+            bool(found.isfinite().all())
+            if name == "threshold"
+            else bool(((found >= 0) & (found < most)).all())
+        )
         if not (sized and there):
             raise BadInput(f"expected a forest whose nodes are all there, got another {name}")
     return Forest(*(arrays[name] for name in NAMES))
@@ -88,7 +100,7 @@ def grow(x: Float[Tensor, "n f"], y: Int[Tensor, "n"], rng: np.random.Generator)
         class_weight="balanced",
         random_state=int(rng.integers(2**31)),
     ).fit(x.numpy(), y.numpy())
-    shape = (TREES, 2 * LEAVES - 1)
+    shape = (TREES, NODES)
     column, left, right = (np.zeros(shape, np.int64) for _ in range(3))
     threshold = np.zeros(shape, np.float32)
     for i, estimator in enumerate(grown.estimators_):

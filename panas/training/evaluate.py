@@ -8,10 +8,11 @@ from torch.nn import functional as F
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom
 from panas.data.samples import Samples
+from panas.features.exact import filled
 from panas.privacy.gradients.apart import samples_apart
 from panas.training.sgd import CHUNK_BYTES
 
-EVALUATION_BATCH = 512  # samples in one forward pass, at most
+EVALUATION_BATCH = 128  # samples in one forward pass, at most
 MAPS_HELD = 4  # by a residual block at once
 
 
@@ -19,16 +20,21 @@ MAPS_HELD = 4  # by a residual block at once
 def represent(bottom: Bottom, samples: Samples) -> Float[Tensor, "n d"]:
     """Representations of all samples, on the CPU, in evaluation mode.
 
-    Privacy: a row depends on its own sample alone, which the sensitivity of a release rests on.
+    Privacy: a row depends on its own sample alone, which the sensitivity of a release rests on; on
+    a CPU bit for bit, as batches have one size, filled up with zeros.
     """
     bottom.eval()
     device = bottom.adapt.weight.device
     if not len(samples):
         return torch.zeros(0, bottom.adapt.out_features)
     held = MAPS_HELD * _largest_map(bottom, samples.inputs(torch.arange(1)).to(device))
-    batches = torch.arange(len(samples)).split(min(EVALUATION_BATCH, max(1, CHUNK_BYTES // held)))
+    size = min(EVALUATION_BATCH, max(1, CHUNK_BYTES // held))
+    rows = []
     with samples_apart(bottom):
-        return torch.cat([bottom(samples.inputs(b).to(device)).cpu() for b in batches])
+        for batch in torch.arange(len(samples)).split(size):
+            x = filled(samples.inputs(batch), size).to(device)
+            rows.append(bottom(x).cpu()[: len(batch)])
+    return torch.cat(rows)
 
 
 def _largest_map(bottom: Bottom, x: Float[Tensor, "1 c h w"]) -> int:

@@ -53,8 +53,17 @@ def read_npz_rows(path: Path, form: Form, group: str | None = None) -> Raw:
         part, moved = whole_units(groups, part)
         if moved:
             misfits.others.append(f"{moved:,} rows train, since their groups are in several parts")
-    official = part if len(parts) > 1 else None
-    return Raw(x, y, form.class_names, part=official, groups=groups, notes=misfits.notes)
+    keys = [of_images for of_images, _ in keys_of_parts(path, arrays)]
+    official = tuple(PARTS[key] for key in keys if PARTS.get(key)) if len(keys) > 1 else ()
+    return Raw(
+        x,
+        y,
+        form.class_names,
+        part=part if official else None,
+        official=official,
+        groups=groups,
+        notes=misfits.notes,
+    )
 
 
 @dataclass(frozen=True)

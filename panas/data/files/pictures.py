@@ -83,6 +83,7 @@ def read_folder_rows(path: Path, form: Form) -> Raw:
         np.array(y, np.int64),
         form.class_names,
         part=np.array(of_part, np.int64) if official else None,
+        official=tuple(sorted({*parts.values()} - {TRAIN})) if official else (),
         notes=misfits.notes,
     )
 

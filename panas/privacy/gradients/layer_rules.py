@@ -5,11 +5,12 @@ weight gradient of a grouped layer into the gradients of all samples, in the sam
 
 | layer | gradients of its weights, one a sample |
 |---|---|
+| depthwise, 1 x 1 | the sum over the map of input times gradient of the output |
 | depthwise, above 3 x 3 | the folded input, correlated with the folded gradient of the output |
 | any other convolution | torch's backward pass on the folded batch, in B times the groups |
 | convolution 1 x 1 | G_i X_i^T, a batched product over the map |
 | group norm | torch's backward pass on the folded batch, in B times the groups |
-| linear | g_i x_i^T, written out only for layers over positions |
+| linear | g_i x_i^T, written out only for layers over positions; on a CPU by exact sums |
 | mixture | the products of its inputs with g_i, through the softmax |
 | any other | `torch.func`: the vector-Jacobian product of the layer, mapped over the samples |
 """
@@ -25,7 +26,9 @@ from torch.func import functional_call, vjp, vmap
 from torch.nn import functional as F
 
 from panas.architecture.mixture import Mixture
+from panas.features.exact import product
 
+AT_ONCE = 1 << 17  # numbers that a sum turns to float64 at once, so that they stay in the caches
 SMALL = 1e-12  # of the norm of a factor: far below, squares have few bits or none
 Saved = tuple[Tensor, ...]
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -42,8 +45,14 @@ class Dense:
         return _lengths(self.values.flatten(1))
 
     def weighted_sum(self, weights: Float[Tensor, "b"]) -> Float[Tensor, "..."]:
-        """The sum of all gradients, each times its weight."""
-        return (weights @ self.values.flatten(1)).view(self.values.shape[1:])
+        """The sum of all gradients, each times its weight, in float64."""
+        rows, wide = self.values.flatten(1), weights.double()
+        parts = rows.split(max(256, AT_ONCE // max(1, len(rows))), dim=1)
+        return torch.cat([wide @ part.double() for part in parts]).view(self.values.shape[1:])
+
+    def finite(self) -> "Dense":
+        """The same with zeros for numbers that are not finite."""
+        return Dense(self.values.nan_to_num(0.0, 0.0, 0.0))
 
 
 @dataclass(frozen=True)
@@ -67,8 +76,12 @@ class Outer:
         return (rows * columns).to(self.rows.dtype)
 
     def weighted_sum(self, weights: Float[Tensor, "b"]) -> Float[Tensor, "o i"]:
-        """The sum of all gradients, each times its weight."""
-        return (self.rows * weights[:, None]).T @ self.columns
+        """The sum of all gradients, each times its weight, in float64."""
+        return (self.rows.double() * weights.double()[:, None]).T @ self.columns.double()
+
+    def finite(self) -> "Outer":
+        """The same with zeros for numbers that are not finite."""
+        return Outer(*(t.nan_to_num(0.0, 0.0, 0.0) for t in (self.rows, self.columns)))
 
 
 def _lengths(rows: Float[Tensor, "b k"]) -> Float[Tensor, "b"]:
@@ -148,10 +161,14 @@ def _depthwise(layer: Convolution, x: Tensor, kept: Saved, g: Tensor, needed: bo
 
     On a CPU up to 15 times as fast as torch's backward pass, which is fast up to 3 x 3 only.
     """
-    if x.device.type != "cpu" or max(layer.kernel_size) <= 3:
-        return _convolution(layer, x, kept, g, needed)
     inputs, outputs = x.shape[1], g.shape[1]
     repeated = x.repeat_interleave(outputs // inputs, 1) if outputs > inputs else x
+    if {*layer.kernel_size, *layer.stride} == {1} and not any(layer.padding):
+        # Torch's sum over the map depends on where in memory a sample lies; this one does not.
+        weight = (repeated * g).flatten(2).sum(2).view(-1, *layer.weight.shape)
+        return (_input_gradient(layer, x, g) if needed else None), _with_bias(layer, weight, g)
+    if x.device.type != "cpu" or max(layer.kernel_size) <= 3:
+        return _convolution(layer, x, kept, g, needed)
     correlate = (F.conv1d, F.conv2d, F.conv3d)[x.dim() - 3]
     weight = correlate(
         _fold(repeated),
@@ -174,6 +191,21 @@ def _convolution(layer: Convolution, x: Tensor, _: Saved, g: Tensor, needed: boo
     return (gx.view_as(x) if needed else None), _with_bias(layer, weight.view(b, *shape), g)
 
 
+def _linear_forward(layer: nn.Module, x: Tensor) -> tuple[Tensor, Saved]:
+    """The output; of one vector a sample by exact sums, so that no kernel's choice shows."""
+    assert isinstance(layer, nn.Linear)
+    if not _is_exact(layer, x):
+        return _as_usual(layer, x)
+    y = product(x, layer.weight.detach().T)
+    return (y if layer.bias is None else y + layer.bias.detach().double()).to(x.dtype), ()
+
+
+def _is_exact(layer: nn.Linear, x: Tensor) -> bool:
+    return (
+        x.dim() == 2 and x.device.type == "cpu" and x.dtype == layer.weight.dtype == torch.float32
+    )
+
+
 def _linear(layer: nn.Linear, x: Tensor, _: Saved, g: Tensor, needed: bool) -> Passed:
     grads: Grads
     if x.dim() == 2:
@@ -182,7 +214,10 @@ def _linear(layer: nn.Linear, x: Tensor, _: Saved, g: Tensor, needed: bool) -> P
         rows, columns = g.flatten(1, -2), x.flatten(1, -2)
         weight = torch.bmm(rows.transpose(1, 2), columns)
         grads = {"weight": Dense(weight), "bias": Dense(rows.sum(1))}
-    return (g @ layer.weight.detach() if needed else None), grads
+    if not needed:
+        return None, grads
+    weight = layer.weight.detach()
+    return (product(g, weight).to(g.dtype) if _is_exact(layer, x) else g @ weight), grads
 
 
 def _group_norm_forward(layer: nn.Module, x: Tensor) -> tuple[Tensor, Saved]:
@@ -242,7 +277,7 @@ def _any_layer(layer: nn.Module, x: Tensor, _: Saved, g: Tensor, needed: bool) -
 POINTWISE = Rule(_as_usual, _pointwise)
 DEPTHWISE = Rule(_as_usual, _depthwise)
 CONVOLUTION = Rule(_as_usual, _convolution)
-LINEAR = Rule(_as_usual, _linear)
+LINEAR = Rule(_linear_forward, _linear)
 GROUP_NORM = Rule(_group_norm_forward, _group_norm)
 MIXTURE = Rule(_as_usual, _mixture)
 ANY_LAYER = Rule(_as_usual, _any_layer)

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from panas.architecture.blocks import BlockType
 from panas.data.facts import Facts, fit
 from panas.data.unlabelled import unlabelled
+from panas.features.exact import filled
 from panas.features.map import FeatureMap, restored_map
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, write_tensors
@@ -34,10 +35,11 @@ from panas.training.checkpoint import SavedNetwork, network_of, network_record
 from panas.training.linear.averaging import Average, average
 from panas.training.linear.public_forest import PublicForest
 from panas.training.linear.public_logistic import PublicLogistic
+from panas.training.linear.residual import residual_logits
 from panas.training.linear.ridge import Weights, logits
 
 NOTE = "predictor"  # of the file's metadata
-BATCH = 512  # samples at a time
+BATCH = 128  # samples at a time, always as many: the last ones are filled up with zeros
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,7 @@ class Candidates:
         found = {name: logits(w, z) for name, w in self.heads.items()}
         if self.residual:
             base = self.log_prior if self.over is None else found[self.over] + self.log_prior
-            found["residual"] = base + self.residual(z)
+            found["residual"] = base + residual_logits(self.residual, z)
         if self.forest:
             found["forest"] = self.forest.logits(x)
         if self.logistic:
@@ -73,7 +75,10 @@ class Candidates:
         if self.network:
             net = self.network.network
             device = next(net.parameters()).device
-            parts = [net(part.to(device)).cpu() for part in x.split(BATCH)] if len(x) else []
+            parts = [
+                net(filled(part, BATCH).to(device)).cpu()[: len(part)] for part in x.split(BATCH)
+            ]
+            parts = parts if len(x) else []
             found["network"] = torch.cat([z.new_zeros(0, len(self.log_prior)), *parts])
         return found
 

@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from panas.data.samples import Samples
+from panas.features.exact import logs
 from panas.runtime.seeds import stream
 from panas.training.baselines import MOST_SAMPLES, at_most, features, fit_baselines
 
@@ -55,7 +56,7 @@ class PublicForest:
         seen = torch.from_numpy(features(Samples(x.float().cpu(), unknown, classes))).double()
         votes = [self.of_each_tree(part).sum(1) for part in seen.split(CHUNK)]
         p = smoothed(torch.cat([torch.zeros(0, classes), *votes]), torch.full((len(x),), trees))
-        return p.log() / self.temperature
+        return logs(p) / self.temperature
 
     def arrays(self) -> dict[str, Tensor]:
         """The trees and their temperature, by name."""

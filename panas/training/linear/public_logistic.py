@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from panas.data.samples import Samples
+from panas.features.exact import logs, product
 from panas.runtime.seeds import one_thread, stream
 from panas.training.baselines import MOST_SAMPLES, at_most
 from panas.training.linear.logistic import cross_validated
@@ -39,8 +40,8 @@ class PublicLogistic:
         Privacy: a row depends on its own sample and on public ones.
         """
         seen = values(Samples(x.float().cpu(), torch.zeros(len(x)).long(), len(self.bias)))
-        p = (seen @ self.weight.T + self.bias).softmax(1)
-        return ((self.rows * p + 1 / len(self.bias)) / (self.rows + 1)).log().float()
+        p = (product(seen, self.weight.T) + self.bias).softmax(1)
+        return logs((self.rows * p + 1 / len(self.bias)) / (self.rows + 1)).float()
 
     def arrays(self) -> dict[str, Tensor]:
         """All of it, by name."""

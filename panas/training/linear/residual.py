@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from panas.features.exact import product
 from panas.privacy.gradients.private import PrivateGradient
 from panas.privacy.noise import NoiseSource
 from panas.privacy.plan import Plan
@@ -27,6 +28,11 @@ def zero_residual(width: int, classes: int) -> nn.Linear:
     return residual
 
 
+def residual_logits(residual: nn.Linear, z: Float[Tensor, "n width"]) -> Float[Tensor, "n classes"]:
+    """V u + v, float32; a row has its bits whatever is beside it."""
+    return (product(z, residual.weight.detach().T) + residual.bias.detach().double()).float()
+
+
 def fit_residual(
     residual: nn.Linear,
     rows: Rows,
@@ -37,6 +43,8 @@ def fit_residual(
     noise: NoiseSource,
 ) -> None:
     """Train V and v in place for one round of `plan`; `offset` holds a row for each of `rows`.
+
+    A row's gradient depends on that row alone, bit for bit: the layer's outputs are exact sums.
 
     Privacy: `plan.training_event`, which the caller has charged to the ledger before, for one
     unit, provided that `offset` is a function of a row and of what was released.

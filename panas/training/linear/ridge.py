@@ -40,6 +40,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from panas.features.exact import product
 from panas.privacy.release.estimate import Moments
 from panas.privacy.release.rows import sums_by_class
 from panas.runtime.errors import BadInput
@@ -182,8 +183,8 @@ def trust_at(variance: float, width: int, samples: float) -> float:
 
 
 def logits(weights: Weights, z: Float[Tensor, "n d"]) -> Float[Tensor, "n classes"]:
-    """Logits of a ridge head on representations."""
-    return (LOGIT_SCALE * (z.double() @ weights.double().T)).float()
+    """Logits of a ridge head on representations; a row has its bits whatever is beside it."""
+    return (LOGIT_SCALE * product(z, weights.T)).float()
 
 
 def _noise(m: Moments) -> float:

@@ -144,7 +144,7 @@ def test_no_sample_moves_the_moments_by_more_than_was_charged(
     case: tuple[Facts, FeatureMap], monkeypatch: pytest.MonkeyPatch
 ):
     facts, feature_map = case
-    monkeypatch.setattr(moments, "clip_rows", lambda z: z)  # the map's own norm is enough
+    monkeypatch.setattr(moments, "grid_rows", lambda z: z.double())  # the map's own norm is enough
     found = largest_step(feature_map, extreme(facts))
     assert 1.4 < found <= moments.SENSITIVITY + ROUNDING
 
@@ -166,7 +166,7 @@ def test_a_map_without_unit_rows_is_caught_where_nothing_else_clips(
     facts, feature_map = case
     for module in (images, tables):
         monkeypatch.setattr(module, "unit_rows", lambda z, usable: 1e3 * z.nan_to_num(0, 1e9, 1e9))
-    monkeypatch.setattr(moments, "clip_rows", lambda z: z)
+    monkeypatch.setattr(moments, "grid_rows", lambda z: z.double())
     assert largest_step(feature_map, extreme(facts)) > 2
 
 

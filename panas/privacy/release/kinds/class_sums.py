@@ -4,6 +4,8 @@ Adding a sample moves one row of S by at most 1 and one count by 1: sensitivity 
 A group's rows get one weight, at which all of them together move (S, n) by sqrt(2) at most; it
 scales sums and counts alike, so that their ratios stay.
 
+Both hold in floating point: see `panas.privacy.release.rows`.
+
 Source: Dwork and Roth 2014 (Gaussian mechanism).
 """
 
@@ -18,7 +20,7 @@ from torch import Tensor
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.noise import NoiseSource
 from panas.privacy.release.estimate import ArraySpec, ClassSums, Rows
-from panas.privacy.release.rows import clip_rows, counts_by_class, sums_by_class, unit_weights
+from panas.privacy.release.rows import counts_by_class, grid_rows, sums_by_class, unit_weights
 
 CHARGED_AS = Gaussian
 SENSITIVITY = math.sqrt(2.0)
@@ -29,7 +31,7 @@ BARE = "sums of representations leave without noise"
 
 def run(rows: Rows, classes: int, scale: float, noise: NoiseSource) -> dict[str, Tensor]:
     """S and counts; `scale` is s."""
-    u = clip_rows(rows.z.double())
+    u = grid_rows(rows.z)
     weights = unit_weights(rows._replace(z=u), SENSITIVITY, partial(_length, classes))
     sums, counts = (
         sums_by_class(u * weights[:, None], rows.y, classes),

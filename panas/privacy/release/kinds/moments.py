@@ -7,6 +7,9 @@ Of A its upper triangle leaves; off-diagonal numbers, each two equal entries, ge
 Where a receiver sees a sum over clients alone, the counts of labels are part of it, times c: adding
 a sample adds c to one of them, so that all numbers together have sensitivity sqrt(2 + c^2).
 
+Both hold in floating point: sums are exact, or round by less than what rows are shorter than 1
+(`panas.privacy.release.rows`).
+
 Source: Dwork and Roth 2014 (Gaussian mechanism); Sheffet 2017 (moments).
 """
 
@@ -21,7 +24,13 @@ from torch import Tensor
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.noise import NoiseSource
 from panas.privacy.release.estimate import ArraySpec, Moments, Rows
-from panas.privacy.release.rows import clip_rows, counts_by_class, sums_by_class, unit_weights
+from panas.privacy.release.rows import (
+    counts_by_class,
+    grid_rows,
+    products,
+    sums_by_class,
+    unit_weights,
+)
 
 CHARGED_AS = Gaussian
 SENSITIVITY = math.sqrt(2.0)
@@ -86,12 +95,12 @@ def _sums(
 
     A unit moves them, counts times `counted`, by `most`.
     """
-    u = clip_rows(rows.z.double())
+    u = grid_rows(rows.z)
     d = u.shape[1]
     length = partial(_length, classes, counted)
     weights = unit_weights(rows._replace(z=u), most, length)
     weighted = u * weights[:, None]
-    upper = (weighted.T @ u)[tuple(torch.triu_indices(d, d))]
+    upper = products(weighted, u)[tuple(torch.triu_indices(d, d))]
     counts = counts_by_class(weights, rows.y, classes)
     return upper, sums_by_class(weighted, rows.y, classes), counts
 

@@ -83,7 +83,7 @@ def test_a_linear_layer_is_never_written_out_and_equal() -> None:
     for g in found:
         assert torch.allclose(g.norms(), g.values.flatten(1).norm(dim=1), rtol=1e-5)
         direct = torch.einsum("b,b...->...", weights, g.values)
-        assert torch.allclose(g.weighted_sum(weights), direct, rtol=1e-5, atol=1e-7)
+        assert torch.allclose(g.weighted_sum(weights).float(), direct, rtol=1e-5, atol=1e-7)
 
 
 def test_a_linear_layer_over_positions() -> None:
