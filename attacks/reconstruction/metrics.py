@@ -72,9 +72,9 @@ class ReconstructionScore:
         names = [key.removesuffix("_interval") for key in record if key.endswith("_interval")]
         ends = {k: record[f"{k}_interval"] for k in names}
         intervals = {k: (number(low), number(high)) for k, (low, high) in ends.items()}
-        values = {k: number(record[k]) for k in names}
-        of = {"threat": record.get("threat"), "intervals": intervals, "errors": torch.empty(0)}
-        return cls(record["name"], **values, **of)
+        values: dict[str, Any] = {k: number(record[k]) for k in names}
+        values |= {"threat": record.get("threat"), "errors": torch.empty(0)}
+        return cls(record["name"], intervals=intervals, **values)
 
 
 def _number(value: float) -> float | None:
@@ -104,7 +104,7 @@ def score(
         "ssim": ssim(truth, images),
         "reidentified": reidentified(truth, images, among),
     }
-    means = {k: float(v.mean()) for k, v in of_each.items()}
+    means: dict[str, Any] = {k: float(v.mean()) for k, v in of_each.items()}
     intervals = {k: mean_interval(of_each[k], rng=rng) for k in ("mse", "psnr", "ssim")}
     # Exact: a bootstrap of no hits would exclude any.
     hits = round(float(of_each["reidentified"].sum()))
