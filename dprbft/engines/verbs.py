@@ -40,6 +40,7 @@ from dprbft.site.results.pictures import draw_search, draw_tuning
 from dprbft.site.results.records import SearchRecord, TuningRecord
 from dprbft.site.results.report import write_report
 from dprbft.site.results.scores import SiteRound, note_round
+from dprbft.site.results.seen import remembering
 from dprbft.site.round import keep_best
 from dprbft.site.site import Client, config_of, open_client, same_ledger
 from dprbft.site.state import State, weights
@@ -126,7 +127,7 @@ def _answer(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> b
         leave(place, content)
         return b""
     check_allowed(place)
-    client = _with_keys(open_client(place, machine.device))
+    client = _with_keys(remembering(open_client(place, machine.device)))
     with same_ledger(client):
         name = client.config.federation.method
         updates = client.config.federation.exchanges_updates

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,6 @@ from dprbft.paths import (
 )
 from dprbft.site.data import SiteData, changed, load_data, note_rows_read, read_public
 from dprbft.site.directory import read_site
-from dprbft.site.results.seen import remember_loaded
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.facts import Facts
@@ -218,7 +217,7 @@ def open_client(place: SitePlace, device: str = "cpu") -> Client:
         place=place,
         config=config,
         facts=facts,
-        read_data=partial(_remembered, place, hello),
+        read_data=lambda: data_of(place, hello.config, hello.facts, changed(place)),
         public=public_of(hello.public, facts),
         unlabelled=public_of(hello.unlabelled, facts),
         feature_map=map_of(hello.map, Path(hello.map).stat().st_mtime_ns) if hello.map else None,
@@ -226,17 +225,6 @@ def open_client(place: SitePlace, device: str = "cpu") -> Client:
         ledger=Ledger(ledger_file(place.folder), place.run),
         device=torch.device(device),
     )
-
-
-def _remembered(place: SitePlace, hello: Hello) -> SiteData:
-    """A site's samples, noted in its owner's state folder before anything is charged for them.
-
-    BadInput if they are refused (`strict`).
-    """
-    data = data_of(place, hello.config, hello.facts, changed(place))
-    ledger = Ledger(ledger_file(place.folder), place.run)
-    remember_loaded(place, config_of(hello.config), data, ledger)
-    return data
 
 
 @contextlib.contextmanager

@@ -19,8 +19,8 @@ from panas.privacy.accounting.events import (
 from panas.privacy.ledger.account import Account, totals
 from panas.privacy.ledger.charge import Entry
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.ledger.state import state_folder
 from panas.privacy.release.kind import kind_named, kind_names
+from panas.runtime.state import state_folder
 from panas_cli.text.printing import figure, json_number
 
 UNPROTECTED = {

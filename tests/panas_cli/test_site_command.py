@@ -25,7 +25,7 @@ from panas.privacy.budget import Budget
 from panas.privacy.ledger.charge import Charge, SecureSum
 from panas.privacy.ledger.fingerprints import remember
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.ledger.state import state_folder
+from panas.runtime.state import state_folder
 from panas.runtime.store import read_json, write_json
 
 BUDGET = ("--epsilon", "8", "--delta", "1e-4")

@@ -179,7 +179,7 @@ class NodeProcess:
             "panas_cli",
             "node",
             "--site",
-            str(self.site),
+            str(self.owned.site),
             "--socket",
             str(self.socket),
         ]

@@ -214,7 +214,15 @@ def _run(
     superlink = importlib.import_module("flwr.superlink.cli.flower_superlink")
 
     from dprbft.engines.flower.door.requests import Door, known_node
-    from dprbft.engines.flower.door.sockets import CONTROL, PUBLIC, RUNTIME, Hall, serve, tls_of
+    from dprbft.engines.flower.door.sockets import (
+        CONTROL,
+        PUBLIC,
+        RUNTIME,
+        Hall,
+        Program,
+        serve,
+        tls_of,
+    )
 
     insecure, port = "--insecure" in wanted, str(inside.getsockname()[1])
     secret, host = os.urandom(32), outside.getsockname()
@@ -230,9 +238,11 @@ def _run(
             hall,
             [(CONTROL, control), (RUNTIME, inside), (PUBLIC, outside)],
             tls,
-            line=f"Uvicorn running on {'https' if tls else 'http'}://{at}",
-            start=lambda: _start_programs(port, secret, insecure, wanted),
-            log=log_config,
+            Program(
+                line=f"Uvicorn running on {'https' if tls else 'http'}://{at}",
+                start=lambda: _start_programs(port, secret, insecure, wanted),
+            ),
+            log_config,
         )
 
     superlink.uvicorn = SimpleNamespace(run=run)  # type: ignore[attr-defined]

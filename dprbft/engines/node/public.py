@@ -22,7 +22,7 @@ from dprbft.site.data import read_samples
 from dprbft.site.joining import approved
 from dprbft.site.site import config_of, public_of
 from panas.data.facts import Facts
-from panas.features.images import BRIGHTEST
+from panas.features.gabor import BRIGHTEST
 from panas.features.map import common_map, write_map
 from panas.runtime.errors import BadInput
 from panas.runtime.store import write_bytes

@@ -19,7 +19,7 @@ from panas.data.samples import Samples
 from panas.privacy.ledger.account import Account, number
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.replica import Replica
-from panas.privacy.ledger.state import state_folder, state_key
+from panas.runtime.state import state_folder, state_key
 from panas.runtime.store import exclusive, read_bytes, write_bytes, write_json
 
 KEPT = 4096  # files that a process has read and keeps in memory

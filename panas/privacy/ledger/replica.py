@@ -42,8 +42,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from panas.privacy.ledger.chain import FIRST, Chain, Head
-from panas.privacy.ledger.state import hold_state, state_folder
 from panas.runtime.errors import BadInput
+from panas.runtime.state import hold_state, state_folder
 from panas.runtime.store import append_bytes, write_bytes
 
 

@@ -14,7 +14,7 @@ from dprbft.paths import ledger_file
 from dprbft.site.directory import read_site
 from panas.privacy.ledger.account import Account
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.ledger.state import check_state
+from panas.runtime.state import check_state
 from panas_cli.commands.job import device_named
 from panas_cli.text.printing import figure
 from panas_cli.text.privacy_card import state_lines

@@ -57,7 +57,7 @@ def declare(folder: Path, by: DeclaredBy, *, json: bool) -> None:
     site = read_site(folder)
     facts, samples = _declared(folder, site, by)
     write_json(declared_file(folder), facts.to_json())
-    _print(folder, site, facts, samples, json=json)
+    _print(folder, site, _Found(facts, samples), json=json)
 
 
 def _declared(folder: Path, site: SiteSettings, by: DeclaredBy) -> tuple[Facts, Samples]:

@@ -19,8 +19,8 @@ from dprbft.site.joining import join, leave
 from dprbft.site.site import open_client
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
-from panas.privacy.ledger.state import state_folder
 from panas.runtime.errors import BadInput, BudgetExhausted
+from panas.runtime.state import state_folder
 
 
 def write_pictures(path: Path, size: int, seed: int = 0) -> None:

@@ -186,22 +186,28 @@ def doorplate(address: Any) -> str:
     return str(address[1]) if isinstance(address, tuple) else "unix"
 
 
+@dataclass(frozen=True)
+class Program:
+    """What starts once a server listens."""
+
+    line: str  # that is said then
+    start: Callable[[], Any]
+
+
 class Server(uvicorn.Server):
     """uvicorn on sockets that are there, with a program that starts once it listens."""
 
-    def __init__(
-        self, config: uvicorn.Config, hall: Hall, line: str, start: Callable[[], Any]
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, hall: Hall, program: Program) -> None:
         super().__init__(config)
-        self._hall, self._line, self._start = hall, line, start
+        self._hall, self._program = hall, program
         self._started: subprocess.Popen[bytes] | None = None
 
     async def startup(self, sockets: Any = None) -> None:
         """Listen, and say so."""
         await super().startup(sockets=sockets)
         if self.started:
-            self._started = self._start()
-            sys.stderr.write(f"{self._line}\n")
+            self._started = self._program.start()
+            sys.stderr.write(f"{self._program.line}\n")
             sys.stderr.flush()
 
     async def shutdown(self, sockets: Any = None) -> None:
@@ -221,12 +227,10 @@ def serve(
     hall: Hall,
     sockets: Sequence[tuple[str, Any]],
     tls: ssl.SSLContext | None,
-    *,
-    line: str,
-    start: Callable[[], Any],
+    program: Program,
     log: Any = None,
 ) -> None:
-    """Serve an ASGI app at doors until told to end; `line` is said, and `start` called, then.
+    """Serve an ASGI app at doors until told to end.
 
     TLS, where there is any, is at all doors but `CONTROL`.
     """
@@ -241,7 +245,7 @@ def serve(
         log_config=log,
         proxy_headers=False,
     )
-    Server(config, hall, line, start).run(sockets=[each for _, each in sockets])
+    Server(config, hall, program).run(sockets=[each for _, each in sockets])
 
 
 def tls_of(certificate: str | None, key: str | None) -> ssl.SSLContext | None:

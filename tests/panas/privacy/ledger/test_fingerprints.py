@@ -27,8 +27,8 @@ from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.replica import Replica
 from panas.privacy.ledger.seen import SeenBefore, refuse_seen, seen_before
 from panas.privacy.ledger.shares import as_gaussian
-from panas.privacy.ledger.state import check_state, state_folder
 from panas.runtime.errors import BadInput
+from panas.runtime.state import check_state, state_folder
 
 SHARE = Budget(2.0, 1e-5)
 

@@ -20,8 +20,8 @@ from panas.privacy.ledger.book import book_of, replica_account
 from panas.privacy.ledger.chain import Chain
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.ledger.replica import Replica
-from panas.privacy.ledger.state import state_folder
 from panas.runtime.errors import BadInput, BudgetExhausted
+from panas.runtime.state import state_folder
 
 SMALL = Gaussian(30.0)
 
