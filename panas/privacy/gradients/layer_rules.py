@@ -29,6 +29,7 @@ from panas.architecture.mixture import Mixture
 from panas.features.exact import product
 
 AT_ONCE = 1 << 17  # numbers that a sum turns to float64 at once, so that they stay in the caches
+ALIGNED = 16  # numbers of 32 bits in a line of a cache, and in the longest vector
 SMALL = 1e-12  # of the norm of a factor: far below, squares have few bits or none
 Saved = tuple[Tensor, ...]
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -151,8 +152,14 @@ def _with_bias(layer: Convolution, weight: Tensor, g: Tensor) -> Grads:
     return grads
 
 
+def _aligned(t: Float[Tensor, "b c k"]) -> Float[Tensor, "b c m"]:
+    """Filled up with zeros so that each sample starts alike in memory: some sums depend on it."""
+    return F.pad(t, (0, -t.shape[2] % ALIGNED))
+
+
 def _pointwise(layer: Convolution, x: Tensor, _: Saved, g: Tensor, needed: bool) -> Passed:
-    weight = torch.bmm(g.flatten(2), x.flatten(2).transpose(1, 2)).view(-1, *layer.weight.shape)
+    rows, columns = (_aligned(t.flatten(2)) for t in (g, x))
+    weight = torch.bmm(rows, columns.transpose(1, 2)).view(-1, *layer.weight.shape)
     return (_input_gradient(layer, x, g) if needed else None), _with_bias(layer, weight, g)
 
 
@@ -212,7 +219,8 @@ def _linear(layer: nn.Linear, x: Tensor, _: Saved, g: Tensor, needed: bool) -> P
         grads = {"weight": Outer(rows=g, columns=x), "bias": Dense(g)}
     else:
         rows, columns = g.flatten(1, -2), x.flatten(1, -2)
-        weight = torch.bmm(rows.transpose(1, 2), columns)
+        turned = (_aligned(t.transpose(1, 2)) for t in (rows, columns))
+        weight = torch.bmm(next(turned), next(turned).transpose(1, 2))
         grads = {"weight": Dense(weight), "bias": Dense(rows.sum(1))}
     if not needed:
         return None, grads
