@@ -199,18 +199,17 @@ def _convolution(layer: Convolution, x: Tensor, _: Saved, g: Tensor, needed: boo
 
 
 def _linear_forward(layer: nn.Module, x: Tensor) -> tuple[Tensor, Saved]:
-    """The output; of one vector a sample by exact sums, so that no kernel's choice shows."""
+    """The output by exact sums, so that no kernel's choice shows."""
     assert isinstance(layer, nn.Linear)
     if not _is_exact(layer, x):
         return _as_usual(layer, x)
-    y = product(x, layer.weight.detach().T)
-    return (y if layer.bias is None else y + layer.bias.detach().double()).to(x.dtype), ()
+    y = product(x.flatten(0, -2), layer.weight.detach().T)
+    y = y if layer.bias is None else y + layer.bias.detach().double()
+    return y.to(x.dtype).view(*x.shape[:-1], -1), ()
 
 
 def _is_exact(layer: nn.Linear, x: Tensor) -> bool:
-    return (
-        x.dim() == 2 and x.device.type == "cpu" and x.dtype == layer.weight.dtype == torch.float32
-    )
+    return x.device.type == "cpu" and x.dtype == layer.weight.dtype == torch.float32
 
 
 def _linear(layer: nn.Linear, x: Tensor, _: Saved, g: Tensor, needed: bool) -> Passed:
@@ -225,7 +224,9 @@ def _linear(layer: nn.Linear, x: Tensor, _: Saved, g: Tensor, needed: bool) -> P
     if not needed:
         return None, grads
     weight = layer.weight.detach()
-    return (product(g, weight).to(g.dtype) if _is_exact(layer, x) else g @ weight), grads
+    if not _is_exact(layer, x):
+        return g @ weight, grads
+    return product(g.flatten(0, -2), weight).to(g.dtype).view_as(x), grads
 
 
 def _group_norm_forward(layer: nn.Module, x: Tensor) -> tuple[Tensor, Saved]:
