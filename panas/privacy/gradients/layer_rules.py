@@ -29,6 +29,7 @@ from panas.architecture.mixture import Mixture
 from panas.features.exact import product
 
 AT_ONCE = 1 << 17  # numbers that a sum turns to float64 at once, so that they stay in the caches
+ALIGNED = 16  # numbers of 32 bits in a line of a cache, and in the longest vector
 SMALL = 1e-12  # of the norm of a factor: far below, squares have few bits or none
 Saved = tuple[Tensor, ...]
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -151,8 +152,14 @@ def _with_bias(layer: Convolution, weight: Tensor, g: Tensor) -> Grads:
     return grads
 
 
+def _aligned(t: Float[Tensor, "b c k"]) -> Float[Tensor, "b c m"]:
+    """Filled up with zeros so that each sample starts alike in memory: some sums depend on it."""
+    return F.pad(t, (0, -t.shape[2] % ALIGNED))
+
+
 def _pointwise(layer: Convolution, x: Tensor, _: Saved, g: Tensor, needed: bool) -> Passed:
-    weight = torch.bmm(g.flatten(2), x.flatten(2).transpose(1, 2)).view(-1, *layer.weight.shape)
+    rows, columns = (_aligned(t.flatten(2)) for t in (g, x))
+    weight = torch.bmm(rows, columns.transpose(1, 2)).view(-1, *layer.weight.shape)
     return (_input_gradient(layer, x, g) if needed else None), _with_bias(layer, weight, g)
 
 
@@ -192,18 +199,17 @@ def _convolution(layer: Convolution, x: Tensor, _: Saved, g: Tensor, needed: boo
 
 
 def _linear_forward(layer: nn.Module, x: Tensor) -> tuple[Tensor, Saved]:
-    """The output; of one vector a sample by exact sums, so that no kernel's choice shows."""
+    """The output by exact sums, so that no kernel's choice shows."""
     assert isinstance(layer, nn.Linear)
     if not _is_exact(layer, x):
         return _as_usual(layer, x)
-    y = product(x, layer.weight.detach().T)
-    return (y if layer.bias is None else y + layer.bias.detach().double()).to(x.dtype), ()
+    y = product(x.flatten(0, -2), layer.weight.detach().T)
+    y = y if layer.bias is None else y + layer.bias.detach().double()
+    return y.to(x.dtype).view(*x.shape[:-1], -1), ()
 
 
 def _is_exact(layer: nn.Linear, x: Tensor) -> bool:
-    return (
-        x.dim() == 2 and x.device.type == "cpu" and x.dtype == layer.weight.dtype == torch.float32
-    )
+    return x.device.type == "cpu" and x.dtype == layer.weight.dtype == torch.float32
 
 
 def _linear(layer: nn.Linear, x: Tensor, _: Saved, g: Tensor, needed: bool) -> Passed:
@@ -212,12 +218,15 @@ def _linear(layer: nn.Linear, x: Tensor, _: Saved, g: Tensor, needed: bool) -> P
         grads = {"weight": Outer(rows=g, columns=x), "bias": Dense(g)}
     else:
         rows, columns = g.flatten(1, -2), x.flatten(1, -2)
-        weight = torch.bmm(rows.transpose(1, 2), columns)
+        turned = (_aligned(t.transpose(1, 2)) for t in (rows, columns))
+        weight = torch.bmm(next(turned), next(turned).transpose(1, 2))
         grads = {"weight": Dense(weight), "bias": Dense(rows.sum(1))}
     if not needed:
         return None, grads
     weight = layer.weight.detach()
-    return (product(g, weight).to(g.dtype) if _is_exact(layer, x) else g @ weight), grads
+    if not _is_exact(layer, x):
+        return g @ weight, grads
+    return product(g.flatten(0, -2), weight).to(g.dtype).view_as(x), grads
 
 
 def _group_norm_forward(layer: nn.Module, x: Tensor) -> tuple[Tensor, Saved]:

@@ -5,7 +5,9 @@ its rule (`panas.privacy.gradients.layer_rules`). A module that might mix sample
 (`panas.privacy.gradients.apart`). Where no rule fits, or the network as a whole is such a module,
 all of it goes through `torch.func`, and where that fails one sample at a time: slower, never wrong.
 
-Privacy: a gradient depends on its own sample alone, by construction.
+Privacy: a gradient depends on its own sample alone, by construction. Its last bits do not depend on
+the sample's place in a batch of one size either, on a CPU, for layers with a rule and those of
+`panas.privacy.gradients.apart.SIMPLE`; for strangers, which `vmap` maps, they may.
 """
 
 import warnings
@@ -22,6 +24,7 @@ from torch.nn import functional as F
 from panas.privacy.gradients.apart import Batch, alone, hooked, is_stranger, strangers
 from panas.privacy.gradients.layer_rules import (
     ANY_LAYER,
+    LINEAR,
     Convolution,
     Dense,
     Gradients,
@@ -144,7 +147,7 @@ def _recorded(units: list[_Unit], tape: _Tape) -> Iterator[None]:
             raise Unsupported(f"{type(unit.layer).__name__} gets no batch")
         patched = unit.layer.__dict__.pop("forward")
         try:
-            if unit.parameters or unit.rule is ANY_LAYER:
+            if unit.parameters or unit.rule in (ANY_LAYER, LINEAR):
                 return _Recorded.apply(inputs[0], tape.token, unit, tape)
             return unit.layer(inputs[0])
         finally:

@@ -15,11 +15,11 @@ size of a batch, and a network of cancelling weights makes much of a last bit. S
 off in chunks of one size, which follows from the network and the public expected batch size; the
 last is filled up with copies of weight 0. On a CPU a sample then has the same gradient in every
 place of its chunk, whatever is in the others: linear layers by exact sums (`panas.features.exact`),
-all others as tests find it for each kind of layer. On a GPU this is untested: there only the clip
-holds. Clipped gradients are added in float64: of b units the rounding is at most b^2 2^-53 C in
-norm, less than what `SLACK` leaves below C, for b up to 50,000.
+all others as tests find it for each kind of layer. Of custom blocks, which `vmap` maps, last bits
+may follow the place, and on a GPU all of this is untested: there the clip alone holds.
 
-Source: Abadi et al. 2016, algorithm 1; Charles et al. 2024, section 3 (groups).
+Clipped gradients are added in float64: of b units the rounding is at most b^2 2^-53 C in norm, less
+than what `SLACK` leaves below C, for b up to 50,000.
 """
 
 import math

@@ -20,19 +20,8 @@ from panas.training.evaluate import represent
 from panas.training.linear.predictor import BATCH
 
 GENOMES = ["c8k3-max-c12k5", "c8k1-avg-c16k7", "c5k5-avg-c7k3-max-c7k3"]
-NETWORKS = [*GENOMES, "layers", "a stranger"]
+NETWORKS = [*GENOMES, "c16k3-c16k3-avg-c8k5", "layers"]
 SHAPE, CHUNK = (3, 11, 9), 32
-
-
-class Stranger(nn.Module):
-    """No rule knows it: it runs on each sample alone, under `vmap`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(99, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x.flatten(2).mean(1)).tanh()
 
 
 def layers() -> nn.Module:
@@ -53,8 +42,8 @@ def layers() -> nn.Module:
 def network(genome: str, hostile: bool = False) -> nn.Module:
     g = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
-    if genome not in GENOMES:
-        model = layers() if genome == "layers" else nn.Sequential(Stranger(), nn.Linear(4, 3))
+    if genome == "layers":
+        model = layers()
     else:
         bottom = build_bottom(Genome.parse(genome), shape=SHAPE, width=6, unit=True, generator=g)
         model = nn.Sequential(bottom, build_head(6, 3, init="random", generator=g)).train()

@@ -33,7 +33,7 @@ FACTS = {
         class_names=("a", "b"), shape=(1, SIDE, SIDE), dtype="float32", columns=COLUMNS
     ),
 }
-SIZES = (1, 2, 3, 4, 15, 16, 17, 63, 100, 255, 256, 257, 258, 259, 260, 513, 516, 519, 600)
+SIZES = (1, 2, 3, 17, 63, 255, 256, 257, 259, 260)
 
 
 def drawn(facts: Facts, n: int, seed: int = 0) -> Tensor:
@@ -80,7 +80,7 @@ def test_a_row_has_its_bits_at_every_size_in_every_order_and_beside_any_row(
         assert torch.equal(feature_map(x[:n]), whole[:n]), n
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(2))
     assert torch.equal(feature_map(x[order]), whole[order])
-    for n in (1, 40, 255, 256):
+    for n in (1, 256):
         for beside in neighbours(x[:n]):
             assert torch.equal(feature_map(beside)[:n], whole[:n])
 
