@@ -24,8 +24,8 @@ from panas.training.sgd import OptimizerConfig
 
 NAME = re.compile(r"gm|[0-9]{1,6}-[0-9]{1,4}")
 """Of the global network, or of a candidate: its iteration and the layer that is pruned."""
-STEPS = (("start", "both"), ("final", "both"))
-STEPS += tuple(("search", step) for step in ("train", "send", "both"))
+STEPS = {("start", "both"), ("final", "both")}
+STEPS |= {("search", step) for step in ("train", "send", "both")}
 """Phases with what they ask of sites."""
 
 

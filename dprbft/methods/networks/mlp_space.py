@@ -83,7 +83,7 @@ class MixedMLP(nn.Module):
 
 def chosen_mlp(space: MLPSpace, architecture: Mapping[str, Any]) -> nn.Sequential:
     """The network of one architecture, the operation of each block; BadInput if it is none."""
-    chosen = architecture.get("blocks")
+    chosen = architecture.get("blocks", ())
     known = isinstance(chosen, list | tuple) and all(o in space.given for o in chosen)
     if not (known and len(architecture) == 1 and len(chosen) == space.blocks):
         raise BadInput(f"expected an architecture of {space.blocks} blocks, got another")
