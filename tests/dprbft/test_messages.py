@@ -228,3 +228,18 @@ def test_a_huge_message_is_refused_before_it_is_decoded(monkeypatch: pytest.Monk
     monkeypatch.setattr(messages, "parse_tensors", lambda _: pytest.fail("it was decoded"))
     with pytest.raises(BadInput, match="at most"):
         parse("moments", content)
+
+
+def test_a_head_of_larger_weights_than_any_server_sends_is_refused():
+    for largest, taken in ((LARGEST_WEIGHT, True), (1.01 * LARGEST_WEIGHT, False)):
+        content = Broadcast(0, torch.full((3, 4), largest), torch.zeros(3)).to_bytes()
+        if taken:
+            head = Broadcast.from_bytes(content, width=4, classes=3)
+            z = torch.nn.functional.normalize(torch.ones(5, 4)).requires_grad_()
+            loss = torch.nn.functional.cross_entropy(12 * z @ head.weight.T, torch.arange(5) % 3)
+            (gradient,) = torch.autograd.grad(loss, z)
+            assert loss.isfinite()
+            assert gradient.isfinite().all()
+            continue
+        with pytest.raises(BadInput, match="at most 1e\\+06"):
+            Broadcast.from_bytes(content, width=4, classes=3)

@@ -41,6 +41,7 @@ from panas.runtime.typed import checked
 STEP, MOST = 16, 512
 USUAL = 64  # samples of a chunk where nothing public says how large batches are
 CHUNK_BYTES = {"cpu": 64 << 20, "cuda": 2 << 30}  # inputs and gradients near the caches
+WILD = 100.0  # larger weights are no network's that trains
 SLACK = 3e-6  # added to a norm, relatively: rounding lets no gradient or sum exceed the clip
 
 
@@ -124,7 +125,11 @@ class PrivateGradient:
         total = total.to(self._parameters[0].device)
         if not len(y):
             return total
-        self.chunk = self.chunk or chunk_of(self._most_at_once(x, y), self._expected)
+        if not self.chunk:
+            most = self._most_at_once(x, y)
+            if not most:
+                return total
+            self.chunk = chunk_of(most, self._expected)
         if groups is not None and len(groups.unique()) < len(groups):
             return self._clipped_means(x, y, clip, number_units(groups.cpu()).to(x.device))
         for part in torch.arange(len(y), device=x.device).split(self.chunk):
@@ -172,7 +177,11 @@ class PrivateGradient:
         return [part.view_as(p).to(p) for part, p in zip(parts, self._parameters, strict=True)]
 
     def _most_at_once(self, x: Tensor, y: Tensor) -> int:
-        """Samples at once, measured on noise; refuses networks that make no sense under DP."""
+        """Samples at once, measured on noise; refuses networks that make no sense under DP.
+
+        0 where weights are so large, or not numbers, that noise overflows: every sample then counts
+        as one whose gradient is not finite. A refusal would come after the charge.
+        """
         targets = torch.zeros(STEP, *y.shape[1:], dtype=y.dtype, device=y.device)
         noise = torch.randn(STEP, *x.shape[1:], generator=torch.Generator().manual_seed(0))
         # Some networks take positive numbers only; of indices there are surely 0 and 1.
@@ -180,6 +189,8 @@ class PrivateGradient:
         probes = [probe.to(x) for probe in tries]
         before = {name: b.clone() for name, b in self._model.named_buffers()}
         probe = next((p for p in probes if self._finite(p, targets)), None)
+        if probe is None and self._is_wild():
+            return 0
         if probe is None:
             raise BadInput(
                 "expected a network that can be tried on noise, got gradients that are not finite; "
@@ -199,6 +210,10 @@ class PrivateGradient:
         size += self._gradients.bytes // STEP
         most = CHUNK_BYTES.get(x.device.type, CHUNK_BYTES["cpu"]) // max(1, size)
         return max(STEP, min(MOST, most // STEP * STEP))
+
+    def _is_wild(self) -> bool:
+        """Whether weights are as only divergence, or a server that lies, makes them."""
+        return not all(bool((p.abs() <= WILD).all()) for p in self._model.parameters())
 
     def _finite(self, x: Batch, y: Batch) -> bool:
         with forked_random(x):

@@ -431,6 +431,8 @@ def test_training_that_diverges_sends_as_much_as_any_other(
                 p.data.fill_(math.nan)
 
     monkeypatch.setattr(torch.optim.SGD, "step", diverging)
+    client = site(client.config, tmp_path / "diverging")
+    method, memory, order = first_turn(name, client)
     turn = method.client_round(client, memory, order)
     shapes = {n: a.shape for n, a in usual.update.arrays.items()}
     assert turn.update.record.keys() == usual.update.record.keys()
