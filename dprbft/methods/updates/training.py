@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from dprbft.methods.networks.cnns import weights_of
 from dprbft.methods.updates.orders import are_bounded
 from dprbft.methods.updates.spending import Mechanism, Spending, charged, current
 from dprbft.site.site import Client
@@ -49,7 +48,7 @@ def train_locally(
     mechanism = Mechanism(
         "dp-sgd" if plan else "sgd", plan.clip if plan else None, subset=how.subset
     )
-    before = weights_of(model)
+    before = {name: w.detach().clone() for name, w in model.state_dict().items()}
     with charged(client, mechanism, plan.training_event if plan else None, how.round) as receipt:
         model.to(client.device)
         if plan:
