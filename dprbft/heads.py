@@ -17,7 +17,7 @@ so that with much noise the head stays where it was, and with none it is least s
 Class sums: nearest noised class mean. Rows: the paper's SGD on cross-entropy.
 
 A site applies a head to its private rows, and so refuses one with a weight above `LARGEST_WEIGHT`
-(1e6): the largest weight of honest heads in the tests' runs is below 50. At the bound, a row of
+(1e6). At the bound, a row of
 norm 1 and d numbers has logits of at most 1e6 sqrt(d), times 12 where a map scales rows: far below
 3e38, where 32 bits end. Softmax and loss subtract the largest logit first. A sample's gradient is
 (p - e_y) z^T of norm sqrt(2) |z| at most, whatever the head; through a bottom it is finite, or it

@@ -13,7 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from dprbft import messages
-from dprbft.messages import Broadcast, Release
+from dprbft.messages import LARGEST_WEIGHT, Broadcast, Release
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import SystemNoise

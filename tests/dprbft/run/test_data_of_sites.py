@@ -124,9 +124,9 @@ def test_a_limit_keeps_of_a_hub_s_public_data_too(tiny: Callable, split: Callabl
 @pytest.mark.parametrize(
     ("header", "rows", "told"),
     [
-        ("a,c,y", "{},1.5", "columns of u as of t, got none 'b'"),
-        ("a,b,c,d,e,y", "{},1.5,2.5,3.5,4.5", "columns of u as of t, got another one, 'c'"),
-        ("a,b,y", "{},red", "columns of u as of t, got 'b' as text instead of number"),
+        ("a,c,y", "{},1.5", "facts of u as of t, got none 'b'"),
+        ("a,b,c,d,e,y", "{},1.5,2.5,3.5,4.5", "facts of u as of t, got another column, 'c'"),
+        ("a,b,y", "{},red", "facts of u as of t, got column 'b' as text instead"),
     ],
 )
 def test_a_column_that_differs_is_named(
@@ -142,7 +142,7 @@ def test_a_column_that_differs_is_named(
 def test_a_table_among_images_is_named(split: Callable, tmp_path: Path):
     (tmp_path / "t.csv").write_text("a,y\n" + "".join(f"{i}.5,{i % 2}\n" for i in range(60)))
     files = archive(tmp_path, "a.npz", 1), str(tmp_path / "t.csv")
-    for given, told in ((files, "images in t as in a, got a table"), (files[::-1], "got images")):
+    for given, told in ((files, "facts of t as of a, got a table"), (files[::-1], "got images")):
         with pytest.raises(BadInput, match=told):
             split(*given)
 
