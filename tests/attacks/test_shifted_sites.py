@@ -39,9 +39,9 @@ def caught(shape: Shape, seeds: range, *, noise: float = 0.0, shifted: bool = Tr
 
 @pytest.mark.parametrize("shape", [TABLE, IMAGE])
 def test_a_site_that_differs_from_the_public_samples_is_no_leak(shape: Shape) -> None:
-    assert alarms(shape, range(15)) == 0
+    assert alarms(shape, range(6)) == 0
     # The planted bug: controls that know nothing of the site but by way of public means.
-    assert alarms(shape, range(15), controls.PUBLIC) > 5
+    assert alarms(shape, range(6), controls.PUBLIC) > 2
 
 
 @pytest.mark.slow
@@ -55,8 +55,8 @@ def test_false_alarms_of_shifted_sites_are_at_most_one_in_a_hundred(shape: Shape
 @pytest.mark.parametrize("shape", [TABLE, IMAGE])
 @pytest.mark.parametrize("shifted", [False, True])
 def test_rows_are_caught_at_any_site(shape: Shape, shifted: bool) -> None:
-    assert caught(shape, range(10), shifted=shifted) == 10
-    assert caught(shape, range(10), noise=0.5, shifted=shifted) >= 9
+    assert caught(shape, range(4), shifted=shifted) == 4
+    assert caught(shape, range(4), noise=0.5, shifted=shifted) >= 3
 
 
 def hospitals(seed: int) -> dict[str, Site]:

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from site_data import with_data
 from torch import Tensor, nn
 
 from attacks.epsilon.mechanism import (
@@ -532,7 +533,7 @@ def test_public_rows_are_the_same_bits_whatever_the_private_samples(tmp_path: Pa
     client = open_client(view.places[0])
     train = client.data.train
     fewer = replace(client.data, train=train.take(torch.arange(1, len(train))))
-    neighbour = replace(client, data=fewer)
+    neighbour = with_data(client, fewer)
 
     def same_bits(a: Client, b: Client) -> bool:
         first, second = sent(a), sent(b)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from deaths import Death, plant
 from ledgers import accounts
+from site_data import with_data
 
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
@@ -212,7 +213,7 @@ def test_a_group_moves_the_counts_by_one(site: Site, tmp_path: Path):
     client = site(config(FREE, **TWO), tmp_path / "r")
     held = client.data.validation
     alone = replace(held, groups=torch.zeros(len(held), dtype=torch.int64))
-    grouped = replace(client, data=replace(client.data, validation=alone))
+    grouped = with_data(client, replace(client.data, validation=alone))
     counts, _ = right_and_wrong(grouped, decnas._work(client).whole, None, 1)
     assert math.hypot(*counts) <= 1 + 1e-6
 

@@ -7,6 +7,7 @@ from pkgutil import iter_modules
 
 import pytest
 import torch
+from site_data import with_data
 
 from dprbft import methods
 from dprbft.config.schema import RunConfig
@@ -124,7 +125,7 @@ def test_the_local_method_sends_nothing_and_spends_all_on_training(
 @pytest.mark.parametrize("name", OF_ROUNDS)
 def test_nothing_is_read_if_the_ledger_refuses(name: str, tiny: Tiny, site: Site, tmp_path: Path):
     client = site(tiny(federation__method=name, training__noise_multiplier=0.2), tmp_path)
-    client = replace(client, data=replace(client.data, train=untouchable(client.data.train)))
+    client = with_data(client, replace(client.data, train=untouchable(client.data.train)))
     state, broadcast = fresh(client)
     before = client.ledger.path.read_bytes()
     with pytest.raises(BudgetExhausted):
@@ -252,7 +253,7 @@ def test_nothing_is_chosen_by_the_test_split(tiny: Tiny, site: Site, tmp_path: P
     y = (client.data.test.y + 1) % client.spec.classes
     other = replace(client.data, test=Samples(client.data.test.x, y, client.data.test.classes))
     chosen = []
-    for c in (client, replace(client, data=other)):
+    for c in (client, with_data(client, other)):
         done = client_finish(c, state, replace(broadcast, weight=-broadcast.weight), 1)
         chosen.append((done.kept.blend, done.kept.validation))
     assert chosen[0] == chosen[1]

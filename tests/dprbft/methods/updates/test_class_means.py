@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from noises import NoNoise, Ones
+from site_data import with_data
 from torch import Tensor
 
 from dprbft.config.files import build_config
@@ -117,7 +118,7 @@ def test_one_sample_moves_sums_and_counts_by_the_sensitivity_at_most(
     monkeypatch.setattr(class_sums, "run", run)
 
     def released(samples: Samples) -> Tensor:
-        other = replace(client, data=replace(client.data, train=samples))
+        other = with_data(client, replace(client.data, train=samples))
         release_means(other, represent, spending, 1, 1.0)
         found = captured[-1]
         return torch.cat([found["S"].flatten(), found["counts"]]).double()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from site_data import with_data
 
 from dprbft.config.files import build_config
 from dprbft.methods.updates.spending import (
@@ -161,5 +162,5 @@ def test_a_ledger_that_protects_groups_is_not_charged_for_samples_without(
     with pytest.raises(BadInput, match="group"):
         charged(client, TRAIN, Gaussian(10.0), 1)
     train = replace(client.data.train, groups=torch.arange(len(client.data.train)))
-    grouped = replace(client, data=replace(client.data, train=train))
+    grouped = with_data(client, replace(client.data, train=train))
     charged(grouped, TRAIN, Gaussian(10.0), 1)
