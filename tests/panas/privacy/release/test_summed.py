@@ -57,7 +57,9 @@ def test_numbers_are_what_the_release_says_with_noise_of_one_size():
     assert moments.numbers_of(D, CLASSES) == SIZE
     # A unit moves them by |u|^2 in A, |u| in B, and c in its label's count.
     less = moments.numbers(Rows(rows().z[1:], rows().y[1:]), CLASSES)
-    assert float((numbers - less).norm()) == pytest.approx(moments.SUM_SENSITIVITY)
+    moved = float((numbers - less).norm())
+    assert moved == pytest.approx(moments.SUM_SENSITIVITY, rel=1e-5)  # of rows on a grid
+    assert moved <= moments.SUM_SENSITIVITY
 
 
 def farthest(counted: float = moments.COUNTS) -> float:
