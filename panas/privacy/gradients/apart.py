@@ -31,7 +31,7 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, SeparableBlock
-from panas.privacy.gradients.layer_rules import frozen, rule_for
+from panas.privacy.gradients.layer_rules import LINEAR, frozen, rule_for
 from panas.runtime.errors import BadInput
 
 Batch = Shaped[Tensor, "b ..."]
@@ -96,20 +96,36 @@ def alone(module: nn.Module, x: Batch, randomness: str = "error") -> Batch:
 
 @contextmanager
 def samples_apart(model: nn.Module) -> Iterator[None]:
-    """Within it, strangers in the model run on batches of one; without gradients.
+    """Within it, strangers in the model run on batches of one, and linear layers by exact sums;
+    without gradients.
 
     BadInput for hooks, and for a block that does not keep the dimensions of its input.
     """
     if hooked(model):
         raise BadInput("expected a network without hooks, got some; remove them")
-    found = list(strangers(model))
+    found, linear = list(strangers(model)), list(_linear_layers(model))
     try:
         for module in found:
             module.__dict__["forward"] = partial(_apart, module, module is not model)
+        for layer in linear:
+            layer.__dict__["forward"] = partial(_exactly, layer)
         yield
     finally:
-        for module in found:
+        for module in [*found, *linear]:
             module.__dict__.pop("forward", None)
+
+
+def _linear_layers(module: nn.Module) -> Iterator[nn.Linear]:
+    """All linear layers that are in no stranger."""
+    if type(module) is nn.Linear:
+        yield module
+    elif not is_stranger(module):
+        for child in module.children():
+            yield from _linear_layers(child)
+
+
+def _exactly(layer: nn.Linear, x: Batch) -> Batch:
+    return LINEAR.forward(layer, x)[0]
 
 
 def _apart(module: nn.Module, within: bool, x: Batch) -> Batch:

@@ -30,7 +30,6 @@ from panas.features.exact import product
 
 AT_ONCE = 1 << 17  # numbers that a sum turns to float64 at once, so that they stay in the caches
 ALIGNED = 16  # numbers of 32 bits in a line of a cache, and in the longest vector
-SMALL = 1e-12  # of the norm of a factor: far below, squares have few bits or none
 Saved = tuple[Tensor, ...]
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
@@ -70,10 +69,8 @@ class Outer:
 
     def norms(self) -> Float[Tensor, "b"]:
         """Their Euclidean norms."""
-        rows, columns = _lengths(self.rows), _lengths(self.columns)
         # Squares of small numbers vanish in 32 bits, and the other factor can make much of those.
-        if rows.is_cuda or bool((torch.minimum(rows, columns) < SMALL).any()):
-            rows, columns = _lengths(self.rows.double()), _lengths(self.columns.double())
+        rows, columns = _lengths(self.rows.double()), _lengths(self.columns.double())
         return (rows * columns).to(self.rows.dtype)
 
     def weighted_sum(self, weights: Float[Tensor, "b"]) -> Float[Tensor, "o i"]:

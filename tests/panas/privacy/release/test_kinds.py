@@ -137,9 +137,9 @@ def test_estimates_are_what_was_summed() -> None:
     assert isinstance(public, Moments)
     assert isinstance(raw, Rows)
     assert (second.variance, first.variance, public.variance) == (0.25, 0.25, 0.0)
-    torch.testing.assert_close(public.A, second.A, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(public.B, second.B, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(public.B.float(), first.S, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(public.A, second.A, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(public.B, second.B, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(public.B.float(), first.S, rtol=1e-5, atol=1e-4)
     assert public.counts is not None
     assert torch.equal(public.counts, first.counts)
 

@@ -48,8 +48,8 @@ def test_numbers_are_what_the_release_says_with_noise_of_one_size():
     found = moments.from_numbers(numbers, CLASSES, 0.5)
     u = rows().z.double()
     one = torch.nn.functional.one_hot(rows().y, CLASSES).double()
-    torch.testing.assert_close(found.A, u.T @ u)
-    torch.testing.assert_close(found.B, one.T @ u)
+    torch.testing.assert_close(found.A, u.T @ u, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found.B, one.T @ u, rtol=1e-4, atol=1e-4)
     assert found.variance == 0.25
     assert found.counts_variance == (0.5 / moments.COUNTS) ** 2
     assert found.counts is not None
@@ -57,7 +57,9 @@ def test_numbers_are_what_the_release_says_with_noise_of_one_size():
     assert moments.numbers_of(D, CLASSES) == SIZE
     # A unit moves them by |u|^2 in A, |u| in B, and c in its label's count.
     less = moments.numbers(Rows(rows().z[1:], rows().y[1:]), CLASSES)
-    assert float((numbers - less).norm()) == pytest.approx(moments.SUM_SENSITIVITY)
+    moved = float((numbers - less).norm())
+    assert moved == pytest.approx(moments.SUM_SENSITIVITY, rel=1e-5)  # of rows on a grid
+    assert moved <= moments.SUM_SENSITIVITY
 
 
 def farthest(counted: float = moments.COUNTS) -> float:
