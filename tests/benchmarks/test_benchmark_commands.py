@@ -28,7 +28,7 @@ def test_a_named_module_is_found(name: str):
     found = find_spec(f"benchmarks.{name}")
     assert found is not None
     assert found.origin is not None
-    assert found.origin.endswith(f"/{name}.py")
+    assert found.origin.endswith((f"/{name}.py", f"/{name}/__init__.py"))
 
 
 def test_no_name_is_in_two_wings():

@@ -1,5 +1,6 @@
 """The first and the last lines of a run, and its tables, from figures alone."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 
 from attacks.audit.records import ClientAudit, RunAudit
 from attacks.reconstruction.metrics import ReconstructionScore
+from attacks.threats.controls import PUBLIC
 from dprbft.site.results.seen import SeenSamples
 from panas.data.facts import Facts
 from panas.data.files.columns import Column
@@ -24,7 +26,7 @@ def facts(shape: tuple[int, int, int] = (1, 8, 8), columns: int = 0) -> Facts:
     return Facts(
         class_names=names,
         shape=shape,
-        dtype="uint8",
+        dtype="float32" if columns else "uint8",
         columns=tuple(Column(name=f"c{k}") for k in range(columns)),
     )
 
@@ -256,6 +258,7 @@ def test_an_audit_of_a_table_speaks_of_samples(capsys: pytest.CaptureFixture):
         release="class_sums",
         epsilon=8.0,
         attacks=(score,),
+        controls=(replace(score, name=PUBLIC[0], r2=0.0),),
         verdict="inconclusive",
         evidence="few",
     )

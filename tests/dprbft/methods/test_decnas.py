@@ -167,7 +167,7 @@ TWO = {"widths": [4], "turns": [1], "start_share": 0, "final_share": 0, "rounds"
 def test_all_that_leaves_is_charged_to_the_samples_it_tells_of(
     privacy: dict[str, Any], site: Site, tmp_path: Path
 ):
-    client = site(config(privacy, **TWO), tmp_path / "r")
+    client = site(config(privacy, size=360, **TWO), tmp_path / "r")
     first, second, here = two_rounds(client)
     entries = {e.id: e for e in client.account.entries}
     told = [entries[id].charge for id in first.receipts]
@@ -192,7 +192,7 @@ def test_all_that_leaves_is_charged_to_the_samples_it_tells_of(
         assert client.account.spent() <= 8
         # Disjoint samples: neither is charged for the other's releases.
         events = [client.account.events_on(subset) for subset in ("train", "search")]
-        assert [len(e) for e in events] == [2, 1]
+        assert [len(e) for e in events] == [3, 1]  # the count, the labels and training
 
 
 def test_counts_are_right_and_their_noise_is_as_charged(site: Site, tmp_path: Path):
@@ -233,7 +233,7 @@ def test_without_room_for_reports_a_site_trains_and_says_nothing(
 
 def test_a_site_too_small_for_parts_that_stand_apart_reports_nothing(site: Site, tmp_path: Path):
     """Its validation part may be one sample that it takes from training: "search" would not do."""
-    for size, reports in ((180, True), (75, False)):
+    for size, reports in ((360, True), (75, False)):
         client = site(config({}, size=size, **TWO), tmp_path / str(size))
         assert stand_apart(client) is reports
         first, second, _ = two_rounds(client)

@@ -17,7 +17,7 @@ pytest.importorskip("uvicorn")
 from dprbft.engines.deploy.certificates import new_authority, new_certificate
 from dprbft.engines.flower.door import control, sockets
 from dprbft.engines.flower.door.bodies import answer
-from dprbft.engines.flower.door.sockets import CONTROL, PUBLIC, Hall, Server, serve, tls_of
+from dprbft.engines.flower.door.sockets import CONTROL, PUBLIC, Hall, Program, Server, serve, tls_of
 
 PATIENCE = 0.4
 
@@ -71,8 +71,8 @@ def up(folder: Path, monkeypatch: pytest.MonkeyPatch, *, tls: bool, app: Any = a
         outside.bind(("127.0.0.1", 0))
         pairs = [(CONTROL, held.enter_context(control.bound(folder))), (PUBLIC, outside)]
         program = SimpleNamespace(terminate=lambda: None, wait=lambda seconds: None)
-        given = {"line": "up", "start": lambda: program}
-        thread = threading.Thread(target=serve, args=(app, hall, pairs, made), kwargs=given)
+        begun = Program(line="up", start=lambda: program)
+        thread = threading.Thread(target=serve, args=(app, hall, pairs, made, begun))
         thread.start()
         assert ready.wait(20)
         yield Up(hall, outside.getsockname()[1], lines)
