@@ -3,6 +3,7 @@
 All of it is measured on the site's own test samples, and stays in the site's folder.
 """
 
+import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,14 @@ from panas.training.metrics import Metrics, measure
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """Test accuracies, a step above the other; None for a step that was not made."""
+    """Test accuracies, a step above the other; None for a step that was not made, or
+    without test samples."""
 
     public: float | None  # with what public samples alone teach
     alone: float | None  # on the site's own samples, before others had a say
     shared: float | None  # with the shared head
-    joined: float  # with what the site keeps
-    best: float  # the highest that was seen; nothing is chosen by it
+    joined: float | None  # with what the site keeps
+    best: float | None  # the highest that was seen; nothing is chosen by it
     network: float | None  # of its own network by itself
 
 
@@ -45,7 +47,7 @@ class SiteReport:
     selected_round: int = 1
     blend: float = 0.0  # the own head's share, where two heads are blended
     # Test accuracy of each candidate by itself, with the site's prior.
-    candidates: dict[str, float] = field(default_factory=dict)
+    candidates: dict[str, float | None] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain JSON."""
@@ -53,10 +55,10 @@ class SiteReport:
             "samples": self.samples,
             "metrics": self.metrics.to_json(),
             "baselines": self.baselines.to_json() if self.baselines else None,
-            "steps": asdict(self.steps),
+            "steps": {name: _told(figure) for name, figure in asdict(self.steps).items()},
             "setting": self.setting,
             "shares": self.shares,
-            "candidates": self.candidates,
+            "candidates": {name: _told(figure) for name, figure in self.candidates.items()},
             "selected_round": self.selected_round,
             "blend": self.blend,
         }
@@ -76,6 +78,11 @@ class SiteReport:
             "steps": Steps(**record["steps"]),
         }
         return SiteReport(**(record | parts))
+
+
+def _told(figure: float | None) -> float | None:
+    """A figure as JSON has it: no number of none, as the share of no samples is."""
+    return figure if figure is not None and math.isfinite(figure) else None
 
 
 def write_report(client: Client, state: State) -> None:
