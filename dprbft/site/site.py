@@ -112,8 +112,8 @@ class Client:
         """Training samples, or groups of them, to plan with: a public number.
 
         What the owner declares, else what a noised histogram or count says, else `USUAL`; exact
-        where the run has no budget, and promises nothing, and at least 1. The total of a histogram counts a group
-        of k classes up to sqrt(k) times.
+        and at least 1 where the run has no budget, and promises nothing. The total of a histogram
+        counts a group of k classes up to sqrt(k) times.
         """
         if not self.budget.private:
             return max(1, self.data.train.units)

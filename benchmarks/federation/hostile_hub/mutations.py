@@ -15,7 +15,6 @@ import torch
 from benchmarks.hostile_hub.drafts import Draft, announcing, repacked, tensors_of
 from benchmarks.hostile_hub.settings import DELTAS, EPSILONS, JUNK, NUMBERS, SEEDS, SETTINGS
 from benchmarks.hostile_hub.sites import TARGET
-from dprbft.messages import Broadcast
 
 Change = Callable[[Draft, random.Random], None]
 

@@ -23,14 +23,13 @@ from panas.training.metrics import Metrics, measure
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """Test accuracies, a step above the other; None for a step that was not made, or
-    without test samples."""
+    """Test accuracies, a step above the other; None for a step that was not made."""
 
     public: float | None  # with what public samples alone teach
     alone: float | None  # on the site's own samples, before others had a say
     shared: float | None  # with the shared head
-    joined: float | None  # with what the site keeps
-    best: float | None  # the highest that was seen; nothing is chosen by it
+    joined: float  # with what the site keeps; NaN without test samples
+    best: float  # the highest that was seen; nothing is chosen by it
     network: float | None  # of its own network by itself
 
 
@@ -71,11 +70,13 @@ class SiteReport:
     def read(home: Path) -> "SiteReport":
         """A site's report; BadInput if it made none."""
         record = read_json(report_file(home))
-        known = record["baselines"]
+        known, steps = record["baselines"], dict(record["steps"])
+        for name in ("joined", "best"):
+            steps[name] = math.nan if steps[name] is None else steps[name]
         parts = {
             "metrics": Metrics.from_json(record["metrics"]),
             "baselines": Baselines.from_json(known) if known else None,
-            "steps": Steps(**record["steps"]),
+            "steps": Steps(**steps),
         }
         return SiteReport(**(record | parts))
 
