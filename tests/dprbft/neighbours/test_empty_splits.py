@@ -1,4 +1,4 @@
-"""A site with empty splits serves: every verb ends, of the usual size, and nothing went wrong in it.
+"""A site with empty splits serves: every verb ends as usual, and nothing went wrong in it.
 
 A hub elsewhere sees none of its failures, so what the owner would read of them is looked for.
 """
