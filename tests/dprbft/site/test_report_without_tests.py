@@ -1,4 +1,4 @@
-"""A site's report where it has no test samples: figures of nothing are none, and it is read back."""
+"""A report of a site without test samples: figures of nothing are none, and it is read back."""
 
 import math
 from pathlib import Path
