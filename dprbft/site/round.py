@@ -44,7 +44,8 @@ def train_locally(
     else:
         rng = stream(client.config.seed, "client", client.id, "round", round)
         with client.ledger.charge(_charge(None, round)):
-            fit(bottom, head, train, config=config, rng=rng)
+            if len(train):
+                fit(bottom, head, train, config=config, rng=rng)
     if not all(
         bool(torch.isfinite(w).all()) for w in (*weights(bottom).values(), *weights(head).values())
     ):

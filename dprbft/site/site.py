@@ -112,11 +112,11 @@ class Client:
         """Training samples, or groups of them, to plan with: a public number.
 
         What the owner declares, else what a noised histogram or count says, else `USUAL`; exact
-        where the run has no budget, and promises nothing. The total of a histogram counts a group
-        of k classes up to sqrt(k) times.
+        and at least 1 where the run has no budget, and promises nothing. The total of a histogram
+        counts a group of k classes up to sqrt(k) times.
         """
         if not self.budget.private:
-            return self.data.train.units
+            return max(1, self.data.train.units)
         if self.declared_units is not None:
             return self.declared_units
         known = self.noised_units()

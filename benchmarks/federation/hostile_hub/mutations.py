@@ -15,7 +15,6 @@ import torch
 from benchmarks.hostile_hub.drafts import Draft, announcing, repacked, tensors_of
 from benchmarks.hostile_hub.settings import DELTAS, EPSILONS, JUNK, NUMBERS, SEEDS, SETTINGS
 from benchmarks.hostile_hub.sites import TARGET
-from dprbft.messages import Broadcast
 
 Change = Callable[[Draft, random.Random], None]
 
@@ -193,7 +192,8 @@ def broadcast(draft: Draft, rng: random.Random) -> None:
         if rng.random() < 0.2:
             weight = rng.choice((weight[:, :-1], weight[:-1], weight.repeat(1, 2), weight[:0]))
         round = rng.choice((0, 0, 1, 1, 2, -1, 10**9, 2**70))
-        draft.content = Broadcast(round, weight, bias).to_bytes()
+        notes = {"message": json.dumps({"type": "broadcast", "round": round})}
+        draft.content = repacked({"weight": weight, "bias": bias}, notes)
     elif tensors and rng.random() < 0.7:
         draft.content = _other_numbers(draft.content, rng.choice(("numbers", "shape")), rng)
     else:

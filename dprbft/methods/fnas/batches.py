@@ -27,7 +27,7 @@ class Part:
         """Probability that a unit is in a batch."""
         if self.plan is not None:
             return self.plan.rate
-        return min(1.0, self.batch_size / self.samples.units)
+        return min(1.0, self.batch_size / max(1, self.samples.units))
 
     @property
     def expected(self) -> float:
@@ -52,7 +52,8 @@ def batch_gradient(
     """The gradient of the trainable parameters by name, of one batch of all parts together.
 
     Under plans it is clipped a unit at a time, noised and divided by the public expected size;
-    without, it is the mean over the batch, and zero for an empty one.
+    without, it is the mean over the batch, and zero for an empty one or where it is not finite:
+    what such a batch sends is as large as any other.
 
     Args:
         model: on its device.
@@ -78,9 +79,12 @@ def batch_gradient(
         PrivateGradient(model, loss).step(x, y, mechanism, noise, batch.groups)
         found = [p.grad for p in named.values()]
         return {n: g.cpu() for n, g in zip(named, found, strict=True) if g is not None}
+    zero = {n: torch.zeros_like(p).cpu() for n, p in named.items()}
     if not len(batch):
-        return {n: torch.zeros_like(p).cpu() for n, p in named.items()}
+        return zero
     grads = torch.autograd.grad(
         loss(model(x), y).mean(), list(named.values()), materialize_grads=True
     )
+    if not all(bool(torch.isfinite(g).all()) for g in grads):
+        return zero
     return {n: g.cpu() for n, g in zip(named, grads, strict=True)}

@@ -37,7 +37,8 @@ def loss_change(
         after: the same after training.
         samples: they tell the units.
         clip: c, above 0.
-        noise: m and where the noise comes from; None: nothing is clipped nor noised.
+        noise: m and where the noise comes from; None: nothing is clipped nor noised, and without
+            samples nothing changes.
         n: the divisor, a public number; None: as many units as there are.
 
     Privacy: `Gaussian(m)` at sensitivity c, charged before the losses are computed.
@@ -49,10 +50,10 @@ def loss_change(
         changes = sums / units.bincount()
     changes = torch.where(changes.isfinite(), changes, -clip)
     if noise is None:
-        return float(changes.mean())
+        return float(changes.mean()) if len(changes) else 0.0
     multiplier, source = noise
     total = changes.clamp(-clip, clip).sum() + multiplier * clip * source.normal(1)[0]
-    return float(total / (samples.units if n is None else n))
+    return float(total / (max(1, samples.units) if n is None else n))
 
 
 def balancing(histogram: Sequence[float], noise: float = 1.0) -> tuple[float, ...]:

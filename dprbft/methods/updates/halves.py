@@ -28,7 +28,7 @@ def planned_halves(client: Client, share: float = 0.5) -> tuple[int, int]:
     once, and the second has them in proportion to its share."""
     if not client.budget.private:
         parts = halves(client, share)
-        return parts.weights.units, parts.architecture.units
+        return max(1, parts.weights.units), max(1, parts.architecture.units)
     if (known := client.declared_units) is not None:
         return max(1, round(known * (1 - share))), max(1, round(known * share))
     first = count_units(client, halves(client, share).weights)
@@ -38,7 +38,8 @@ def planned_halves(client: Client, share: float = 0.5) -> tuple[int, int]:
 def halves(client: Client, share: float = 0.5) -> Halves:
     """Each unit is for the architecture by a chance of `share`, in (0, 1).
 
-    BadInput if a part is left without samples.
+    BadInput, in a run of this machine, if a part is left without samples: among machines a refusal
+    would tell of their number, and an empty part serves.
 
     Privacy: one unit more is one more in one part, and moves no other.
     """
@@ -46,7 +47,7 @@ def halves(client: Client, share: float = 0.5) -> Halves:
     key = hashlib.blake2b(b"halves", key=key_of(client.place)).digest()
     parts = hashed_split(client.data.train, search=share, validation=0.0, test=0.0, key=key)
     found = Halves(client.data.train.take(parts.train), client.data.train.take(parts.search))
-    if not all(len(part) for part in found):
+    if not client.config.federation.remote and not all(len(part) for part in found):
         raise BadInput(
             f"expected training samples for weights and for the architecture of "
             f"{client.place.name}, got {len(client.data.train)} in all; use fewer clients"

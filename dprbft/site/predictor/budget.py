@@ -210,7 +210,7 @@ def alone_plan(client: Client) -> tuple[Plan, Recipe]:
 
 def _without_noise(client: Client, settings: DPSGDSettings) -> Plan:
     return Plan(
-        samples=client.data.train.units,
+        samples=client.units,
         batch_size=settings.batch_size,
         clip=settings.clip,
         noise_multiplier=NO_NOISE,

@@ -86,9 +86,11 @@ def _untrained(client: Client, generator: torch.Generator) -> SavedNetwork:
 
 
 def _from_own_samples(client: Client, started: SavedNetwork, rng: np.random.Generator) -> None:
-    """Train in place without noise; images are moved a little each time they are seen."""
+    """Train in place without noise, if there are samples; images are moved a little each time."""
     config = replace(client.config.training.warm, train_head=client.spec.head_moves)
     own, seed = client.data.train, int(rng.integers(2**32))
+    if not len(own):
+        return
 
     def each_moved(at: Tensor, step: int) -> tuple[Tensor, Tensor]:
         return moved(own.inputs(at), stream(seed, "moved", step)), own.y[at]

@@ -3,6 +3,7 @@
 All of it is measured on the site's own test samples, and stays in the site's folder.
 """
 
+import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ class Steps:
     public: float | None  # with what public samples alone teach
     alone: float | None  # on the site's own samples, before others had a say
     shared: float | None  # with the shared head
-    joined: float  # with what the site keeps
+    joined: float  # with what the site keeps; NaN without test samples
     best: float  # the highest that was seen; nothing is chosen by it
     network: float | None  # of its own network by itself
 
@@ -45,7 +46,7 @@ class SiteReport:
     selected_round: int = 1
     blend: float = 0.0  # the own head's share, where two heads are blended
     # Test accuracy of each candidate by itself, with the site's prior.
-    candidates: dict[str, float] = field(default_factory=dict)
+    candidates: dict[str, float | None] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain JSON."""
@@ -53,10 +54,10 @@ class SiteReport:
             "samples": self.samples,
             "metrics": self.metrics.to_json(),
             "baselines": self.baselines.to_json() if self.baselines else None,
-            "steps": asdict(self.steps),
+            "steps": {name: _told(figure) for name, figure in asdict(self.steps).items()},
             "setting": self.setting,
             "shares": self.shares,
-            "candidates": self.candidates,
+            "candidates": {name: _told(figure) for name, figure in self.candidates.items()},
             "selected_round": self.selected_round,
             "blend": self.blend,
         }
@@ -69,13 +70,20 @@ class SiteReport:
     def read(home: Path) -> "SiteReport":
         """A site's report; BadInput if it made none."""
         record = read_json(report_file(home))
-        known = record["baselines"]
+        known, steps = record["baselines"], dict(record["steps"])
+        for name in ("joined", "best"):
+            steps[name] = math.nan if steps[name] is None else steps[name]
         parts = {
             "metrics": Metrics.from_json(record["metrics"]),
             "baselines": Baselines.from_json(known) if known else None,
-            "steps": Steps(**record["steps"]),
+            "steps": Steps(**steps),
         }
         return SiteReport(**(record | parts))
+
+
+def _told(figure: float | None) -> float | None:
+    """A figure as JSON has it: no number of none, as the share of no samples is."""
+    return figure if figure is not None and math.isfinite(figure) else None
 
 
 def write_report(client: Client, state: State) -> None:

@@ -59,7 +59,13 @@ def cross_validated(
     offsets: Mapping[str, Float[Tensor, "n classes"]],
     rng: np.random.Generator,
 ) -> Chosen:
-    """The offset and penalty with the least loss on samples left out, fitted on all of them."""
+    """The offset and penalty with the least loss on samples left out, fitted on all of them.
+
+    Without samples the first offset stands as it is.
+    """
+    if not len(y):
+        over, offset = next(iter(offsets.items()))
+        return Chosen(over, zero_residual(z.shape[1], offset.shape[1]).requires_grad_(False))
     folds = torch.from_numpy(rng.permutation(len(y)) % FOLDS)
 
     def left_out(name: str, l2: float) -> float:

@@ -22,14 +22,15 @@ def told(outcome: Outcome) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_hostile_hub_learns_and_breaks_nothing(kind: Kind, tmp_path: Path):
+@pytest.mark.parametrize("messages", [50, pytest.param(150, marks=pytest.mark.slow)])
+def test_a_hostile_hub_learns_and_breaks_nothing(messages: int, kind: Kind, tmp_path: Path):
     methods = {"table": ["joined", "local"], "pictures": ["fedavg", "local"]}[kind]
-    outcome = attacked(tmp_path, kind, 150, SEED, processes=False, methods=methods)
+    outcome = attacked(tmp_path, kind, messages, SEED, processes=False, methods=methods)
     assert not outcome.failures, told(outcome)
-    assert outcome.messages == 150
+    assert outcome.messages == messages
     assert outcome.granted
     assert outcome.charges
-    assert outcome.codes["REFUSED"] > 20
+    assert outcome.codes["REFUSED"] > messages // 8
 
 
 @pytest.mark.slow

@@ -437,3 +437,8 @@ def test_tables_have_their_own_space(site: Site, tmp_path: Path):
     server, _ = play([client], 1)
     assert len(server.record["architecture"]["blocks"]) == 1
     assert client.account.spent() <= 8
+
+
+def test_without_samples_no_loss_changes():
+    none = Samples(torch.zeros(0, 1, 2, 2), torch.zeros(0, dtype=torch.int64), 2)
+    assert loss_change(torch.zeros(0), torch.zeros(0), none, 1.0, None) == 0.0

@@ -104,3 +104,17 @@ def test_rate_and_divisor_are_the_plans_however_many_units_there_are() -> None:
     for n in (6, 8, 9):
         part = Part(samples(n), 4, plan_of(8, 1.0, 4))
         assert (part.rate, part.expected) == (0.5, 4.0)
+
+
+def test_without_protection_a_batch_that_is_not_finite_is_as_large_and_zero():
+    model = model_of()
+    next(model.parameters()).data.fill_(torch.inf)
+    found = batch_gradient(model, [Part(samples(6), 1000)], Fixed(whole=True))
+    assert {name: g.shape for name, g in found.items()} == {"1.weight": (3, 4), "1.bias": (3,)}
+    assert not flat(found).any()
+
+
+def test_a_part_of_no_samples_has_a_gradient_of_zero():
+    found = batch_gradient(model_of(), [Part(samples(0), 8)], Fixed(whole=True))
+    assert len(flat(found)) == 15
+    assert not flat(found).any()

@@ -10,17 +10,20 @@ import pytest
 import torch
 
 import dprbft.methods.updates.halves as module
-from dprbft.methods.updates.halves import halves
+from dprbft.methods.updates.halves import halves, planned_halves
 from panas.data.samples import Samples, content_hashes
 from panas.runtime.errors import BadInput
 
 
 @pytest.fixture
-def site_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Samples], Any]:
+def site_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A site with these training samples, whose key is made up."""
     monkeypatch.setattr(module, "key_of", lambda place: b"key")
-    return lambda train: SimpleNamespace(
-        place=SimpleNamespace(name="site"), data=SimpleNamespace(train=train)
+    return lambda train, remote=(): SimpleNamespace(
+        place=SimpleNamespace(name="site"),
+        data=SimpleNamespace(train=train),
+        budget=SimpleNamespace(private=False),
+        config=SimpleNamespace(federation=SimpleNamespace(remote=remote)),
     )
 
 
@@ -34,7 +37,7 @@ def names(part: Samples) -> set[int]:
     return set(content_hashes(part).tolist())
 
 
-def test_every_sample_is_in_one_part_by_itself_alone(site_of: Callable[[Samples], Any]) -> None:
+def test_every_sample_is_in_one_part_by_itself_alone(site_of: Callable[..., Any]) -> None:
     whole = samples()
     found = halves(site_of(whole), 0.4)
     assert names(found.weights) | names(found.architecture) == names(whole)
@@ -46,13 +49,13 @@ def test_every_sample_is_in_one_part_by_itself_alone(site_of: Callable[[Samples]
     assert names(fewer.architecture) == names(found.architecture) - first
 
 
-def test_groups_go_together(site_of: Callable[[Samples], Any]) -> None:
+def test_groups_go_together(site_of: Callable[..., Any]) -> None:
     whole = replace(samples(), groups=torch.arange(300) // 5)
     found = halves(site_of(whole))
     assert found.weights.units + found.architecture.units == whole.units == 60
 
 
-def test_the_share_does_not_depend_on_the_split_before(site_of: Callable[[Samples], Any]) -> None:
+def test_the_share_does_not_depend_on_the_split_before(site_of: Callable[..., Any]) -> None:
     """The samples left for training by a hash under the same key are shared out evenly still."""
     whole = samples(1000)
     upper = content_hashes(whole, b"key") > 2**63
@@ -60,6 +63,14 @@ def test_the_share_does_not_depend_on_the_split_before(site_of: Callable[[Sample
     assert 0.4 < len(found.weights) / int(upper.sum()) < 0.6
 
 
-def test_a_part_without_samples_is_refused(site_of: Callable[[Samples], Any]) -> None:
+def test_a_part_without_samples_is_refused(site_of: Callable[..., Any]) -> None:
     with pytest.raises(BadInput, match="for weights and for the architecture of site"):
         halves(site_of(samples(1)))
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_among_machines_a_part_may_be_empty(n: int, site_of: Callable[..., Any]) -> None:
+    """A refusal would tell of the number of samples; plans are for one unit at least."""
+    site = site_of(samples(n), ("site", "other"))
+    assert sorted(map(len, halves(site))) == [0, n]
+    assert planned_halves(site) == (1, 1)

@@ -39,3 +39,11 @@ def test_as_few_samples_as_folds_are_enough():
     assert (
         cross_validated(z, y, {"": torch.zeros(3, 3)}, stream(0)).residual.weight.isfinite().all()
     )
+
+
+def test_without_samples_the_first_offset_stands():
+    z, y = blobs(0)
+    chosen = cross_validated(z, y, {"shared": torch.zeros(0, 3), "": torch.zeros(0, 3)}, stream(0))
+    assert chosen.over == "shared"
+    assert not chosen.residual.weight.any()
+    assert not chosen.residual.bias.any()
