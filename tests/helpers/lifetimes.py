@@ -86,7 +86,7 @@ class Life:
             place=SitePlace(0, "site", self.folder, run),
             config=config,
             facts=facts,
-            data=SiteData(0, pictures(0), train, some, some),
+            read_data=lambda: SiteData(0, pictures(0), train, some, some),
             public=pictures(0),
             unlabelled=pictures(0),
             feature_map=None,

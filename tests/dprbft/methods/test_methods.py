@@ -185,9 +185,9 @@ def test_the_own_head_reads_only_the_release_and_the_noised_histogram(
     client = site(tiny(), tmp_path)
     state, broadcast = fresh(client)
     trained, message = round_method("dprbft").client_round(client, state, broadcast, 1)
-    blind = replace(
+    blind = with_data(
         client,
-        data=replace(
+        replace(
             client.data,
             **{p: untouchable(getattr(client.data, p)) for p in ("train", "validation", "test")},
         ),

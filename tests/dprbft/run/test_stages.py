@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from ledgers import accounts
+from site_data import with_data
 
 from dprbft.config.files import build_config, load_config
 from dprbft.config.schema import RunConfig, participants
@@ -258,7 +259,7 @@ def test_a_search_on_private_samples_would_be_noticed(tiny: Tiny, site: Site, tm
     config = tiny(privacy__search="unaccounted", privacy__allow_unprotected=True)
     open_ = site(config, tmp_path / "a")
     other = site(config, tmp_path / "b")
-    blind = dataclasses.replace(other, data=blinded(other.data, labels=False, nan=False))
+    blind = with_data(other, blinded(other.data, labels=False, nan=False))
     histories = [architecture.search(client, 1).result.history for client in (open_, blind)]
     assert histories[0] != histories[1]
 

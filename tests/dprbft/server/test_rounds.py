@@ -163,7 +163,7 @@ def test_a_budget_that_runs_out_keeps_the_models_of_the_last_whole_round(
     tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
 ):
     run = tmp_path / "r"
-    config = tiny(training__noise_multiplier=0.75, training__batch_size=16, federation__rounds=200)
+    config = tiny(training__noise_multiplier=1.2, training__batch_size=16, federation__rounds=200)
     with pytest.raises(BudgetExhausted, match="last valid model"):
         carry(run, config)
     last = len(read_lines(rounds_file(server_folder(run))))

@@ -217,7 +217,7 @@ def test_a_sum_goes_on_after_a_death(
     assert record.sites == (0, 1, 2, 3)
 
 
-def test_a_charge_that_a_death_has_lost_leaves_its_site_out(
+def test_a_summand_that_a_death_has_lost_is_made_again_for_its_charge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     run = tmp_path / "r"
@@ -232,7 +232,7 @@ def test_a_charge_that_a_death_has_lost_leaves_its_site_out(
             joined_by(engine, run, CONFIG)
     assert releases(run) == [1, 0, 0, 0]
     joined_by(engine, run, CONFIG)
-    assert survivors(run) == [1, 2, 3]
+    assert survivors(run) == [0, 1, 2, 3]
     assert releases(run) == [1, 1, 1, 1]
     assert all(a.spent() <= a.budget.epsilon for a in accounts(run))
     (record,) = read_rounds(server_folder(run))

@@ -18,7 +18,7 @@ from dprbft.run.view import RunView
 from dprbft.site.data import declared
 from dprbft.site.directory import SiteSettings, write_site
 from dprbft.site.joining import join
-from dprbft.site.results.seen import SeenSamples
+from dprbft.site.results.seen import SeenSamples, remembering
 from dprbft.site.site import open_client, same_ledger
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian
@@ -79,7 +79,7 @@ def joined(run: Path, config: RunConfig) -> None:
 
 def spend(run: Path, noise: float = 1.3) -> Ledger:
     """Charge the first site's ledger as a release would, when a verb is served."""
-    client = open_client(places_of(run)[0])
+    client = remembering(open_client(places_of(run)[0]))
     charge = Charge(
         event=Gaussian(noise),
         phase="release",
@@ -88,8 +88,10 @@ def spend(run: Path, noise: float = 1.3) -> Ledger:
         sensitivity=1.0,
         round=1,
     )
-    with same_ledger(client), client.ledger.charge(charge):
-        pass
+    with same_ledger(client):
+        assert len(client.data)  # read, and remembered, before the charge
+        with client.ledger.charge(charge):
+            pass
     return client.ledger
 
 
@@ -186,8 +188,8 @@ def test_a_restored_backup_is_refused_at_the_hello_and_joins_with_its_charges(tm
     assert Ledger(ledger_file(site)).accept_restored() == 1
     assert Ledger(ledger_file(site)).account().spent() == spent > 2.7
     with pytest.raises(BudgetExhausted, match=r"left of 4\.5 for life"):
-        joined(tmp_path / "two", config_of(site, epsilon=4.0))
-    joined(tmp_path / "two", config_of(site, epsilon=0.2))
+        joined(tmp_path / "three", config_of(site, epsilon=4.0))
+    joined(tmp_path / "four", config_of(site, epsilon=0.2))
 
 
 def test_what_the_owner_has_not_allowed_does_not_leave(tmp_path: Path):

@@ -15,7 +15,6 @@ from panas.architecture.network import Bottom
 from panas.data.samples import Samples
 from panas.privacy.noise import ReproducibleNoise, SystemNoise
 from panas.privacy.plan import Plan
-from panas.runtime.errors import BadInput
 from panas.training.dp_sgd import fit_private
 from panas.training.sgd import fit
 
@@ -111,13 +110,6 @@ def test_dp_training_repeats_from_a_seed_and_never_from_the_systems_entropy() ->
         ends.append(flat(bottom, head))
     assert torch.equal(ends[0], ends[1])
     assert not torch.equal(ends[2], ends[3])
-
-
-def test_a_plan_is_for_its_samples() -> None:
-    with pytest.raises(BadInput, match="15 samples"):
-        fit_private(
-            *networks(), data(14), plan=plan_for(15, 5, 1.0, 1), config=SGD, noise=SystemNoise()
-        )
 
 
 @pytest.mark.parametrize("private", [True, False])

@@ -197,12 +197,29 @@ def test_a_network_of_positive_numbers_is_tried_on_such() -> None:
         PrivateGradient(seeded(Logarithm(True))).clipped_sum(x.abs() + 0.1, y, 1.0)
 
 
+class Infinite(nn.Module):
+    """Weights are small, and gradients are no numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x / 0.0)
+
+
 def test_a_network_that_cannot_be_tried_is_refused() -> None:
+    with pytest.raises(BadInput, match="not finite"):
+        PrivateGradient(seeded(Infinite())).clipped_sum(*data(6, 4), 1.0)
+
+
+def test_weights_that_diverged_count_every_sample_as_nothing() -> None:
+    """A refusal would come after the charge."""
     model = seeded(nn.Sequential(nn.Linear(4, 3)))
     with torch.no_grad():
         model[0].weight[0, 0] = float("nan")
-    with pytest.raises(BadInput, match="not finite"):
-        PrivateGradient(model).clipped_sum(*data(6, 4), 1.0)
+    total = PrivateGradient(model).clipped_sum(*data(6, 4), 1.0)
+    assert all(bool((t == 0).all()) for t in total)
 
 
 def test_half_precision_is_refused() -> None:
