@@ -128,7 +128,7 @@ def test_facts_that_the_sites_do_not_declare_are_refused_by_them(
     outcome = cli(*of_facts(tmp_path, tmp_path / "facts.json"))
     assert outcome.code == 2
     assert "a (refused), b (refused), c (refused)" in outcome.err.splitlines()[-1]
-    assert "facts that hold for what facts.json declares" in (sites["a"] / LOG).read_text()
+    assert "the facts that facts.json declares" in (sites["a"] / LOG).read_text()
     assert not (tmp_path / "run").exists()
     assert not any((place / "runs").exists() for place in sites.values())
 
