@@ -15,12 +15,14 @@ from panas.privacy.calibration import (
     rescale_noise,
     tighten_release_noise,
 )
-from panas.privacy.ledger.charge import Charge
+from panas.privacy.ledger.charge import Charge, Entry
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
 from panas.runtime.errors import BudgetExhausted
 from panas.runtime.store import write_json
 from panas.tuning.space import DPSGDSettings
+
+COUNT = "count"  # the mechanism that counts samples
 
 
 def current_plan(client: Client, state: State) -> Plan | None:
@@ -68,8 +70,8 @@ def count_units(client: Client, part: Samples | None = None) -> int:
         m = release_multiplier(client.budget, 1, client.config.privacy.histogram_share)
         charge = Charge(
             event=Gaussian(m),
-            phase="search",
-            mechanism="count",
+            phase="training",
+            mechanism=COUNT,
             recipient="whoever sees rates and divisors that follow from it",
             sensitivity=1.0,
         )
@@ -83,9 +85,14 @@ def count_units(client: Client, part: Samples | None = None) -> int:
 
 
 def searched(client: Client) -> int:
-    """How many protected charges the run has made for its search."""
+    """How many protected charges the run has made before its plan was chosen."""
     entries = client.account.entries
-    return sum(e.charge.phase == "search" and not isinstance(e.event, Unprotected) for e in entries)
+    return sum(_before_plans(e) and not isinstance(e.event, Unprotected) for e in entries)
+
+
+def _before_plans(entry: Entry) -> bool:
+    """Whether a charge was made before the plan was chosen: for a search, or to count samples."""
+    return entry.charge.phase == "search" or entry.charge.mechanism == COUNT
 
 
 def _first_plan(client: Client, settings: DPSGDSettings) -> Plan:
@@ -111,7 +118,7 @@ def _apart(client: Client, spent: Sequence[Event]) -> tuple[list[Event], list[Ev
     """What was spent before the plan was chosen, which may have chosen it, and what under it."""
     before, done = list(spent), list[Event]()
     for entry in client.account.entries:
-        if entry.charge.phase != "search" and entry.event in before:
+        if not _before_plans(entry) and entry.event in before:
             before.remove(entry.event)
             done.append(entry.event)
     return before, done

@@ -261,7 +261,7 @@ def test_a_killed_comparison_goes_on(compared: Path, tmp_path: Path):
     out, said = tmp_path / "c", tmp_path / "stderr"
     asked = ("compare", compared.with_suffix(".toml"), "--out", out, "--workers", "1")
     # Of the second site of the second run: its order is read, and nothing is trained.
-    death = ("dprbft.methods.updates.verbs", "_own", 9, "before")
+    death = ("dprbft.methods.updates.verbs", "check_round", 4, "before")
     assert carry_out(said, *asked, death=death) == -signal.SIGKILL, said.read_text()
     done = [p.parent for p in out.rglob("outcome.json")]
     assert len(done) == 1

@@ -112,10 +112,11 @@ def test_a_killed_run_resumes_and_keeps_what_it_spent(
     resume(run)
     # Beyond a histogram, and training and release of two rounds, of two clients. A search that
     # died goes on with the histogram that it has paid for; a round that a client is through with
-    # is not trained again, whatever died after.
+    # is not trained again, whatever died after. The last round is repeated with what its plan left
+    # of the budget, and skipped where that is next to nothing.
     extra = sum(len(a.entries) for a in accounts(run)) - 2 * (1 + 2 * 2)
-    repeated = {"train, after the charge": 1, "train, after the release": 2}
-    assert extra == repeated.get(where, 0)
+    repeated = {"train, after the charge": (1,), "train, after the release": (0, 2)}
+    assert extra in repeated.get(where, (0,))
 
 
 def resume(run: Path) -> None:

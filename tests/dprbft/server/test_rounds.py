@@ -208,5 +208,7 @@ def test_raw_rows_and_a_search_on_private_samples_are_charged_as_unprotected(
     carry(run, config)
     for account in accounts(run):
         assert account.events("search") == account.events("release") == [Unprotected()]
+        mechanisms = [e.charge.mechanism for e in account.entries if e.charge.phase == "training"]
+        assert mechanisms.count("count") == 1  # no histogram tells how many samples there are
         assert account.spent("training") <= account.budget.epsilon
         assert account.spent() == math.inf

@@ -3,7 +3,8 @@
 What "the largest that fits" is: a run asks for (epsilon, delta), which counts as one Gaussian
 mechanism. If that composes with all that was charged to no more than the budget for life, the run
 is granted and, unless it is killed, spends at least 98 % of the epsilon that it asked for, at its
-own delta. If it does not, the run is refused and the ledger stays as it was. In the end, after runs
+own delta; 92 % where it samples at a rate of 0.2. (A plan must stay below one Gaussian's profile at
+every epsilon, `accounting.reserve`, and that of subsampled steps has another form.) If it does not, the run is refused and the ledger stays as it was. In the end, after runs
 have asked for what `largest_run` says until it says nothing, at least 98 % of the budget for life
 is spent. Never more, by a composition that shares no code with the ledger's.
 """
@@ -105,7 +106,8 @@ def live(life: Life, runs: list[tuple[str, float, float]], rate: float) -> None:
         assert fits
         own = epsilon(life.ledger.account().of_run(name).events(), delta, interval=1e-3)
         assert own <= asked + PRECISE
-        assert kind == "killed" or own >= 0.98 * asked
+        least = 0.98 if rate == 1.0 else 0.92
+        assert kind == "killed" or own >= least * asked
     use_up(life, 8.0)
     assert 0.98 * OWNER.epsilon <= composed(life.events, OWNER.delta) <= OWNER.epsilon + PRECISE
 
@@ -120,6 +122,7 @@ def test_any_sequence_of_runs_gets_what_fits_and_no_more(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(runs=some.lists(RUN, min_size=1, max_size=3))
 def test_any_sequence_of_runs_on_part_of_the_samples_gets_what_fits(
