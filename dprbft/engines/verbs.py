@@ -4,10 +4,12 @@ Every verb may be repeated: a site that has done it already answers the same aga
 that died can ask once more and nobody is charged twice. A refusal's reason is written to the site's
 folder; a code alone crosses the wire.
 
-To a hub elsewhere there is one way out. What a verb refuses before it reads private samples follows
-from its message and the owner's settings. Once it has read any, nothing that goes wrong changes a
-code: a verb whose answer is a code says DONE, one that sends says ABSENT. DONE means that the site
-is through, and not that it succeeded; its owner reads why in `failed.json` and in the node's log.
+To a hub elsewhere there is one way out. What is refused as a site joins, before it reads private
+samples, follows from the message and the owner's settings. Later its memory may follow from
+samples, also by what failed before. So nothing that goes wrong in a verb changes a code, also not a
+message that makes no sense: a verb whose answer is a code says DONE, one that sends says ABSENT.
+Only that the ledger has too little left is told. DONE means that the site is through, and not that
+it succeeded; its owner reads why in `failed.json` and in the node's log.
 """
 
 import hashlib
@@ -69,13 +71,17 @@ def serve(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> Rep
     """Do what the server asks; the answer to a refusal is a code, its reason stays here."""
     if not place.there:
         return Reply(Code.ABSENT)
-    reply, error = Reply(Code.DONE), Exception()
+    reply, error, at_work = Reply(Code.DONE), Exception(), False
     with watching_rows() as rows_read:
         try:
-            reply = Reply(Code.DONE, _answer(place, machine, verb, content))
+            work = _work_of(place, machine, verb, content)
+            at_work = verb not in (Verb.HELLO, Verb.LEAVE)
+            reply = Reply(Code.DONE, work())
         except Exception as e:
             reply, error = Reply(_code_of(e)), e
-        hidden = reply.code is not Code.DONE and _is_hidden(place, verb, content, rows_read())
+            at_work = at_work and not isinstance(e, BudgetExhausted)
+        may_tell = rows_read() or at_work
+        hidden = reply.code is not Code.DONE and may_tell and _is_remote(place, verb, content)
     if not place.there:  # it was taken away meanwhile: nothing leaves
         return Reply(Code.ABSENT)
     if reply.code is Code.DONE:
@@ -94,13 +100,8 @@ def _code_of(error: Exception) -> Code:
     return Code.NO_BUDGET if isinstance(error, BudgetExhausted) else Code.FAILED
 
 
-def _is_hidden(place: SitePlace, verb: Verb, content: bytes, rows_read: bool) -> bool:
-    """Whether what went wrong may follow from private samples, and a hub elsewhere asks.
-
-    What went wrong before on private samples may be why a later verb finds nothing to go on with.
-    """
-    if not rows_read and not failed_file(place.home).is_file():
-        return False
+def _is_remote(place: SitePlace, verb: Verb, content: bytes) -> bool:
+    """Whether a hub elsewhere asks."""
     noted = hello_file(place.home)
     hello = Hello.from_bytes(content if verb is Verb.HELLO else noted.read_bytes())
     return bool(config_of(hello.config).federation.remote)
@@ -114,29 +115,38 @@ def _note(place: SitePlace, verb: Verb, code: Code, error: Exception, *, hidden:
     trace = trail(error) if unforeseen else []
     record = {"verb": verb, "code": code.name, "reason": reason, "trace": trace}
     write_json(refusal_file(place.home), record)
-    if hidden and verb is not Verb.HELLO:
-        write_json(failed_file(place.home), record)
+    path = failed_file(place.home)
+    if hidden and verb is not Verb.HELLO and not path.is_file():  # the first says why
+        write_json(path, record)
 
 
-def _answer(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> bytes:
+def _work_of(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> Callable[[], bytes]:
+    """What a verb has a site do; BadInput if the owner or the method does not allow it."""
     refusal_file(place.home).unlink(missing_ok=True)
-    if verb is Verb.HELLO:
-        join(place, content)
-        return b""
-    if verb is Verb.LEAVE:
-        leave(place, content)
-        return b""
+    if verb in (Verb.HELLO, Verb.LEAVE):
+        return lambda: _greeted(place, verb, content)
     check_allowed(place)
     client = _with_keys(remembering(open_client(place, machine.device)))
-    with same_ledger(client):
-        name = client.config.federation.method
-        updates = client.config.federation.exchanges_updates
-        own = {} if updates else method_named(name).VERBS
-        if verb not in (UPDATE_VERBS if updates else {*own, *VERBS}):
-            raise BadInput(f"expected what a site of method {name} does, got {verb}")
-        if updates:
-            return UPDATE_VERBS[verb](update_method(name), client, content)
-        return own[verb](client, content) if verb in own else VERBS[verb](client, machine, content)
+    name = client.config.federation.method
+    updates = client.config.federation.exchanges_updates
+    own = {} if updates else method_named(name).VERBS
+    if verb not in (UPDATE_VERBS if updates else {*own, *VERBS}):
+        raise BadInput(f"expected what a site of method {name} does, got {verb}")
+
+    def work() -> bytes:
+        with same_ledger(client):
+            if updates:
+                return UPDATE_VERBS[verb](update_method(name), client, content)
+            if verb in own:
+                return own[verb](client, content)
+            return VERBS[verb](client, machine, content)
+
+    return work
+
+
+def _greeted(place: SitePlace, verb: Verb, content: bytes) -> bytes:
+    (join if verb is Verb.HELLO else leave)(place, content)
+    return b""
 
 
 def _with_keys(client: Client) -> Client:

@@ -4,6 +4,7 @@ The owner says there where the data are, what they may cost in their whole life,
 `facts.json` is what the owner declares to federations: class names, shape and columns are public.
 """
 
+import hashlib
 import os
 import tomllib
 from pathlib import Path
@@ -14,15 +15,17 @@ from pydantic import Field, ValidationError, field_validator
 
 from dprbft.config.flat import Section
 from dprbft.config.sections import method_names
-from dprbft.paths import declared_file, key_file, settings_file
+from dprbft.paths import declared_file, key_file, ledger_file, settings_file
 from panas.data.facts import Facts
 from panas.data.files.tables import TableColumns
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
+from panas.privacy.ledger.account import Account
+from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.release.histogram import LABEL_HISTOGRAM
 from panas.privacy.release.kind import kind_named, kind_names
 from panas.runtime.errors import BadInput
-from panas.runtime.store import write_bytes, write_json
+from panas.runtime.store import read_bytes, write_bytes, write_json
 
 
 def allowed_releases(*, unprotected: bool) -> tuple[str, ...]:
@@ -119,6 +122,25 @@ def write_site(
         write_json(declared_file(folder), facts.to_json())
     text = tomli_w.dumps(settings.model_dump(exclude_none=True))
     write_bytes(settings_file(folder), text.encode())
+
+
+def site_ledger(folder: Path, run: str = "") -> Ledger:
+    """The ledger of a site, for a run or none, which the site's key names before the first charge.
+
+    So a site that has lost its ledger, or got a backup back from before, is told from a new one.
+    """
+    key = key_file(folder)
+    id = hashlib.sha256(b"ledger of " + read_bytes(key)).hexdigest()[:32] if key.is_file() else ""
+    return Ledger(ledger_file(folder), run, id)
+
+
+def site_account(folder: Path, site: SiteSettings) -> Account:
+    """What a site may spend and has spent; BadInput if its ledger is gone."""
+    ledger = site_ledger(folder)
+    if ledger.path.exists():
+        return ledger.account()
+    ledger.check_current()
+    return Account(site.budget, False)
 
 
 def read_site(folder: Path) -> SiteSettings:

@@ -13,17 +13,15 @@ from dprbft.paths import (
     book_file,
     declared_file,
     hello_file,
-    ledger_file,
     samples_file,
     seen_file,
 )
 from dprbft.site.data import is_built_in, load_data
-from dprbft.site.directory import SiteSettings, read_site
+from dprbft.site.directory import SiteSettings, read_site, site_ledger
 from dprbft.site.results.seen import look_back
 from dprbft.site.site import check_book, config_of, facts_of, note_book, public_of
 from panas.data.facts import Facts
 from panas.privacy.budget import Budget
-from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_bytes
@@ -119,7 +117,7 @@ def check_allowed(place: SitePlace) -> None:
     hello, settings = Hello.from_bytes(noted.read_bytes()), read_site(place.folder)
     config = config_of(hello.config)
     _check_consent(settings, config, config.budget(place.index), hello.version)
-    ledger = Ledger(ledger_file(place.folder), place.run)
+    ledger = site_ledger(place.folder, place.run)
     if ledger.is_open and ledger.account().budget != settings.budget:
         raise BadInput(
             "expected the budget for life that the ledger was opened with, got another in "

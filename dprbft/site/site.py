@@ -24,10 +24,9 @@ from dprbft.paths import (
     count_file,
     hello_file,
     histogram_file,
-    ledger_file,
 )
 from dprbft.site.data import SiteData, changed, load_data, note_rows_read, read_public
-from dprbft.site.directory import read_site
+from dprbft.site.directory import read_site, site_ledger
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.facts import Facts
@@ -222,7 +221,7 @@ def open_client(place: SitePlace, device: str = "cpu") -> Client:
         unlabelled=public_of(hello.unlabelled, facts),
         feature_map=map_of(hello.map, Path(hello.map).stat().st_mtime_ns) if hello.map else None,
         budget=config.budget(place.index),
-        ledger=Ledger(ledger_file(place.folder), place.run),
+        ledger=site_ledger(place.folder, place.run),
         device=torch.device(device),
     )
 
@@ -249,7 +248,7 @@ def note_book(place: SitePlace, ledger: Ledger) -> None:
 
 def check_book(place: SitePlace) -> Ledger:
     """The ledger of a site; BadInput if it lacks what it held after the last verb of any run."""
-    ledger = Ledger(ledger_file(place.folder), place.run)
+    ledger = site_ledger(place.folder, place.run)
     for note in sorted(place.home.parent.glob(f"*/{book_file(place.home).name}")):
         known = read_json(note)
         ledger.check_holds(known["count"], known["hash"])

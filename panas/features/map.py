@@ -10,7 +10,6 @@ scikit-learn that is installed).
 A row has its bits whatever is beside it, on a CPU: maps move their inputs there.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -123,16 +122,6 @@ def common_map(facts: Facts, public: Samples, unlabelled: Samples, most: int) ->
     return fit_map(facts, seen, d, labelled=not len(unlabelled))
 
 
-def map_digest(feature_map: FeatureMap) -> str:
-    """SHA-256 of a map, 64 hexadecimal digits: equal for equal maps."""
-    return hashlib.sha256(_packed(feature_map)).hexdigest()
-
-
-def _packed(feature_map: FeatureMap) -> bytes:
-    note = json.dumps(feature_map.to_json(), sort_keys=True)
-    return pack_tensors(feature_map.arrays(), {NOTE: note})
-
-
 def cost_of(facts: Facts, d: int = WIDTH) -> MapCost:
     """What the map of these facts to d coordinates needs a row and at once, at most; reads nothing.
 
@@ -145,7 +134,8 @@ def cost_of(facts: Facts, d: int = WIDTH) -> MapCost:
 
 def write_map(path: Path, feature_map: FeatureMap) -> None:
     """Write a map; equal maps give equal bytes."""
-    write_bytes(path, _packed(feature_map))
+    note = json.dumps(feature_map.to_json(), sort_keys=True)
+    write_bytes(path, pack_tensors(feature_map.arrays(), {NOTE: note}))
 
 
 def read_map(path: Path) -> FeatureMap:

@@ -86,13 +86,13 @@ JOINED: Mapping[str, tuple[Branch, ...]] = {
     ),
     "keys": (
         Branch("none: keys are random", NOTHING, "no row is read"),
-        Branch("the plan of the sum does not fit the site", "REFUSED", "the message decides"),
+        Branch("the plan of the sum does not fit the site", GREETED, "the message decides"),
     ),
     "share": (Branch("none: shares are of random seeds", NOTHING, "no row is read"),),
     "round": (
         Branch(
             "the broadcast, the plan or the shares do not fit",
-            "REFUSED",
+            GREETED,
             "checked before the charge; the message decides",
         ),
         Branch(
@@ -122,7 +122,7 @@ JOINED: Mapping[str, tuple[Branch, ...]] = {
     "finish": (
         Branch(
             "the answer does not fit the run, or comes before the round",
-            "REFUSED",
+            GREETED,
             "the message and the order of messages decide",
         ),
     ),
@@ -142,7 +142,7 @@ JOINED: Mapping[str, tuple[Branch, ...]] = {
         ),
         Branch(
             "it is asked before the answer of the round",
-            "REFUSED",
+            GREETED,
             "the order of messages decides",
         ),
     ),
@@ -167,7 +167,7 @@ ROUNDS: Mapping[str, tuple[Branch, ...]] = {
     "round": (
         Branch(
             "the broadcast does not fit, or is another than before",
-            "REFUSED",
+            GREETED,
             "checked before the charge; the message decides",
         ),
         Branch(
@@ -189,13 +189,13 @@ ROUNDS: Mapping[str, tuple[Branch, ...]] = {
         Branch(
             "what fails after the charge",
             GREETED,
-            "one way out; asked again, the site sends what was paid for",
+            "one way out; asked again, the site charges anew, within its share, with more noise",
         ),
     ),
     "finish": (
         Branch(
             "the answer does not fit the round",
-            "REFUSED",
+            GREETED,
             "the message and the order of messages decide",
         ),
         Branch("which head validation prefers", NOTHING, "the choice stays at the site"),
@@ -214,7 +214,7 @@ UPDATES: Mapping[str, tuple[Branch, ...]] = {
     "round": (
         Branch(
             "the order does not fit the method's network, or is another than before",
-            "REFUSED",
+            GREETED,
             "checked before the charge; the message decides",
         ),
         Branch(
@@ -235,11 +235,11 @@ UPDATES: Mapping[str, tuple[Branch, ...]] = {
         Branch(
             "what fails after the charge",
             GREETED,
-            "one way out; asked again, the site sends what was paid for",
+            "one way out; asked again, the site charges anew, within its share, with more noise",
         ),
     ),
     "finish": (
-        Branch("the result does not fit", "REFUSED", "the message decides"),
+        Branch("the result does not fit", GREETED, "the message decides"),
         Branch("what the site keeps of it", NOTHING, "a code alone"),
     ),
     "export": ROUNDS["export"],
@@ -298,8 +298,9 @@ message says. The rest must not depend on a row. The tables list, for each verb,
 outcome could depend on rows, what a hub sees of it, and why it tells nothing beyond what the ledger
 covers. How long an answer takes is not covered.
 
-After its greeting a site that has charged anything or touched private rows answers DONE or ABSENT.
-Refusals before that follow from public facts: `site.toml`, `facts.json`, the ledger, the message.
+Once it has joined a run, a site answers DONE or ABSENT, whatever went wrong, and NO_BUDGET where
+its ledger has too little left. Refusals follow from what is public: `site.toml`, `facts.json`, the
+ledger, the message.
 
 Tests drive every verb of every method on neighbouring data sets and compare what crosses. The sets
 differ by one sample, extreme values, NaN, other classes, duplicates, few samples

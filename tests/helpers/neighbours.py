@@ -201,7 +201,7 @@ class Owner:
         given = {"epsilon": 8.0, "delta": 1e-3, "classes": classes, **ranges}
         told = SiteSettings(name=folder.name, data=path.name, **(given | dict(self.settings)))
         facts, _ = declared(folder, told)
-        write_site(folder, told, facts=facts, key=bytes(32))
+        write_site(folder, told, facts=facts, key=folder.name.encode().ljust(32))
         self.put(path, data)
         return folder
 

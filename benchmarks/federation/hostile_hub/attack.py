@@ -23,6 +23,7 @@ from benchmarks.hostile_hub.sites import (
     honest,
     make_pair,
     make_site,
+    state_of,
 )
 from dprbft.paths import ledger_file
 from panas.privacy.ledger.ledger import Ledger
@@ -172,10 +173,7 @@ def nodes_of(folder: Path, pair: Pair, *, processes: bool) -> tuple[AnyNode, Any
     first, second = map(Owned, pair.sites)
     if not processes:
         return NodeHere(first), NodeHere(second)
-    made = [
-        NodeProcess(owned, folder / f"{i}.sock", folder / f"state-{i}")
-        for i, owned in enumerate((first, second))
-    ]
+    made = [NodeProcess(owned, folder / f"{i}.sock") for i, owned in enumerate((first, second))]
     return made[0], made[1]
 
 
@@ -241,6 +239,7 @@ def _check_ledger(site: Path, outcome: Outcome) -> None:
 
 def _check_honest(folder: Path, pair: Pair, site: Path, outcome: Outcome, method: str) -> None:
     """An honest hub is served as before."""
+    os.environ["PANAS_STATE"] = str(state_of(site))
     try:
         honest(folder / "hub" / f"after-{site.parent.name}", pair, site, method)
     except Exception as e:

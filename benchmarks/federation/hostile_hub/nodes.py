@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from benchmarks.hostile_hub.sites import state_of
 from dprbft.engines.frames import Answer
 from dprbft.engines.node.call import ask
 from dprbft.engines.node.daemon import LOG, Node
@@ -138,6 +139,7 @@ class NodeHere:
     def heard(self, frame: bytes, seconds: float) -> Heard:
         """As `AnyNode.heard`; `seconds` bounds nothing."""
         assert self.node is not None
+        os.environ["PANAS_STATE"] = str(state_of(self.owned.site))
         begun, before = time.monotonic(), time.thread_time()
         answer = self.node.answer(frame)
         used, took = time.thread_time() - before, time.monotonic() - begun
@@ -167,13 +169,12 @@ class NodeProcess:
 
     owned: Owned
     socket: Path
-    state: Path  # its owner's state folder
     process: subprocess.Popen[bytes] | None = None
     peaks: list[int] = field(default_factory=list)  # bytes, of each process that was killed
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        own = {"PANAS_STATE": str(self.state), "OMP_NUM_THREADS": "1"}
+        own = {"PANAS_STATE": str(state_of(self.owned.site)), "OMP_NUM_THREADS": "1"}
         command = [
             "-m",
             "panas_cli",

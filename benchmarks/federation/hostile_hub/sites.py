@@ -101,6 +101,11 @@ def make_site(folder: Path, kind: Kind, samples: int, *, more: bool) -> None:
     write_data(path, kind, samples, more=more)
 
 
+def state_of(site: Path) -> Path:
+    """The state folder of a site's owner: two sites of one key are no copies of each other."""
+    return site.parent / "state"
+
+
 def write_data(path: Path, kind: Kind, samples: int, seed: int = 1, *, more: bool = False) -> None:
     """A file of samples of three classes; the one more is of the fourth, with a rare value."""
     rng = np.random.default_rng(seed)

@@ -34,13 +34,11 @@ from dprbft.engines.flower.door.control import SOCKET as CONTROL
 from dprbft.engines.flower.link import check_flower
 from dprbft.engines.node.call import SOCKET, short
 from dprbft.engines.signing import check_own_key
-from dprbft.paths import declared_file, ledger_file
+from dprbft.paths import declared_file
 from dprbft.site.data import load_samples
-from dprbft.site.directory import read_site
+from dprbft.site.directory import read_site, site_account, site_ledger
 from dprbft.site.predictor.budget import largest_run
 from panas.data.facts import Facts
-from panas.privacy.ledger.account import Account
-from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.store import read_bytes, read_json
 
@@ -242,11 +240,9 @@ def _data(folder: Path, federation: Federation | None) -> str:
 
 
 def _budget(folder: Path) -> str:
-    site, path = read_site(folder), ledger_file(folder)
-    if path.exists():
-        Ledger(path).check_current()
-    account = Ledger(path).account() if path.exists() else Account(site.budget, False)
-    if (left := largest_run(account)) < LEAST * site.epsilon:
+    site = read_site(folder)
+    site_ledger(folder).check_current()
+    if (left := largest_run(site_account(folder, site))) < LEAST * site.epsilon:
         raise BadInput(
             f"expected some of epsilon {site.epsilon:g} to be left, got {left:.3f}; its data "
             "take part in no further run"

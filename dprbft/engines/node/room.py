@@ -4,9 +4,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from dprbft.config.schema import RunConfig
-from dprbft.paths import SitePlace, hello_file, ledger_file, settings_file
-from dprbft.site.directory import read_site
-from panas.privacy.ledger.ledger import Ledger
+from dprbft.paths import SitePlace, hello_file, settings_file
+from dprbft.site.directory import read_site, site_ledger
 from panas.runtime.errors import BadInput
 
 FOLDER = "public"  # in the site's folder for a run: the files that came with its hello
@@ -19,7 +18,7 @@ def check_room(place: SitePlace, config: RunConfig, size: int) -> None:
     Only what hubs have brought counts: the size of what a site has computed tells of its samples.
     """
     settings, where = read_site(place.folder), settings_file(place.folder).name
-    ledger = Ledger(ledger_file(place.folder))
+    ledger = site_ledger(place.folder)
     shares = ledger.account().shares if ledger.is_open else {}
     if shares.get(place.run) != config.budget(place.index) and ledger.begun >= settings.run_limit:
         raise BadInput(

@@ -123,13 +123,13 @@ class PrivateGradient:
                 )
         total = torch.zeros(sum(p.numel() for p in self._parameters), dtype=torch.float64)
         total = total.to(self._parameters[0].device)
-        if not len(y):
-            return total
-        if not self.chunk:
+        if not self.chunk:  # also for an empty batch: a refusal tells of the network alone
             most = self._most_at_once(x, y)
             if not most:
                 return total
             self.chunk = chunk_of(most, self._expected)
+        if not len(y):
+            return total
         if groups is not None and len(groups.unique()) < len(groups):
             return self._clipped_means(x, y, clip, number_units(groups.cpu()).to(x.device))
         for part in torch.arange(len(y), device=x.device).split(self.chunk):
@@ -179,8 +179,9 @@ class PrivateGradient:
     def _most_at_once(self, x: Tensor, y: Tensor) -> int:
         """Samples at once, measured on noise; refuses networks that make no sense under DP.
 
-        0 where weights are so large, or not numbers, that noise overflows: every sample then counts
-        as one whose gradient is not finite. A refusal would come after the charge.
+        By the shapes of x and y alone, which may be of no sample. 0 where weights are so large, or
+        not numbers, that noise overflows: every sample then counts as one whose gradient is not
+        finite. A refusal would come after the charge.
         """
         targets = torch.zeros(STEP, *y.shape[1:], dtype=y.dtype, device=y.device)
         noise = torch.randn(STEP, *x.shape[1:], generator=torch.Generator().manual_seed(0))

@@ -35,6 +35,7 @@ class Book:
 
     chain: Chain
     id: str = ""  # the ledger's, wherever it lies
+    given: str = ""  # the id that it is to have; "": one that is drawn
     replicated: bool = True  # whether the user's state folder keeps its lines
     terms: Account | None = None  # the account, without its charges
     shares: dict[str, Budget] = field(default_factory=dict)
@@ -65,7 +66,11 @@ class Book:
         """
         with self.lock, self._all_or_anew():
             if self.chain.head()[0] == 0:
-                header = {"kind": "ledger", "version": VERSION, "id": uuid.uuid4().hex}
+                header = {
+                    "kind": "ledger",
+                    "version": VERSION,
+                    "id": self.given or uuid.uuid4().hex,
+                }
                 alone = {} if self.replicated else {"replica": False}
                 self.take(self.chain.append(header | alone))
             kept = self.replicated and bool(self.entries or record["kind"] == "charge")
@@ -155,7 +160,7 @@ class Book:
     def name(self) -> str:
         """What the ledger is called in the user's state folder; a copy has the same."""
         plain = re.fullmatch(r"[0-9a-f]{32}", self.id)
-        return self.id if plain else self.chain.first
+        return self.id if plain else self.chain.first or self.given
 
     @contextmanager
     def guarded(self, *, charging: bool = False) -> Iterator[None]:
@@ -214,7 +219,13 @@ def replica_account(replica: Replica) -> Account:
     return book.account()
 
 
+def book_of(path: Path, id: str = "") -> Book:
+    """One a file and process, so that no charge parses a long ledger again; `id` if it is new."""
+    book = _book_of(path)
+    book.given = id or book.given
+    return book
+
+
 @lru_cache(maxsize=16)
-def book_of(path: Path) -> Book:
-    """One a file and process, so that no charge parses a long ledger again."""
+def _book_of(path: Path) -> Book:
     return Book(Chain(path))

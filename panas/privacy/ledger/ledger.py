@@ -34,10 +34,12 @@ class Ledger:
     Args:
         path: its file; the head lies beside it.
         run: name of the run that charges through this object, once it has begun; "" for none.
+        id: 32 hexadecimal digits that it is called by if it is not there yet; "": drawn at random.
+            Where the user's state folder knows a ledger of this id, an empty one is an older copy.
     """
 
-    def __init__(self, path: str | Path, run: str = "") -> None:
-        self.path, self.run = Path(path), run
+    def __init__(self, path: str | Path, run: str = "", id: str = "") -> None:
+        self.path, self.run, self.given = Path(path), run, id
 
     def open_account(
         self,
@@ -108,7 +110,7 @@ class Ledger:
                 f"{begun.delta:g}, as it began, got {share.epsilon:g} at {share.delta:g}; give the "
                 "same, or begin a run of another name"
             )
-        return Ledger(self.path, run)
+        return Ledger(self.path, run, self.given)
 
     def charge(self, charge: Charge, *, resumes: bool = False) -> Receipt:
         """Reserve an event on the account, on disk before this returns.
@@ -209,7 +211,7 @@ class Ledger:
             BadInput: if nothing is missing, or the replica was changed.
         """
         with exclusive(self.path):
-            book = book_of(self.path.absolute())
+            book = book_of(self.path.absolute(), self.given)
             book.refresh(locked=True)
             with book.replica.held():
                 if not book.is_behind:
@@ -242,20 +244,20 @@ class Ledger:
         chain.check_holds(count, digest)
 
     def _read(self) -> Book:
-        book = book_of(self.path.absolute())
+        book = book_of(self.path.absolute(), self.given)
         book.refresh(locked=False)
         return book
 
     def _with_lock(self) -> Book:
         """Its book as the lock of the file shows it: nothing is being written."""
-        book = book_of(self.path.absolute())
+        book = book_of(self.path.absolute(), self.given)
         with exclusive(self.path):
             book.refresh(locked=True)
         return book
 
     @contextmanager
     def _locked(self, *, charging: bool = False) -> Iterator[Book]:
-        book = book_of(self.path.absolute())
+        book = book_of(self.path.absolute(), self.given)
         with exclusive(self.path):
             book.refresh(locked=True)
             with book.guarded(charging=charging):

@@ -2,18 +2,14 @@
 
 from pathlib import Path
 
-from dprbft.paths import ledger_file
-from panas.privacy.ledger.ledger import Ledger
-from panas.runtime.errors import BadInput
+from dprbft.site.directory import read_site, site_ledger
 from panas_cli.text.printing import counted, figure, json_number, print_json, print_text
 
 
 def accept(folder: Path, *, json: bool) -> None:
     """Charge what a restored ledger lacks, and say what is spent then."""
-    path = ledger_file(folder)
-    if not path.is_file():
-        raise BadInput(f"expected a site with a {path.name} at {folder}, found none; check DIR")
-    ledger = Ledger(path)
+    read_site(folder)
+    ledger = site_ledger(folder)
     charges = ledger.accept_restored()
     account = ledger.account()
     spent, left = account.spent(), account.left()
@@ -22,6 +18,6 @@ def accept(folder: Path, *, json: bool) -> None:
         print_json(record | {"budget": json_number(account.budget.epsilon), "left": left})
         return
     print_text(
-        f"{path}: {counted(charges, 'missing charge')} put back; epsilon {figure(spent)} of "
+        f"{ledger.path}: {counted(charges, 'missing charge')} put back; epsilon {figure(spent)} of "
         f"{figure(account.budget.epsilon)} is spent, {figure(left)} is left"
     )

@@ -10,10 +10,7 @@ from dprbft.engines.node.daemon import KEY, LOG, Node, Served
 from dprbft.engines.node.listen import run_node
 from dprbft.engines.signing import check_own_key
 from dprbft.engines.verbs import Machine
-from dprbft.paths import ledger_file
-from dprbft.site.directory import read_site
-from panas.privacy.ledger.account import Account
-from panas.privacy.ledger.ledger import Ledger
+from dprbft.site.directory import read_site, site_account, site_ledger
 from panas.runtime.state import check_state
 from panas_cli.commands.job import device_named
 from panas_cli.text.printing import figure
@@ -28,8 +25,7 @@ def serve(folder: Path, socket: Path | None, device: str, workers: int) -> None:
         check_own_key(folder)
     machine = Machine(device_named(device), workers)
     node = Node({settings.name: folder}, machine, tell=_tell)
-    book = ledger_file(folder)
-    account = Ledger(book).account() if book.exists() else Account(settings.budget, False)
+    account = site_account(folder, settings)
     signed = "signed" if (folder / KEY).is_file() else f"not signed: no {KEY}"
 
     def ready() -> None:
@@ -37,7 +33,7 @@ def serve(folder: Path, socket: Path | None, device: str, workers: int) -> None:
             f"site {settings.name} answers at {path} (answers are {signed}); epsilon "
             f"{figure(account.left())} of {figure(settings.epsilon)} is left; Ctrl-C stops it"
         )
-        for line in state_lines(Ledger(book)) if book.exists() else ():
+        for line in state_lines(site_ledger(folder)):
             _say(f"warning: {line}")
 
     try:

@@ -10,18 +10,23 @@ from dprbft.messages import Code
 from dprbft.paths import (
     SitePlace,
     declared_file,
-    ledger_file,
     refusal_file,
     settings_file,
 )
 from dprbft.site.data import declared, is_of_one_class, samples_and_values
-from dprbft.site.directory import SiteSettings, checked_settings, read_site, write_site
+from dprbft.site.directory import (
+    SiteSettings,
+    checked_settings,
+    read_site,
+    site_account,
+    site_ledger,
+    write_site,
+)
 from dprbft.site.results.seen import SeenSamples
 from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.privacy.ledger.account import Account, number
 from panas.privacy.ledger.fingerprints import changed_since
-from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_json
@@ -70,7 +75,7 @@ def show(folder: Path, *, json: bool) -> None:
     site = read_site(folder)
     facts = Facts.from_json(read_json(declared_file(folder)))
     samples, values = samples_and_values(folder, site, facts)
-    ledger, told = Ledger(ledger_file(folder)), list[str]()
+    ledger, told = site_ledger(folder), list[str]()
     if ledger.path.exists():
         changed = changed_since(values, ledger)
         told = [*state_lines(ledger), *([str(changed)] if changed else [])]
@@ -116,8 +121,7 @@ def _print(folder: Path, site: SiteSettings, found: _Found, *, json: bool) -> No
             f"{rest if facts.classes == 1 else ''}",
             stacklevel=2,
         )
-    path = ledger_file(folder)
-    account = Ledger(path).account() if path.exists() else Account(site.budget, False)
+    account = site_account(folder, site)
     runs = [
         _Run(
             name,

@@ -16,12 +16,11 @@ from dprbft.engines.deploy.register import link_of
 from dprbft.engines.deploy.settings import NODES, Hub, flower_hub
 from dprbft.engines.flower.door.control import SAID, state
 from dprbft.engines.node.daemon import LOG
-from dprbft.paths import config_file, ledger_file, refused_file, server_folder
+from dprbft.paths import config_file, refused_file, server_folder
 from dprbft.run.hub import sites_of
 from dprbft.server.records import read_rounds
-from dprbft.site.directory import read_site
-from panas.privacy.ledger.account import Account, number
-from panas.privacy.ledger.ledger import Ledger
+from dprbft.site.directory import read_site, site_account, site_ledger
+from panas.privacy.ledger.account import number
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.store import read_json, read_lines
 from panas_cli.text.printing import (
@@ -164,8 +163,8 @@ def _epsilon(value: float | str | None) -> str:
 
 def of_site(folder: Path, *, json: bool) -> None:
     """Whether the node answers, the last request, and the site's own ledger."""
-    site, path = read_site(folder), ledger_file(folder)
-    account = Ledger(path).account() if path.exists() else Account(site.budget, False)
+    site = read_site(folder)
+    account = site_account(folder, site)
     runs = [
         {
             "name": name,
@@ -174,7 +173,7 @@ def of_site(folder: Path, *, json: bool) -> None:
         }
         for name, own in account.of_shares().items()
     ]
-    told = state_lines(Ledger(path)) if path.exists() else []
+    told = state_lines(site_ledger(folder))
     node = check_node(folder)
     request = last_request(folder / LOG)
     record = {

@@ -76,7 +76,11 @@ class Door:
         elif path == STATE:
             await answer(send, 200, self.state())
         elif visit.door == PUBLIC:
-            await self._public(scope, receive, send)
+            visit.asked()
+            try:
+                await self._public(scope, receive, send)
+            finally:
+                visit.answered()
         elif visit.door == RUNTIME:
             await self._runtime(scope, receive, send)
         else:

@@ -3,8 +3,9 @@
 uvicorn, which serves Flower's SuperLink, waits for a first request as long as a connection lasts. A
 `Visit` stands between a socket and uvicorn's HTTP: it counts from the first packet, before TLS, and
 is over after `PATIENCE` seconds unless a request has come that a registered key has signed (which
-`door` looks at). At most `WAITING` visits wait for that, and `FROM_ONE` of one address: the oldest
-of them gives way to a new one, so that whoever floods the port keeps no site out.
+`door` looks at). After each answer the headers of the next request have as long. At most `WAITING`
+visits wait to be known, and `FROM_ONE` of one address: the oldest of them gives way to a new one,
+so that whoever floods the port keeps no site out.
 
 There are three doors: `PUBLIC` is the port that sites reach; `RUNTIME` a port of this machine's
 loopback interface for what Flower has started here; `CONTROL` a Unix socket of mode 0600.
@@ -99,7 +100,7 @@ class Visit(asyncio.Protocol):
         self._begun, self._early = False, bytearray()
         self._plain: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self.door, self.address = PUBLIC, ""
+        self.door, self.address, self._known = PUBLIC, "", False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Somebody has come."""
@@ -139,8 +140,21 @@ class Visit(asyncio.Protocol):
             self._early.clear()
 
     def known(self) -> None:
-        """A registered key has signed a request of it: it may stay."""
+        """A registered key has signed a request of it: it may stay while requests come."""
         self._gone()
+        self._known = True
+
+    def asked(self) -> None:
+        """A request has come, whose headers are whole."""
+        if self._known and self._timer is not None:
+            self._timer.cancel()
+
+    def answered(self) -> None:
+        """The headers of the next request have seconds to come, of whoever it is."""
+        if self._known:
+            self.asked()
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(PATIENCE, self.hall.close, self, "idle")
 
     def end(self) -> None:
         """Close it at once."""
@@ -177,6 +191,7 @@ class Visit(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It has gone."""
         self._gone()
+        self._known = False
         if self._begun:
             self._http.connection_lost(exc)
 

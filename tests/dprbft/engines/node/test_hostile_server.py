@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from node_sites import CLASSES, Hub, code_of, everything, hub_of, owned_site
 
 from dprbft.config.schema import RunConfig
-from dprbft.engines.frames import Request
+from dprbft.engines.frames import Request, sha256
 from dprbft.engines.node.daemon import Node, Served
 from dprbft.engines.node.public import begun_elsewhere
 from dprbft.messages import Broadcast, Code, Hello, facts_text
 from dprbft.paths import ledger_file, map_file, settings_file
 from dprbft.site.joining import join
-from panas.features.map import common_map, map_digest
+from panas.features.map import common_map, write_map
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput
 from panas.runtime.store import pack_tensors
@@ -186,8 +186,9 @@ def test_a_secure_sum_must_name_the_sites_whose_keys_are_known(
 
 
 def test_a_run_that_began_without_a_file_gets_none_later(node: Node, hub: Hub, told: list[Served]):
-    full = hub.request("hello")
-    made = map_digest(common_map(hub.view.facts, *[hub.view.facts.no_samples()] * 2, WIDTH))
+    full, path = hub.request("hello"), hub.run.with_suffix(".map")
+    write_map(path, common_map(hub.view.facts, *[hub.view.facts.no_samples()] * 2, WIDTH))
+    made = sha256(path.read_bytes())
     less = hello_with(hub, public="", map=made)
     assert code_of(node, replace(less, files={})) is Code.DONE
     assert code_of(node, full) is Code.REFUSED

@@ -4,9 +4,10 @@ What "the largest that fits" is: a run asks for (epsilon, delta), which counts a
 mechanism. If that composes with all that was charged to no more than the budget for life, the run
 is granted and, unless it is killed, spends at least 98 % of the epsilon that it asked for, at its
 own delta; 92 % where it samples at a rate of 0.2. (A plan must stay below one Gaussian's profile at
-every epsilon, `accounting.reserve`, and that of subsampled steps has another form.) If it does not, the run is refused and the ledger stays as it was. In the end, after runs
-have asked for what `largest_run` says until it says nothing, at least 98 % of the budget for life
-is spent. Never more, by a composition that shares no code with the ledger's.
+every epsilon, `accounting.reserve`, and that of subsampled steps has another form.) If it does not,
+the run is refused and the ledger stays as it was. In the end, after runs have asked for what
+`largest_run` says until it says nothing, at least 98 % of the budget for life is spent. Never more,
+by a composition that shares no code with the ledger's.
 """
 
 from pathlib import Path

@@ -208,9 +208,12 @@ class Infinite(nn.Module):
         return self.inner(x / 0.0)
 
 
-def test_a_network_that_cannot_be_tried_is_refused() -> None:
+@pytest.mark.parametrize("samples", [6, 1, 0])
+def test_a_network_that_cannot_be_tried_is_refused_whatever_the_batch_has(samples: int) -> None:
+    """Else whoever chooses the weights would read whether a batch is empty."""
+    x, y = data(6, 4)
     with pytest.raises(BadInput, match="not finite"):
-        PrivateGradient(seeded(Infinite())).clipped_sum(*data(6, 4), 1.0)
+        PrivateGradient(seeded(Infinite())).clipped_sum(x[:samples], y[:samples], 1.0)
 
 
 def test_weights_that_diverged_count_every_sample_as_nothing() -> None:

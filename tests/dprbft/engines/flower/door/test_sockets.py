@@ -125,6 +125,25 @@ def test_a_handshake_without_a_key_is_not_enough(tmp_path: Path, monkeypatch: py
         assert server.hall.closed["idle"] == 2
 
 
+def test_a_known_key_holds_no_connection_by_half_a_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def timed(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            visit = scope["state"]["visit"]
+            visit.asked()
+            await app(scope, receive, send)
+            visit.answered()
+
+    with up(tmp_path, monkeypatch, tls=False, app=timed) as server:
+        known = server.connect()
+        assert b"public" in said(known, "/known")
+        assert b"public" in said(known, "/known")
+        known.sendall(b"GET /known HTTP/1.1\r\nX:")
+        assert closed(known) < PATIENCE + 5
+        assert server.hall.closed == {"idle": 1}
+
+
 def test_a_flood_takes_no_place_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sockets, "FROM_ONE", 4)
     with up(tmp_path, monkeypatch, tls=True) as server:
