@@ -22,7 +22,7 @@ def told(outcome: Outcome) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("messages", [50, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("messages", [30, pytest.param(150, marks=pytest.mark.thorough)])
 def test_a_hostile_hub_learns_and_breaks_nothing(messages: int, kind: Kind, tmp_path: Path):
     methods = {"table": ["joined", "local"], "pictures": ["fedavg", "local"]}[kind]
     outcome = attacked(tmp_path, kind, messages, SEED, processes=False, methods=methods)

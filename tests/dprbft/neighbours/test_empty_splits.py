@@ -10,8 +10,9 @@ import pytest
 from neighbour_trials import TRIALS
 from neighbours import Recorded, by_node, differences, led_anew, pictures, recorded, rows
 
-QUICK = ("local", "dp_fnas")
-SLOW = [name for name in TRIALS if name not in QUICK]
+QUICK = ("local",)
+SLOW = ("joined", "joined, pictures", "dprbft", "fedavg", "dp_fnas", "decnas")
+REST = [name for name in TRIALS if name not in (*QUICK, *SLOW)]
 
 
 def few(of: Recorded, most: int) -> dict[str, Any]:
@@ -53,6 +54,14 @@ def test_a_site_with_empty_splits_serves(
 @pytest.mark.parametrize("name", SLOW)
 @pytest.mark.slow
 def test_a_site_with_empty_splits_serves_in_other_methods(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    check(name, tmp_path, 2, monkeypatch)
+
+
+@pytest.mark.parametrize("name", REST)
+@pytest.mark.thorough
+def test_a_site_with_empty_splits_serves_in_all_methods(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     check(name, tmp_path, 5, monkeypatch)

@@ -26,10 +26,15 @@ from neighbours import (
 )
 
 Asked = Callable[[Path, Recorded, Any], tuple[Seen, ...]]
-FEW, SOME, MORE = 4, 6, 100
-"""Data sets of quick, slow and thorough tests."""
-QUICK = ("joined without public samples", "local", "fedavg")
-SLOW = [name for name in TRIALS if name not in QUICK]
+FEW, MORE = 3, 100
+"""Data sets of quick and slow, and of thorough tests."""
+QUICK = ("local", "fedavg")
+VARIANTS = (
+    *("joined", "joined, judged", "joined, tuned", "joined, groups"),
+    *("local, judged", "local, tuned", "dprbft"),
+)
+"""Trials of methods that others try too: thorough tests."""
+SLOW = [name for name in TRIALS if name not in (*QUICK, *VARIANTS)]
 Get = Callable[[str], Recorded]
 
 
@@ -77,7 +82,7 @@ def test_one_row_changes_no_answer(
 def test_one_row_changes_no_answer_of_other_methods(
     name: str, honest: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    check(honest(name), tmp_path, way(honest(name)), SOME, monkeypatch)
+    check(honest(name), tmp_path, way(honest(name)), FEW, monkeypatch)
 
 
 @pytest.mark.parametrize("name", TRIALS)
@@ -88,8 +93,9 @@ def test_no_row_at_all_changes_an_answer(
     check(honest(name), tmp_path, way(honest(name)), MORE, monkeypatch)
 
 
-@pytest.mark.parametrize("name", QUICK)
-@pytest.mark.parametrize("asked", [by_serve, pytest.param(by_relay, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", [*QUICK, "joined without public samples"])
+@pytest.mark.parametrize("asked", [by_serve, by_relay])
+@pytest.mark.slow
 def test_other_engines_show_no_more(
     asked: Asked, name: str, honest: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
