@@ -80,15 +80,17 @@ def serve(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> Rep
         except Exception as e:
             reply, error = Reply(_code_of(e)), e
             at_work = at_work and not isinstance(e, BudgetExhausted)
-        may_tell = rows_read() or at_work
-        hidden = reply.code is not Code.DONE and may_tell and _is_remote(place, verb, content)
+        read = rows_read()
+        hidden = (
+            reply.code is not Code.DONE and (read or at_work) and _is_remote(place, verb, content)
+        )
     if not place.there:  # it was taken away meanwhile: nothing leaves
         return Reply(Code.ABSENT)
     if reply.code is Code.DONE:
         return reply
     if reply.code is Code.FAILED and not hidden:
         raise error
-    _note(place, verb, reply.code, error, hidden=hidden)
+    _note(place, verb, reply.code, error, failed=hidden and (read or reply.code is Code.FAILED))
     if hidden:
         return Reply(Code.DONE if verb in SILENT else Code.ABSENT)
     return reply
@@ -107,7 +109,7 @@ def _is_remote(place: SitePlace, verb: Verb, content: bytes) -> bool:
     return bool(config_of(hello.config).federation.remote)
 
 
-def _note(place: SitePlace, verb: Verb, code: Code, error: Exception, *, hidden: bool) -> None:
+def _note(place: SitePlace, verb: Verb, code: Code, error: Exception, *, failed: bool) -> None:
     """Write for the owner what went wrong; of an error that was not foreseen no text, which may
     hold data."""
     unforeseen = code is Code.FAILED
@@ -116,7 +118,7 @@ def _note(place: SitePlace, verb: Verb, code: Code, error: Exception, *, hidden:
     record = {"verb": verb, "code": code.name, "reason": reason, "trace": trace}
     write_json(refusal_file(place.home), record)
     path = failed_file(place.home)
-    if hidden and verb is not Verb.HELLO and not path.is_file():  # the first says why
+    if failed and verb is not Verb.HELLO and not path.is_file():  # the first says why
         write_json(path, record)
 
 

@@ -98,7 +98,7 @@ class Constraints:
     def bound(self) -> Vector:
         """The limits as a vector."""
         limits = ((name, getattr(self, name)) for name in self.names)
-        return tuple(round(MS * x) if name == "latency_ms" else x for name, x in limits)
+        return tuple(int(MS * x + 1e-6) if name == "latency_ms" else x for name, x in limits)
 
 
 @dataclass(frozen=True)

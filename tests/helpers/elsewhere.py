@@ -128,9 +128,9 @@ def charges(places: Mapping[str, Path]) -> dict[str, list[Charge]]:
 
 def repeat_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each site draw the same noise whenever it answers the same verb, in whatever order."""
-    here, answer = threading.local(), verbs._answer
+    here, answer = threading.local(), verbs._work_of
 
-    def seeded(place: SitePlace, machine: Any, verb: Verb, content: bytes) -> bytes:
+    def seeded(place: SitePlace, machine: Any, verb: Verb, content: bytes) -> Callable[[], bytes]:
         seed = [place.index, list(Verb).index(verb)]
         here.rng = np.random.default_rng(seed)
         return answer(place, machine, verb, content)
@@ -138,5 +138,5 @@ def repeat_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     def uniform(self: SystemNoise, size: int) -> Any:
         return torch.from_numpy(here.rng.random(size))
 
-    monkeypatch.setattr(verbs, "_answer", seeded)
+    monkeypatch.setattr(verbs, "_work_of", seeded)
     monkeypatch.setattr(SystemNoise, "uniform", uniform)

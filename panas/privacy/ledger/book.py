@@ -219,13 +219,7 @@ def replica_account(replica: Replica) -> Account:
     return book.account()
 
 
-def book_of(path: Path, id: str = "") -> Book:
-    """One a file and process, so that no charge parses a long ledger again; `id` if it is new."""
-    book = _book_of(path)
-    book.given = id or book.given
-    return book
-
-
 @lru_cache(maxsize=16)
-def _book_of(path: Path) -> Book:
+def book_of(path: Path) -> Book:
+    """One a file and process, so that no charge parses a long ledger again."""
     return Book(Chain(path))

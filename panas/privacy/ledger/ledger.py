@@ -211,7 +211,7 @@ class Ledger:
             BadInput: if nothing is missing, or the replica was changed.
         """
         with exclusive(self.path):
-            book = book_of(self.path.absolute(), self.given)
+            book = self._book()
             book.refresh(locked=True)
             with book.replica.held():
                 if not book.is_behind:
@@ -243,21 +243,26 @@ class Ledger:
             self.check_current()  # which knows a remedy
         chain.check_holds(count, digest)
 
+    def _book(self) -> Book:
+        book = book_of(self.path.absolute())
+        book.given = self.given or book.given
+        return book
+
     def _read(self) -> Book:
-        book = book_of(self.path.absolute(), self.given)
+        book = self._book()
         book.refresh(locked=False)
         return book
 
     def _with_lock(self) -> Book:
         """Its book as the lock of the file shows it: nothing is being written."""
-        book = book_of(self.path.absolute(), self.given)
+        book = self._book()
         with exclusive(self.path):
             book.refresh(locked=True)
         return book
 
     @contextmanager
     def _locked(self, *, charging: bool = False) -> Iterator[Book]:
-        book = book_of(self.path.absolute(), self.given)
+        book = self._book()
         with exclusive(self.path):
             book.refresh(locked=True)
             with book.guarded(charging=charging):

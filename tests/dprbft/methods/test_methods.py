@@ -89,7 +89,7 @@ def test_a_method_keeps_the_protocol(name: str, tiny: Tiny, site: Site, tmp_path
     assert client.ledger.path.read_bytes().startswith(lines)
     entries = client.ledger.account().entries
     assert [e.charge.phase for e in entries] == [
-        "search",  # the noised number of training samples
+        "training",  # the noised number of training samples
         "training",
         *["release"] * (message is not None),
     ]

@@ -60,6 +60,7 @@ def test_a_hub_that_died_comes_to_the_same_head(
     joined(tmp_path / "whole" / "trial", config, InThread(places))
     clean = charges(places)
     shutil.rmtree(tmp_path / "a")
+    monkeypatch.setenv("PANAS_STATE", str(tmp_path / "state"))  # which knows no such sites
     places = make_sites(tmp_path / "a")
     run = tmp_path / "hub" / "trial"
 

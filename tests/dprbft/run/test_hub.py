@@ -66,6 +66,7 @@ def test_a_hub_comes_to_the_head_and_ledgers_of_a_run_on_one_machine(
     run = tmp_path / "hub" / "trial"
     carry = carry_out if whole else exchange_stage
     carry(opened(run, config, InThread(there), heard))
+    monkeypatch.setenv("PANAS_STATE", str(tmp_path / "state"))  # both have sites of the same keys
     changed = {"remote": (), "sites": [str(path) for path in here.values()]}
     federation = config.federation.model_dump() | changed
     local = build_config(config.model_dump() | {"federation": federation})

@@ -130,13 +130,13 @@ def test_every_request_is_told_with_its_reason(
     node: Node, hub: Hub, site: Path, told: list[Served]
 ):
     code_of(node, hub.request("hello"))
-    assert code_of(node, hub.request("round", b"nonsense")) is Code.REFUSED
+    assert code_of(node, hub.request("round", b"nonsense")) is Code.ABSENT
     assert [(t.verb, t.run, t.code) for t in told] == [
         ("hello", "trial-1", "DONE"),
-        ("round", "trial-1", "REFUSED"),
+        ("round", "trial-1", "ABSENT"),
     ]
     assert "broadcast" in told[-1].reason
-    assert [line["code"] for line in log(site)] == ["DONE", "REFUSED"]
+    assert [line["code"] for line in log(site)] == ["DONE", "ABSENT"]
 
 
 def test_a_long_log_is_put_aside(node: Node, hub: Hub, site: Path, monkeypatch: pytest.MonkeyPatch):

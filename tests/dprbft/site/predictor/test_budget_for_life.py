@@ -82,7 +82,7 @@ def test_what_may_be_asked_for_is_nothing_where_no_plan_has_room(tmp_path: Path)
 
 RUN = some.tuples(
     some.sampled_from(["joined", "killed", "sum", "rounds", "releases"]),
-    some.floats(0.3, 6.0),
+    some.floats(0.5, 6.0),
     some.sampled_from([1e-4, 1e-5]),
 )
 

@@ -43,6 +43,12 @@ class Visitor:
     def known(self) -> None:
         self.is_known = True
 
+    def asked(self) -> None:
+        pass
+
+    def answered(self) -> None:
+        pass
+
 
 @dataclass
 class Hub:
