@@ -16,7 +16,7 @@ import torch
 
 from dprbft.config.schema import RunConfig
 from dprbft.paths import SitePlace, declared_file, key_file
-from dprbft.site.directory import SiteSettings, data_path, read_site
+from dprbft.site.directory import STORED, SiteSettings, data_path, read_site
 from panas.data.facts import Facts, fit, infer
 from panas.data.files.raw import TRAIN, Raw
 from panas.data.load import check_disjoint
@@ -26,9 +26,6 @@ from panas.data.splits import hashed_split
 from panas.privacy.ledger.fingerprints import Tags, tags_of
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, read_json, read_tensors, write_tensors
-
-STORED = ".safetensors"
-"""Of samples that a simulation has shared out, as `write_samples` writes them."""
 
 NAMED_AT_ONCE = 6
 """Sites that a warning names, at most."""

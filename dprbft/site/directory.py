@@ -27,6 +27,9 @@ from panas.privacy.release.kind import kind_named, kind_names
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, write_bytes, write_json
 
+STORED = ".safetensors"
+"""Of samples that a simulation has shared out; owners have other files."""
+
 
 def allowed_releases(*, unprotected: bool) -> tuple[str, ...]:
     """What may leave where the owner names nothing: the kinds of release that a ledger can bound,
@@ -128,9 +131,12 @@ def site_ledger(folder: Path, run: str = "") -> Ledger:
     """The ledger of a site, for a run or none, which the site's key names before the first charge.
 
     So a site that has lost its ledger, or got a backup back from before, is told from a new one.
+    The keys of a simulation follow from its seed, which many runs share, and name none.
     """
-    key = key_file(folder)
-    id = hashlib.sha256(b"ledger of " + read_bytes(key)).hexdigest()[:32] if key.is_file() else ""
+    own = settings_file(folder).is_file() and Path(read_site(folder).data).suffix != STORED
+    if not own or not key_file(folder).is_file():
+        return Ledger(ledger_file(folder), run)
+    id = hashlib.sha256(b"ledger of " + read_bytes(key_file(folder))).hexdigest()[:32]
     return Ledger(ledger_file(folder), run, id)
 
 
