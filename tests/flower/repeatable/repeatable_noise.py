@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,9 +24,9 @@ HANGS = 45.0
 
 def change(verbs: ModuleType) -> None:
     """Let each verb that `dprbft.engines.verbs` serves draw from a generator of its own."""
-    answer = verbs._answer
+    work_of = verbs._work_of
 
-    def repeatable(place: Any, machine: Any, verb: str, content: bytes) -> bytes:
+    def repeatable(place: Any, machine: Any, verb: str, content: bytes) -> Callable[[], bytes]:
         seed = hashlib.sha256(f"{place.name} {verb}".encode()).digest()
         HERE.noise = ReproducibleNoise(np.random.default_rng(list(seed)))
         how = _planted(place.folder, verb)
@@ -33,12 +34,17 @@ def change(verbs: ModuleType) -> None:
             raise RuntimeError(f"a text that must not leave {place.folder}")
         if how == "hang":
             time.sleep(HANGS)
-        found: bytes = answer(place, machine, verb, content)
-        if how == "die":
-            os.kill(os.getpid(), signal.SIGKILL)
-        return found
+        work: Callable[[], bytes] = work_of(place, machine, verb, content)
 
-    verbs._answer = repeatable  # type: ignore[attr-defined]
+        def worked() -> bytes:
+            found = work()
+            if how == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            return found
+
+        return worked
+
+    verbs._work_of = repeatable  # type: ignore[attr-defined]
     SystemNoise.normal = lambda self, *shape: HERE.noise.normal(*shape)  # type: ignore
     SystemNoise.uniform = lambda self, size: HERE.noise.uniform(size)  # type: ignore
 
