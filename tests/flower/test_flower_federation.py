@@ -47,8 +47,11 @@ def lead(
     epsilon: str = "8",
 ) -> str:
     """Lead a run in a process of its own; returns what it said."""
-    command = [*arguments(way, folder or made.folder, run), epsilon]
-    done = subprocess.run(command, env=made.environment(), capture_output=True, text=True)
+    folder = folder or made.folder
+    command = [*arguments(way, folder, run), epsilon]
+    # Sites of the same keys elsewhere are no copies of these: they have another owner.
+    own = made.environment() | {"PANAS_STATE": str(folder / "state")}
+    done = subprocess.run(command, env=own, capture_output=True, text=True)
     said = done.stdout + done.stderr
     assert done.returncode == code, said
     assert "Traceback" not in said
