@@ -44,10 +44,14 @@ def test_a_site_that_differs_from_the_public_samples_is_no_leak(shape: Shape) ->
     assert alarms(shape, range(6), controls.PUBLIC) > 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shape", [TABLE, IMAGE])
-def test_false_alarms_of_shifted_sites_are_at_most_one_in_a_hundred(shape: Shape) -> None:
-    sites = 300
+@pytest.mark.parametrize(
+    "sites",
+    [pytest.param(60, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.thorough)],
+)
+def test_false_alarms_of_shifted_sites_are_at_most_one_in_a_hundred(
+    sites: int, shape: Shape
+) -> None:
     # Two releases a site. At 1 % more come by chance once in a thousand times.
     assert alarms(shape, range(1000, 1000 + sites)) <= binom.isf(1e-3, 2 * sites, 0.01)
 

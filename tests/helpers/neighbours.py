@@ -313,10 +313,11 @@ def seen_of(verb: str, frame: bytes | None, told: Sequence[Served]) -> Seen:
 
 NUMBER = re.compile(r"[0-9a-f]{32,}")
 NOISY = re.compile(r"-?\d+\.\d+(e-?\d+)?")
+COUNT = re.compile(r'(samples\\*": )\d+')  # noised, and rounded: two draws may be equal
 
 
 def known_part(content: bytes) -> str:
-    """Of a message, what is no array, no fraction and no number of a charge or key."""
+    """Of a message, what is no array, no fraction, no noised count and no number of a charge."""
     if not content:
         return ""
     try:
@@ -325,7 +326,7 @@ def known_part(content: bytes) -> str:
         json.loads(text)
     except (ValueError, UnicodeDecodeError):
         text = content.decode(errors="replace")
-    return NOISY.sub("~", NUMBER.sub("#", text)).strip()
+    return COUNT.sub(r"\1~", NOISY.sub("~", NUMBER.sub("#", text))).strip()
 
 
 def carried_out(run: Path, config: RunConfig, carrier: Any) -> OpenRun:

@@ -122,7 +122,7 @@ def test_the_command_serves_and_stops_without_a_trace(site: Path, hub: Hub, told
         process.kill()
         process.wait()
     assert "hello of trial-1: done in" in rest[0]
-    assert "round of trial-1: refused in" in rest[1]
+    assert "round of trial-1: absent in" in rest[1]
     assert "stopped" in rest[2]
     assert len(rest) == 3
     assert not (site / SOCKET).exists()
