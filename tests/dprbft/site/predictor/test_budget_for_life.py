@@ -113,7 +113,7 @@ def live(life: Life, runs: list[tuple[str, float, float]], rate: float) -> None:
     assert 0.98 * OWNER.epsilon <= composed(life.events, OWNER.delta) <= OWNER.epsilon + PRECISE
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(runs=some.lists(RUN, min_size=1, max_size=5))
 def test_any_sequence_of_runs_gets_what_fits_and_no_more(
     runs: list[tuple[str, float, float]],
