@@ -4,7 +4,6 @@ A site computes what it is asked for in its own memory and time. These bounds li
 serves any federation, and so low that no request takes memory beyond what facts and samples need.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -60,17 +59,18 @@ def check_bounds(config: RunConfig, facts: Facts) -> None:
         ("training.noise_multiplier", config.training.noise_multiplier or 0.0, 1e6),
         *_options(f.options),
     ):
-        if not (math.isfinite(got) and got <= most):
+        if not -most <= got <= most:  # nor what is no number, nor an integer beyond all floats
             raise BadInput(f"expected {name} of at most {most:g}, got more; ask for less")
 
 
 def _options(options: Mapping[str, Any]) -> Iterator[tuple[str, float, float]]:
     """Of a method's own options: every number, and the sizes of its networks together."""
-    weights = 1.0
+    weights = 1
     for name, value in options.items():
         values = value if isinstance(value, list | tuple) else [value]
-        largest = max((abs(v) for v in values if isinstance(v, int | float)), default=0)
+        numbers = [abs(v) for v in values if isinstance(v, int | float)]
+        largest = max((v if v <= LONGEST else LONGEST + 1 for v in numbers), default=0)
         if name in SIZES:
-            weights *= max(1, largest) * max(1, len(values))
+            weights *= max(1, min(int(largest), LONGEST)) * max(1, len(values))
         yield f"federation.options.{name}", max(largest, len(values)), LONGEST
     yield "sizes in federation.options, multiplied", weights, MOST_WEIGHTS

@@ -19,6 +19,9 @@ FEDERATION: dict[str, Any] = {"federation": {"clients": 2}}
         ({"network": {"features": 5000}}, "network.features"),
         ({"search": {"max_blocks": 99, "widths": [4096]}}, "max_blocks times widths"),
         ({"federation": {"options": {"epochs": 10**9}}}, "options.epochs"),
+        ({"federation": {"options": {"width": 10**400}}}, "options.width"),
+        ({"federation": {"options": {"rate": float("nan")}}}, "options.rate"),
+        ({"seed": 10**400}, "seed"),
         ({"federation": {"options": {"hidden": [10**5] * 5, "width": 10**4}}}, "multiplied"),
         ({"federation": {"options": {"hidden": [1] * 10**7}}}, "options.hidden"),
     ],
@@ -27,7 +30,8 @@ def test_what_would_fill_memory_is_refused_by_name(settings: dict[str, Any], nam
     config = build_config(merge(FEDERATION, {"federation": {"method": "fedavg"}}))
     for section, values in settings.items():  # as a hub may send it, by whatever method's rules
         part = getattr(config, section)
-        config = config.model_copy(update={section: part.model_copy(update=values)})
+        new = part.model_copy(update=values) if isinstance(values, dict) else values
+        config = config.model_copy(update={section: new})
     with pytest.raises(BadInput, match=named):
         check_bounds(config, FACTS)
 
