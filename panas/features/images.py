@@ -10,6 +10,7 @@ image's features and its mirror image's. A mirror image's features are the image
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -157,7 +158,7 @@ def fit_gabor(shape: tuple[int, int, int], public: Float[Tensor, "n c h w"], d: 
     bank = bank_of(shape)
     filters = gabor_filters(bank.side)
     with one_thread():
-        synthetic = _synthetic_features(bank, filters)
+        synthetic = _synthetic_features(bank)
         public = public[public.isfinite().flatten(1).all(1)]
         chunks = public.split(DRAWN) if len(public) >= FEWEST else ()
         seen = torch.cat([synthetic[:0], *(features_of(x, bank, filters) for x in chunks)])
@@ -189,10 +190,11 @@ def _mirror(bank: Bank, seen: Float[Tensor, "n f"]) -> bool:
     return bank.shape[0] == 3
 
 
-def _synthetic_features(
-    bank: Bank, filters: Float[Tensor, "filters 1 side side"]
-) -> Float[Tensor, "m f"]:
-    """Features of dead leaves, drawn in the size that images are averaged to."""
+@lru_cache(maxsize=2)
+def _synthetic_features(bank: Bank) -> Float[Tensor, "m f"]:
+    """Features of dead leaves, drawn in the size that images are averaged to; remembered, since
+    they are the greater part of a map's time."""
+    filters = gabor_filters(bank.side)
     rng = stream(0, "features", "images")
     shape = (bank.shape[0], *bank.averaged)
     chunks = (dead_leaves(DRAWN, shape, rng) for _ in range(SYNTHETIC))

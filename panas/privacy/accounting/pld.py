@@ -6,14 +6,21 @@ hockey-stick divergence of (1-q) N(0) + q N(u) against (1-q) N(0) + q N(v) grows
 when |v| grows and when the angle between them grows, because it is optimal on a convex set whose
 inner normals are positive mixtures of u and u - v.
 
+The library inverts a privacy loss, and sums a profile, in loops of Python. Here both are arrays:
+the same formulas, and the library's grid.
+
 Sources: the dp-accounting library; Choquette-Choo et al. 2024 (mixtures of Gaussians).
 """
 
+import math
 from functools import lru_cache
 
 import dp_accounting as dpa
 import numpy as np
+from dp_accounting.pld import pld_pmf
 from dp_accounting.pld import privacy_loss_distribution as losses
+from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
+from jaxtyping import Float
 from scipy.stats import binom
 
 from panas.privacy.accounting.closed_form import group_epsilon
@@ -38,9 +45,7 @@ def loss_distribution(merged: Merged, interval: float) -> losses.PrivacyLossDist
     """The privacy loss of all events together, on a grid."""
     total, group = losses.identity(value_discretization_interval=interval), merged.group
     if merged.precision:
-        full = losses.from_gaussian_mechanism(
-            merged.precision**-0.5 / group, value_discretization_interval=interval
-        )
+        full = _gaussian(merged.precision**-0.5 / group, 1.0, interval)
         total = total.compose(full)
     if merged.sampled:
         total = total.compose(_sampled(merged.sampled, merged.relation, group, interval))
@@ -72,7 +77,9 @@ def _sampled(
             _sampled(steps[-1:], relation, group, interval)
         )
     [(q, sigma, times)] = steps
-    if group == 1:
+    if group == 1 and relation == ADD_OR_REMOVE:
+        step = _gaussian(sigma, q, interval)
+    elif group == 1:
         step = losses.from_gaussian_mechanism(
             sigma,
             value_discretization_interval=interval,
@@ -89,3 +96,71 @@ def _sampled(
             value_discretization_interval=interval,
         )
     return step.self_compose(times)
+
+
+def _gaussian(sigma: float, q: float, interval: float) -> losses.PrivacyLossDistribution:
+    """The loss of one Gaussian step of sampling rate q, if a sample is added or removed."""
+    removed = _gaussian_pmf(sigma, q, interval, AdjacencyType.REMOVE)
+    if q == 1:
+        return losses.PrivacyLossDistribution(removed)
+    added = _gaussian_pmf(sigma, q, interval, AdjacencyType.ADD)
+    return losses.PrivacyLossDistribution(removed, added)
+
+
+def _gaussian_pmf(
+    sigma: float, q: float, interval: float, direction: AdjacencyType
+) -> pld_pmf.PLDPmf:
+    loss = GaussianPrivacyLoss(sigma, sampling_prob=q, adjacency_type=direction)
+    bounds = loss.connect_dots_bounds()
+    low = math.floor(bounds.epsilon_lower / interval)
+    high = math.ceil(bounds.epsilon_upper / interval)
+    deltas = _gaussian_profile(loss, sigma, q, np.arange(low, high + 1) * interval)
+    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, low, high, deltas)
+
+
+def _gaussian_profile(
+    loss: GaussianPrivacyLoss, sigma: float, q: float, e: Float[np.ndarray, "k"]
+) -> Float[np.ndarray, "k"]:
+    """delta at each epsilon e of one step: P(x <= cut) - exp(e) Q(x <= cut), where the loss at the
+    cut is e."""
+    sign = 1.0 if loss.adjacency_type == AdjacencyType.REMOVE else -1.0
+    deltas = np.zeros_like(e) if sign < 0 else -np.expm1(e)  # where the loss is never that small
+    inside = sign * e > (math.log1p(-q) if q < 1 else -math.inf)
+    e = e[inside]
+    cut = -sign * (sigma**2 * _unsampled(sign * e, q) + 0.5)
+    deltas[inside] = loss.mu_upper_cdf(cut) - np.exp(e + loss.mu_lower_log_cdf(cut))
+    return np.clip(deltas, 0, 1)
+
+
+def _unsampled(e: Float[np.ndarray, "k"], q: float) -> Float[np.ndarray, "k"]:
+    """log(1 + (exp(e) - 1) / q): the loss without sampling where it is e with it."""
+    if q == 1:
+        return e
+    below, above = np.minimum(e, 0), np.maximum(e, 0)
+    with np.errstate(divide="ignore"):
+        low = np.log1p(np.maximum(np.expm1(below) / q, -1))
+    high = above - math.log(q) + np.log1p(-(1 - q) * np.exp(-above))
+    return np.where(e > 0, high, low)
+
+
+def profile(
+    loss: losses.PrivacyLossDistribution, epsilons: Float[np.ndarray, "k"]
+) -> Float[np.ndarray, "k"]:
+    """delta at each of k epsilons, ascending, 0 or more: the library's `get_delta_for_epsilon`."""
+    both = {id(pmf): pmf.to_dense_pmf() for pmf in (loss._pmf_remove, loss._pmf_add)}
+    return np.max([_profile_of(pmf, epsilons) for pmf in both.values()], axis=0)
+
+
+def _profile_of(
+    pmf: pld_pmf.DensePLDPmf, epsilons: Float[np.ndarray, "k"]
+) -> Float[np.ndarray, "k"]:
+    """sum of (1 - exp(e - l)) p(l) over losses l > e, and the mass at infinity."""
+    first = max(0, -pmf._lower_loss)
+    probs = np.asarray(pmf._probs)[first:]
+    l = (np.arange(len(probs)) + first + pmf._lower_loss) * pmf._discretization  # noqa: E741
+    upper = np.append(np.cumsum(probs[::-1])[::-1], 0.0)
+    lower = np.append(np.cumsum((probs * np.exp(-l))[::-1])[::-1], 0.0)
+    at = np.searchsorted(l, epsilons, side="right")
+    with np.errstate(over="ignore", invalid="ignore"):
+        deltas = upper[at] - np.where(at < len(l), np.exp(epsilons) * lower[at], 0.0)
+    return pmf._infinity_mass + deltas

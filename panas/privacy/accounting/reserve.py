@@ -39,7 +39,7 @@ from scipy.stats import norm
 from panas.privacy.accounting.closed_form import gaussian_delta, gaussian_multiplier
 from panas.privacy.accounting.epsilon import epsilon, is_large
 from panas.privacy.accounting.events import ADD_OR_REMOVE, Event, Gaussian, merge
-from panas.privacy.accounting.pld import loss_distribution
+from panas.privacy.accounting.pld import loss_distribution, profile
 
 
 class Rigour(NamedTuple):
@@ -75,7 +75,7 @@ class Reserve:
         if self.mu <= 0 or is_large(merged, self.delta):
             return False
         points, more = self._points, self.rigour.slack * self.delta
-        found = np.array(loss_distribution(merged, interval).get_delta_for_epsilon(points))
+        found = profile(loss_distribution(merged, interval), points)
         most = gaussian_delta(self.mu, points) + more
         return bool((found <= most).all()) and bool(found[-1] <= more)
 
