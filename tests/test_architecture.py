@@ -120,6 +120,7 @@ def test_no_module_is_long_and_no_level_is_full(modules: dict[str, Module]):
     assert [place for place in full if place not in REGISTRIES] == []
 
 
+@pytest.mark.slow
 def test_no_function_is_long_or_takes_much(modules: dict[str, Module]):
     found = [*long_functions(modules), *wide_functions(modules)]
     assert [name for name in found if not name.startswith(FACES)] == []

@@ -161,7 +161,7 @@ TINY = """--set data.limit=200 --set search.population=2 --set search.generation
 --set search.student_steps=20 --set training.student_steps=20"""
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(1200)
 def test_the_job_array_that_searching_shows_runs_and_goes_on(tmp_path: Path):
     """Its two scripts, with two clients, small settings, and a stand-in for Slurm."""

@@ -100,6 +100,7 @@ TOOLS = {
 """Libraries that are called and not imported, and how; or imported by another name."""
 
 
+@pytest.mark.slow
 def test_there_is_no_extra_without_code(project: dict):
     calls = (ROOT / "Makefile").read_text() + (ROOT / "pyproject.toml").read_text()
     calls += (ROOT / "tests/conftest.py").read_text()

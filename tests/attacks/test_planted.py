@@ -65,6 +65,7 @@ ATTACKS: dict[str, Attack] = {"ridge": ridge, "decoder": decoder, "optimise": so
 ON_SUMS = ATTACKS | {"ridge on noise": ridge_noised}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_an_image_in_clear_leaks_and_independent_noise_does_not(attack: str) -> None:
     run = ATTACKS[attack]
@@ -75,8 +76,13 @@ def test_an_image_in_clear_leaks_and_independent_noise_does_not(attack: str) -> 
     assert found == "no better than blind"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["moments", "class_sums"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("moments", marks=pytest.mark.slow),
+        pytest.param("class_sums", marks=pytest.mark.thorough),
+    ],
+)
 @pytest.mark.parametrize("attack", ON_SUMS)
 def test_the_sum_of_one_image_leaks_it_and_of_noise_nothing(attack: str, kind: str) -> None:
     """Eight clients with an image a class, since a verdict wants twenty samples and more."""
@@ -107,7 +113,7 @@ def test_a_histogram_is_told_by_a_release_and_not_by_noise(kind: str) -> None:
         assert not score_histogram(infer_labels(blank, rng=rng), skewed.y, PUBLIC).beats_blind
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_half_the_noise_is_caught_and_all_of_it_is_not() -> None:
     m, delta = 1.0, 0.01
     claim = epsilon([Gaussian(m)], delta)
@@ -146,7 +152,7 @@ def false_alarms(seeds: int, seen: Callable[[int], Observation[WhiteBox]], of: S
     return found.count("leaks")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_independent_noise_raises_no_alarm_over_100_seeds() -> None:
     public, private = pictures(90, 2, side=4), pictures(30, 3, side=4)
     assert false_alarms(100, lambda s: independent("raw_rows", private, public, s), private) == 0
@@ -179,10 +185,10 @@ def edge(seed: int, attacks: int, n: int = 80, *, skewed: bool = False) -> str:
 @pytest.mark.parametrize(
     ("attacks_run", "samples", "skewed"),
     [
-        pytest.param(1, 80, False, marks=pytest.mark.slow),
+        pytest.param(1, 80, False, marks=pytest.mark.thorough),
         pytest.param(6, 80, False, marks=pytest.mark.thorough),
-        pytest.param(1, MIN_SAMPLES, True, marks=pytest.mark.slow),
-        pytest.param(8, MIN_SAMPLES, True, marks=pytest.mark.slow),
+        pytest.param(1, MIN_SAMPLES, True, marks=pytest.mark.thorough),
+        pytest.param(8, MIN_SAMPLES, True, marks=pytest.mark.thorough),
     ],
 )
 def test_at_the_very_margin_false_alarms_are_as_rare_as_stated(

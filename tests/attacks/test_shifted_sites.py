@@ -37,6 +37,7 @@ def caught(shape: Shape, seeds: range, *, noise: float = 0.0, shifted: bool = Tr
     return sum(verdict(x, rows(x, s, noise=noise), s) == "leaks" for x, s in sites)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [TABLE, IMAGE])
 def test_a_site_that_differs_from_the_public_samples_is_no_leak(shape: Shape) -> None:
     assert alarms(shape, range(6)) == 0
@@ -47,7 +48,7 @@ def test_a_site_that_differs_from_the_public_samples_is_no_leak(shape: Shape) ->
 @pytest.mark.parametrize("shape", [TABLE, IMAGE])
 @pytest.mark.parametrize(
     "sites",
-    [pytest.param(60, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.thorough)],
+    [pytest.param(60, marks=pytest.mark.thorough), pytest.param(300, marks=pytest.mark.thorough)],
 )
 def test_false_alarms_of_shifted_sites_are_at_most_one_in_a_hundred(
     sites: int, shape: Shape
@@ -56,6 +57,7 @@ def test_false_alarms_of_shifted_sites_are_at_most_one_in_a_hundred(
     assert alarms(shape, range(1000, 1000 + sites)) <= binom.isf(1e-3, 2 * sites, 0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [TABLE, IMAGE])
 @pytest.mark.parametrize("shifted", [False, True])
 def test_rows_are_caught_at_any_site(shape: Shape, shifted: bool) -> None:

@@ -34,6 +34,7 @@ def test_numbers_out_of_range_are_refused(wrong: tuple[int, int, float]) -> None
         clopper_pearson(*wrong)
 
 
+@pytest.mark.slow
 def test_the_interval_covers_the_truth_as_often_as_it_claims() -> None:
     # R^2 of errors uniform on [0, 1] against a reference of 1 is 1/2.
     rng, hits = np.random.default_rng(0), 0
@@ -62,6 +63,7 @@ def test_a_gain_on_few_samples_has_no_interval(n: int) -> None:
     assert np.isnan(gain_interval(errors, baseline, torch.ones(n).double(), rng=rng)).all()
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_mean_covers_it_as_often_as_it_claims() -> None:
     rng, hits = np.random.default_rng(1), 0
     for _ in range(200):

@@ -8,7 +8,7 @@ from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(("rate", "sigma"), [(0.2, 1.0), (0.02, 1.0), (1.0, 1.92), (0.2, 2.0)])
 def test_as_many_steps_as_a_budget_affords_and_not_one_more(rate: float, sigma: float) -> None:
     for most in (0.5, 3.0):
@@ -20,6 +20,7 @@ def test_as_many_steps_as_a_budget_affords_and_not_one_more(rate: float, sigma: 
         assert affordable_steps(budget, rate, sigma, most=3) == min(3, steps)
 
 
+@pytest.mark.slow
 def test_table_six_affords_few_steps() -> None:
     # By Renyi's bound 6 and 599 at epsilon 5 and 50, and 4 and 146 for the winner; these are more.
     assert affordable_steps(Budget(0.5, 1e-5), 0.2, 1.0) == 0

@@ -22,6 +22,7 @@ def scored(name: str, genome: Genome = GENOME, spec: NetworkSpec = SPEC) -> floa
     return PROXIES[name](genome, spec, stream(0, "test"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROXIES)
 def test_a_proxy_is_a_function_of_its_arguments(name: str):
     first = scored(name)
@@ -48,6 +49,7 @@ def test_a_proxy_works_with_every_norm_head_and_shape(name: str, spec: NetworkSp
         assert np.isfinite(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROXIES)
 def test_proxies_can_be_asked_of_custom_blocks(name: str):
     spec = NetworkSpec(shape=(3, 20, 16), classes=3, width=8)

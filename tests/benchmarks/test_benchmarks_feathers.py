@@ -40,7 +40,7 @@ def test_rows_lose_their_number_and_come_once(tmp_path: Path, share: float, frau
     assert sum(int(row[-1]) for row in rows) == frauds
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_table_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

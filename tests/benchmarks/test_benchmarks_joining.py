@@ -21,7 +21,7 @@ def few(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(joining_world, "TEST", 300)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_row_is_measured_and_exact_pooling_leads(few: None, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(joining_methods, "release_share", lambda *_: 0.85)
     seeds = [joining.one({"digits": ""}, (*astuple(SMALL), seed)) for seed in (0, 1)]

@@ -10,7 +10,7 @@ from benchmarks.joining_tables import Setting, Sizes
 SMALL = Setting("breast cancer", 50, 8.0)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_figure_is_measured_and_compared(monkeypatch: pytest.MonkeyPatch):
     sizes = Sizes(n=40, validation=20, sites=2, test=150)
     monkeypatch.setitem(joining_tables.TABLES, "breast cancer", sizes)

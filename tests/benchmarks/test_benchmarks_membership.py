@@ -15,7 +15,7 @@ def refuse(*_: Any, **__: Any) -> None:
     raise AssertionError("expected nothing to run twice")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_benchmark_says_what_it_found_and_runs_nothing_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

@@ -7,7 +7,7 @@ from dprbft.site.predictor import tuning
 from panas.tuning.trial import TuningConfig
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_one_rehearsal_serves_all_sites(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(joining_world, "PUBLIC", 60)
     monkeypatch.setattr(joining_world, "TEST", 100)

@@ -19,7 +19,7 @@ def test_costs_of_few_sites():
     assert len(text(rows).splitlines()) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_more_noise_on_the_sum_costs_accuracy():
     tasks = [("digits", 10, seed) for seed in (1, 2)]
     results = [accuracy.one("", task) for task in tasks]

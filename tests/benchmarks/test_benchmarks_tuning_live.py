@@ -124,6 +124,7 @@ def test_a_setting_over_the_budget_is_counted(monkeypatch: pytest.MonkeyPatch):
     assert live(("", 4), (0, "cheat"))["over"] == 2
 
 
+@pytest.mark.slow
 def test_the_least_noise_is_just_what_the_budget_affords():
     for share, fits in ((1.0, True), (0.98, False)):
         s = setting(share)
@@ -139,7 +140,7 @@ def test_where_no_noise_is_enough_there_is_none(monkeypatch: pytest.MonkeyPatch)
     assert ground().task().least(10, 2) is None
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["fixed A", "fixed C", "fixed DPFNAS"])
 def test_a_fixed_configuration_trains_for_what_the_budget_affords(name: str):
     row, f = live(("", 2), (0, name)), FIXED_CONFIGURATIONS[name.removeprefix("fixed ")]

@@ -37,6 +37,7 @@ def search(data: Any, out: Path | None, **more: Any) -> Any:
     )
 
 
+@pytest.mark.slow
 def test_a_search_gives_a_network_and_goes_on_where_it_was(tmp_path: Path) -> None:
     class Stop(Exception):
         pass
@@ -79,7 +80,7 @@ def tune(private: Any, out: Path, trials: int = 2, **more: Any) -> Any:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_of_private_samples_only_the_network_tells(tmp_path: Path) -> None:
     first, second = images(1), images(2)
     second[0][0, 0, 0, 0] = 7.0
@@ -116,6 +117,7 @@ def test_a_training_that_died_has_spent_its_budget(
     assert not (tmp_path / "network.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_a_finished_tuning_is_read_again(tmp_path: Path) -> None:
     first = tune(images(1), tmp_path)
     before = (tmp_path / "ledger.jsonl").read_bytes()
@@ -261,6 +263,7 @@ def test_a_file_is_no_folder_and_one_class_is_nothing_to_learn(tmp_path: Path) -
         search((x, 0 * y), None)
 
 
+@pytest.mark.slow
 def test_a_private_label_that_no_public_sample_has_is_warned_of(tmp_path: Path) -> None:
     x, y = images(1)
     with (

@@ -43,6 +43,7 @@ def two_sites(cli: Callable, tmp_path: Path) -> Path:
     return tmp_path / "sites"
 
 
+@pytest.mark.slow
 def test_a_folder_of_sites_is_resumed_without_one(
     cli: Callable, tiny: Callable, two_sites: Path, tmp_path: Path
 ):
@@ -60,7 +61,7 @@ def test_a_folder_of_sites_is_resumed_without_one(
     assert cli("search", "--client", 0, *one, "--workers", 1).code == 2
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_of_an_absent_site_is_shown_read_and_resumed(
     cli: Callable, tiny: Callable, tmp_path: Path
 ):

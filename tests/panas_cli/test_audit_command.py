@@ -89,6 +89,7 @@ class Bright(torch.nn.Module):
         return x[:, 0, :3].mean(dim=2)
 
 
+@pytest.mark.slow
 def test_a_network_from_elsewhere_says_what_was_left_out_and_where_it_wrote(
     cli: Callable, tmp_path: Path
 ):

@@ -174,6 +174,7 @@ def stopped(
     return out
 
 
+@pytest.mark.slow
 def test_what_holds_a_run_is_not_touched_by_another(
     stopped: Path, cli: Callable, tiny: Callable, files: Callable
 ):
@@ -248,7 +249,7 @@ def test_a_json_of_nan_is_no_best(cli: Callable, tiny: Callable, tmp_path: Path)
         write_json(best, {"genome": float("nan")})
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_one_class_only_works_with_a_warning(cli: Callable, tiny: Callable, tmp_path: Path):
     data = npz(tmp_path / "one.npz", np.zeros((300, 1), int))
     outcome = cli("run", "--out", tmp_path / "r", "--dataset", data, *tiny())

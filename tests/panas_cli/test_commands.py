@@ -296,7 +296,7 @@ def test_options_go_over_the_file_and_set_over_options(
     assert written["federation"]["clients"] == 3
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_stages_one_by_one_find_what_a_run_of_their_configuration_finds(
     cli: Callable, tiny: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -387,7 +387,7 @@ def test_help_names_every_command(cli: Callable):
         assert cli(command, "--help").code == 0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_client_of_one_class_works_and_workers_warn_of_it_once(
     cli: Callable, tiny: Callable, tmp_path: Path
 ):

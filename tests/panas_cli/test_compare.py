@@ -71,7 +71,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_table_has_every_method_column_and_seed(compared: Path):
     found = read_json(compared / "compare.json")
     assert list(found["methods"]) == ["fedavg", "local"]
@@ -245,7 +245,7 @@ def test_where_no_run_has_an_outcome_there_is_no_table(
     assert [p.name for p in (tmp_path / "c").iterdir() if p.name[0] != "."] == ["request.json"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_epsilon_of_a_secure_sum_rests_on_is_in_the_table(tmp_path: Path):
     out, said, asked = tmp_path / "c", tmp_path / "stderr", tmp_path / "asked.toml"
     asked.write_text(SUMMED)
@@ -256,7 +256,7 @@ def test_what_epsilon_of_a_secure_sum_rests_on_is_in_the_table(tmp_path: Path):
     assert f"- epsilon of secure (sound): as long as {rests}" in (out / "compare.md").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_killed_comparison_goes_on(compared: Path, tmp_path: Path):
     out, said = tmp_path / "c", tmp_path / "stderr"
     asked = ("compare", compared.with_suffix(".toml"), "--out", out, "--workers", "1")
@@ -282,7 +282,7 @@ def test_a_killed_comparison_goes_on(compared: Path, tmp_path: Path):
         assert entry["epsilon"] <= 8.0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_every_method_learns_on_every_site_within_its_budget(tmp_path: Path):
     out, said = tmp_path / "c", tmp_path / "stderr"

@@ -44,6 +44,7 @@ def test_the_figures_of_the_reference(
     assert all(len(x) <= 80 for x in shown.splitlines())
 
 
+@pytest.mark.slow
 def test_groups_and_replacements_cost_more(cli: Callable):
     given = options(steps=20)
     one = json.loads(cli("epsilon", *given, "--json").out)

@@ -52,6 +52,7 @@ def test_where_nobody_answers_the_run_ends_in_one_line(cli: Callable, hub: Path,
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_hub_reports_what_it_knows_and_says_what_it_cannot(cli: Callable, tmp_path: Path):
     places, run = make_sites(tmp_path), tmp_path / "trial"
     exchange_stage(opened(run, hub_config(tmp_path), InThread(places)))
@@ -112,7 +113,7 @@ def sites(hub: Path, tmp_path: Path) -> Iterator[dict[str, Path]]:
         yield places
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_declared_facts_are_enough_for_a_hub(cli: Callable, sites: dict[str, Path], tmp_path: Path):
     outcome = cli(*of_facts(tmp_path, sites["a"] / "facts.json"))
     assert outcome.code == 0, outcome.err

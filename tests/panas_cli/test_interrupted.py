@@ -151,7 +151,7 @@ def test_a_run_whose_server_was_killed_resumes(where: str, tiny: Callable, tmp_p
         assert len(account.events("release")) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_one_run_killed_in_every_stage_still_keeps_its_budget(
     cli: Callable, tiny: Callable, tmp_path: Path
 ):
@@ -217,7 +217,7 @@ def test_a_run_killed_at_any_moment_has_charged_whatever_left(
     check_finished(run)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_noise_grows_after_a_death_between_release_and_state(
     cli: Callable, tiny: Callable, tmp_path: Path
 ):
@@ -242,7 +242,7 @@ def test_noise_grows_after_a_death_between_release_and_state(
             "panas.search_modes.public_proxy", "search_by_training", marks=pytest.mark.thorough
         ),
         pytest.param("dprbft.site.tuning", "_tune", marks=pytest.mark.thorough),
-        pytest.param("dprbft.site.round", "fit_private", marks=pytest.mark.slow),
+        pytest.param("dprbft.site.round", "fit_private", marks=pytest.mark.thorough),
         pytest.param("attacks.audit.run", "audit_client", marks=pytest.mark.thorough),
     ],
 )
@@ -301,7 +301,7 @@ def of_session(session: int) -> list[str]:
 @pytest.mark.parametrize(
     "whole_group",
     [
-        pytest.param(False, marks=pytest.mark.slow, id="one process"),
+        pytest.param(False, marks=pytest.mark.thorough, id="one process"),
         pytest.param(True, marks=pytest.mark.thorough, id="all of its group"),
     ],
 )
@@ -366,7 +366,7 @@ def test_a_budget_too_small_to_join_says_what_to_do_with_the_directory(
     assert all(account.spent() == 0 for account in accounts(run))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_budget_that_runs_out_in_a_later_round_keeps_the_round_before(
     cli: Callable, tiny: Callable, tmp_path: Path
 ):

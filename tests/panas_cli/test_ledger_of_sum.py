@@ -14,6 +14,7 @@ from panas_cli.commands.ledger import ledger
 from panas_cli.text.conclusions import meaning_lines
 
 
+@pytest.mark.slow
 def test_a_card_shows_the_assumption_and_what_the_share_alone_costs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

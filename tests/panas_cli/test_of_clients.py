@@ -11,6 +11,7 @@ from panas.runtime.store import read_json
 from panas_cli.text.printing import print_table
 
 
+@pytest.mark.slow
 def test_a_search_ends_with_genome_costs_and_files(cli: Callable, tiny: Callable, tmp_path: Path):
     run = tmp_path / "r"
     outcome = cli("search", "--out", run, "--client", 0, "--client", "client-001", *tiny())
@@ -40,6 +41,7 @@ def test_a_search_ends_with_genome_costs_and_files(cli: Callable, tiny: Callable
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "last"), [("genetic", "1/1"), ("random", "0/0")])
 def test_a_search_counts_its_generations(
     algorithm: str, last: str, cli: Callable, tiny: Callable, tmp_path: Path

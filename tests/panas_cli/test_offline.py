@@ -102,7 +102,7 @@ def small() -> Sequence[str]:
     return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_node_says_where_it_needs_a_folder_and_serves_a_hub_with_it(
     environment: dict[str, str], tmp_path: Path
 ):

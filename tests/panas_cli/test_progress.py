@@ -276,6 +276,7 @@ def test_the_last_bar_ends_full_unless_it_was_stopped(fails: bool, end: str, clo
     assert end in bar.split()
 
 
+@pytest.mark.slow
 def test_several_threads_may_report(clock: Clock):
     shown = display(clock, terminal=True)
     shown.stage("search", 8)

@@ -29,7 +29,7 @@ def table(path: Path, seed: int) -> Path:
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_of_patients_counts_patients(cli: Callable, tiny: Callable, tmp_path: Path):
     files = [table(tmp_path / f"{name}.csv", seed) for seed, name in enumerate(("north", "south"))]
     run = tmp_path / "r"

@@ -15,7 +15,7 @@ def priced(err: str) -> list[str]:
     return [x for x in err.splitlines() if x.startswith("search price")]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("public", [[], NOTHING_PUBLIC], ids=["public", "nothing public"])
 def test_a_data_free_run_ends_well_and_says_its_price(
     public: list[str], cli: Callable, tiny: Callable, tmp_path: Path
@@ -35,6 +35,7 @@ def test_a_data_free_run_ends_well_and_says_its_price(
     assert (again.code, priced(again.err)) == (0, [])
 
 
+@pytest.mark.slow
 def test_the_price_comes_before_the_search(cli: Callable, tiny: Callable, tmp_path: Path):
     outcome = cli("search", "--out", tmp_path / "r", *tiny(), "--json")
     assert outcome.code == 0

@@ -99,6 +99,7 @@ def test_a_site_s_card_calls_it_by_its_name(cli: Callable, tmp_path: Path):
     assert cli("ledger", site).out.startswith("site north: epsilon = 0.000 of 8.000")
 
 
+@pytest.mark.slow
 def test_what_a_site_has_spent_in_a_secure_sum_says_what_that_rests_on(
     cli: Callable, tmp_path: Path
 ):
@@ -162,6 +163,7 @@ def test_a_run_may_ask_for_what_is_left_and_no_more_than_its_owner_allows(
         assert f"0.000 spent, a run may ask for {asks}\n" in cli(*command).out
 
 
+@pytest.mark.slow
 def test_what_runs_asked_for_and_spent_is_at_the_owner_s_delta(cli: Callable, tmp_path: Path):
     data, site = saved(tmp_path / "a.npz", pictures(60)), tmp_path / "north"
     assert cli("site", "init", site, "--data", data, "--epsilon", 8, "--delta", 1e-6).code == 0
@@ -194,6 +196,7 @@ def released(noise: float) -> Charge:
     )
 
 
+@pytest.mark.slow
 def test_an_owner_accepts_a_restored_ledger_with_what_it_lacks(cli: Callable, tmp_path: Path):
     data, site = saved(tmp_path / "a.npz", pictures(60)), tmp_path / "north"
     assert cli("site", "init", site, "--data", data, *BUDGET).code == 0
@@ -225,6 +228,7 @@ def test_an_owner_accepts_a_restored_ledger_with_what_it_lacks(cli: Callable, tm
     assert (missing.code, len(missing.err.splitlines())) == (2, 1)
 
 
+@pytest.mark.slow
 def test_an_owner_reads_that_a_machine_knows_nothing_of_a_ledger(cli: Callable, tmp_path: Path):
     data, site = saved(tmp_path / "a.npz", pictures(60)), tmp_path / "north"
     assert cli("site", "init", site, "--data", data, *BUDGET).code == 0

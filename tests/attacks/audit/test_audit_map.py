@@ -129,7 +129,7 @@ def test_a_histogram_beside_the_release_tells_of_labels_what_it_costs(tmp_path: 
     assert found.labels.histogram.distance < 0.15
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("receipt", "noise", "fault"),
     [

@@ -46,6 +46,7 @@ def run(joined: Path) -> Path:
     return joined
 
 
+@pytest.mark.slow
 def test_a_masked_vector_holds_nothing_and_the_sum_keeps_its_noise(run: Path):
     audit = audit_run(run)
     for client in audit.clients:

@@ -15,7 +15,7 @@ from attacks.audit.resume import AuditCheckpoint, digest
 from attacks.audit.run import audit_run
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_interrupted_audit_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fabricate(tmp_path, audited_config("raw_rows"))
     asked: list[int] = []

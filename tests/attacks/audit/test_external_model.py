@@ -103,6 +103,7 @@ def refused(tmp_path: Path) -> Callable[..., None]:
     return call
 
 
+@pytest.mark.slow
 def test_a_program_that_remembers_nobody_is_no_leak(tmp_path: Path) -> None:
     model = _program(tmp_path / "m.pt2", Constant().eval())
     data = _archive(tmp_path / "d.npz", 400, 400)
@@ -115,6 +116,7 @@ def test_a_program_that_remembers_nobody_is_no_leak(tmp_path: Path) -> None:
     assert told == ["membership"]
 
 
+@pytest.mark.slow
 def test_what_its_answers_give_away_is_asked_on_request(tmp_path: Path) -> None:
     class Telling(nn.Module):  # the grey in clear, as a logit
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -192,6 +194,7 @@ class Binary(nn.Module):
         return self.scale * (x[:, 0, 1].mean(1) - x[:, 0, 0].mean(1))[:, None]
 
 
+@pytest.mark.slow
 def test_one_output_is_the_logit_of_class_1_and_networks_are_asked_in_their_own_type(
     tmp_path: Path,
 ) -> None:
@@ -317,6 +320,7 @@ def test_others_that_are_members_are_left_out_and_counted(
     refused("got train and test parts", model, str(tmp_path / "d.npz"), others=str(rest))
 
 
+@pytest.mark.slow
 def test_a_wrong_preprocessing_gives_no_clean_verdict(
     model: Path, refused: Callable, tmp_path: Path
 ) -> None:

@@ -93,7 +93,7 @@ def _judged(
     return judge_scores(scores, torch.arange(n) < members, PrivacyClaim(epsilon=claim), rng=rng)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(("members", "others"), [(200, 20), (1000, 30), (400, 400)])
 def test_scores_that_tell_nothing_are_seldom_a_leak(
     members: int, others: int, monkeypatch: pytest.MonkeyPatch

@@ -42,7 +42,7 @@ def _tampered(run: Path, arrays: dict[str, Tensor], client: int = 0) -> None:
     put_release(run, 0, Release(client, 3, "raw_rows", None, "0" * 32, arrays).to_bytes())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_raw_rows_leak_and_the_record_says_so(tmp_path: Path) -> None:
     fabricate(tmp_path, audited_config("raw_rows", threats=("shadow", "leaked pairs")))
     told: list[str] = []
@@ -89,7 +89,7 @@ def test_raw_rows_leak_and_the_record_says_so(tmp_path: Path) -> None:
         assert (tmp_path / "audit" / f"client-{id:03d}-images.png").stat().st_size > 1000
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_moments_at_the_demo_s_noise_are_no_better_than_blind(tmp_path: Path) -> None:
     fabricate(tmp_path, audited_config("moments"), clients=(1,))
     record = audit_run(tmp_path).to_json()
@@ -162,7 +162,7 @@ def test_a_release_without_a_charge_of_its_own_leaks(
     assert fault in record["evidence"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["public_rows", "class_sums"])
 def test_a_charge_for_another_kind_covers_nothing(tmp_path: Path, kind: str) -> None:
     fabricate(tmp_path, audited_config(kind), clients=(0,))
@@ -173,7 +173,7 @@ def test_a_charge_for_another_kind_covers_nothing(tmp_path: Path, kind: str) -> 
     assert f"its receipt is for {kind}, which does not cover moments" in record["evidence"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_claim_is_audited_where_nothing_can_be_attacked(tmp_path: Path) -> None:
     config = audited_config("moments")
     few = build_config({**config.model_dump(), "data": {"limit": 500, "public_limit": 4}})
@@ -187,7 +187,7 @@ def test_the_claim_is_audited_where_nothing_can_be_attacked(tmp_path: Path) -> N
     assert record["verdict"] == "leaks"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_release_that_is_gone_or_damaged_is_refused(tmp_path: Path) -> None:
     fabricate(tmp_path, audited_config("moments"))
     server, other = server_folder(tmp_path), round_record(2, {0: "of another round"})
@@ -203,6 +203,7 @@ def test_a_release_that_is_gone_or_damaged_is_refused(tmp_path: Path) -> None:
         audit_run(tmp_path)
 
 
+@pytest.mark.slow
 def test_public_rows_hold_no_private_row_and_the_verdict_says_so(tmp_path: Path) -> None:
     config = audited_config("public_rows")
     fabricate(tmp_path, config, clients=(0,))
@@ -218,7 +219,7 @@ def test_public_rows_hold_no_private_row_and_the_verdict_says_so(tmp_path: Path)
         audit_run(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_audit_repeats_from_the_seed(tmp_path: Path) -> None:
     fabricate(tmp_path, audited_config("class_sums"), clients=(0,))
     first, second = (audit_run(tmp_path).to_json() for _ in range(2))
@@ -239,7 +240,7 @@ def _scores(z: Tensor, seed: int) -> tuple[list[ReconstructionScore], list[Recon
     return found.attacks, found.controls
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_rows_of_independent_noise_are_no_leak_whatever_their_scale() -> None:
     for seed, scale in enumerate((0.01, 0.1, 1.0)):
         z = scale * torch.randn(80, WIDTH, generator=torch.Generator().manual_seed(seed))
@@ -248,7 +249,7 @@ def test_rows_of_independent_noise_are_no_leak_whatever_their_scale() -> None:
         assert verdict == "no better than blind", evidence
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_another_client_s_rows_are_no_leak_of_this_one() -> None:
     federation = load_federation(audited_config("raw_rows"))
     bottom = untrained(federation.shape, 0)
@@ -258,6 +259,7 @@ def test_another_client_s_rows_are_no_leak_of_this_one() -> None:
     assert verdicts == ["leaks", "no better than blind"]
 
 
+@pytest.mark.slow
 def test_few_samples_give_no_verdict() -> None:
     federation = load_federation(audited_config("raw_rows"))
     z = represent(untrained(federation.shape, 0), federation.clients[0].train.take(range(5)))

@@ -109,6 +109,7 @@ def audit(
     )
 
 
+@pytest.mark.slow
 def test_dp_sgd_keeps_its_claim(plan: Plan):
     assert not any(audit(plan, seed).refuted for seed in range(5))
 
@@ -140,6 +141,7 @@ def test_weights_without_noise_are_caught_by_canaries_on_them(plan: Plan):
     assert audit(plan, canaries=there, source=HalfBare).refuted
 
 
+@pytest.mark.slow
 def test_dp_sgd_at_epsilon_8_is_seen_at_work():
     budget = Budget(8.0, 1e-5)
     plan = planned(budget, 170, 5)
@@ -147,6 +149,7 @@ def test_dp_sgd_at_epsilon_8_is_seen_at_work():
     assert all(0.5 < b < 8.0 for b in bounds)
 
 
+@pytest.mark.slow
 def test_a_batch_that_leaves_nobody_to_chance_is_seen(monkeypatch: pytest.MonkeyPatch):
     # At a small rate most of the privacy is in the sampling.
     plan = planned(BUDGET, 34, 2)

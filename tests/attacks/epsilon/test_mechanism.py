@@ -617,14 +617,19 @@ def test_a_step_of_dp_sgd_keeps_its_promise(draws: int, monkeypatch: pytest.Monk
     holds(case, found(case, draws=draws))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("deal", [half_the_noise, always_sampled, fixed_seed])
+@pytest.mark.parametrize(
+    "deal",
+    [
+        pytest.param(half_the_noise, marks=pytest.mark.slow),
+        *(pytest.param(deal, marks=pytest.mark.thorough) for deal in (always_sampled, fixed_seed)),
+    ],
+)
 def test_a_step_with_wrong_noise_is_caught(deal: Deal, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Step(monkeypatch).case()
     assert found(case, deal, draws=FEW) > case.claim
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("clip", [2 * CLIP, 1e6])
 def test_a_gradient_that_is_clipped_too_little_is_caught(
     clip: float, monkeypatch: pytest.MonkeyPatch

@@ -108,6 +108,7 @@ def test_a_p_value_that_forgets_delta_is_caught(monkeypatch: pytest.MonkeyPatch)
     assert alarms(1.0, 1.0, delta=0.2) > ALLOWED
 
 
+@pytest.mark.slow
 def test_many_pairs_share_the_error():
     rng, pairs = stream(6, "pairs"), [(k, 0) for k in range(3, 60, 8)]
     together, alone = 0, 0

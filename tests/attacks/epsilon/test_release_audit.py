@@ -94,12 +94,14 @@ def test_rounding_that_is_not_told_of_looks_like_noise() -> None:
     assert any(part.wrong for part in realised_noise(_claim("moments", coarse, 0.004)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_mechanisms_bound_is_near_its_claim_with_little_noise(kind: str) -> None:
     found = _audit(kind, _made(kind, 0.7), 0.7, draws=400)
     assert found.epsilon_lower_bound > 0.4
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_noise_covers_the_truth_as_often_as_it_says() -> None:
     held = 0
     for seed in range(100):

@@ -291,7 +291,7 @@ def test_it_learns_nothing_from_a_client_that_sends_independent_noise() -> None:
 # The trial.
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", [np.inf, 8.0])
 def test_a_trial_that_was_killed_goes_on_as_if_nothing_had_happened(
     target: float, tmp_path: Path

@@ -32,6 +32,7 @@ def test_a_shift_is_seen_without_the_network(differs: dict[str, float]) -> None:
     assert _area(_samples(120, 0), _samples(80, 1, **differs))[1] > 0.55
 
 
+@pytest.mark.slow
 def test_where_members_are_like_others_nothing_is() -> None:
     areas = [_area(_samples(120, 2 * s), _samples(80, 2 * s + 1)) for s in range(20)]
     assert sum(low > 0.5 for _, low in areas) <= 2
@@ -69,6 +70,7 @@ def test_a_network_that_saw_nobody_leaks_nothing_where_members_differ() -> None:
     assert "values and labels alone tell the two, by an area of" in found.evidence
 
 
+@pytest.mark.slow
 def test_the_bound_of_an_area_holds_as_often_as_it_says() -> None:
     rng, members, wrong = np.random.default_rng(0), torch.arange(90) < 50, [0, 0]
     first, second = (norm.cdf(1 / (2 * v) ** 0.5) for v in (1.0, 0.25 + 0.64))

@@ -178,6 +178,7 @@ def test_counts_that_are_told_twice_are_weighed_by_their_noise() -> None:
     assert noise.tolist() == pytest.approx([0.8**0.5, 2**0.5, 0.8**0.5])
 
 
+@pytest.mark.slow
 def test_a_histogram_beside_the_release_makes_the_guess_better() -> None:
     def distance(seed: int, scale: float | None) -> float:
         seen = sums(SKEWED, "moments", 20.0, seed)

@@ -126,6 +126,7 @@ def kinds(n: int, seed: int) -> Samples:
     return Samples(x, torch.zeros(n, dtype=torch.int64), 2)
 
 
+@pytest.mark.slow
 def test_lira_finds_what_a_loss_threshold_cannot_and_neither_finds_what_is_not_there():
     candidates, public = kinds(800, 0), kinds(800, 1)
     members = torch.arange(800) < 400

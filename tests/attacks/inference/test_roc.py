@@ -64,7 +64,7 @@ def test_true_positives_are_counted_above_as_many_false_ones_as_are_allowed():
     assert scored([7.0, 7.0], [6.0, 6.0]).points[0].interval[1] == 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_scores_that_tell_nothing_hold_one_half_over_100_seeds(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "RESAMPLES", 200)
     holds = {0.0: 0, 0.6: 0}
@@ -86,7 +86,7 @@ def test_scores_that_tell_nothing_hold_one_half_over_100_seeds(monkeypatch: pyte
     assert holds[0.6] < 20
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("_few")
 @pytest.mark.parametrize("others", [20, 300])
 @pytest.mark.parametrize("steps", [math.inf, 50.0])  # of the scores: ties are no way round it

@@ -39,6 +39,7 @@ def test_any_image_shape(shape: tuple[int, int, int]) -> None:
     assert float(images.abs().max()) <= 1
 
 
+@pytest.mark.slow
 def test_a_planted_bijection_is_inverted_and_noise_is_not() -> None:
     seen, private = _observation()
     invert = decoder_inverter(seen, epochs=30, rng=np.random.default_rng(0))

@@ -121,6 +121,7 @@ def test_an_image_is_the_same_in_any_batch() -> None:
     assert torch.allclose(run(seen), run(seen, replace(FAST, batch=3)), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_as_noise_grows_images_stay_at_the_same_class_mean() -> None:
     blind = class_means(PUBLIC.x, PUBLIC)
     optimizer = Inversion(steps=60, starts=("class mean",), variation=0.0)

@@ -13,6 +13,7 @@ FACTS = Facts(class_names=("a", "b"), shape=(1, 8, 8), dtype="uint8")
 FEDERATION: dict[str, Any] = {"federation": {"clients": 2}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "named"),
     [

@@ -35,6 +35,7 @@ def serve_in_thread(folder: Path, name: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_signed_answers_of_nodes_come_over_their_sockets(tmp_path: Path):
     places, keys = make_sites(tmp_path), dict[str, bytes]()
     for name, folder in places.items():

@@ -22,7 +22,10 @@ def told(outcome: Outcome) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("messages", [30, pytest.param(150, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "messages",
+    [pytest.param(30, marks=pytest.mark.slow), pytest.param(150, marks=pytest.mark.thorough)],
+)
 def test_a_hostile_hub_learns_and_breaks_nothing(messages: int, kind: Kind, tmp_path: Path):
     methods = {"table": ["joined", "local"], "pictures": ["fedavg", "local"]}[kind]
     outcome = attacked(tmp_path, kind, messages, SEED, processes=False, methods=methods)
@@ -54,6 +57,7 @@ def test_a_draft_that_nobody_changed_is_the_request():
     assert replace(again, nonce=request.nonce) == request
 
 
+@pytest.mark.slow
 def test_a_difference_between_the_two_nodes_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -69,6 +73,7 @@ def test_a_difference_between_the_two_nodes_is_found(
     assert {"size"} <= {f.kind for f in outcome.failures}
 
 
+@pytest.mark.slow
 def test_an_error_at_a_node_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A node that fails at the first message of a run fails the attack."""
     ask = NodeHere.heard

@@ -144,7 +144,7 @@ def alive(pid: int) -> bool:
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see processes")
 def test_no_worker_outlives_a_killed_run(tmp_path: Path):
     note, script = tmp_path / "pid", tmp_path / "script.py"

@@ -220,6 +220,7 @@ def steps_of(client: Client, subset: str) -> int:
     return sum(e.steps for e in events if isinstance(e, SampledGaussian))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["first", "second"])
 def test_every_read_is_charged_on_its_part(order: str, site: Site, tmp_path: Path):
     told = {"order": order, "steps_a_charge": 1}

@@ -361,6 +361,7 @@ def test_the_chosen_network_begins_anew_and_the_report_tells_of_the_search(
     assert logits.shape == (len(client.data.test), 10)
 
 
+@pytest.mark.slow
 def test_what_a_round_sends_is_charged_on_its_half_within_the_budget(site: Site, tmp_path: Path):
     run = config(6, {"epsilon": 3.0}, learning_rates=[0.5, 0.2], exploration=1.0, lookahead=True)
     client = site(run, tmp_path / "r")
@@ -386,6 +387,7 @@ def test_what_a_round_sends_is_charged_on_its_half_within_the_budget(site: Site,
     assert state.weights.plan.rounds == 0
 
 
+@pytest.mark.slow
 def test_balanced_classes_are_paid_for_where_no_label_is_public(site: Site, tmp_path: Path):
     run = config(2, {"epsilon": 3.0, "search": "data-free"}, balance=True, public=0.0)
     client = site(run, tmp_path / "r")

@@ -102,6 +102,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+@pytest.mark.slow
 def test_all_that_a_site_spends_is_a_histogram_one_release_and_dp_sgd(whole: Path):
     for place in places_of(whole):
         client = opened(place)
@@ -138,7 +139,7 @@ def test_what_leaves_names_the_charges_that_cover_it(whole: Path):
         assert not torch.equal(message.histogram.counts, exact.float())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_with_fewer_bits_costs_the_same_and_passes_its_audit(whole: Path, tmp_path: Path):
     run = tmp_path / "run"
     carry(run, config_of(federation={"compression": "int8"}))
@@ -256,6 +257,7 @@ def test_the_server_adds_up_what_it_received(whole: Path):
     assert not answer.bias.any()
 
 
+@pytest.mark.slow
 def test_every_verb_answers_the_same_again_and_charges_once(tmp_path: Path):
     config, machine = config_of(), Machine()
     place, before = greeted(tmp_path / "run", config)
@@ -297,6 +299,7 @@ def test_a_release_that_died_is_not_paid_for_twice(tmp_path: Path, monkeypatch: 
     assert len(client.account.entries) == 2
 
 
+@pytest.mark.slow
 def test_a_residual_that_died_leaves_the_budget_kept(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -347,6 +350,7 @@ def test_a_site_that_comes_late_gets_the_shared_head_alone(tmp_path: Path):
     assert SiteReport.read(place.home).steps.joined > 0.3
 
 
+@pytest.mark.slow
 def test_without_public_samples_there_is_a_head_and_no_network(tmp_path: Path):
     config, run = config_of(data={"public_fraction": 0.0}), tmp_path / "run"
     assert "search" not in stages_of(config)
@@ -367,7 +371,7 @@ def test_the_map_depends_on_no_private_sample(tmp_path: Path):
     assert maps[0] == maps[1]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_without_a_budget_it_says_so(tmp_path: Path):
     run = tmp_path / "run"
     config = config_of(privacy={"epsilon": math.inf, "allow_unprotected": True})
@@ -382,7 +386,7 @@ def test_without_a_budget_it_says_so(tmp_path: Path):
     assert torch.equal(message.histogram.counts, client.data.train.histogram().float())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_network_that_stays_leaves_all_of_the_budget_to_the_release(whole: Path, tmp_path: Path):
     run, config = tmp_path / "run", config_of(privacy={"network": "stays"})
     carry(run, config)
@@ -471,6 +475,7 @@ def test_where_joining_would_not_pay_nothing_is_sent_and_all_is_left(tmp_path: P
     assert (state.over, state.joins) == ("public", False)
 
 
+@pytest.mark.slow
 def test_a_share_that_is_set_is_kept(tmp_path: Path):
     noises = []
     for share in (0.3, 0.8):
@@ -483,7 +488,7 @@ def test_a_share_that_is_set_is_kept(tmp_path: Path):
     assert noises[0] > 1.5 * noises[1]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_table_has_models_of_its_public_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     lone = []
     monkeypatch.setattr(finish, "alone", lambda *given: lone.append(alone(*given)) or lone[-1])

@@ -78,6 +78,7 @@ def test_a_message_that_has_left_is_never_made_again_for_its_charge(tmp_path: Pa
     assert not again or len(releases(place)) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "death",
     [

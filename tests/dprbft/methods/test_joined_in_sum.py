@@ -60,6 +60,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return exchanged(tmp_path_factory.mktemp("summed") / "run", config_of())
 
 
+@pytest.mark.slow
 def test_a_site_pays_for_the_sum_and_says_what_its_share_costs(whole: Path):
     for place in places_of(whole):
         client = open_client(place)
@@ -128,7 +129,7 @@ def test_the_head_is_that_of_the_sum(whole: Path):
     assert torch.equal(joined.sum_round(side, total, 1).weight, head.weight)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_whole_run_names_the_trust_and_both_figures(tmp_path: Path):
     run = exchanged(tmp_path / "r", config_of())
     with InProcess(places_of(run), 1) as engine:

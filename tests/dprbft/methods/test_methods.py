@@ -111,6 +111,7 @@ def test_a_method_keeps_the_protocol(name: str, tiny: Tiny, site: Site, tmp_path
     assert state.round == 0
 
 
+@pytest.mark.slow
 def test_the_local_method_sends_nothing_and_spends_all_on_training(
     tiny: Tiny, site: Site, tmp_path: Path
 ):
@@ -122,6 +123,7 @@ def test_the_local_method_sends_nothing_and_spends_all_on_training(
     assert account.events("release") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OF_ROUNDS)
 def test_nothing_is_read_if_the_ledger_refuses(name: str, tiny: Tiny, site: Site, tmp_path: Path):
     client = site(tiny(federation__method=name, training__noise_multiplier=0.2), tmp_path)
@@ -169,6 +171,7 @@ def test_private_rounds_draw_their_noise_from_the_system(
     assert all(Counting.drawn[k] >= v for k, v in least.items())
 
 
+@pytest.mark.slow
 def test_two_rounds_from_one_state_differ_by_their_noise(tiny: Tiny, site: Site, tmp_path: Path):
     found = []
     for run in ("a", "b"):

@@ -51,6 +51,7 @@ def test_the_policy_gradient_is_that_of_the_expected_reward(baseline: float):
     np.testing.assert_allclose(np.asarray(naive), logits.grad.numpy(), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_choices_are_drawn_by_their_chances():
     rng = np.random.default_rng(3)
     counts = dict.fromkeys(CHOICES, 0)

@@ -173,7 +173,7 @@ DEATHS = [
 
 
 @of_every_method
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_that_died_again_and_again_ends_as_one_that_did_not(
     name: str, whole: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -189,7 +189,7 @@ def updates_of(run: Whole) -> list[tuple[Update, bytes]]:
 
 
 @of_every_method
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_ledger_covers_all_that_leaves_and_every_byte_is_counted(name: str, whole: Get):
     run = whole(name, 8.0)
     ledgers = accounts(run.folder)
@@ -353,7 +353,7 @@ A_ROUND = 200
 
 
 @of_every_method
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_the_server_keeps_does_not_grow(name: str, whole: Get, tmp_path: Path):
     two = sum(sizes(whole(name, math.inf)))
     six = sum(sizes(carried(tmp_path / "rounds", config_of(name, FREE, rounds=6))))

@@ -58,6 +58,7 @@ def breaks_down(client: Client, content: bytes) -> bytes:
     raise ZeroDivisionError(f"at {len(client.data)} samples")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["finish", "train"])
 def test_a_failure_is_not_seen_by_what_is_asked_later(
     name: str, honest: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -79,6 +80,7 @@ def test_a_failure_is_not_seen_by_what_is_asked_later(
     assert (record["verb"], record["reason"]) == (name, "ZeroDivisionError")
 
 
+@pytest.mark.slow
 def test_a_backup_from_before_the_first_run_is_behind(
     honest: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -44,6 +44,7 @@ def check(name: str, folder: Path, most: int, monkeypatch: pytest.MonkeyPatch) -
     assert not wrong, "\n".join(f"{what}: {'; '.join(said)}" for what, said in wrong.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_a_site_with_empty_splits_serves(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

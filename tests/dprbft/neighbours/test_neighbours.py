@@ -26,8 +26,8 @@ from neighbours import (
 )
 
 Asked = Callable[[Path, Recorded, Any], tuple[Seen, ...]]
-FEW, MORE = 3, 100
-"""Data sets of quick and slow, and of thorough tests."""
+ONE, FEW, MORE = 1, 3, 100
+"""Data sets of slow, quick and thorough tests."""
 QUICK = ("local", "fedavg")
 VARIANTS = (
     *("joined", "joined, judged", "joined, tuned", "joined, groups"),
@@ -82,7 +82,7 @@ def test_one_row_changes_no_answer(
 def test_one_row_changes_no_answer_of_other_methods(
     name: str, honest: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    check(honest(name), tmp_path, way(honest(name)), FEW, monkeypatch)
+    check(honest(name), tmp_path, way(honest(name)), ONE, monkeypatch)
 
 
 @pytest.mark.parametrize("name", TRIALS)
@@ -99,9 +99,10 @@ def test_no_row_at_all_changes_an_answer(
 def test_other_engines_show_no_more(
     asked: Asked, name: str, honest: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    check(honest(name), tmp_path, asked, 1, monkeypatch)
+    check(honest(name), tmp_path, asked, ONE, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["local", "local, pictures"])
 def test_why_data_do_not_load_is_not_seen(
     name: str, honest: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

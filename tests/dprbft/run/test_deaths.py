@@ -162,6 +162,7 @@ def test_noise_grows_after_charges_without_a_round(
     assert died.spent() <= died.budget.epsilon
 
 
+@pytest.mark.slow
 def test_a_last_round_that_died_when_all_was_spent_is_left_out(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -172,7 +173,7 @@ def test_a_last_round_that_died_when_all_was_spent_is_left_out(
     assert [len(a.entries) for a in accounts(run)] == [CLEAN, CLEAN]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_round_that_is_paid_for_is_not_refused_after_a_death(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ):

@@ -48,7 +48,10 @@ def head_of(run: Path) -> bytes:
 
 @pytest.mark.parametrize(
     "death",
-    [pytest.param(d, marks=() if at in QUICK else pytest.mark.slow) for at, d in enumerate(DEATHS)],
+    [
+        pytest.param(d, marks=() if at in QUICK else pytest.mark.thorough)
+        for at, d in enumerate(DEATHS)
+    ],
     ids=str,
 )
 def test_a_hub_that_died_comes_to_the_same_head(

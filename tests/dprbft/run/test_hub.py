@@ -105,6 +105,7 @@ def check_summary(summary: dict[str, Any], run: Path) -> None:
     assert str(run.parents[1]) not in told
 
 
+@pytest.mark.slow
 def test_what_a_site_refuses_costs_it_the_run_and_nobody_else(tmp_path: Path):
     places = make_sites(tmp_path)
     path = places["b"] / "site.toml"
@@ -133,6 +134,7 @@ def test_too_few_sites_leave_nothing_behind(tmp_path: Path):
     assert charges(places)["a"] == []
 
 
+@pytest.mark.slow
 def test_a_site_that_sends_junk_counts_as_absent_and_is_told_of(tmp_path: Path):
     places, heard = make_sites(tmp_path), list[Event]()
 
@@ -152,7 +154,7 @@ def test_a_site_that_sends_junk_counts_as_absent_and_is_told_of(tmp_path: Path):
     assert {e.site for e in heard if isinstance(e, SiteDone)} == set(NAMES)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_site_that_goes_and_comes_back_is_made_good(tmp_path: Path):
     places, heard, away = make_sites(tmp_path), list[Event](), set[str]()
 
@@ -207,6 +209,7 @@ def test_methods_of_rounds_go_on_without_a_view_of_sites(method: str, tmp_path: 
     assert all(charges(places).values())
 
 
+@pytest.mark.slow
 def test_a_hub_cannot_find_out_by_public_samples_which_a_site_has(tmp_path: Path):
     places = make_sites(tmp_path)
     open_to_all, theirs = np.load(tmp_path / "public.npz"), np.load(tmp_path / "data/a.npz")
@@ -262,6 +265,7 @@ class Weighed:
 WHOLE, BRIEF = {"public"}, {"public.sha256"}
 
 
+@pytest.mark.slow
 def test_public_files_cross_once_and_all_that_is_carried_is_counted(tmp_path: Path):
     places, run = make_sites(tmp_path), tmp_path / "trial"
     carrier = Weighed(InThread(places))

@@ -38,6 +38,7 @@ def with_keys(places: dict[str, Path]) -> None:
         (folder / "federation.json").write_text(json.dumps(about))
 
 
+@pytest.mark.slow
 def test_nodes_sign_their_keys_and_the_list_of_survivors(tmp_path: Path):
     places, run = make_sites(tmp_path), tmp_path / "hub" / "trial"
     with_keys(places)
@@ -71,6 +72,7 @@ class TwoFaced(InThread):
         yield from super().carry(changed, seconds)
 
 
+@pytest.mark.slow
 def test_sites_that_were_told_different_things_send_nothing(tmp_path: Path):
     places, run = make_sites(tmp_path), tmp_path / "hub" / "trial"
     with_keys(places)
@@ -84,6 +86,7 @@ def test_sites_that_were_told_different_things_send_nothing(tmp_path: Path):
     assert "signed by site" in read_json(refusal_file(home))["reason"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lacking", ["node.key", "federation.json"])
 def test_a_site_without_keys_gives_nothing(lacking: str, tmp_path: Path):
     places, run = make_sites(tmp_path), tmp_path / "hub" / "trial"

@@ -200,6 +200,7 @@ def test_a_ledger_exchanged_while_it_trains_is_missed(
     carry(run, config)
 
 
+@pytest.mark.slow
 def test_each_site_and_the_summary_note_the_ledgers_last_line(
     tiny: Tiny, carry: Carry, tmp_path: Path
 ):
@@ -215,6 +216,7 @@ def test_each_site_and_the_summary_note_the_ledgers_last_line(
     assert {c["relation"] for c in summary["clients"]} == {"add-or-remove-one"}
 
 
+@pytest.mark.slow
 def test_everything_that_a_whole_run_charged_came_to_its_end(
     tiny: Tiny, carry: Carry, tmp_path: Path
 ):

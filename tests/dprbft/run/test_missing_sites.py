@@ -67,6 +67,7 @@ def left_out(heard: list[Event]) -> list[tuple[str, str]]:
     return [(e.site, e.stage) for e in heard if isinstance(e, SiteLeftOut)]
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_without_a_missing_site_and_is_made_good(tiny: Tiny, tmp_path: Path):
     run, config = tmp_path / "r", tiny(federation__clients=3)
     prepare(run, config, resume=False)
@@ -265,6 +266,7 @@ def test_a_site_that_leaves_between_release_and_answer_returns_to_the_next_round
     assert [state_of(place).round for place in places_of(run)] == [2, 2]
 
 
+@pytest.mark.slow
 def test_a_round_without_anybody_stops_and_is_resumed(tiny: Tiny, carry: Carry, tmp_path: Path):
     run, config = tmp_path / "r", tiny(federation__clients=1, federation__rounds=2)
     carry(run, config, stages="st")

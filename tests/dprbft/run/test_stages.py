@@ -202,6 +202,7 @@ def test_every_stage_makes_the_reports_that_it_announces(tiny: Tiny, tmp_path: P
             assert len(said) == announced[name]
 
 
+@pytest.mark.slow
 def test_a_search_leaves_all_that_its_contract_names(tiny: Tiny, carry: Carry, tmp_path: Path):
     carry(tmp_path / "r", tiny(search__population=2, search__generations=1), stages="s")
     found = read_json(search_file(home(tmp_path / "r", 0)))
@@ -297,6 +298,7 @@ def test_a_budget_too_small_for_a_histogram_searches_alike_for_all(
     assert accounts(tmp_path / "r")[0].entries == ()
 
 
+@pytest.mark.slow
 def test_tuning_that_fits_nothing_leaves_the_settings_and_says_so(
     tiny: Tiny, carry: Carry, tmp_path: Path
 ):
@@ -312,6 +314,7 @@ def test_the_participants_of_the_first_round_are_not_all_by_accident():
     assert {len(c) for c in participants(config)} == {3}
 
 
+@pytest.mark.slow
 def test_no_stage_takes_note_of_another_ledger(tiny: Tiny, carry: Carry, tmp_path: Path):
     config, mine = tiny(), tmp_path / "mine"
     for name in ("mine", "other"):

@@ -40,6 +40,7 @@ def strict(text: str) -> dict:
     return json.loads(text, parse_constant=refuse)
 
 
+@pytest.mark.slow
 def test_the_summary_has_every_field_of_the_contract(
     tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
 ):

@@ -19,14 +19,14 @@ def plain(vectors, sites) -> np.ndarray:
     return np.array([sum(column) % 2**64 for column in columns], dtype=np.uint64)
 
 
-@pytest.mark.parametrize("sites", [4, 10, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sites", [4, 10, pytest.param(50, marks=pytest.mark.thorough)])
 def test_the_sum_is_the_plain_sum(sites: int):
     vectors = vectors_of(sites)
     assert play(session_of(sites), vectors).sum().tolist() == plain(vectors, vectors).tolist()
 
 
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("sites", [4, 10, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sites", [4, 10, pytest.param(50, marks=pytest.mark.thorough)])
 def test_up_to_t_may_drop_out_at_any_step(sites: int, step: str):
     session, vectors = session_of(sites), vectors_of(sites)
     gone = range(1, 1 + session.missing)
@@ -96,7 +96,7 @@ def spoilt(content: bytes) -> bytes:
     return content[:-1] + bytes([content[-1] ^ 1])
 
 
-@pytest.mark.parametrize("sites", [4, 10, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sites", [4, 10, pytest.param(50, marks=pytest.mark.thorough)])
 def test_wrong_answers_are_left_out_while_enough_are_right(sites: int):
     session, vectors = session_of(sites), vectors_of(sites)
     played = play(session, vectors)

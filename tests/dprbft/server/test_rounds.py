@@ -63,7 +63,7 @@ def test_every_variant_trains_and_keeps_its_budget(
     assert check_whole(tmp_path / "r", config) == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_passes_that_were_tuned_are_those_that_train_and_are_charged(
     tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
 ):
@@ -129,7 +129,7 @@ def test_personalised_budgets_are_each_spent_and_none_exceeded(
         assert 0.9 * epsilon < account.spent() <= epsilon
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_more_than_twenty_clients(
     tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
 ):
@@ -143,7 +143,7 @@ def test_more_than_twenty_clients(
     assert check_whole(tmp_path / "r", config) == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_bytes_are_those_of_the_messages(
     tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
 ):
@@ -159,6 +159,7 @@ def test_bytes_are_those_of_the_messages(
     assert (line["up_bytes"], line["down_bytes"]) == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_budget_that_runs_out_keeps_the_models_of_the_last_whole_round(
     tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
 ):
@@ -179,6 +180,7 @@ def test_a_budget_that_runs_out_keeps_the_models_of_the_last_whole_round(
     assert_kept(before)
 
 
+@pytest.mark.slow
 def test_the_server_keeps_every_round_and_no_accuracy(
     tiny: Callable[..., RunConfig], carry: Callable[..., None], tmp_path: Path
 ):

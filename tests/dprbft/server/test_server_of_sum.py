@@ -68,6 +68,7 @@ def test_a_missing_site_changes_nothing_but_the_noise(verb: Verb, tmp_path: Path
     assert asked == {0, 1, 2, 3}  # who was missing gets the head afterwards
 
 
+@pytest.mark.slow
 def test_a_site_with_little_budget_is_left_out_and_gets_the_head(tmp_path: Path):
     run = tmp_path / "r"
     config = summed_config(
@@ -137,6 +138,7 @@ def test_too_many_missing_sites_stop_it_and_nothing_is_opened(verb: Verb, tmp_pa
     assert lists == {Survivors((0, 1, 2, 3)).to_bytes()}
 
 
+@pytest.mark.slow
 def test_sites_that_stay_away_after_masking_leave_the_sum_closed(tmp_path: Path):
     run = tmp_path / "r"
     engine = begun(run, CONFIG, gone={Verb.UNMASK: {0, 1}})
@@ -176,9 +178,9 @@ QUICK = [(DEATHS[1], 1), (DEATHS[5], 1), (DEATHS[-2], 1)]
 @pytest.mark.parametrize(
     ("at", "after", "call"),
     [
-        pytest.param(*death, call, marks=() if (death, call) in QUICK else pytest.mark.slow)
+        pytest.param(*death, call, marks=() if (death, call) in QUICK else mark)
         for death in DEATHS
-        for call in (1, 6)
+        for call, mark in ((1, pytest.mark.slow), (6, pytest.mark.thorough))
     ],
 )
 def test_a_sum_goes_on_after_a_death(
@@ -269,6 +271,7 @@ def refusals(run: Path) -> list[tuple[str, str]]:
     return [(r["site"], r["reason"]) for r in map(json.loads, lines)]
 
 
+@pytest.mark.slow
 def test_a_wrong_share_is_refused_by_name_and_may_come_right_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -305,6 +308,7 @@ def test_one_wrong_answer_ends_no_sum(tmp_path: Path):
     assert refusals(run) == [("client-000", shares)]
 
 
+@pytest.mark.slow
 def test_a_damaged_answer_on_the_servers_disk_is_asked_for_again(tmp_path: Path):
     run = tmp_path / "r"
     engine = begun(run, CONFIG, gone={Verb.UNMASK: {0, 1}})

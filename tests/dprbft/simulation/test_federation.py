@@ -74,7 +74,7 @@ def test_a_limit_bounds_the_private_samples(numbered: str, tiny: Callable[..., R
     assert N / 6 < len(federation.public) < N / 3
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_another_process_sees_the_same_clients(tiny: Callable[..., RunConfig]):
     config = tiny(seed=3)
     code = (

@@ -69,6 +69,7 @@ def prices_of(run: Path, config: RunConfig) -> dict[int, SearchPrice]:
         return search_prices(opened)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_the_price_that_is_shown_is_what_the_ledger_holds_afterwards(
     mode: str, tiny: Tiny, site: Site, tmp_path: Path
@@ -141,7 +142,7 @@ def test_the_guard_has_teeth(
 @pytest.mark.parametrize(
     "mode",
     [
-        pytest.param("data-free", marks=pytest.mark.slow),
+        pytest.param("data-free", marks=pytest.mark.thorough),
         pytest.param("data-free, nothing public", marks=pytest.mark.thorough),
     ],
 )

@@ -123,6 +123,7 @@ def test_the_first_plan_fits_the_budget_and_what_was_spent(client: Client):
     assert 0.98 * client.budget.epsilon < total <= client.budget.epsilon
 
 
+@pytest.mark.slow
 def test_more_noise_than_the_least_is_kept_and_buys_sharper_releases(client: Client):
     least = current_plan(client, state_of(client))
     loud = dataclasses.replace(SETTINGS, noise_multiplier=3 * least.noise_multiplier)
@@ -156,6 +157,7 @@ def test_a_charge_that_no_round_accounts_for_raises_all_noise_that_is_left(
     assert epsilon_of([*spent, *stretched.events()], client.budget) <= client.budget.epsilon
 
 
+@pytest.mark.slow
 def test_a_death_in_the_first_round_raises_all_noise_alike(client: Client):
     plan = current_plan(client, state_of(client))
     charge(client, plan.training_event)
@@ -204,6 +206,7 @@ def test_a_schedule_counts_the_rounds_that_a_client_takes_part_in(
     assert sum(taken) == 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "moves"),
     [

@@ -122,6 +122,7 @@ def test_a_plan_that_bears_fewer_colluding_sites_than_the_owner_asks_for_is_refu
     assert secure_sum.keys(client, plans[1].to_bytes())
 
 
+@pytest.mark.slow
 def test_a_plan_may_be_replaced_until_a_vector_is_masked(greeted: Direct, whole: Direct):
     offer = offer_of(greeted)
     one, two = (SumPlan.new(1, (0, 1, 2, 3), 1, offer.noise_multiplier) for _ in range(2))
@@ -350,7 +351,7 @@ def test_a_share_of_a_third_of_the_noise_is_seen(tmp_path: Path, monkeypatch: py
     assert noise_seen_by_colluders(tmp_path / "r", monkeypatch, weaken=3) < 1 - error
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_without_a_secure_sum_needs_none_of_its_libraries(tmp_path: Path):
     code = (
         "import sys\n"

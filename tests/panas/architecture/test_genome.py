@@ -45,6 +45,7 @@ def test_a_genome_is_frozen() -> None:
         genome.blocks = ()  # type: ignore[misc]
 
 
+@pytest.mark.slow
 @given(st.text(max_size=20) | st.text(alphabet="c0123456789k-avgmx", max_size=20))
 def test_any_text_parses_back_to_itself_or_is_refused_in_one_line(text: str) -> None:
     try:

@@ -283,7 +283,7 @@ def test_measuring_leaves_threads_and_random_state_alone() -> None:
         measure(TINY, SPEC, repeats=0)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_table_ranks_genomes_as_whole_networks_do() -> None:
     blocks = (Squeeze(4), Dilated(16))
     space = SearchSpace(shape=(3, 16, 16), blocks=blocks)

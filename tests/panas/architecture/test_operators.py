@@ -52,6 +52,7 @@ def test_random_genomes_and_mutants_are_valid(space: SearchSpace, seed: int) -> 
         genome = mutate(space, genome, rng)
 
 
+@pytest.mark.slow
 @patient
 @given(spaces(), seeds, st.sampled_from(MUTATIONS))
 def test_each_mutation_does_what_its_name_says(

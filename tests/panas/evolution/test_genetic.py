@@ -97,6 +97,7 @@ def test_the_result_is_a_function_of_the_rng() -> None:
     assert search(6, population=6, generations=5) != search(7, population=6, generations=5)
 
 
+@pytest.mark.slow
 def test_it_finds_better_than_random_search() -> None:
     found, blind = [], []
     for seed in range(5):
@@ -201,7 +202,7 @@ assert not any(name in vars(creator) for name in ("Fitness", "FitnessMax", "Indi
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_global_random_states_are_left_alone() -> None:
     # In its own interpreter: the shape checks of these tests draw from `random` themselves.
     root = Path(__file__).resolve().parents[3]

@@ -296,7 +296,7 @@ if __name__ == "__main__":  # its workers import it
 @pytest.mark.parametrize(
     ("workers", "moments"),
     [
-        pytest.param(1, 5, marks=pytest.mark.slow),
+        pytest.param(1, 5, marks=pytest.mark.thorough),
         pytest.param(2, 5, marks=pytest.mark.thorough),
     ],
 )

@@ -188,7 +188,7 @@ def rises(genome: Genome) -> float:
     return min(1.0, (len(genome.blocks) + 2 * str(genome).count("k5")) / 30)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_screening_finds_more_with_the_same_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
     config = EvolutionConfig(population=5, generations=3, screening=10, rungs=())
 

@@ -122,7 +122,7 @@ def test_who_was_dropped_never_beats_who_was_trained(drawn: list[tuple[float, st
     )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("survival", ["best", "roulette"])
 @pytest.mark.parametrize("seed", range(6))
 def test_the_elite_survives_and_was_trained_to_the_end(survival: Any, seed: int) -> None:

@@ -14,7 +14,7 @@ GENOME = Genome.parse("c16k3-max-c32k3")
 BLUEPRINT = NetworkSpec(shape=(1, 8, 8), classes=10, width=16)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_score_is_a_share_and_the_same_in_every_process_at_any_number_of_threads():
     here = score(GENOME, BLUEPRINT, stream(0, "test"))
     assert 0 < here <= 1

@@ -84,6 +84,7 @@ def worst(feature_map: FeatureMap, x: torch.Tensor) -> float:
     return float(torch.where(norms.isfinite(), norms, torch.inf).max())
 
 
+@pytest.mark.slow
 def test_no_row_is_longer_than_one(case: tuple[Facts, FeatureMap]):
     facts, feature_map = case
     x = extreme(facts)
@@ -139,7 +140,7 @@ def digest(feature_map: FeatureMap, x: torch.Tensor) -> str:
     return hashlib.sha256(b"".join([*content, feature_map(x).numpy().tobytes()])).hexdigest()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_it_is_the_same_in_every_process_and_with_any_number_of_threads():
     code = (
         "import torch; torch.set_num_threads({threads});"

@@ -149,6 +149,7 @@ def test_a_set_is_symmetric_where_mirror_images_are_as_frequent(side: int):
     assert asymmetry(gabor_features(lit, bank, filters), bank) > 2 * SYMMETRIC
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("c", "n", "alike"),
     [(3, 0, True), (3, 40, True), (1, 0, False), (1, 40, False), (1, 120, True)],
@@ -162,6 +163,7 @@ def test_mirror_images_are_alike_in_colour_or_where_public_images_say_so(
     assert (apart.max() < 1e-3) == alike
 
 
+@pytest.mark.slow
 def test_public_images_may_say_that_mirror_images_differ():
     x = pictures(200, (3, 12, 12)) + torch.linspace(-1, 1, 12)
     phi = fit_gabor((3, 12, 12), x, 32)

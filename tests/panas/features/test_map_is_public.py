@@ -38,7 +38,7 @@ def map_bytes(private: Path, public: Path, tmp_path: Path, *, labelled: bool = T
     return path.read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("labelled", [True, False])
 @pytest.mark.parametrize("suffix", [".npz", ".csv"])
 @pytest.mark.filterwarnings("ignore")

@@ -106,6 +106,7 @@ def test_a_map_of_a_table_of_other_sizes_is_refused(
     assert restored_map(record, arrays).width == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("facts", [IMAGES, TABLE], ids=["images", "table"])
 def test_what_a_map_needs_is_known_from_facts_alone(facts: Facts) -> None:
     x = torch.rand(120, *facts.shape) * 2 - 1

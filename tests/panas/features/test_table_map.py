@@ -49,6 +49,7 @@ def test_columns_have_a_length_of_about_one():
     assert columns.square().sum(1).mean() == pytest.approx(1, rel=0.2)
 
 
+@pytest.mark.slow
 def test_columns_and_leaves_stand_beside_where_they_help():
     rows = numbers(400)
     noise = torch.from_numpy(stream(1, "test").normal(0, 0.1, 400))
@@ -95,6 +96,7 @@ def test_rows_that_are_padded_count_as_they_are():
     assert torch.equal(maps[0](rows), maps[1](padded))
 
 
+@pytest.mark.slow
 def test_a_forest_needs_public_labels_of_two_classes():
     x = numbers(200)
     y = ((x[:, 0] > 0.3) & (x[:, 1] < 0.2)).long()
@@ -104,6 +106,7 @@ def test_a_forest_needs_public_labels_of_two_classes():
     assert fit_table(NUMBERS, x[:99], y[:99], 8).blocks.forest is None
 
 
+@pytest.mark.slow
 def test_classes_that_no_line_parts_are_told_apart():
     x, new = numbers(400), numbers(400, seed=5)
     y, truth = ((rows[:, 0] * rows[:, 1] > 0).long() for rows in (x, new))

@@ -71,6 +71,7 @@ def test_many_sites_have_no_names(drawn: Figure):
     assert drawn.get_figheight() < 13
 
 
+@pytest.mark.slow
 def test_it_is_a_png():
     assert ladder(ROWS)[:4] == b"\x89PNG" == ladder([("only", Accuracies())])[:4]
     assert ladder(ROWS) == ladder(ROWS)

@@ -288,6 +288,7 @@ def test_trials_show_the_best_so_far_and_ring_the_chosen(figures: list[Figure]):
     assert "chosen, with 0.700 in trial 5" in figures[1].get_suptitle()
 
 
+@pytest.mark.slow
 def test_equal_input_gives_equal_bytes_whatever_the_users_settings():
     records, everyone = HISTORIES["two generations"]
     genome, spec = Genome.parse(TEN), NetworkSpec(shape=(1, 32, 32), width=16, classes=4)
@@ -323,6 +324,7 @@ OWN = SqueezeAndExciteWithGate(4)
 TEN = "c16k3-c16k5-max-c64k5-avg-c256k3-c256k3-max-c128k5-c64k3"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["c16k3", f"c16k3-{OWN}-max", TEN, "-".join(["c256k5"] * 30)])
 def test_nothing_in_a_drawing_collides(text: str, figures: list[Figure]):
     genome = Genome.parse(text, blocks=(OWN,))

@@ -73,7 +73,7 @@ def solvable(budget: Budget, draft: Plan, share: float, spent: tuple[Event, ...]
         reject()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @settings(max_examples=4, deadline=None, phases=UNSHRUNK)
 @given(case=cases())
 def test_a_plan_lands_within_one_percent_under_its_budget(case: tuple[Budget, Plan, float]) -> None:
@@ -85,7 +85,7 @@ def test_a_plan_lands_within_one_percent_under_its_budget(case: tuple[Budget, Pl
         assert total >= 0.99 * budget.epsilon
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @settings(max_examples=5, deadline=None, phases=UNSHRUNK)
 @given(case=cases())
 @example(case=(Budget(0.3, 1e-6), STEEP, 0.05))
@@ -142,7 +142,7 @@ def test_charged_event_by_event_the_ledger_never_exceeds_the_budget(
             assert len(ledger.account().entries) == 1 + plan.rounds + plan.releases
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @settings(max_examples=2, deadline=None, phases=UNSHRUNK)
 @given(case=cases(), orphans=st.integers(1, 3))
 def test_what_is_spent_is_respected(case: tuple[Budget, Plan, float], orphans: int) -> None:
@@ -163,7 +163,7 @@ def test_what_is_spent_is_respected(case: tuple[Budget, Plan, float], orphans: i
         assert longer.release_noise / plan.release_noise == pytest.approx(factor)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_a_dead_process_spent_is_planned_around() -> None:
     budget = Budget(6.0, 1e-5)
     draft = Plan(

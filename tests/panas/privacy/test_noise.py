@@ -152,6 +152,7 @@ def test_a_million_normal_numbers_are_normal_to_the_tails(source: NoiseSource) -
     assert MANY - len(np.unique(x)) < 10  # 53 random bits: even one comes in a run of 10^4
 
 
+@pytest.mark.slow
 def test_the_tail_test_catches_a_sum_of_uniform_numbers() -> None:
     assert tail_p(TwelveUniforms().normal(MANY).numpy(), stats.norm.sf, TAIL) < ALMOST_NEVER / 10
 
@@ -255,7 +256,7 @@ def test_threads_and_clients_share_no_draw() -> None:
     assert len(set(in_threads(same))) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_processes_of_one_seed_share_no_draw() -> None:
     one, other = in_processes("SystemNoise()", "ReproducibleNoise(np.random.default_rng(0))")
     assert (len(one), one[0] != other[0], one[1] == other[1]) == (2, True, True)
@@ -309,6 +310,7 @@ def global_draws(source: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_no_private_noise_comes_from_a_generator_of_the_whole_process() -> None:
     found = {}
     for folder in ("panas/privacy", "dprbft"):
@@ -356,6 +358,7 @@ def makers(name: str) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_noise_that_repeats_is_made_only_for_the_search_on_public_data() -> None:
     rehearsals = {f"panas/tuning/{name}.py" for name in ("objective", "simulated_sites")}
     rehearsals.add("dprbft/site/predictor/tuning.py")

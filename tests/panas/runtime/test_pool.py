@@ -157,7 +157,7 @@ def test_nothing_of_a_pool_is_left_when_an_error_ends_it() -> None:
     assert not [thread for thread in left if isinstance(thread, _ExecutorManagerThread)]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("fatal", [7, 9], ids=["exit", "kill"])
 def test_a_death_costs_its_own_task_alone(fatal: int) -> None:
     with Pool(2, 10) as pool:

@@ -84,7 +84,7 @@ def test_the_price_is_what_the_ledger_holds_afterwards(name: str, epsilon: float
         assert len(histogram) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", mode_names())
 def test_a_search_repeats_and_differs_between_sites(name: str, tmp_path: Path):
     mode, histogram = mode_named(name), [1.0] * 4

@@ -82,7 +82,7 @@ def unpacked(content: bytes) -> dict[str, Tensor]:
     return unpack_tensors(content, Path("state"))[0]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("train_head", [True, False], ids=["moving head", "fixed head"])
 @pytest.mark.parametrize("norm", ["group", "batch"])
 @pytest.mark.parametrize("optimizer", RULES, ids=NAMES)

@@ -84,6 +84,7 @@ def tuned(
     )
 
 
+@pytest.mark.slow
 def test_a_rehearsal_repeats_leaves_its_networks_alone_and_travels() -> None:
     it = of()
     before = {k: v.clone() for k, v in it.bottom.state_dict().items()}
@@ -129,7 +130,7 @@ def spend(s: DPSGDSettings, schedule: TrainingSchedule, spent: Sequence[Event]) 
     return epsilon_of([*spent, *plan.events()], BUDGET)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_no_setting_that_is_tried_is_over_budget_and_longer_ones_need_more_noise() -> None:
     spent = (Gaussian(4.0),)
     schedule = replace(SCHEDULE, spent=spent)

@@ -20,6 +20,7 @@ class Killed(BaseException):
     """Stands for SIGKILL: nothing may catch it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallel", [1, 3])
 def test_a_search_that_dies_at_any_trial_goes_on_as_if_it_had_not(
     parallel: int, tmp_path: Path

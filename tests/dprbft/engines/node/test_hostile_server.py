@@ -106,6 +106,7 @@ def decided(site: Path, **policy: Any) -> Iterator[None]:
     path.write_text(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("policy", "why"), [*POLICIES, ({"epsilon": 5.0}, "budget for life")])
 def test_what_the_owner_forbids_later_is_refused_from_then_on(
     policy: dict[str, Any],
@@ -186,6 +187,7 @@ def test_a_secure_sum_must_name_the_sites_whose_keys_are_known(
     assert "node.key" in told[-1].reason
 
 
+@pytest.mark.slow
 def test_a_run_that_began_without_a_file_gets_none_later(node: Node, hub: Hub, told: list[Served]):
     full, path = hub.request("hello"), hub.run.with_suffix(".map")
     write_map(path, common_map(hub.view.facts, *[hub.view.facts.no_samples()] * 2, WIDTH))
@@ -386,6 +388,7 @@ def watched() -> Iterator[list[str]]:
     WATCHING.clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "named",
     [
@@ -429,6 +432,7 @@ def test_a_run_that_names_no_sites_elsewhere_is_refused_unread(
     assert everything(site) == before
 
 
+@pytest.mark.slow
 def test_a_hub_does_not_learn_by_refusals_what_samples_have_cost_elsewhere(tmp_path: Path):
     """Whether samples that another ledger was charged for are refused, their owner decides."""
     sites = {name: owned_site(tmp_path / name) for name in ("north", "lax", "strict")}
@@ -481,6 +485,7 @@ def left(request: Request) -> Request:
     return replace(request, verb="leave", files={})
 
 
+@pytest.mark.slow
 def test_a_hub_cannot_fill_the_ledger_with_names(
     node: Node, hub: Hub, site: Path, told: list[Served]
 ):
@@ -501,6 +506,7 @@ def test_a_hub_cannot_fill_the_ledger_with_names(
     assert code_of(node, named(hub, "three")) is Code.DONE
 
 
+@pytest.mark.slow
 def test_a_run_that_charges_counts_once(node: Node, hub: Hub, site: Path):
     with decided(site, run_limit=2):
         assert code_of(node, hub.request("hello")) is Code.DONE
@@ -510,6 +516,7 @@ def test_a_run_that_charges_counts_once(node: Node, hub: Hub, site: Path):
         assert code_of(node, named(hub, "third", 0.1)) is Code.REFUSED
 
 
+@pytest.mark.slow
 def test_a_hub_cannot_fill_the_disk_with_public_files(
     node: Node, hub: Hub, site: Path, told: list[Served]
 ):

@@ -58,6 +58,7 @@ def test_a_file_in_the_way_stays_and_a_dead_socket_goes(site: Path):
         ask(site / SOCKET, b"", 5)
 
 
+@pytest.mark.slow
 def test_work_goes_on_when_nobody_waits_and_requests_of_a_site_queue(
     site: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ):
@@ -92,7 +93,7 @@ def test_work_goes_on_when_nobody_waits_and_requests_of_a_site_queue(
 @pytest.mark.parametrize(
     "told",
     [
-        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, marks=pytest.mark.thorough),
         pytest.param(signal.SIGINT, marks=pytest.mark.thorough),
     ],
 )
@@ -128,7 +129,7 @@ def test_the_command_serves_and_stops_without_a_trace(site: Path, hub: Hub, told
     assert not (site / SOCKET).exists()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_site_goes_on_after_its_node_was_killed(site: Path, hub: Hub):
     command = [sys.executable, "-m", "panas_cli", "node", "--site", str(site), "--device", "cpu"]
     codes = []

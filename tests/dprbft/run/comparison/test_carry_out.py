@@ -26,6 +26,7 @@ def carried_out(folder: Path, settings: dict, *methods: str) -> Results:
     return results
 
 
+@pytest.mark.slow
 def test_a_run_whose_fixed_noise_uses_up_its_budget_is_told_by_what_it_has(tmp_path: Path):
     # Full batches of noise 3: a step costs epsilon 1.4, two more than the budget.
     training = {**SMALL["training"], "noise_multiplier": 3.0}
@@ -43,6 +44,7 @@ def test_a_run_whose_fixed_noise_uses_up_its_budget_is_told_by_what_it_has(tmp_p
     assert [o.stopped for o in again.found.values()] == [stopped["reason"]]
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_leaves_the_others_their_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

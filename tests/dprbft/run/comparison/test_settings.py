@@ -36,6 +36,7 @@ def test_a_method_that_is_not_there_is_refused_with_those_that_are():
         entry_named("fedavgg")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["smoke", "cpu", "full"])
 def test_all_methods_and_columns_have_the_same_samples_and_sites(size: str):
     user = {"data": {"public_limit": 40}}

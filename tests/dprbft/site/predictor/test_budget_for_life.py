@@ -39,6 +39,7 @@ def use_up(life: Life, at_most: float) -> None:
     raise AssertionError("no end")
 
 
+@pytest.mark.slow
 def test_after_a_run_what_may_be_asked_for_is_granted(tmp_path: Path) -> None:
     life = Life(tmp_path, OWNER)
     life.joined("first", Budget(3.5, 1e-4))
@@ -62,6 +63,7 @@ def test_ten_runs_of_one_and_more_until_it_is_used_up(tmp_path: Path) -> None:
     assert 0.99 * 8 < composed(life.events, 1e-4) <= 8 + PRECISE
 
 
+@pytest.mark.slow
 def test_a_refused_run_leaves_the_ledger_as_it_was(tmp_path: Path) -> None:
     life = Life(tmp_path, OWNER)
     life.joined("first", Budget(7.0, 1e-4))
@@ -71,6 +73,7 @@ def test_a_refused_run_leaves_the_ledger_as_it_was(tmp_path: Path) -> None:
     assert life.ledger.path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_what_may_be_asked_for_is_nothing_where_no_plan_has_room(tmp_path: Path) -> None:
     life = Life(tmp_path, OWNER)
     use_up(life, 8.0)
@@ -113,6 +116,7 @@ def live(life: Life, runs: list[tuple[str, float, float]], rate: float) -> None:
     assert 0.98 * OWNER.epsilon <= composed(life.events, OWNER.delta) <= OWNER.epsilon + PRECISE
 
 
+@pytest.mark.slow
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(runs=some.lists(RUN, min_size=1, max_size=5))
 def test_any_sequence_of_runs_gets_what_fits_and_no_more(
@@ -122,7 +126,7 @@ def test_any_sequence_of_runs_gets_what_fits_and_no_more(
         live(Life(Path(folder), OWNER), runs, rate=1.0)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(runs=some.lists(RUN, min_size=1, max_size=3))

@@ -73,11 +73,13 @@ def least_p(folder: Path, runs: int, *, trains: bool = False) -> float:
     return float(min(tests)) * len(tests)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", [12, pytest.param(200, marks=pytest.mark.thorough)])
 def test_nothing_tells_104_samples_from_105(tmp_path: Path, runs: int) -> None:
     assert least_p(tmp_path, runs, trains=runs > 12) > 1e-3
 
 
+@pytest.mark.slow
 def test_a_plan_for_the_exact_number_tells_them_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def kept(run: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in (run / CANDIDATES).glob("rehearsal-*.json")}
 
 
+@pytest.mark.slow
 def test_a_second_site_takes_the_first_ones_rehearsal_over(tmp_path: Path, trainings: list[int]):
     one, other = joined_sites(tmp_path / "run")
     first = tune_residual(one, 1)

@@ -114,7 +114,7 @@ def test_own_images_are_moved_anew_each_time_and_rows_are_not(
         )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_asks_the_teacher_of_few_images_at_each_step(
     tiny: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

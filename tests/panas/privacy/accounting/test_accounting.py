@@ -87,8 +87,13 @@ def test_noise_that_epsilon_8_needs_to_three_digits(sigma: float, releases: list
     assert above < 8 < below
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("q", "sigma", "steps"), GRID)
+@pytest.mark.parametrize(
+    ("q", "sigma", "steps"),
+    [
+        pytest.param(*case, marks=pytest.mark.thorough if i % 6 else pytest.mark.slow)
+        for i, case in enumerate(GRID)
+    ],
+)
 def test_pld_agrees_with_prv_and_lies_below_both_renyi_bounds(
     q: float, sigma: float, steps: int
 ) -> None:
@@ -140,6 +145,7 @@ def test_gaussians_compose_in_closed_form(multipliers: list[float]) -> None:
     assert got == pytest.approx(analytic_gaussian(together, 1e-5), rel=2e-3, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["pld", "rdp", "gdp"])
 def test_merging_and_order_change_nothing(method: Method) -> None:
     parts: list[Event] = [
@@ -160,7 +166,7 @@ def test_merging_and_order_change_nothing(method: Method) -> None:
     assert epsilon(parts[::-1], 1e-5, method=method) == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_merging_is_what_the_library_composes_step_by_step() -> None:
     from dp_accounting.pld import PLDAccountant
 
@@ -197,6 +203,7 @@ def test_what_is_no_mechanism_counts_as_unprotected(event: Event) -> None:
     assert epsilon([event], 1e-5) == math.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("q", "sigma", "steps"), [(0.01, 0.05, 1000), (0.1, 0.2, 100), (0.001, 0.15, 10)]
 )
@@ -218,12 +225,14 @@ def test_a_small_sigma_is_not_refused_by_the_looser_bound_of_replace_one() -> No
     assert epsilon(events, 1e-5, relation="replace-one", interval=1e-3) < 20
 
 
+@pytest.mark.slow
 def test_a_coarser_grid_is_never_below_a_finer_one() -> None:
     events = [SampledGaussian(0.05, 1.1, 200), Gaussian(2.0)]
     fine, *coarse = (epsilon(events, 1e-5, interval=i) for i in (1e-4, 1e-3, 1e-2))
     assert all(c >= fine - 1e-6 for c in coarse)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(
     q=st.floats(0.001, 1.0),
@@ -273,6 +282,7 @@ def test_noise_of_any_size_has_a_price(rate: float, method: Method) -> None:
     assert 0 <= price(1e200) == price(1e9) <= 0.011  # prv errs by up to 0.01
 
 
+@pytest.mark.slow
 def test_prv_says_infinity_where_its_grid_would_not_fit() -> None:
     low, _, high = prv_bounds([SampledGaussian(0.5, 0.3, 5000)], 1e-5)
     assert low <= epsilon([SampledGaussian(0.5, 0.3, 5000)], 1e-5) <= high

@@ -55,6 +55,7 @@ def test_what_no_gaussian_is_stays_a_bound() -> None:
     assert equivalent_epsilon(1e7, 1e-5, 1e-6) == math.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("q", "sigma", "steps"), [(0.01, 0.7, 10), (0.1, 1.0, 200), (0.5, 5.0, 200)]
 )

@@ -38,7 +38,7 @@ def test_a_group_answers_for_each_of_its_records() -> None:
     assert got == epsilon(parts, 1e-5, relation="replace-one")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_group_of_one_is_plain_and_a_larger_one_costs_more() -> None:
     events: list[Event] = [SampledGaussian(0.02, 1.5, 200), Gaussian(20.0)]
     plain = epsilon(events, 1e-5, interval=GROUP_INTERVAL)
@@ -66,6 +66,7 @@ def test_a_tight_group_lies_below_the_general_rule(q: float, sigma: float, steps
     assert replaced > tight
 
 
+@pytest.mark.slow
 def test_the_mixture_of_a_group_is_the_binomial_one() -> None:
     """One step, k = 2: the hockey stick of the three-part mixture, integrated."""
     q, sigma, delta = 0.3, 2.0, 1e-4

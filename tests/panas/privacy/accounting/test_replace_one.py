@@ -43,7 +43,7 @@ def hockey_stick_epsilon(q: float, sigma: float, steps: int, delta: float) -> fl
     return float(brentq(excess, 0.0, 11.0, xtol=1e-6))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(("q", "sigma", "steps"), [(0.1, 1.0, 1), (0.5, 2.0, 4), (0.9, 3.0, 3)])
 def test_replacing_a_sample_costs_what_the_pair_of_mixtures_costs(
     q: float, sigma: float, steps: int

@@ -98,6 +98,7 @@ def test_whatever_the_histogram_chooses_costs_no_more_than_the_budget(share: flo
         assert 1 <= plan.noise_multiplier / other.noise_multiplier < 1.07  # at q = .004
 
 
+@pytest.mark.slow
 def test_the_reserve_and_what_was_seen_cost_the_budget() -> None:
     seen = (Gaussian(3.0), Gaussian(4.0))
     left = reserve(seen, 8.0, 1e-5)
@@ -121,7 +122,7 @@ def test_what_exceeds_the_reserve_is_refused_and_what_fits_no_budget_too() -> No
     assert fits([Gaussian(0.99 / mu)], BUDGET, [Gaussian(40.0)])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_releases_are_sharpened_and_dead_rounds_paid_for_within_the_reserve() -> None:
     seen = (Gaussian(4.0),)
     schedule = TrainingSchedule(samples=300, epochs=2, rounds=2, releases=2, spent=seen)

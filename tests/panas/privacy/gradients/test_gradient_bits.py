@@ -103,6 +103,7 @@ def summed(model: nn.Module, x: Tensor, y: Tensor, clip: float) -> Tensor:
     return gradient._clipped_sum(x, y, clip, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hostile", [False, True])
 @pytest.mark.parametrize("genome", [GENOMES[-1], "layers"])
 def test_a_sum_is_that_of_each_sample_alone_up_to_float64(genome: str, hostile: bool) -> None:

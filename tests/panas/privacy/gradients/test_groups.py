@@ -172,7 +172,7 @@ def audited(step: Step, draws: int) -> float:
     return lower_bound(scores(4), scores(3), 0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_whole_group_stays_under_the_claim_and_sample_level_noise_is_caught() -> None:
     one_step = replace(PLAN.training_event, steps=1)
     claim = epsilon([one_step], 0.01)

@@ -256,6 +256,7 @@ genomes = st.builds(
 )
 
 
+@pytest.mark.slow
 @QUICK
 @given(genomes, st.integers(0, 6))
 def test_a_sample_never_moves_the_gradient_of_another(
@@ -277,6 +278,7 @@ def test_a_sample_never_moves_the_gradient_of_another(
     )
 
 
+@pytest.mark.slow
 @QUICK
 @given(genomes)
 def test_every_genome_gives_the_gradients_of_a_loop(
@@ -316,6 +318,7 @@ def test_norms_of_wide_gradients_are_not_underestimated(size: int) -> None:
         assert abs(float(outer.norms()) / exact - 1) < 1e-6
 
 
+@pytest.mark.slow
 def test_no_gradient_exceeds_the_clip() -> None:
     model = genome_network(Genome.parse("c16k5-c24k3"), (3, 9, 7), 1)
     x, y = data(40, 3, 9, 7)

@@ -117,8 +117,10 @@ def test_a_block_that_mixes_many_samples_is_refused(shape: tuple[int, ...], abov
         PrivateGradient(model).clipped_sum(*data(6, *shape), 1.0)
 
 
-@pytest.mark.parametrize("shape", [SHAPES[0], pytest.param(SHAPES[1], marks=pytest.mark.slow)])
-@pytest.mark.parametrize("above", [8, *(pytest.param(k, marks=pytest.mark.slow) for k in (0, 20))])
+@pytest.mark.parametrize("shape", [SHAPES[0], pytest.param(SHAPES[1], marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "above", [8, *(pytest.param(k, marks=pytest.mark.thorough) for k in (0, 20))]
+)
 @pytest.mark.parametrize("first", [True, False])
 def test_a_block_that_mixes_unseen_moves_the_sum_by_two_clips_at_most(
     shape: tuple[int, ...], above: int, first: bool, monkeypatch: pytest.MonkeyPatch

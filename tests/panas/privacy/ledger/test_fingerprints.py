@@ -113,6 +113,7 @@ def test_the_sample_that_is_worst_off_counts(tmp_path: Path) -> None:
     assert sorted(e.overlap for e in found.earlier) == [1, 20, 20]
 
 
+@pytest.mark.slow
 def test_of_many_ledgers_that_had_ended_only_the_worst_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,7 +130,7 @@ def _quietly(path: Path, wire: Path, told: Connection, release_first: bool) -> N
         told.close()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_ledger_never_counts_less_than_what_has_left(tmp_path: Path) -> None:
     path, wire = tmp_path / "ledger.jsonl", tmp_path / "wire"
     rng = np.random.default_rng(20)
@@ -182,7 +182,7 @@ def append_for_ever(path: Path, told: Connection) -> None:
         ledger.charge(replace(MOMENTS, event=PostProcessing()))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_chain_survives_kills_within_its_two_writes(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     rng = np.random.default_rng(22)

@@ -340,6 +340,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return (tmp_path_factory.mktemp(str(k)) for k in range(10**6))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(steps=st.lists(STEPS, min_size=1, max_size=14))
 def test_whatever_happens_all_that_was_acted_upon_is_within_the_budget(

@@ -61,6 +61,7 @@ def test_tiny_and_huge_shares_are_weighed_too(epsilon: float, ledger: Ledger) ->
     assert ledger.account().admits(Budget(epsilon, 1e-5)) == (epsilon < 1)
 
 
+@pytest.mark.slow
 def test_the_whole_budget_is_admitted_once_and_no_second_run(ledger: Ledger) -> None:
     run = ledger.begin_run("first", BUDGET)
     assert ledger.account().left() == BUDGET.epsilon
@@ -73,6 +74,7 @@ def test_the_whole_budget_is_admitted_once_and_no_second_run(ledger: Ledger) -> 
     assert ledger.path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_what_is_left_is_the_largest_share_that_is_admitted(ledger: Ledger) -> None:
     run = ledger.begin_run("first", HALF)
     charge(run, SampledGaussian(0.05, 1.5, 20))

@@ -211,6 +211,7 @@ def grouped(seed: int, sizes: list[int], alike: bool = False) -> Rows:
     return Rows(z[order], y[order], 10 - groups[order])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", NOISED)
 @pytest.mark.parametrize("alike", [True, False])
 def test_a_whole_group_moves_a_release_by_its_sensitivity_at_most(kind: str, alike: bool) -> None:

@@ -114,6 +114,7 @@ def said(link: socket.socket, path: str) -> bytes:
     return found.split(b"\r\n\r\n")[1]
 
 
+@pytest.mark.slow
 def test_a_handshake_without_a_key_is_not_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with up(tmp_path, monkeypatch, tls=True) as server:
         silent, unknown, known = (secured(server, tmp_path) for _ in range(3))
@@ -144,6 +145,7 @@ def test_a_known_key_holds_no_connection_by_half_a_request(
         assert server.hall.closed == {"idle": 1}
 
 
+@pytest.mark.slow
 def test_a_flood_takes_no_place_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sockets, "FROM_ONE", 4)
     with up(tmp_path, monkeypatch, tls=True) as server:
