@@ -21,10 +21,10 @@ test: $(VENV)/.installed-dev  ## the quick tests
 	$(PYTEST) -m "not slow and not thorough and not flower" $(ARGS)
 
 slow: $(VENV)/.installed-dev  ## the tests that the quick ones leave out
-	$(PYTEST) -m "slow and not flower" $(ARGS)
+	SHAPES=unchecked $(PYTEST) -m "slow and not flower" $(ARGS)
 
 thorough: $(VENV)/.installed-dev  ## deaths at every further step, and more of what slow tests try
-	$(PYTEST) -m "thorough and not flower" $(ARGS)
+	SHAPES=unchecked $(PYTEST) -m "thorough and not flower" $(ARGS)
 
 test-flower: $(VENV)/.installed-dev  ## a federation of real processes on this machine, over Flower
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m flower tests/flower $(ARGS)

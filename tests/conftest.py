@@ -12,17 +12,18 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Modules that name shapes are checked whenever a test calls them; mypy has checked the others.
+# Modules that name shapes are checked whenever a quick test calls them; mypy has checked the others.
 SHAPED = [
     ".".join(file.relative_to(ROOT).with_suffix("").parts)
     for package in ("panas", "dprbft", "attacks")
     for file in (ROOT / package).rglob("*.py")
     if "from jaxtyping import" in file.read_text()
 ]
-install_import_hook(SHAPED, "beartype.beartype")
+if os.environ.get("SHAPES") != "unchecked":
+    install_import_hook(SHAPED, "beartype.beartype")
 
-# A test that says nothing else tries 40 examples; HYPOTHESIS_PROFILE=default tries 100.
-settings.register_profile("quick", max_examples=40, deadline=None)
+# A test that says nothing else tries 25 examples; HYPOTHESIS_PROFILE=default tries 100.
+settings.register_profile("quick", max_examples=25, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 

@@ -31,6 +31,7 @@ from panas.features.gabor import (
     mirrored,
 )
 from panas.features.projection import (
+    Cloud,
     GradientPath,
     Projection,
     check_names,
@@ -156,21 +157,39 @@ def fit_gabor(shape: tuple[int, int, int], public: Float[Tensor, "n c h w"], d: 
     Privacy: it reads nothing but its arguments, which are public, and draws from a fixed seed.
     """
     bank = bank_of(shape)
+    public = public[public.isfinite().flatten(1).all(1)]
+    if len(public) < FEWEST:
+        return _synthetic_map(bank, d)
     filters = gabor_filters(bank.side)
     with one_thread():
-        synthetic = _synthetic_features(bank)
-        public = public[public.isfinite().flatten(1).all(1)]
-        chunks = public.split(DRAWN) if len(public) >= FEWEST else ()
-        seen = torch.cat([synthetic[:0], *(features_of(x, bank, filters) for x in chunks)])
-        if _mirror(bank, seen):
-            order = mirrored(bank)
-            synthetic, seen = ((f + f[:, order]) / 2 for f in (synthetic, seen))
-            d = min(d, bank.features // 2)  # the axes of what mirror images have in common
-        drawn = cloud(synthetic)
-        if not len(seen):
-            return GaborMap(bank, filters, principal(drawn, d, SYNTHETIC_POWER))
-        both = filled_up(cloud(seen), drawn, BESIDE)
+        seen = torch.cat([features_of(x, bank, filters) for x in public.split(DRAWN)])
+        mirror = _mirror(bank, seen)
+        if mirror:
+            seen, d = _symmetric(seen, bank), min(d, bank.features // 2)
+        both = filled_up(cloud(seen), _synthetic_cloud(bank, mirror), BESIDE)
         return GaborMap(bank, filters, principal(both, d, POWER))
+
+
+@lru_cache(maxsize=4)
+def _synthetic_map(bank: Bank, d: int) -> GaborMap:
+    """The map without public images, remembered: it is the same for all sites of a shape."""
+    mirror = _mirror(bank, torch.zeros(0, bank.features))
+    with one_thread():
+        axes = min(d, bank.features // 2) if mirror else d
+        projection = principal(_synthetic_cloud(bank, mirror), axes, SYNTHETIC_POWER)
+        return GaborMap(bank, gabor_filters(bank.side), projection)
+
+
+@lru_cache(maxsize=4)
+def _synthetic_cloud(bank: Bank, mirror: bool) -> Cloud:
+    """Mean and covariance of dead leaves, remembered: they take most of a map's time."""
+    features = _synthetic_features(bank)
+    return cloud(_symmetric(features, bank) if mirror else features)
+
+
+def _symmetric(features: Float[Tensor, "n f"], bank: Bank) -> Float[Tensor, "n f"]:
+    """The mean with the mirror image's: no more than half as many axes have any variance."""
+    return (features + features[:, mirrored(bank)]) / 2
 
 
 def asymmetry(features: Float[Tensor, "n f"], bank: Bank) -> float:
@@ -190,10 +209,8 @@ def _mirror(bank: Bank, seen: Float[Tensor, "n f"]) -> bool:
     return bank.shape[0] == 3
 
 
-@lru_cache(maxsize=2)
 def _synthetic_features(bank: Bank) -> Float[Tensor, "m f"]:
-    """Features of dead leaves, drawn in the size that images are averaged to; remembered, since
-    they are the greater part of a map's time."""
+    """Features of dead leaves, drawn in the size that images are averaged to."""
     filters = gabor_filters(bank.side)
     rng = stream(0, "features", "images")
     shape = (bank.shape[0], *bank.averaged)

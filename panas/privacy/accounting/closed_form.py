@@ -7,7 +7,8 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float
 from scipy.optimize import brentq
-from scipy.stats import binom, norm
+from scipy.special import log_ndtr, ndtr
+from scipy.stats import binom
 
 from panas.privacy.accounting.events import REPLACE, Merged, SampledGaussian
 
@@ -64,13 +65,13 @@ def equivalent_epsilon(epsilon: float, delta: float, target: float) -> float:
 
 def _gaussian_delta(mu: float, epsilon: float) -> float:
     """Delta at epsilon of one Gaussian mechanism of multiplier 1 / mu."""
-    log_tail = epsilon + float(norm.logcdf(-epsilon / mu - mu / 2))
-    return float(norm.cdf(-epsilon / mu + mu / 2)) - math.exp(log_tail)
+    log_tail = epsilon + float(log_ndtr(-epsilon / mu - mu / 2))
+    return float(ndtr(-epsilon / mu + mu / 2)) - math.exp(log_tail)
 
 
 def gaussian_delta(mu: float, e: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
     """Delta of one Gaussian mechanism of multiplier 1 / mu at each epsilon; mu above 0."""
-    return norm.cdf(mu / 2 - e / mu) - np.exp(e + norm.logcdf(-e / mu - mu / 2))
+    return ndtr(mu / 2 - e / mu) - np.exp(e + log_ndtr(-e / mu - mu / 2))
 
 
 def gdp_epsilon(merged: Merged, delta: float) -> float:
