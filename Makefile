@@ -21,7 +21,7 @@ test: $(VENV)/.installed-dev  ## the quick tests
 	$(PYTEST) -m "not slow and not thorough and not flower" $(ARGS)
 
 slow: $(VENV)/.installed-dev  ## the tests that the quick ones leave out
-	SHAPES=unchecked $(PYTEST) -m "slow and not flower" $(ARGS)
+	SHAPES=unchecked $(PYTEST) -m "slow and not thorough and not flower" $(ARGS)
 
 thorough: $(VENV)/.installed-dev  ## deaths at every further step, and more of what slow tests try
 	SHAPES=unchecked $(PYTEST) -m "thorough and not flower" $(ARGS)
