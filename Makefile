@@ -23,7 +23,7 @@ test: $(VENV)/.installed-dev  ## the quick tests
 slow: $(VENV)/.installed-dev  ## the tests that the quick ones leave out
 	SHAPES=unchecked $(PYTEST) -m "slow and not thorough and not flower" $(ARGS)
 
-thorough: $(VENV)/.installed-dev  ## deaths at every further step, and more of what slow tests try
+thorough: $(VENV)/.installed-dev  ## long tests and further cases, which CI leaves out
 	SHAPES=unchecked $(PYTEST) -m "thorough and not flower" $(ARGS)
 
 test-flower: $(VENV)/.installed-dev  ## a federation of real processes on this machine, over Flower
