@@ -8,6 +8,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -247,8 +248,12 @@ OF_OTHERS: Mapping[str, tuple[int, Change]] = {
 
 
 def change(draft: Draft, rng: random.Random) -> str:
-    """Make one change that suits the request; returns what it is called."""
+    """Make one change that suits the request; returns what it is called.
+
+    Nothing more is changed where an earlier change has left no such part.
+    """
     table = OF_OTHERS if draft.hello is None else OF_HELLO
     name = rng.choices(list(table), [weight for weight, _ in table.values()])[0]
-    table[name][1](draft, rng)
+    with suppress(TypeError, AttributeError, LookupError, ValueError):
+        table[name][1](draft, rng)
     return name
