@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Modules that name shapes are checked whenever a quick test calls them; mypy has checked the others.
+# Modules that name shapes are checked whenever a quick test calls them; mypy checks the others.
 SHAPED = [
     ".".join(file.relative_to(ROOT).with_suffix("").parts)
     for package in ("panas", "dprbft", "attacks")

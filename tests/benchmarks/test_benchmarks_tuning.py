@@ -223,6 +223,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 SEARCHES = 3 * len(EPSILONS) * len(PROPOSERS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stop", [17, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1, SEARCHES - 1))]
 )

@@ -193,6 +193,7 @@ def test_what_holds_a_run_is_not_touched_by_another(
     assert files(out) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "victim",
     [

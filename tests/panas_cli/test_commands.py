@@ -363,6 +363,7 @@ def test_the_papers_preset_says_infinity_in_words(cli: Callable, tiny: Callable,
     assert all(r["training"] <= 50 for r in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [pytest.param("dprbft", marks=pytest.mark.slow), "local"])
 def test_without_privacy_if_that_is_said(
     method: str, cli: Callable, tiny: Callable, tmp_path: Path

@@ -51,6 +51,7 @@ def test_help_of_all_takes_less_than_a_second_and_names_every_command():
         assert command.__name__.replace("_", "-") in done.stdout
 
 
+@pytest.mark.slow
 def test_no_command_loads_a_library_for_its_help(cli: Callable):
     for command in COMMANDS:
         name = command.__name__.replace("_", "-")

@@ -44,6 +44,7 @@ def audited(run: Path) -> ClientAudit:
     return audit_client(run, 0, shadows=0, on_progress=lambda _: None).audit
 
 
+@pytest.mark.slow
 def test_moments_of_a_map_are_attacked_through_the_map(tmp_path: Path) -> None:
     fabricate(tmp_path, config(), clients=(0,), common=digits_map())
     found = audited(tmp_path)

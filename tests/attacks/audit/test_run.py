@@ -117,6 +117,7 @@ def _drawn(noise_multiplier: float) -> dict[str, Tensor]:
     return kind.run(rows, federation.classes, noise_scale(kind, noise_multiplier), source)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sent", "said", "fault"),
     [
@@ -145,6 +146,7 @@ def test_a_release_must_keep_what_the_ledger_was_charged_for(
     assert fault is None or fault in record["evidence"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [

@@ -76,6 +76,7 @@ def _large(m: float, compression: Compression, seed: int = 3) -> ReleaseClaim:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "compression",
     ["int8", *(pytest.param(c, marks=pytest.mark.slow) for c in ("none", "float16"))],
@@ -110,6 +111,7 @@ def test_the_interval_of_the_noise_covers_the_truth_as_often_as_it_says() -> Non
     assert held >= 98  # 99.9 expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("confidence", [0.8, pytest.param(0.99, marks=pytest.mark.slow)])
 def test_all_parts_together_hold_1_as_often_as_they_say(confidence: float) -> None:
     held = 0

@@ -121,6 +121,7 @@ def test_all_that_a_site_spends_is_a_histogram_one_release_and_dp_sgd(whole: Pat
         assert 0.97 * client.budget.epsilon < epsilon <= client.budget.epsilon * 1.0001
 
 
+@pytest.mark.slow
 def test_what_leaves_names_the_charges_that_cover_it(whole: Path):
     for place in places_of(whole):
         client, classes = opened(place), 10

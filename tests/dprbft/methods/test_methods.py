@@ -152,6 +152,7 @@ class Counting:
         return self._source.uniform(size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "least"), [("dprbft", {"normal": 3, "uniform": 1}), ("local", {"normal": 1})]
 )

@@ -112,6 +112,7 @@ def released(wire: RecordedWire) -> Counter[tuple[int, int, bytes]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "death",
     [

@@ -46,6 +46,7 @@ def head_of(run: Path) -> bytes:
     return (server_folder(run) / "round-001/broadcast.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "death",
     [

@@ -40,6 +40,7 @@ def rounds_charged(account: Account) -> list[int | None]:
     return [e.charge.round for e in account.entries if e.charge.phase != "search"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("participation", [1.0, pytest.param(0.4, marks=pytest.mark.slow)])
 def test_nobody_is_charged_for_training_if_one_budget_is_too_small_for_it(
     participation: float, tiny: Tiny, carry: Carry, tmp_path: Path
@@ -105,6 +106,7 @@ def spend_less(run: Path, old: Path) -> None:
     files(run)[0].write_bytes(content.replace(b'"steps": ', b'"steps": 0'))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tamper", "message"),
     [
@@ -166,6 +168,7 @@ def test_a_new_run_does_not_begin_a_ledger_anew(
     assert not any(path.exists() for path in files(tmp_path / "r"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "moment",
     [

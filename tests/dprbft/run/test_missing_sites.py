@@ -206,6 +206,7 @@ def test_who_comes_back_with_less_budget_does_not_exceed_it(
     assert [len(a.entries) for a in accounts(run)] == charged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("back_after", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_round_goes_on_without_a_missing_site_and_the_next_with_it(
     back_after: int, tiny: Tiny, carry: Carry, tmp_path: Path

@@ -167,6 +167,7 @@ def test_a_death_in_the_first_round_raises_all_noise_alike(client: Client):
     assert again.release_noise / plan.release_noise == pytest.approx(factor)
 
 
+@pytest.mark.slow
 def test_a_last_round_that_died_when_all_was_spent_is_skipped(client: Client):
     plan = current_plan(client, state_of(client))
     for event in plan.events():

@@ -97,6 +97,7 @@ def test_no_row_is_longer_than_one(case: tuple[Facts, FeatureMap]):
     assert ((norms == 0) | (norms > 1 - 1e-5)).all()
 
 
+@pytest.mark.slow
 def test_a_map_that_forgets_the_norm_is_caught(
     case: tuple[Facts, FeatureMap], monkeypatch: pytest.MonkeyPatch
 ):

@@ -117,6 +117,7 @@ def test_a_block_that_mixes_many_samples_is_refused(shape: tuple[int, ...], abov
         PrivateGradient(model).clipped_sum(*data(6, *shape), 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [SHAPES[0], pytest.param(SHAPES[1], marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(
     "above", [8, *(pytest.param(k, marks=pytest.mark.thorough) for k in (0, 20))]
