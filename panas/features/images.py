@@ -180,7 +180,7 @@ def _synthetic_map(bank: Bank, d: int) -> GaborMap:
         return GaborMap(bank, gabor_filters(bank.side), projection)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=1)  # its covariance is the largest array of a map
 def _synthetic_cloud(bank: Bank, mirror: bool) -> Cloud:
     """Mean and covariance of dead leaves, remembered: they take most of a map's time."""
     features = _synthetic_features(bank)
