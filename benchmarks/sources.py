@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-FLOORS = ("panas", "dprbft", "attacks", "panas_cli")
+FLOORS = ("panas", "dprbft", "baselines", "attacks", "panas_cli")
 """The product packages, lowest first."""
 
 WINGS = {
@@ -30,9 +30,9 @@ WINGS = {
         ("api",),
     ),
     "dprbft": (
-        ("config", "secure_sum"),
-        ("messages", "heads", "paths"),
-        ("updates",),
+        ("config",),
+        ("messages", "paths"),
+        ("updates", "secure_sum"),
         ("site",),
         ("methods",),
         ("engines",),
@@ -90,6 +90,22 @@ class Module:
     def lines(self) -> int:
         """Lines, empty ones too."""
         return len(self.source.splitlines())
+
+    @cached_property
+    def code_lines(self) -> int:
+        """Lines that are neither empty, nor comments, nor docstrings."""
+        texts = {
+            line
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+            for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        }
+        return sum(
+            bool(line.strip()) and not line.lstrip().startswith("#") and number not in texts
+            for number, line in enumerate(self.source.splitlines(), start=1)
+        )
 
     @property
     def folder(self) -> str:

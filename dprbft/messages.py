@@ -37,7 +37,9 @@ from panas.runtime.store import parse_tensors
 MAX_BYTES = 1 << 30
 """A larger message is refused before it is decoded."""
 HEADER = 4096  # bytes that names, shapes and facts of a release take at most
-LARGEST_WEIGHT = 1e6  # of a weight that a server sends; why that is safe: `dprbft.heads`
+LARGEST_WEIGHT = (
+    1e6  # of a weight that a server sends; why that is safe: `dprbft.methods.rounds.heads`
+)
 LARGEST = 1e12  # of a number in a release: far above what any sums of samples, and noise, come to
 LEAST_NOISE = 1e-6  # of a noise multiplier, far below what any budget allows
 

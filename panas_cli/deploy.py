@@ -94,7 +94,7 @@ def status(
 @deploy.command("demo")
 def demo() -> None:
     """Show a hub and three sites at work on this machine, with processes of their own."""
-    from dprbft.engines.identity import need_library
+    from dprbft.secure_sum.identity import need_library
 
     need_library()
     from panas_cli.commands.sites.demo import demo as work

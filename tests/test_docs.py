@@ -16,7 +16,7 @@ from forked import commands_of_scripts, run_script
 
 from dprbft.config.files import build_config
 from dprbft.messages import Broadcast, NoisedHistogram, Release
-from dprbft.site.predictor.tuning import FEWEST
+from dprbft.methods.joined.tuning import FEWEST
 from panas.evolution.records import EvolutionConfig
 from panas.privacy.release.kinds import moments
 from panas.runtime.store import read_json

@@ -122,7 +122,7 @@ class Received:
 
 def common_map(view: RunView) -> FeatureMap | None:
     """The map that all sites of a run release moments of; None where each has a bottom."""
-    return read_map(map_file(view.run)) if view.config.federation.joins_first else None
+    return read_map(map_file(view.run)) if view.config.federation.family.has_map else None
 
 
 def load_release(view: RunView, client: SiteData) -> Received | None:

@@ -76,7 +76,7 @@ class _Work:
 def _sites(run: Path) -> tuple[SitePlace, ...]:
     """The run's sites that are there; BadInput if none is, or none could have sent anything."""
     config, places = load_config(run), places_of(run)
-    if config.federation.exchanges_updates:
+    if "audit" not in config.federation.family.stages:
         raise BadInput(
             f"expected a run of dprbft, joined or local to attack, got one of "
             f"{config.federation.method}, whose updates no attack here reads"

@@ -30,17 +30,17 @@ from typing import Any
 
 from torch import nn
 
-from benchmarks.runs import finished
-from dprbft.config.files import build_config
-from dprbft.config.schema import RunConfig
-from dprbft.methods.candidates.schedule import rounds_of_iteration, turns_of
-from dprbft.methods.networks.pruning import (
+from baselines.candidates.schedule import rounds_of_iteration, turns_of
+from baselines.networks.pruning import (
     macs_by_layer,
     plain_network,
     prunable,
     uniform,
     widths_of,
 )
+from benchmarks.runs import finished
+from dprbft.config.files import build_config
+from dprbft.config.schema import RunConfig
 from panas.architecture.network import Norm
 
 TARGETS = (0.5, 0.25, 0.12)

@@ -27,14 +27,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from baselines import dp_fnas
+from baselines.networks.cnns import initialise
+from baselines.networks.darts import SuperNetwork, alphas, weights
+from baselines.networks.darts_space import DartsSpace
 from benchmarks.kept import kept
 from benchmarks.runs import finished
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
-from dprbft.methods import dp_fnas
-from dprbft.methods.networks.cnns import initialise
-from dprbft.methods.networks.darts import SuperNetwork, alphas, weights
-from dprbft.methods.networks.darts_space import DartsSpace
 from dprbft.paths import ledger_file, places_of, server_folder
 from dprbft.server.records import read_rounds
 from panas.privacy.gradients.per_sample import PerSample, cross_entropy

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from baselines import feathers
 from benchmarks.kept import kept
 from benchmarks.runs import finished_in
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
-from dprbft.methods import feathers
 from dprbft.paths import places_of, state_file
 from dprbft.site.results.report import SiteReport
 from dprbft.site.site import open_client

@@ -35,8 +35,8 @@ from torch.nn import functional as F
 
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
-from dprbft.heads import aggregate, to_broadcast, to_head
 from dprbft.messages import Broadcast, Release
+from dprbft.methods.rounds.heads import aggregate, to_broadcast, to_head
 from dprbft.simulation.federation import load_federation
 from panas.architecture.genome import Genome
 from panas.architecture.network import Bottom, NetworkSpec

@@ -35,8 +35,8 @@ from benchmarks import joining_world
 from benchmarks.joining_methods import recipe_of
 from benchmarks.joining_world import DELTA, HISTOGRAM, Setting, World, draw, samples_of
 from benchmarks.kept import kept
-from dprbft.site.predictor.budget import histogram_event
-from dprbft.site.predictor.tuning import Rehearsal, Rehearsed, rehearsed
+from dprbft.methods.joined.budget import histogram_event
+from dprbft.methods.joined.tuning import Rehearsal, Rehearsed, rehearsed
 from panas.data.facts import infer
 from panas.data.sources import Reading, read
 from panas.features.map import fit_map

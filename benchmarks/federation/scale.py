@@ -30,8 +30,8 @@ from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig, participants
 from dprbft.engines import inprocess
 from dprbft.engines.inprocess import InProcess, Job
-from dprbft.engines.verbs import serve
 from dprbft.messages import Reply, Verb
+from dprbft.methods.serve import serve
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import search_stage, train_stage, tune_stage
 

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dprbft.engines.identity import new_key, public_of, sign, verify
 from dprbft.secure_sum.grid import Grid
+from dprbft.secure_sum.identity import new_key, public_of, sign, verify
 from dprbft.secure_sum.keys import Signing
 from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.session import Session, most_missing

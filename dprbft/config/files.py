@@ -56,7 +56,7 @@ def _may_look(settings: dict[str, Any]) -> bool:
     """Whether a search by default looks at samples: where there are public ones, or no search
     without any."""
     try:
-        if FederationSettings.model_validate(settings.get("federation", {})).joins_first:
+        if FederationSettings.model_validate(settings.get("federation", {})).family.has_map:
             return True
         source = Data.model_validate(settings.get("data", {})).source
         federation = settings.get("federation", {})

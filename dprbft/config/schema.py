@@ -79,7 +79,7 @@ class RunConfig(Section):
     def serves_all(self, stage: str) -> bool:
         """Whether what a machine's first site does in a stage spares all others of its work."""
         searches = stage == "search" and self.privacy.mode.reads_samples
-        return self.federation.joins_first and (searches or stage == "tune")
+        return self.federation.family.has_map and (searches or stage == "tune")
 
     @property
     def has_inputs(self) -> bool:
@@ -94,23 +94,16 @@ class RunConfig(Section):
     @property
     def sent(self) -> str | None:
         """What a client sends to the server in a round; None where nothing leaves it."""
-        f, has_kind = self.federation, self.privacy.kind is not None
-        sends = has_kind and f.has_server and not f.exchanges_updates
-        return self.privacy.release if sends else None
-
-    @property
-    def sends_updates(self) -> tuple[str, ...]:
-        """The method whose updates leave, where that is what it exchanges; a site.toml allows it
-        by its name."""
-        return (self.federation.method,) if self.federation.exchanges_updates else ()
+        releases = self.federation.family.sends == "releases"
+        return self.privacy.release if releases and self.privacy.kind is not None else None
 
     @property
     def leaves(self) -> tuple[str, ...]:
-        """All that a client may send to the server, as `releases` of a site.toml names it."""
-        if self.sends_updates:
-            return self.sends_updates
+        """All that a site may send to the server, as `releases` of a site.toml names it."""
+        f = self.federation
         kinds = () if self.sent is None else (self.sent,)
-        return (*kinds, LABEL_HISTOGRAM) if self.federation.joins_first else kinds
+        updates = (f.method,) if f.family.sends == "updates" else ()
+        return (*kinds, *updates, *((LABEL_HISTOGRAM,) if f.family.has_map else ()))
 
     @property
     def norm(self) -> Literal["group", "batch"]:
@@ -188,8 +181,8 @@ def _as_many_clients(config: RunConfig) -> str | None:
 
 def _searchable(config: RunConfig) -> str | None:
     name, mode = config.privacy.search, config.privacy.mode
-    if config.federation.joins_first or config.federation.exchanges_updates:
-        return None  # without samples to learn from there are no networks to search
+    if not config.federation.family.must_search:
+        return None
     if mode.needs_public and not config.has_public:
         return (
             f"public data for privacy.search = {name}, got none; give data.public_data, or "
@@ -238,14 +231,14 @@ def _samples_to_release(config: RunConfig) -> str | None:
 
 def _unit(config: RunConfig) -> str | None:
     kind = config.privacy.kind if config.sent else None
-    if kind is None or not kind.UNIT or config.network.unit or config.federation.joins_first:
+    if kind is None or not kind.UNIT or config.network.unit or config.federation.family.has_map:
         return None
     return f"network.unit = true for the release {config.sent}, got false; change it"
 
 
 def _joined(config: RunConfig) -> str | None:
     f, p = config.federation, config.privacy
-    if not f.joins_first:
+    if not f.family.has_map:
         if p.network == "protected":
             return None
         return f"federation.method = joined for privacy.network = stays, got {f.method}; change one"
@@ -264,7 +257,7 @@ def _secure_sum(config: RunConfig) -> str | None:
     if not config.privacy.secure_sum:
         return None
     n, t, most = f.clients, f.secure_missing_of(f.clients), sections.most_missing(f.clients)
-    if not f.joins_first:
+    if not f.family.has_map:
         what = f"federation.method = joined for privacy.trust = secure-sum, got {f.method}"
         return f"{what}, whose messages do not add up to one release; change one of the two"
     if n < f.secure_minimum:
@@ -282,9 +275,10 @@ def _secure_sum(config: RunConfig) -> str | None:
 
 def _compressed(config: RunConfig) -> str | None:
     f = config.federation
-    if f.compression == "none" or not (f.exchanges_updates or config.privacy.secure_sum):
+    updates = f.family.sends == "updates"
+    if f.compression == "none" or not (updates or config.privacy.secure_sum):
         return None
-    other = f"federation.method = {f.method}" if f.exchanges_updates else "a secure sum"
+    other = f"federation.method = {f.method}" if updates else "a secure sum"
     return (
         f"federation.compression = none for {other}, which has no releases to compress, got "
         f"{f.compression}; change one of the two"

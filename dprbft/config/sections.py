@@ -1,12 +1,11 @@
 """The sections of a run's configuration; each field's comment gives unit and range."""
 
-import pkgutil
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
+from dprbft.config.families import Family, family_of, method_names
 from dprbft.config.flat import Flat, Section
 from panas.architecture.blocks import Shape
 from panas.architecture.space import SearchSpace
@@ -36,14 +35,6 @@ SOURCE = (
 )
 SIZES = ("epochs", "learning_rate", "batch_size")
 WITHOUT_MOMENTUM = (*SIZES, "optimiser", "decay")
-METHODS = str(Path(__file__).parents[1] / "methods")
-OF_HEADS = ("dprbft", "joined", "local")
-"""Methods that exchange releases and heads, or nothing."""
-
-
-def method_names() -> list[str]:
-    """All methods that a run can name."""
-    return sorted(m.name for m in pkgutil.iter_modules([METHODS]) if not m.ispkg)
 
 
 def most_missing(sites: int) -> int:
@@ -130,7 +121,7 @@ class Training(Section):
 class FederationSettings(Section):
     """Rounds and heads (DPFNAS, algorithm 2)."""
 
-    method: str = "dprbft"  # a module of dprbft.methods
+    method: str = "dprbft"  # of dprbft.methods, or a module of baselines
     clients: Count = 4  # of a simulation; else as many as there are sites
     sites: tuple[str, ...] = ()  # directories of sites, instead of a simulation's
     client_data: tuple[str, ...] = ()  # a data set a client, instead of one shared out
@@ -169,34 +160,14 @@ class FederationSettings(Section):
         return bool(self.sites or self.client_data or self.remote)
 
     @property
-    def has_server(self) -> bool:
-        """Whether there is a server that clients send to.
-
-        The one fact of a method that the configuration must know. It stands here, because methods
-        import the configuration and the configuration cannot ask them.
-        """
-        return self.method != "local"
-
-    @property
-    def joins_first(self) -> bool:
-        """Whether sites join before they search: in one round, with a map that all share.
-
-        It stands here for the same reason.
-        """
-        return self.method == "joined"
-
-    @property
-    def exchanges_updates(self) -> bool:
-        """Whether sites exchange a method's own messages (`dprbft.updates`), without a search.
-
-        It stands here for the same reason.
-        """
-        return self.method not in OF_HEADS
+    def family(self) -> Family:
+        """What the method has in common with those like it."""
+        return family_of(self.method)
 
     @property
     def releases(self) -> tuple[str, ...]:
-        """Kinds of release that the method makes something of."""
-        return ("moments",) if self.joins_first else (*kind_names(), "none")
+        """Kinds of release that the method's server can use."""
+        return self.family.releases or (*kind_names(), "none")
 
     def secure_missing_of(self, sites: int) -> int:
         """t: how many of so many sites a secure sum bears to be missing, or to help the server."""
@@ -207,7 +178,7 @@ class FederationSettings(Section):
     @property
     def planned_rounds(self) -> int:
         """Rounds that the method makes."""
-        return 1 if self.joins_first else self.rounds
+        return self.family.rounds or self.rounds
 
 
 class Privacy(Section):

@@ -26,9 +26,9 @@ from dprbft.engines.frames import (
     new_nonce,
     sha256,
 )
-from dprbft.engines.identity import verify
 from dprbft.engines.node.call import ask
 from dprbft.messages import Code, Hello, Reply, Verb
+from dprbft.secure_sum.identity import verify
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dprbft.engines.verbs import Machine, serve
 from dprbft.messages import Reply, Verb
+from dprbft.methods.serve import Machine, serve
 from dprbft.paths import SitePlace
 from panas.runtime.pool import Pool
 
@@ -27,7 +27,7 @@ class InProcess:
     ) -> None:
         self._places = places
         self.workers = min(workers, max(1, asked or len(places)))
-        self._pool: Pool[None] = Pool(self.workers, None, preload=("dprbft.engines.verbs",))
+        self._pool: Pool[None] = Pool(self.workers, None, preload=("dprbft.methods.serve",))
         self.inner = workers // self.workers
         self._machine = Machine(device, self.inner)
 

@@ -1,21 +1,24 @@
-"""One file per federated method: each module here is one, by its name.
+"""Methods, a room a family: `joined`, `rounds` (`dprbft` and `local`), and `updates`.
 
-`joined`, `dprbft` and `local` keep `Method`: releases up, a head down. Those of the literature keep
-`UpdateMethod` (`dprbft.methods.updates.contract`), with messages of their own.
+`joined`, `dprbft` and `local` keep `Method`: releases up, a head down. The literature's methods,
+modules of the package `baselines`, keep `UpdateMethod` (`dprbft.methods.updates.contract`), with
+messages of their own.
 """
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 
+from dprbft.config.families import MESSAGES
 from dprbft.config.schema import RunConfig
-from dprbft.messages import Broadcast, Release, Verb
+from dprbft.messages import Broadcast, Release
+from dprbft.methods.rounds.state import State
 from dprbft.methods.updates.contract import UpdateMethod
 from dprbft.site.site import Client
-from dprbft.site.state import State
 from panas.data.samples import Samples
 from panas.features.map import FeatureMap
 from panas.privacy.release.estimate import Moments
@@ -32,10 +35,7 @@ class PublicSide:
 
 @runtime_checkable
 class Method(Protocol):
-    """What a method decides; a module with these names is one."""
-
-    VERBS: Mapping[Verb, Callable[[Client, bytes], bytes]]
-    """What a site does in the place of rounds of networks (`RoundMethod`), by verb."""
+    """What a method's server decides; a module with these names is one."""
 
     def server_round(
         self,
@@ -75,21 +75,34 @@ class RoundMethod(Method, Protocol):
         ...
 
 
+HOMES = {
+    "joined": "dprbft.methods.joined.exchange",
+    "dprbft": "dprbft.methods.rounds.dprbft",
+    "local": "dprbft.methods.rounds.local",
+}
+"""Modules of the methods of this package; all others are modules of `baselines`."""
+
+
+def module_of(name: str) -> ModuleType:
+    """The module of a method that the configuration allows."""
+    return importlib.import_module(HOMES.get(name, f"{MESSAGES}.{name}"))
+
+
 def method_named(name: str) -> Method:
-    """The method of a name that the configuration allows."""
-    return cast(Method, importlib.import_module(f"{__name__}.{name}"))
+    """The method of a name, of those whose server receives releases."""
+    return cast(Method, module_of(name))
 
 
 def summed_method(name: str) -> SummedMethod:
     """The same of a method that can do with a sum."""
-    return cast(SummedMethod, method_named(name))
+    return cast(SummedMethod, module_of(name))
 
 
 def round_method(name: str) -> RoundMethod:
     """The same of a method of rounds."""
-    return cast(RoundMethod, method_named(name))
+    return cast(RoundMethod, module_of(name))
 
 
 def update_method(name: str) -> UpdateMethod:
-    """The same of a method that exchanges updates."""
-    return cast(UpdateMethod, importlib.import_module(f"{__name__}.{name}"))
+    """The same of a method with messages of its own."""
+    return cast(UpdateMethod, module_of(name))

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from dprbft.config.families import STAGES
 from dprbft.paths import stages_file
 from panas.runtime.store import exclusive, read_json, write_json
-
-STAGES = ("join", "search", "tune", "train", "audit")
 
 
 @dataclass(frozen=True)

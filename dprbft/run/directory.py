@@ -166,7 +166,7 @@ def check_stages(config: RunConfig, view: RunView | SitesPlan | Found) -> None:
     """Refuse settings that a later stage would refuse, before anything is charged."""
     if config.privacy.secure_sum:
         check_libraries()
-    if config.federation.exchanges_updates:
+    if config.federation.family.sends == "updates":
         side = Side(config, view.facts, view.public)
         update_method(config.federation.method).check(side)
         return
@@ -174,12 +174,12 @@ def check_stages(config: RunConfig, view: RunView | SitesPlan | Found) -> None:
     spec.head(torch_generator(stream(config.seed, "head")))
     random_genome(search_space(config, spec, None), stream(config.seed, "check"))
     inputs = len(view.public) + len(view.unlabelled)
-    if config.federation.joins_first and mode.reads_samples and config.has_inputs and inputs < 2:
+    if mode.needs_public and config.has_inputs and inputs < 2:
         raise BadInput(
             f"expected public samples for networks to learn from, got {inputs}; give more, or "
             "data.public_limit=0 for none"
         )
-    if mode.needs_public and not (config.federation.joins_first or len(view.public)):
+    if config.federation.family.must_search and mode.needs_public and not len(view.public):
         raise BadInput(
             "expected public samples to search on, got none; give data.public_data, or "
             "privacy.search=data-free"

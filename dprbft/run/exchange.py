@@ -7,9 +7,10 @@ import torch
 
 from dprbft import paths
 from dprbft.engines.protocol import SiteRefusal
-from dprbft.heads import to_broadcast
 from dprbft.messages import Broadcast, Verb
 from dprbft.methods import PublicSide, method_named, summed_method, update_method
+from dprbft.methods.joined.state import ROUND
+from dprbft.methods.rounds.heads import to_broadcast
 from dprbft.methods.updates.contract import Side
 from dprbft.run import events
 from dprbft.run.directory import OpenRun
@@ -18,7 +19,6 @@ from dprbft.server.checkpoint import ServerFiles
 from dprbft.server.refusals import note_refused
 from dprbft.server.rounds import Server
 from dprbft.server.updates import ServerHalf, UpdateServer
-from dprbft.site.predictor.state import ROUND
 from dprbft.site.site import spec_of
 from panas.runtime.seeds import stream, torch_generator
 
@@ -31,7 +31,7 @@ def exchange(run: OpenRun, sites: frozenset[int]) -> None:
 
     BudgetExhausted or BadInput, with its reason, if a site refuses.
     """
-    updates = run.config.federation.exchanges_updates
+    updates = run.config.federation.family.sends == "updates"
     try:
         (_update_server if updates else _server)(run, sites).train()
     except SiteRefusal as refusal:
@@ -108,9 +108,9 @@ def _tell(run: OpenRun, event: server_events.Event) -> None:
     if isinstance(event, server_events.SiteAbsent) and event.refused:
         name = run.sites.names[event.site]
         note_refused(paths.server_folder(run.folder), name, Verb.ROUND, event.refused)
-    told = (_joined if run.config.federation.joins_first else _seen)(run, event)
-    if told:
-        run.listener(told)
+    described = {"join": _joined, "train": _seen}[run.config.federation.family.exchange]
+    if seen := described(run, event):
+        run.listener(seen)
 
 
 def _joined(run: OpenRun, event: server_events.Event) -> events.Event | None:

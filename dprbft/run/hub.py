@@ -76,7 +76,7 @@ def open_hub(
 def answer_caps(run: Path, config: RunConfig) -> dict[Verb, int]:
     """Bytes of an answer's message at most, by verb, as the run's facts allow them."""
     nothing = dict.fromkeys(Verb, 0)
-    if config.federation.exchanges_updates:
+    if config.federation.family.sends == "updates":
         return nothing | {Verb.ROUND: MAX_BYTES}
     width, classes = message_size(run, config)
     if config.privacy.secure_sum:
@@ -175,7 +175,7 @@ def _site(
 def _noise_of(run: Path, config: RunConfig, site: int, rounds: Sequence[int]) -> list[float | None]:
     """Noise multipliers of a site's releases, as they say; none where updates are exchanged, or
     the server learns a sum alone."""
-    if config.federation.exchanges_updates or config.privacy.secure_sum:
+    if config.sent is None or config.privacy.secure_sum:
         return []
     files = server_files(OpenRun(run, config, _Nobody()))
     return [r.noise_multiplier for k in rounds for r in files.releases(k, [site])]

@@ -13,13 +13,13 @@ from dprbft import paths
 from dprbft.config.schema import RunConfig, participants
 from dprbft.engines.protocol import SiteRefusal
 from dprbft.messages import Code, Verb
+from dprbft.methods.joined.price import JoiningPrice, joining_price
 from dprbft.run import events
-from dprbft.run.bookkeeping import STAGES, is_done, timed
+from dprbft.run.bookkeeping import is_done, timed
 from dprbft.run.directory import Ground, OpenRun, chosen
 from dprbft.run.exchange import exchange, server_files
 from dprbft.run.progress.logs import Progress, watch_logs
 from dprbft.run.sites.known import Step
-from dprbft.site.predictor.price import JoiningPrice, joining_price
 from dprbft.site.search import search_price
 from dprbft.site.site import open_client
 from panas.runtime.errors import BadInput, BudgetExhausted
@@ -64,14 +64,11 @@ def stages_of(config: RunConfig) -> tuple[str, ...]:
     needs the truth.
     """
     f = config.federation
-    if f.exchanges_updates:
-        return ("train",)
     without = {
-        "join": not f.joins_first,
-        "search": f.joins_first and not config.has_inputs,
+        "search": not (f.family.must_search or config.has_inputs),
         "audit": bool(f.remote),
     }
-    return tuple(stage for stage in STAGES if not without.get(stage))
+    return tuple(stage for stage in f.family.stages if not without.get(stage))
 
 
 def all_stages(run: OpenRun) -> None:
@@ -89,7 +86,7 @@ def all_stages(run: OpenRun) -> None:
 def exchange_stage(run: OpenRun) -> None:
     """The one round of sites that join before they search, once for all that are there; nothing
     where the method has rounds of networks. A site that comes later gets the head alone."""
-    if not run.config.federation.joins_first:
+    if "join" not in stages_of(run.config):
         return
     with exclusive(run.folder / "join"):
         there, files = join_stage(run, stage="join"), server_files(run)
@@ -133,14 +130,14 @@ def train_stage(run: OpenRun) -> None:
     """Train the federation of those clients that search and tuning have left their records."""
     exchange_stage(run)
     sites = _tuned(run, join_stage(run, stage="train"))
-    exported = set[int]()
+    exported, family = set[int](), run.config.federation.family
 
     def whole() -> bool:
         return len(exported) == run.config.federation.clients
 
     with timed(run.folder, "train", whole):
         try:
-            if run.config.federation.joins_first:
+            if "train" in family.verbs:
                 _ask(run, Verb.TRAIN, dict.fromkeys(sorted(sites), b""), _teller(run, "train"))
             else:
                 exchange(run, sites)
@@ -188,10 +185,9 @@ def event_counts(config: RunConfig, clients: int) -> dict[str, int]:
     """How many events each stage tells for so many clients, for a progress bar."""
     everyone = config.federation.clients
     rounds = sum(len(c) + 1 for c in participants(config))
-    counts = {"search": clients, "tune": clients}
-    if config.federation.joins_first:
-        return counts | {"join": rounds, "train": everyone}
-    return counts | {"train": everyone + rounds}
+    counts = {"join": 0, "search": clients, "tune": clients, "train": everyone}
+    counts[config.federation.family.exchange] += rounds
+    return counts
 
 
 def last_generation(config: RunConfig) -> int:
@@ -265,7 +261,7 @@ def _go_on(
     """Tell of the sites that a stage goes on without; BadInput if too few are left: a run needs its
     minimum until all is exchanged, and any from then on."""
     known, absent = run.sites, [site for site in sites if site not in there]
-    exchanged = "join" if run.config.federation.joins_first else "train"
+    exchanged = run.config.federation.family.exchange
     least = run.minimum if stage == "start" and not is_done(run.folder, exchanged) else 1
     if len(there) < min(least, len(sites)):
         raise known.error(SiteRefusal(absent[0], Code.ABSENT))

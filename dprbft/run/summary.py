@@ -62,7 +62,7 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
         "method": config.federation.method,
         "seed": config.seed,
         # Of method joined: "stays" where networks train without noise, and must not leave.
-        "network": config.privacy.network if config.federation.joins_first else None,
+        "network": config.privacy.network if f.family.has_map else None,
         "view": "simulator: accuracies are measured on test splits that no client would share",
         "finished": done,
         "rounds": len(rounds),
@@ -81,7 +81,7 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
         "versions": {name: version(name) for name in LIBRARIES},
     }
     write_json(summary_file(run), summary)
-    _draw(run, clients, updates=f.exchanges_updates)
+    _draw(run, clients, updates=f.family.sends == "updates")
     return summary
 
 

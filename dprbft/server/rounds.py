@@ -162,7 +162,6 @@ def _down_bytes(config: RunConfig, round: int, size: int) -> int:
     where something was released.
     """
     f = config.federation
-    if not f.has_server:
-        return 0
-    heads = (round == 1 and f.head_init == "random") + (config.sent is not None)
+    first = round == 1 and f.head_init == "random" and f.family.sends != "nothing"
+    heads = first + (config.sent is not None)
     return heads * size * f.clients

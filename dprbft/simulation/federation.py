@@ -111,7 +111,9 @@ def make_sites(run: Path, config: RunConfig, federation: Federation) -> tuple[Si
             group=config.data.source.group,
             epsilon=budget.epsilon,
             delta=budget.delta,
-            releases=(*allowed_releases(unprotected=unprotected), *config.sends_updates),
+            releases=tuple(
+                dict.fromkeys((*allowed_releases(unprotected=unprotected), *config.leaves))
+            ),
             allow_unprotected=unprotected,
         )
         if not settings_file(folder).exists():

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 import tomli_w
 from pydantic import Field, ValidationError, field_validator
 
+from dprbft.config.families import method_names
 from dprbft.config.flat import Section
-from dprbft.config.sections import method_names
 from dprbft.paths import declared_file, key_file, ledger_file, settings_file
 from panas.data.facts import Facts
 from panas.data.files.tables import TableColumns

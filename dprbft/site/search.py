@@ -5,6 +5,7 @@ label histogram is kept, with its receipt, as soon as it is paid for: a search t
 the same samples.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,8 +13,6 @@ from typing import Any
 
 from dprbft.config.schema import RunConfig
 from dprbft.paths import candidates_file, histogram_file, latency_file, search_log
-from dprbft.site.predictor.state import JoinedState
-from dprbft.site.predictor.student_search import search_student
 from dprbft.site.results.records import SearchRecord
 from dprbft.site.site import Client
 from panas.architecture.cost import cost, cost_table, size_of
@@ -21,18 +20,20 @@ from panas.architecture.latency import limited
 from panas.architecture.limits import Constraints
 from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace
+from panas.evolution.records import EvolutionResult
 from panas.runtime.errors import BadInput
 from panas.runtime.execution import Execution
 from panas.runtime.journal import open_journal
 from panas.runtime.store import read_json, write_json
 from panas.search_modes.mode import WHOEVER, SearchPlan, SearchPrice, SearchSite, mode_named
 
+Searching = Callable[[list[float] | None, SearchPlan], EvolutionResult]
+"""A search by its plan, on samples in the frequencies of a label histogram."""
 
-def search(client: Client, workers: int) -> SearchRecord:
-    """Search a client's architecture; charges the ledger first."""
+
+def search(client: Client, searching: Searching) -> SearchRecord:
+    """Search a site's architecture; charges the ledger for a histogram first."""
     c, b, mode = client.config, client.spec, client.config.privacy.mode
-    if c.federation.joins_first:
-        JoinedState.read(client).check_joined()  # before anything is charged
     histogram, genetic = paid_histogram(client), c.search.evolution
     log = search_log(client.home) if mode.keeps_log else None
     with open_journal(log, {"search": c.privacy.search, "client": client.id}) as journal:
@@ -44,13 +45,10 @@ def search(client: Client, workers: int) -> SearchRecord:
             size=size_of(b, c.search.size),
             device=str(client.device),
             execution=Execution(
-                workers=workers, journal=journal, on_candidate=partial(_note, client.home)
+                workers=client.workers, journal=journal, on_candidate=partial(_note, client.home)
             ),
         )
-        if c.federation.joins_first and mode.reads_samples:
-            result = search_student(client, plan)
-        else:
-            result = mode.search(search_site(client), histogram, plan)
+        result = searching(histogram, plan)
     candidates_file(client.home).unlink(missing_ok=True)
     return SearchRecord(
         client=client.id,
@@ -101,8 +99,8 @@ def paid_histogram(client: Client, recipient: str = WHOEVER) -> list[float] | No
         return list(record["histogram"])
     if search_log(client.home).exists() and before:
         return None  # paid for by the search that goes on
-    # Joining pools histograms, whatever a search looks at.
-    pools = client.config.federation.joins_first
+    # A shared map's moments come with a histogram, whatever a search looks at.
+    pools = client.config.federation.family.has_map
     mode = mode_named("public-proxy") if pools else client.config.privacy.mode
     histogram = mode.pay(replace(search_site(client), recipient=recipient))
     if histogram is not None:

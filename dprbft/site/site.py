@@ -1,4 +1,4 @@
-"""One site in a run: its data, its budgets, its ledger. Where it stands: `dprbft.site.state`.
+"""One site in a run: its data, its budgets and its ledger.
 
 It is opened from its own directory for every verb; its samples are loaded there and
 never move.
@@ -65,6 +65,7 @@ class Client:
     budget: Budget  # of this run
     ledger: Ledger
     device: torch.device
+    workers: int = 1  # processes of its own
     signing: "Signing | None" = None  # of keys in a secure sum; None where sites have no keys
 
     @cached_property
@@ -201,11 +202,11 @@ def spec_of(config: RunConfig, facts: Facts) -> NetworkSpec:
         unit=config.network.unit,
         head_init=config.federation.head_init,
         # Without a server nobody else moves the head.
-        train_head=config.federation.train_head or not config.federation.has_server,
+        train_head=config.federation.train_head or config.federation.family.sends == "nothing",
     )
 
 
-def open_client(place: SitePlace, device: str = "cpu") -> Client:
+def open_client(place: SitePlace, device: str = "cpu", workers: int = 1) -> Client:
     """A site in a run that it has joined."""
     noted = hello_file(place.home)
     if not noted.is_file():
@@ -223,6 +224,7 @@ def open_client(place: SitePlace, device: str = "cpu") -> Client:
         budget=config.budget(place.index),
         ledger=site_ledger(place.folder, place.run),
         device=torch.device(device),
+        workers=workers,
     )
 
 

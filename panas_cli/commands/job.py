@@ -136,10 +136,9 @@ def _with_those_away(settings: dict[str, Any], known: Mapping[str, Any]) -> dict
 def prices(run: OpenRun, clients: Sequence[int]) -> list[str]:
     """What searching, or joining and all that follows, will have cost, in lines."""
     f = run.config.federation
-    if f.exchanges_updates:
-        return []  # there is no search
-    if not f.joins_first:
-        return price_lines(search_prices(run, clients), run.view)
+    if not f.family.has_map:
+        searches = "search" in f.family.stages
+        return price_lines(search_prices(run, clients), run.view) if searches else []
     found = joining_prices(run, clients[:MOST_PRICED])
     budgets = [run.config.budget(i).epsilon for i in found]
     summed = run.config.privacy.secure_sum

@@ -31,7 +31,7 @@ def search(request: Request, client: list[str] | None) -> None:
             )
         for line in prices(stage.run, ids):
             display.say(line)
-        joins = job.config.federation.joins_first and not is_done(job.run, "join")
+        joins = "join" in stages_of(job.config) and not is_done(job.run, "join")
         tell_time(job, stage.run, display, ["join", "search"] if joins else ["search"])
         if joins:
             display.stage("join", event_counts(job.config, 0)["join"])

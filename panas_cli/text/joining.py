@@ -8,8 +8,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dprbft.site.predictor.price import JoiningPrice
-from dprbft.site.predictor.tuning import FEWEST
+from dprbft.methods.joined.price import JoiningPrice
+from dprbft.methods.joined.tuning import FEWEST
 from dprbft.site.results.records import ByRule, TuningRecord
 from panas.training.ladder import Ladder
 from panas_cli.text.printing import counted

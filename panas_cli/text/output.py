@@ -8,8 +8,8 @@ from typing import Any
 from rich.table import Table
 
 from attacks.audit.records import RunAudit
+from dprbft.config.families import family_of
 from dprbft.config.files import load_config
-from dprbft.config.sections import FederationSettings
 from dprbft.paths import ladder_picture
 from dprbft.run.summary import summarise
 from panas.runtime.store import read_json
@@ -81,7 +81,7 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
     if "sites" in summary:
         show_hub(run, summary)
         return
-    updates = _exchanges_updates(summary)
+    updates = _sends_updates(summary)
     if updates:
         summary = _without_alone(summary)
     clients = summary["clients"]
@@ -114,9 +114,9 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
         print_words(line)
 
 
-def _exchanges_updates(summary: Mapping[str, Any]) -> bool:
+def _sends_updates(summary: Mapping[str, Any]) -> bool:
     """Whether sites have exchanged a method's own messages, without a search before."""
-    return FederationSettings(method=summary["method"]).exchanges_updates
+    return family_of(summary["method"]).sends == "updates"
 
 
 def _without_alone(summary: dict[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+from dprbft.methods.joined.budget import largest_run
 from dprbft.site.directory import SiteSettings
-from dprbft.site.predictor.budget import largest_run
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import (
     ADD_OR_REMOVE,

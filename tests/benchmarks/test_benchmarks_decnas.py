@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from baselines.networks.pruning import macs_by_layer
 from benchmarks.decnas import (
     SWITCHES,
     Cell,
@@ -19,7 +20,6 @@ from benchmarks.decnas import (
     savings,
     whole_of,
 )
-from dprbft.methods.networks.pruning import macs_by_layer
 
 CELL = Cell(
     accuracy=0.5, searched=0.4, macs=10, iterations=2, rounds=5, up=10.0, down=20.0, work=30.0

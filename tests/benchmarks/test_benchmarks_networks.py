@@ -38,4 +38,4 @@ def test_the_samples_are_enough_for_all_sites(setting: joining_world.Setting):
 def test_settings_of_the_runs_fit_each_other(promise: str):
     config = networks.config_of(promise, "nowhere", 10, 0)
     assert config.stays == (promise == "stays")
-    assert config.federation.joins_first
+    assert config.federation.family.has_map

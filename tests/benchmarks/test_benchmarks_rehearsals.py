@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import joining_world, rehearsals
-from dprbft.site.predictor import tuning
+from dprbft.methods.joined import tuning
 from panas.tuning.trial import TuningConfig
 
 

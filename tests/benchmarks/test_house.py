@@ -31,20 +31,20 @@ def test_arrows_run_upward_between_floors_and_between_wings(tmp_path: Path):
         tmp_path,
         {
             "panas/data/load.py": "def f():\n    from panas.privacy.noise import sigma",
-            "panas/privacy/noise.py": "import panas.data.load, dprbft.heads\nsigma = 1",
-            "dprbft/heads.py": "from panas.privacy.noise import sigma\nclass Head: ...",
+            "panas/privacy/noise.py": "import panas.data.load, dprbft.messages\nsigma = 1",
+            "dprbft/messages.py": "from panas.privacy.noise import sigma\nclass Head: ...",
         },
     )
     modules = read_modules(root)
     pairs = arrows(modules)
     assert upward(pairs, modules) == [
         "panas.data.load -> panas.privacy.noise",
-        "panas.privacy.noise -> dprbft.heads",
+        "panas.privacy.noise -> dprbft.messages",
     ]
-    circle = ["dprbft.heads", "panas.data.load", "panas.privacy.noise"]
+    circle = ["dprbft.messages", "panas.data.load", "panas.privacy.noise"]
     assert circles(pairs) == [circle]
     wings = {name: module.wing for name, module in modules.items()}
-    assert circles(between(pairs, wings)) == [["dprbft/heads", "panas/data", "panas/privacy"]]
+    assert circles(between(pairs, wings)) == [["dprbft/messages", "panas/data", "panas/privacy"]]
     folders = {name: module.folder for name, module in modules.items()}
     assert len(between(pairs, folders)) == 4
 

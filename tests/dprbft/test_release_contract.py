@@ -18,8 +18,8 @@ from attacks.reconstruction.ridge import ridge_on_noise
 from attacks.threats.knowledge import WhiteBox
 from attacks.threats.observation import Observation
 from dprbft.config.files import build_config
-from dprbft.heads import aggregate, to_broadcast
 from dprbft.messages import Broadcast, Release
+from dprbft.methods.rounds.heads import aggregate, to_broadcast
 from panas.architecture.genome import Genome
 from panas.architecture.head import build_head
 from panas.architecture.network import NetworkSpec

@@ -1,10 +1,10 @@
-"""Flower reads the keys that `dprbft.engines.identity` makes."""
+"""Flower reads the keys that `dprbft.secure_sum.identity` makes."""
 
 from pathlib import Path
 
 import pytest
 
-from dprbft.engines.identity import new_key, public_of, ssh_public
+from dprbft.secure_sum.identity import new_key, public_of, ssh_public
 
 pytestmark = pytest.mark.flower
 

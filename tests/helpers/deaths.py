@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from dprbft.config.schema import RunConfig
-from dprbft.engines import verbs
 from dprbft.engines.inprocess import InProcess
 from dprbft.engines.protocol import Engine
 from dprbft.messages import Verb
+from dprbft.methods import serve as verbs
 from dprbft.paths import places_of
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import search_stage, train_stage, tune_stage
 
-STATE = "dprbft.site.state:State.write"
-VERBS = "dprbft.engines.verbs:"
+STATE = "dprbft.methods.rounds.state:State.write"
+VERBS = "dprbft.methods.rounds.site:"
 SERVER = "dprbft.server.checkpoint:ServerFiles."
 
 

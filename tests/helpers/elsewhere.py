@@ -14,10 +14,10 @@ from sklearn.datasets import load_digits
 from dprbft.config.files import build_config
 from dprbft.config.hub import HubSettings
 from dprbft.config.schema import RunConfig
-from dprbft.engines import verbs
 from dprbft.engines.frames import Request
 from dprbft.engines.node.daemon import Node
 from dprbft.messages import Verb
+from dprbft.methods import serve as verbs
 from dprbft.paths import SitePlace, ledger_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.events import Event

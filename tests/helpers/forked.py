@@ -17,7 +17,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from threading import Thread
 
-LOADED = ["panas_cli.main", "panas_cli.commands.run", "dprbft.engines.verbs", "torch._dynamo"]
+LOADED = ["panas_cli.main", "panas_cli.commands.run", "dprbft.methods.serve", "torch._dynamo"]
 
 Death = tuple[str, str, int, str]
 """Module and name of a function, which of its calls, and whether "before" or "after" its work."""

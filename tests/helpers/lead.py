@@ -22,7 +22,7 @@ from dprbft.engines.flower.simulation import flower_simulation
 from dprbft.engines.framed import Carrier, Limited
 from dprbft.engines.inprocess import InProcess
 from dprbft.engines.protocol import Engine
-from dprbft.engines.verbs import Machine
+from dprbft.methods.serve import Machine
 from dprbft.paths import config_file, places_of
 from dprbft.run.directory import Ground, OpenRun, prepare
 from dprbft.run.hub import open_hub

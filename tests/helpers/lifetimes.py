@@ -9,14 +9,14 @@ import dp_accounting as dpa
 import torch
 from dp_accounting.pld import PLDAccountant
 
+from baselines.common.spending import Mechanism, Planned, begin, charged
 from dprbft.config.files import build_config, merge
 from dprbft.config.schema import RunConfig
-from dprbft.methods.updates.spending import Mechanism, Planned, begin, charged
+from dprbft.methods.joined.budget import histogram_event, planned_release, residual_plan
+from dprbft.methods.joined.residual import default_settings
 from dprbft.paths import SitePlace, ledger_file
 from dprbft.site.data import SiteData
 from dprbft.site.directory import SiteSettings, write_site
-from dprbft.site.predictor.budget import histogram_event, planned_release, residual_plan
-from dprbft.site.predictor.residual import default_settings
 from dprbft.site.site import Client
 from panas.data.facts import Facts
 from panas.data.samples import Samples

@@ -6,8 +6,9 @@ from typing import Any
 from neighbours import Owner, Trial
 from tiny_methods import TINY
 
+from dprbft.config.families import method_names
 from dprbft.config.files import merge
-from dprbft.config.sections import FederationSettings, method_names
+from dprbft.config.sections import FederationSettings
 
 PICTURES = Owner(table=False)
 STAYS: Mapping[str, Any] = {"privacy": {"network": "stays"}}
@@ -33,7 +34,7 @@ def _updates(name: str, **more: Any) -> Trial:
 UPDATES = {
     name: _updates(name)
     for name in method_names()
-    if FederationSettings(method=name).exchanges_updates and name in TINY
+    if FederationSettings(method=name).family.sends == "updates" and name in TINY
 }
 TRIALS: dict[str, Trial] = {
     trial.name: trial

@@ -20,11 +20,10 @@ from dprbft.config.hub import HubSettings
 from dprbft.config.schema import RunConfig
 from dprbft.engines.flower.app.client_app import carried
 from dprbft.engines.frames import Answer, Request
-from dprbft.engines.identity import new_key, public_of
 from dprbft.engines.node.daemon import Node, Served
 from dprbft.engines.protocol import SiteRefusal
-from dprbft.engines.verbs import Machine, serve
 from dprbft.messages import Code, Hello, Verb
+from dprbft.methods.serve import Machine, serve
 from dprbft.paths import SitePlace
 from dprbft.run.directory import Ground, OpenRun, prepare
 from dprbft.run.hub import open_hub
@@ -36,6 +35,7 @@ from dprbft.run.stages import (
     train_stage,
     tune_stage,
 )
+from dprbft.secure_sum.identity import new_key, public_of
 from dprbft.site.data import declared
 from dprbft.site.directory import SiteSettings, write_site
 from panas.runtime.errors import PanasError

@@ -7,8 +7,8 @@ from typing import Any
 
 from dprbft.config.files import build_config, merge
 from dprbft.config.schema import RunConfig
-from dprbft.engines.verbs import Machine, serve
 from dprbft.messages import Code, Reply, Verb
+from dprbft.methods.serve import Machine, serve
 from dprbft.paths import SitePlace, places_of
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import exchange_stage

@@ -7,6 +7,7 @@ from ledgers import accounts
 
 from dprbft.config.schema import RunConfig, participants
 from dprbft.messages import Release
+from dprbft.methods.rounds.state import State
 from dprbft.paths import (
     SitePlace,
     last_model_file,
@@ -20,7 +21,6 @@ from dprbft.paths import (
 from dprbft.run.view import RunView
 from dprbft.server.records import RoundRecord, read_rounds
 from dprbft.site.results.scores import read_scores
-from dprbft.site.state import State
 from panas.privacy.ledger.account import Account
 from panas.training.checkpoint import load_network
 from panas.training.evaluate import accuracy

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from forked import carry_out
 
-from dprbft.config.sections import method_names
+from dprbft.config.families import method_names
 from dprbft.run.comparison.carry_out import Results
 from dprbft.run.comparison.plan import Request, plan
 from panas.runtime.errors import BudgetExhausted
@@ -261,7 +261,7 @@ def test_a_killed_comparison_goes_on(compared: Path, tmp_path: Path):
     out, said = tmp_path / "c", tmp_path / "stderr"
     asked = ("compare", compared.with_suffix(".toml"), "--out", out, "--workers", "1")
     # Of the second site of the second run: its order is read, and nothing is trained.
-    death = ("dprbft.methods.updates.verbs", "check_round", 4, "before")
+    death = ("dprbft.methods.once", "check_round", 4, "before")
     assert carry_out(said, *asked, death=death) == -signal.SIGKILL, said.read_text()
     done = [p.parent for p in out.rglob("outcome.json")]
     assert len(done) == 1

@@ -40,22 +40,22 @@ DEATHS: dict[str, Death] = {
     # The histogram of client 1 is charged, its architecture is not found.
     "search": ("panas.search_modes.public_proxy", "search_by_training", 2, "before"),
     # DP-SGD is charged, and not a step of it taken.
-    "train, after the charge": ("dprbft.site.round", "fit_private", 2, "before"),
+    "train, after the charge": ("dprbft.methods.rounds.training", "fit_private", 2, "before"),
     # All of client 0's round 2 is charged and computed, and where it stands is not.
-    "train, after the release": ("dprbft.engines.verbs", "write_bytes", 3, "after"),
+    "train, after the release": ("dprbft.methods.rounds.site", "write_bytes", 3, "after"),
     # Client 1 is through with round 2, and its release has not arrived.
     "train, before it arrived": ("dprbft.server.checkpoint", "write_bytes", 6, "before"),
     # Client 0 has the answer to round 2, client 1 not yet.
-    "train, half answered": ("dprbft.engines.verbs", "note_round", 6, "before"),
+    "train, half answered": ("dprbft.methods.rounds.site", "note_round", 6, "before"),
     "train, before the end": ("dprbft.server.checkpoint", "write_json", 3, "before"),
     "audit": ("attacks.audit.run", "audit_client", 2, "before"),
 }
 
 DEATHS_OF_A_SITE: dict[str, Death] = {
     "search": ("panas.search_modes.public_proxy", "search_by_training", 1, "before"),
-    "tune": ("dprbft.site.tuning", "_tune", 1, "after"),
-    "train, after the charge": ("dprbft.site.round", "fit_private", 1, "before"),
-    "train, after the release": ("dprbft.engines.verbs", "write_bytes", 1, "after"),
+    "tune": ("dprbft.methods.rounds.tuning", "_tune", 1, "after"),
+    "train, after the charge": ("dprbft.methods.rounds.training", "fit_private", 1, "before"),
+    "train, after the release": ("dprbft.methods.rounds.site", "write_bytes", 1, "after"),
     "audit": ("attacks.audit.run", "audit_client", 1, "before"),
 }
 
@@ -241,8 +241,8 @@ def test_noise_grows_after_a_death_between_release_and_state(
         pytest.param(
             "panas.search_modes.public_proxy", "search_by_training", marks=pytest.mark.thorough
         ),
-        pytest.param("dprbft.site.tuning", "_tune", marks=pytest.mark.thorough),
-        pytest.param("dprbft.site.round", "fit_private", marks=pytest.mark.thorough),
+        pytest.param("dprbft.methods.rounds.tuning", "_tune", marks=pytest.mark.thorough),
+        pytest.param("dprbft.methods.rounds.training", "fit_private", marks=pytest.mark.thorough),
         pytest.param("attacks.audit.run", "audit_client", marks=pytest.mark.thorough),
     ],
 )

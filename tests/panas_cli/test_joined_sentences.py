@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from dprbft.methods.joined.price import JoiningPrice
+from dprbft.methods.joined.tuning import FEWEST
 from dprbft.run.events import HeadShared, SiteReleased, SiteTuned
-from dprbft.site.predictor.price import JoiningPrice
-from dprbft.site.predictor.tuning import FEWEST
 from dprbft.site.results.records import PLANNED_NOISE, TuningRecord
 from panas.tuning.space import DPSGDSettings
 from panas_cli.text.joining import CANDIDATES, joining_price_line, shares_text

@@ -33,11 +33,11 @@ from dprbft.engines.deploy.settings import (
 from dprbft.engines.flower.door.control import SOCKET as CONTROL
 from dprbft.engines.flower.link import check_flower
 from dprbft.engines.node.call import SOCKET, short
-from dprbft.engines.signing import check_own_key
+from dprbft.methods.joined.budget import largest_run
 from dprbft.paths import declared_file
+from dprbft.secure_sum.signing import check_own_key
 from dprbft.site.data import load_samples
 from dprbft.site.directory import read_site, site_account, site_ledger
-from dprbft.site.predictor.budget import largest_run
 from panas.data.facts import Facts
 from panas.runtime.errors import BadInput, PanasError
 from panas.runtime.store import read_bytes, read_json

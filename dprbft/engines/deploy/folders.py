@@ -33,7 +33,7 @@ from dprbft.engines.deploy.settings import (
     flower_hub,
 )
 from dprbft.engines.flower.hub import is_loopback
-from dprbft.engines.identity import new_key, public_of
+from dprbft.secure_sum.identity import new_key, public_of
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, write_bytes, write_json
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dprbft.engines.deploy.settings import LONGEST_SETTINGS, NODE_KEY
-from dprbft.engines.identity import check_public, new_key, public_of, ssh_public
+from dprbft.secure_sum.identity import check_public, new_key, public_of, ssh_public
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_bytes, write_bytes
 

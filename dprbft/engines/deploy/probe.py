@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
-from dprbft.engines.identity import flower_headers
+from dprbft.secure_sum.identity import flower_headers
 from panas.runtime.errors import BadInput
 
 PATIENCE = 10.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dprbft.engines.deploy.settings import NODES, Hub, flower_hub
 from dprbft.engines.flower.link import Deployed
-from dprbft.engines.identity import ssh_public
+from dprbft.secure_sum.identity import ssh_public
 from panas.runtime.errors import PanasError
 from panas.runtime.store import write_bytes, write_json
 

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 from dprbft.config.flat import Section
 from dprbft.config.hub import HUB, HubSettings, public_keys, read_hub
 from dprbft.engines.frames import is_name
-from dprbft.engines.identity import ssh_public
+from dprbft.secure_sum.identity import ssh_public
 from panas.runtime.errors import BadInput
 
 FEDERATION = "federation.json"

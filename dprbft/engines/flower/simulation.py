@@ -18,7 +18,7 @@ from dprbft.engines.frames import MAX_FRAME
 from dprbft.engines.node.call import receive, send
 from dprbft.engines.node.daemon import Node
 from dprbft.engines.protocol import Engine
-from dprbft.engines.verbs import Machine
+from dprbft.methods.serve import Machine
 from dprbft.paths import SitePlace
 
 START = 120.0

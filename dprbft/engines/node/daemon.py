@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dprbft.engines.frames import Answer, Request
-from dprbft.engines.identity import sign
 from dprbft.engines.node.public import begun_elsewhere, local_hello, tidy
-from dprbft.engines.verbs import Machine, serve
 from dprbft.messages import Code, Hello, Reply, Verb
+from dprbft.methods.serve import Machine, serve
 from dprbft.paths import SitePlace, hello_file, refusal_file, settings_file
+from dprbft.secure_sum.identity import sign
 from dprbft.site.directory import read_site
 from panas.runtime.errors import BadInput, trail
 from panas.runtime.store import append_bytes, read_json

@@ -99,7 +99,7 @@ def _check_asked(
             "expected the names of all sites in federation.remote of a run among machines, got "
             "none: without them the run would pass for one of this machine"
         )
-    if bool(hello.map) != config.federation.joins_first:
+    if bool(hello.map) != config.federation.family.has_map:
         raise BadInput(
             "expected the digest of a feature map where the method has one, got "
             f"{'one' if hello.map else 'none'}; ask with the same version of panas"

@@ -120,7 +120,7 @@ def _curve(view: RunView, places: Sequence[SitePlace], outcome: Outcome) -> list
     notes = [read_scores(p.home) if scores_file(p.home).exists() else [] for p in places]
     priced = {int(r) for r in np.linspace(0, len(records) - 1, MOST_PRICED)} if records else set()
     account = _worst(places) if records else None
-    after = partial(_after, updates=config.federation.exchanges_updates)
+    after = partial(_after, updates=config.federation.family.sends == "updates")
     points, up, down = list[Point](), 0, 0
     for at, record in enumerate(records):
         last = at == len(records) - 1

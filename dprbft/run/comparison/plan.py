@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
+from dprbft.config.families import method_names
 from dprbft.config.schema import RunConfig
-from dprbft.config.sections import method_names
 from dprbft.run.comparison.experiment import ColumnName, Experiment, Row, Settings, Size
 from dprbft.run.comparison.settings import Entry, config_of, entry_named, settings_for
 from dprbft.run.directory import Found, check_stages, look

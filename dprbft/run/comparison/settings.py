@@ -10,15 +10,15 @@ A method's own settings never say which samples and sites there are: those are t
 that have one.
 """
 
-import importlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dprbft.config.families import method_names
 from dprbft.config.files import build_config, merge
 from dprbft.config.schema import RunConfig
-from dprbft.config.sections import method_names
+from dprbft.methods import module_of
 from dprbft.run.comparison.experiment import ColumnName, Experiment, Row, Settings, Size, Variant
 from panas.runtime.errors import BadInput
 
@@ -108,8 +108,7 @@ def config_of(settings: Settings, seed: int) -> RunConfig:
 
 
 def _constant(method: str, name: str) -> Mapping[Any, Any]:
-    module = importlib.import_module(f"dprbft.methods.{method}")
-    return getattr(module, name, {})
+    return getattr(module_of(method), name, {})
 
 
 def _same(name: str) -> str:

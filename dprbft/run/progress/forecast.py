@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from dprbft.config.schema import RunConfig
+from dprbft.methods.joined.student_search import taught_to_candidates
 from dprbft.paths import SitePlace
 from dprbft.run.directory import OpenRun, chosen
 from dprbft.run.sites.known import FILES
-from dprbft.site.predictor.student_search import taught_to_candidates
 from dprbft.site.search import search_space
 from dprbft.site.site import spec_of
 from panas.architecture.network import NetworkSpec
@@ -70,7 +70,7 @@ def forecast(
 
     `clients` are the sites that search or tune; None: all. Their samples are counted, no others'.
     """
-    if run.config.federation.exchanges_updates:
+    if "search" not in run.config.federation.family.stages:
         return Forecast({})  # their networks are not those of the search's space
     view = run.view
     sites = [view.places[i] for i in chosen(run.config, clients) if view.places[i].there]
@@ -109,7 +109,7 @@ def _turns(stage: str, sites: int, workers: int) -> float:
 
 def planned_passes(config: RunConfig, facts: Facts, public: int, own: float) -> dict[str, float]:
     """Sample-passes of one site in each stage, with so many public and own training samples."""
-    if config.federation.joins_first:
+    if config.federation.family.has_map:
         return _joined_passes(config, facts, public, own)
     t, f, mode = config.training, config.federation, config.privacy.mode
     looked_at = public if mode.needs_public else own if mode.reads_samples else 0

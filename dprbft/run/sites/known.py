@@ -12,9 +12,9 @@ from typing import Literal, Protocol
 from dprbft import paths
 from dprbft.engines.protocol import SiteRefusal
 from dprbft.messages import Code
+from dprbft.methods.joined.state import has_head
 from dprbft.run import events
 from dprbft.run.view import RunView, has_results
-from dprbft.site.predictor.state import has_head
 from dprbft.site.results.records import SearchRecord, TuningRecord
 from dprbft.site.results.report import SiteReport
 from dprbft.site.results.scores import read_scores

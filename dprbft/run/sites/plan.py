@@ -66,7 +66,7 @@ class SitesPlan:
             write_samples(public_file(run), self.public)
         if len(self.unlabelled):
             write_samples(unlabelled_file(run), self.unlabelled)
-        if self.config.federation.joins_first:
+        if self.config.federation.family.has_map:
             features = self.config.network.features
             found = common_map(self.facts, self.public, self.unlabelled, features)
             write_map(map_file(run), found)
@@ -87,7 +87,7 @@ def plan_sites(run: Path, config: RunConfig) -> SitesPlan:
     """Load what a new run's sites come from, and check it."""
     f = config.federation
     found = next(plan for given, plan in _plans(f) if given)(run, config)
-    if config.has_unlabelled and not f.joins_first:
+    if config.has_unlabelled and not f.family.has_map:
         warnings.warn(
             f"public samples without labels serve nothing in method {f.method}; leave "
             "data.unlabelled_data out",
@@ -220,7 +220,9 @@ def _sites_of_files(run: Path, config: RunConfig, paths: Sequence[str]) -> tuple
             texts=config.data.source.texts,
             epsilon=budget.epsilon,
             delta=budget.delta,
-            releases=(*allowed_releases(unprotected=unprotected), *config.sends_updates),
+            releases=tuple(
+                dict.fromkeys((*allowed_releases(unprotected=unprotected), *config.leaves))
+            ),
             allow_unprotected=unprotected,
         )
         if not settings_file(sites_folder(run) / name).exists():

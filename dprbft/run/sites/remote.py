@@ -58,8 +58,7 @@ class Remote:
         if step == "join":
             return Verb.FINISH in through
         if step == "train":
-            made = {Verb.TRAIN} if self.config.federation.joins_first else set[Verb]()
-            return through >= {Verb.EXPORT, *made}
+            return through >= {Verb(verb) for verb in self.config.federation.family.verbs}
         return Verb(step) in through
 
     def check(self, step: Step, site: int) -> None:

@@ -8,17 +8,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from dprbft.paths import report_file
-from dprbft.site.results.scores import read_scores
 from dprbft.site.site import Client
-from dprbft.site.state import State
 from panas.data.samples import Samples
 from panas.runtime.store import read_json, write_json
 from panas.training.baselines import Baselines, FittedBaselines, baselines, fit_baselines
-from panas.training.evaluate import represent
-from panas.training.metrics import Metrics, measure
+from panas.training.metrics import Metrics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,35 +79,6 @@ class SiteReport:
 def _told(figure: float | None) -> float | None:
     """A figure as JSON has it: no number of none, as the share of no samples is."""
     return figure if figure is not None and math.isfinite(figure) else None
-
-
-def write_report(client: Client, state: State) -> None:
-    """Measure a site's selected network, and what it must beat, on its test samples."""
-    bottom, head = state.kept_networks(client)
-    test = client.data.test
-    with torch.no_grad():
-        z = represent(bottom, test)
-        logits = head.cpu()(z.cpu())
-    # The noise is that of the plan; None without DP.
-    noises = ("noise_multiplier", "release_noise")
-    setting = asdict(state.settings) | {name: getattr(state.plan, name, None) for name in noises}
-    SiteReport(
-        samples=sizes(client),
-        metrics=measure(logits, test.y),
-        baselines=baselines_of(client),
-        steps=Steps(
-            public=read_scores(client.home)[0].kept,
-            alone=state.scores.local,
-            shared=state.scores.shared,
-            joined=state.kept.accuracy,
-            best=state.scores.best,
-            network=state.kept.accuracy,
-        ),
-        setting=setting,
-        shares={},
-        selected_round=state.kept.round,
-        blend=state.kept.blend,
-    ).write(client.home)
 
 
 def sizes(client: Client) -> dict[str, int]:

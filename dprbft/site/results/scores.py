@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from dprbft.paths import scores_file
-from dprbft.site.state import State
 from panas.runtime.store import read_lines, write_bytes
 
 
@@ -23,13 +22,6 @@ class SiteRound:
     validation: float  # of the blend that validation preferred
     blend: float  # the own head's share in it
     kept: float  # on test samples, of the round that validation selected so far
-
-    @staticmethod
-    def of(state: State) -> "SiteRound":
-        """The record of a site's state after a round."""
-        scores = asdict(state.scores)
-        del scores["best"]
-        return SiteRound(round=state.round, kept=state.kept.accuracy, **scores)
 
     def to_json(self) -> dict[str, Any]:
         """The record as plain JSON."""

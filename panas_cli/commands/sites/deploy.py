@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dprbft.engines.identity import need_library
+from dprbft.secure_sum.identity import need_library
 from panas_cli.text.printing import counted, print_json, print_text, print_words
 
 

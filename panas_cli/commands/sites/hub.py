@@ -9,7 +9,7 @@ from dprbft.config.hub import HubSettings, public_keys, read_hub, socket_paths
 from dprbft.engines.framed import AROUND, Carrier, UnixCarrier
 from dprbft.engines.inprocess import InProcess
 from dprbft.engines.protocol import Engine
-from dprbft.engines.verbs import Machine
+from dprbft.methods.serve import Machine
 from dprbft.paths import is_hub, places_of
 from dprbft.run.directory import OpenRun
 from dprbft.run.hub import answer_caps, open_hub

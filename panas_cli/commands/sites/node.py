@@ -8,8 +8,8 @@ from pathlib import Path
 from dprbft.engines.node.call import SOCKET
 from dprbft.engines.node.daemon import KEY, LOG, Node, Served
 from dprbft.engines.node.listen import run_node
-from dprbft.engines.signing import check_own_key
-from dprbft.engines.verbs import Machine
+from dprbft.methods.serve import Machine
+from dprbft.secure_sum.signing import check_own_key
 from dprbft.site.directory import read_site, site_account, site_ledger
 from panas.runtime.state import check_state
 from panas_cli.commands.job import device_named

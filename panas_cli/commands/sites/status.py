@@ -106,7 +106,7 @@ def _run(run: Path, hub: Hub) -> dict[str, Any]:
         "directory": str(run),
         "method": config.federation.method,
         "rounds": len(rounds),
-        "of_rounds": 1 if config.federation.joins_first else config.federation.rounds,
+        "of_rounds": config.federation.planned_rounds,
         "absent": [s["name"] for s in sites if rounds and rounds[-1].round not in s["rounds"]],
         "refused_replies": len(read_lines(refused_file(server))),
         "sites": [s | {"asks_for": number(config.budget(s["id"]).epsilon)} for s in sites],

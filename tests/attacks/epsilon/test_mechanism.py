@@ -29,12 +29,12 @@ from attacks.epsilon.mechanism import (
     lower_bound,
 )
 from dprbft.config.files import build_config
-from dprbft.methods import dprbft
+from dprbft.methods.rounds import dprbft
+from dprbft.methods.rounds.state import State, weights
 from dprbft.run.sites.plan import prepare_sites
 from dprbft.run.view import RunView
 from dprbft.site.joining import join
 from dprbft.site.site import Client, open_client
-from dprbft.site.state import State, weights
 from panas.architecture.genome import Genome
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import (

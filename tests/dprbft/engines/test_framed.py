@@ -12,7 +12,6 @@ from elsewhere import hub_config, make_sites
 from dprbft.config.hub import HubSettings
 from dprbft.engines.framed import Framed, Late, UnixCarrier
 from dprbft.engines.frames import Answer, Request
-from dprbft.engines.identity import new_key, public_of
 from dprbft.engines.node.daemon import KEY, Node
 from dprbft.engines.node.listen import run_node
 from dprbft.messages import Code, Reply, Verb
@@ -20,6 +19,7 @@ from dprbft.paths import server_folder
 from dprbft.run.directory import prepare
 from dprbft.run.hub import open_hub
 from dprbft.run.stages import exchange_stage
+from dprbft.secure_sum.identity import new_key, public_of
 from dprbft.server.records import read_rounds
 from panas.runtime.errors import BadInput
 from panas.runtime.store import write_bytes

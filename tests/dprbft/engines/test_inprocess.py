@@ -14,8 +14,8 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines import inprocess
 from dprbft.engines.inprocess import InProcess
 from dprbft.engines.protocol import Engine, SiteRefusal, check_reply
-from dprbft.engines.verbs import Machine
 from dprbft.messages import Code, Reply, Verb
+from dprbft.methods.serve import Machine
 from dprbft.paths import SitePlace, home, places_of, refusal_file, search_file, tune_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import search_stage, tune_stage

@@ -12,8 +12,8 @@ from recorded_wire import RecordedWire
 
 from dprbft.config.schema import RunConfig, participants
 from dprbft.engines.inprocess import InProcess
-from dprbft.engines.verbs import Machine, serve
 from dprbft.messages import Broadcast, Code, Hello, Release, Reply, Verb
+from dprbft.methods.serve import Machine, serve
 from dprbft.paths import places_of, rounds_file, server_folder
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import search_stage, train_stage, tune_stage

@@ -11,7 +11,6 @@ from site_data import with_data
 
 from dprbft import methods
 from dprbft.config.schema import RunConfig
-from dprbft.heads import to_broadcast
 from dprbft.messages import Broadcast, Release
 from dprbft.methods import (
     Method,
@@ -21,11 +20,12 @@ from dprbft.methods import (
     round_method,
     update_method,
 )
-from dprbft.methods.dprbft import client_finish, own_head
+from dprbft.methods.rounds.dprbft import client_finish, own_head
+from dprbft.methods.rounds.heads import to_broadcast
+from dprbft.methods.rounds.state import State, weights
+from dprbft.methods.rounds.training import keep_best
 from dprbft.methods.updates.contract import UpdateMethod
-from dprbft.site.round import keep_best
 from dprbft.site.site import Client
-from dprbft.site.state import State, weights
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.data.samples import Samples
@@ -165,8 +165,8 @@ def test_private_rounds_draw_their_noise_from_the_system(
     monkeypatch: pytest.MonkeyPatch,
 ):
     Counting.drawn = {"normal": 0, "uniform": 0}
-    monkeypatch.setattr("dprbft.methods.dprbft.SystemNoise", Counting)
-    monkeypatch.setattr("dprbft.site.round.SystemNoise", Counting)
+    monkeypatch.setattr("dprbft.methods.rounds.dprbft.SystemNoise", Counting)
+    monkeypatch.setattr("dprbft.methods.rounds.training.SystemNoise", Counting)
     client = site(tiny(federation__method=name), tmp_path)
     round_method(name).client_round(client, *fresh(client), 1)
     assert all(Counting.drawn[k] >= v for k, v in least.items())
@@ -214,7 +214,7 @@ def test_the_own_head_reads_only_the_release_and_the_noised_histogram(
 def scores(monkeypatch: pytest.MonkeyPatch, table: dict[float, tuple[float, float]]) -> None:
     """Let a head score (accuracy, cross-entropy) by the value of its first weight."""
     monkeypatch.setattr(
-        "dprbft.site.round.head_scores",
+        "dprbft.methods.rounds.training.head_scores",
         lambda z, samples, head: table[round(head.linear.weight[0, 0].item(), 2)],
     )
 

@@ -6,22 +6,16 @@ import pytest
 from branches import FAMILIES, GREETING, TABLES, branches, page
 from neighbour_trials import TRIALS
 
-from dprbft.config.sections import FederationSettings, method_names
-from dprbft.engines.verbs import VERBS
+from dprbft.config.families import family_of, method_names
 from dprbft.messages import Verb
-from dprbft.methods import method_named
-from dprbft.methods.updates.verbs import UPDATE_VERBS
+from dprbft.methods.serve import VERBS
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def served(method: str) -> set[str]:
     """The verbs that a site of a method serves, beside the greeting."""
-    if FederationSettings(method=method).exchanges_updates:
-        return {verb.value for verb in UPDATE_VERBS}
-    own = method_named(method).VERBS
-    joined = FederationSettings(method=method).joins_first
-    return {v.value for v in {*own, *([Verb.SEARCH, Verb.TUNE] if joined else VERBS)}}
+    return {verb.value for verb in VERBS[family_of(method).name]}
 
 
 @pytest.mark.parametrize("method", method_names())

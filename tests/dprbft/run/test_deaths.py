@@ -28,8 +28,8 @@ Tiny = Callable[..., RunConfig]
 CLEAN = 1 + 2 * 2
 """Charges of a site in two rounds: a histogram, and a training and a release a round."""
 
-METHOD = "dprbft.methods.dprbft:"
-TRAINING = "dprbft.site.round:fit_private"
+METHOD = "dprbft.methods.rounds.dprbft:"
+TRAINING = "dprbft.methods.rounds.training:fit_private"
 QUICK = [
     Death(SERVER + "put_release", after=True),
     Death("dprbft.server.checkpoint:write_json", call=3),  # the number of the last whole round

@@ -16,16 +16,16 @@ from dprbft.run.summary import summarise
 from panas.training.checkpoint import load_network
 from panas.training.linear.predictor import read_predictor
 
-JOINED = "dprbft.methods.joined:"
-STATE = "dprbft.site.predictor.state:JoinedState.write"
-FINISH = "dprbft.site.predictor.finish:"
+JOINED = "dprbft.methods.joined.exchange:"
+STATE = "dprbft.methods.joined.state:JoinedState.write"
+FINISH = "dprbft.methods.joined.finish:"
 CLEAN = 3
 """Charges of a site: a histogram, a release, and DP-SGD of a residual."""
 QUICK = [
     Death(JOINED + "release", after=True, lost=1),  # charged, and not kept
 ]
 SLOW = [
-    Death("dprbft.site.predictor.residual:fit_residual", lost=1),
+    Death("dprbft.methods.joined.residual:fit_residual", lost=1),
     Death(FINISH + "write_predictor"),
 ]
 THOROUGH = [
@@ -39,11 +39,11 @@ THOROUGH = [
     Death(SERVER + "put_release", call=2, after=True),
     Death(SERVER + "end"),
     Death(STATE, call=3, after=True),
-    Death("dprbft.site.predictor.common_search:evolve"),
+    Death("dprbft.methods.joined.common_search:evolve"),
     Death("dprbft.site.results.records:SearchRecord.write", after=True),
     Death("dprbft.site.results.records:TuningRecord.write", call=2),
-    Death("dprbft.site.predictor.residual:fit_residual", after=True, lost=1),
-    Death("dprbft.site.predictor.student:distil", after=True),
+    Death("dprbft.methods.joined.residual:fit_residual", after=True, lost=1),
+    Death("dprbft.methods.joined.student:distil", after=True),
     Death(FINISH + "save_network", after=True),
     Death("dprbft.site.results.report:SiteReport.write"),
     Death("dprbft.site.results.report:SiteReport.write", call=2, after=True),

@@ -11,11 +11,11 @@ from elsewhere import NAMES, InThread, charges, hub_config, make_sites, opened
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.frames import Request
-from dprbft.engines.identity import new_key, public_of
 from dprbft.messages import Hello
 from dprbft.paths import SitePlace, refusal_file, server_folder, sum_folder
 from dprbft.run.directory import Ground
 from dprbft.run.stages import begin, exchange_stage
+from dprbft.secure_sum.identity import new_key, public_of
 from dprbft.secure_sum.keys import ANNOUNCED_BYTES
 from dprbft.server.sum_checkpoint import SumFiles
 from panas.runtime.errors import BadInput

@@ -11,8 +11,8 @@ from ledgers import accounts, ledger_lines, ledgers
 
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.engines.verbs import Machine, serve
 from dprbft.messages import Code, Hello, Reply, Verb
+from dprbft.methods.serve import Machine, serve
 from dprbft.paths import (
     book_file,
     home,

@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from dprbft.config.schema import RunConfig
 from dprbft.engines.framed import AROUND, Framed
 from dprbft.engines.frames import Answer, Request
-from dprbft.engines.identity import new_key, public_of, sign
 from dprbft.messages import Broadcast, Release, Verb, largest_release
+from dprbft.secure_sum.identity import new_key, public_of, sign
 from dprbft.server.checkpoint import ServerFiles
 from dprbft.server.events import Event, SiteAbsent
 from dprbft.server.records import read_rounds

@@ -164,11 +164,11 @@ DEATHS = [
     (SERVER + "write_tensors", True),
     ("dprbft.server.checkpoint.ServerFiles.put_answer", True),
     ("dprbft.server.checkpoint.ServerFiles.end", False),
-    ("dprbft.methods.joined.write_bytes", False),
-    ("dprbft.methods.joined.write_bytes", True),
-    ("dprbft.site.predictor.secure_sum.Party.new", True),
-    ("dprbft.site.predictor.secure_sum.SumState.write", False),
-    ("dprbft.site.predictor.secure_sum.SumState.write", True),
+    ("dprbft.methods.joined.exchange.write_bytes", False),
+    ("dprbft.methods.joined.exchange.write_bytes", True),
+    ("dprbft.methods.joined.secure_sum.Party.new", True),
+    ("dprbft.methods.joined.secure_sum.SumState.write", False),
+    ("dprbft.methods.joined.secure_sum.SumState.write", True),
 ]
 
 
@@ -229,7 +229,7 @@ def test_a_summand_that_a_death_has_lost_is_made_again_for_its_charge(
         raise Died
 
     with monkeypatch.context() as planted:
-        planted.setattr("dprbft.site.predictor.secure_sum.to_vector", die)
+        planted.setattr("dprbft.methods.joined.secure_sum.to_vector", die)
         with pytest.raises(Died):
             joined_by(engine, run, CONFIG)
     assert releases(run) == [1, 0, 0, 0]
@@ -371,7 +371,7 @@ def test_a_refusal_names_its_site(tmp_path: Path):
         def refuse(*args: object) -> bytes:
             raise BadInput("expected another plan, got this")
 
-        patch.setattr("dprbft.site.predictor.secure_sum._check_plan", refuse)
+        patch.setattr("dprbft.methods.joined.secure_sum._check_plan", refuse)
         with pytest.raises((BadInput, SiteRefusal), match="expected another plan"):
             joined_by(engine, run, CONFIG)
     assert releases(run) == [0] * 4

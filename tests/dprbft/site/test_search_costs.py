@@ -9,8 +9,8 @@ import pytest
 
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.engines.verbs import Machine, serve
 from dprbft.messages import Code, Verb
+from dprbft.methods.serve import Machine, serve
 from dprbft.paths import (
     histogram_file,
     home,

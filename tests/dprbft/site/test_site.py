@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from dprbft.config.schema import RunConfig, participants
-from dprbft.site.plan import current_plan
-from dprbft.site.round import train_locally
+from dprbft.methods.rounds.plan import current_plan
+from dprbft.methods.rounds.state import Kept, RoundScores, State, weights
+from dprbft.methods.rounds.training import train_locally
 from dprbft.site.site import Client
-from dprbft.site.state import Kept, RoundScores, State, weights
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
 from panas.privacy.accounting.events import Gaussian

@@ -23,7 +23,7 @@ HANGS = 45.0
 
 
 def change(verbs: ModuleType) -> None:
-    """Let each verb that `dprbft.engines.verbs` serves draw from a generator of its own."""
+    """Let each verb that `dprbft.methods.serve` serves draw from a generator of its own."""
     work_of = verbs._work_of
 
     def repeatable(place: Any, machine: Any, verb: str, content: bytes) -> Callable[[], bytes]:

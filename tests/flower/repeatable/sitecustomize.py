@@ -17,7 +17,7 @@ class _Finder(MetaPathFinder):
     """Lets `repeatable_noise` change one module once it is loaded."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
-        if name != "dprbft.engines.verbs":
+        if name != "dprbft.methods.serve":
             return None
         sys.meta_path.remove(self)
         spec = find_spec(name)

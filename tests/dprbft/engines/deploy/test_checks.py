@@ -18,7 +18,7 @@ from dprbft.engines.deploy.certificates import Pair, new_certificate
 from dprbft.engines.deploy.checks import Check, check_hub, check_site
 from dprbft.engines.deploy.folders import Deployment, make_deployment
 from dprbft.engines.flower.door.control import bound
-from dprbft.engines.identity import new_key
+from dprbft.secure_sum.identity import new_key
 from dprbft.site.data import declared
 from dprbft.site.directory import SiteSettings, write_site
 from panas.privacy.accounting.events import Gaussian

@@ -13,7 +13,7 @@ from dprbft.engines.deploy.certificates import fits, look, vouches
 from dprbft.engines.deploy.folders import Deployment, make_deployment, renew
 from dprbft.engines.deploy.settings import NODES, bracketed, flower_hub, read_federation
 from dprbft.engines.deploy.start import hub_part, site_parts, start_hub
-from dprbft.engines.identity import public_of
+from dprbft.secure_sum.identity import public_of
 from panas.runtime.errors import BadInput
 from panas.runtime.store import Busy, exclusive
 

@@ -10,7 +10,7 @@ from dprbft.engines.deploy.checks import check_site
 from dprbft.engines.deploy.folders import Deployment, make_deployment
 from dprbft.engines.deploy.keys import fingerprint, given_keys, own_key
 from dprbft.engines.deploy.settings import read_federation
-from dprbft.engines.identity import public_of, sign, ssh_public, verify
+from dprbft.secure_sum.identity import public_of, sign, ssh_public, verify
 from panas.runtime.errors import BadInput
 
 NAMES = ("north", "south")

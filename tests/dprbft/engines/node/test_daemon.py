@@ -9,11 +9,11 @@ import pytest
 from node_sites import Hub, code_of, everything, hub_of, owned_site
 
 from dprbft.engines.frames import Answer, sha256
-from dprbft.engines.identity import new_key, public_of, verify
 from dprbft.engines.node import daemon
 from dprbft.engines.node.daemon import KEY, LOG, Node, Served
 from dprbft.messages import Code, Hello
 from dprbft.paths import hello_file, public_file
+from dprbft.secure_sum.identity import new_key, public_of, verify
 from panas.runtime.errors import BadInput
 
 

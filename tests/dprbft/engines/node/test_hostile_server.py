@@ -20,8 +20,8 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.frames import Request, sha256
 from dprbft.engines.node.daemon import Node, Served
 from dprbft.engines.node.public import begun_elsewhere
-from dprbft.engines.verbs import SILENT
 from dprbft.messages import Broadcast, Code, Hello, facts_text
+from dprbft.methods.serve import SILENT
 from dprbft.paths import ledger_file, map_file, settings_file
 from dprbft.site.joining import join
 from panas.features.map import common_map, write_map

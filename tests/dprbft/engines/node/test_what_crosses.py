@@ -18,8 +18,8 @@ from dprbft.engines.frames import Answer, Request
 from dprbft.engines.node import daemon
 from dprbft.engines.node.call import SOCKET
 from dprbft.engines.node.daemon import LOG, Node
-from dprbft.engines.verbs import serve
 from dprbft.messages import Code, Release, Reply, Verb
+from dprbft.methods.serve import serve
 from dprbft.paths import SitePlace, report_file, server_folder
 from dprbft.run.directory import Ground
 from dprbft.run.stages import begin, exchange_stage, search_stage, train_stage, tune_stage

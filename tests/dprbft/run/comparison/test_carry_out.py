@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dprbft.methods import fedavg
+from baselines import fedavg
 from dprbft.run.comparison.carry_out import Machine, Results, carry_out
 from dprbft.run.comparison.plan import Planned, Request, plan
 from dprbft.run.comparison.table import table

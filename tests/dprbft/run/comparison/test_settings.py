@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from dprbft.config.sections import method_names
-from dprbft.methods import fedavg, update_method
-from dprbft.methods.updates.options import options_of
+from baselines import fedavg
+from baselines.common.options import options_of
+from dprbft.config.families import method_names
+from dprbft.methods import update_method
 from dprbft.run.comparison import plan as planning
 from dprbft.run.comparison.experiment import SIZES, Experiment, Size, read_experiment
 from dprbft.run.comparison.plan import Request, plan
@@ -214,7 +215,7 @@ def test_all_configurations_of_an_experiment_can_be_built(path: Path, size: Size
                 )
                 config = config_of(found, 0)
                 built += 1
-                if config.federation.exchanges_updates:
+                if config.federation.family.sends == "updates":
                     options_of(config, update_method(entry.method).Options)
     assert built
     if path.stem == OURS:

@@ -1,0 +1,160 @@
+"""A site's plan for its rounds of DP-SGD, and what of it has been spent: kept in its memory.
+
+What a process charged before it died counts as spent. The rounds that are left are then planned
+anew, with more noise (`panas.privacy.calibration.rescale_noise`); where no noise is enough, the
+site skips the rest.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from dprbft.config.schema import rounds_of
+from dprbft.methods.rounds.plan import count_units
+from dprbft.site.site import Client
+from panas.privacy.accounting.events import Event, Unprotected
+from panas.privacy.calibration import calibrate, rescale_noise
+from panas.privacy.ledger.account import within
+from panas.privacy.ledger.charge import Charge, Phase
+from panas.privacy.ledger.receipt import Receipt
+from panas.privacy.plan import Plan
+from panas.privacy.schedule import TrainingSchedule
+from panas.privacy.unit import check_unit
+from panas.runtime.errors import BudgetExhausted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """What a site still plans on one subset of its samples; `plan` is None without a budget."""
+
+    plan: Plan | None = None
+    charges: int = 0  # protected ones on the subset that whole rounds, or what came first, made
+    before: int = 0  # of these, those that came before the plan was made
+    subset: str = "train"
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as plain JSON."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> "Spending":
+        """Read back `to_json`."""
+        plan = record["plan"]
+        return Spending(**{**record, "plan": Plan(**plan) if plan else None})
+
+    @property
+    def skips(self) -> bool:
+        """Whether the budget pays for no further round."""
+        return self.plan is not None and self.plan.rounds == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """How a site means to spend: DP-SGD each round, and releases besides."""
+
+    batch_size: int
+    clip: float
+    epochs: int  # passes a round
+    steps_a_round: int | None = None  # of an optimiser, in the place of `epochs`
+    rounds: int | None = None  # None: all in which the site takes part
+    releases: int = 0  # Gaussian ones of the same samples, over all rounds
+    release_share: float = 0.3  # of epsilon, sizes their noise
+    subset: str = "train"
+    samples: int | None = None  # privacy units, a public number; None: those that are trained on
+
+
+def begin(client: Client, planned: Planned) -> Spending:
+    """The least noise that the budget allows; BudgetExhausted if none is enough."""
+    if not client.budget.private:
+        return Spending(subset=planned.subset)
+    n = count_units(client) if planned.samples is None else planned.samples
+    known = _protected(client, planned.subset)
+    rounds = len(rounds_of(client.config, client.id)) if planned.rounds is None else planned.rounds
+    (budget, spent), *life = client.bounds(planned.subset)
+    plan = calibrate(
+        budget,
+        TrainingSchedule(
+            samples=n,
+            epochs=planned.epochs,
+            rounds=rounds,
+            steps_a_round=planned.steps_a_round,
+            releases=planned.releases,
+            release_share=planned.release_share,
+            spent=spent,
+        ),
+        batch_size=planned.batch_size,
+        clip=planned.clip,
+    )
+    for budget, spent in life:
+        plan = rescale_noise(plan, budget, (), spent)
+    return Spending(plan=plan, charges=len(known), before=len(known), subset=planned.subset)
+
+
+def current(client: Client, spending: Spending) -> Spending:
+    """The same, with more noise where a process that died has charged; `skips` if none helps."""
+    plan, own = spending.plan, _protected(client, spending.subset)
+    if plan is None or not plan.rounds + plan.releases or len(own) <= spending.charges:
+        return spending
+    done = own[spending.before :]
+    try:
+        for budget, spent in client.bounds(spending.subset):
+            plan = rescale_noise(plan, budget, done, _before(spent, done))
+    except BudgetExhausted:
+        return replace(spending, plan=replace(plan, rounds=0, releases=0))
+    return replace(spending, plan=plan)
+
+
+def after_round(client: Client, spending: Spending, *, releases: int = 0) -> Spending:
+    """The same after a round of training, and so many releases, that are charged."""
+    plan = spending.plan
+    if plan is not None:
+        rounds, left = max(0, plan.rounds - 1), max(0, plan.releases - releases)
+        plan = replace(plan, rounds=rounds, releases=left)
+    return replace(spending, plan=plan, charges=len(_protected(client, spending.subset)))
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """What is about to read private samples, as the ledger's line will say it."""
+
+    name: str  # the field's name of it, say "dp-sgd"
+    sensitivity: float | None  # L2; None: nothing bounds it
+    phase: Phase = "training"
+    subset: str = "train"
+
+
+def charged(client: Client, mechanism: Mechanism, event: Event | None, round: int) -> Receipt:
+    """Charge an event (None: without protection) to the site's ledger, before anything is read.
+
+    Use it as `with charged(...) as receipt:` around what reads. BudgetExhausted if it does not fit;
+    BadInput if the ledger protects groups, and the samples have none.
+    """
+    check_unit(client.account.unit, client.data.train.groups)
+    return client.ledger.charge(
+        Charge(
+            event=Unprotected() if event is None else event,
+            phase=mechanism.phase,
+            mechanism=mechanism.name,
+            recipient="server",
+            sensitivity=mechanism.sensitivity if event is not None else None,
+            subset=mechanism.subset,
+            round=round,
+        )
+    )
+
+
+def _protected(client: Client, subset: str) -> list[Event]:
+    """What the run has charged on a subset at a finite price."""
+    return [
+        e.event
+        for e in client.account.entries
+        if within(subset, e.charge.subset) and not isinstance(e.event, Unprotected)
+    ]
+
+
+def _before(spent: Sequence[Event], done: Sequence[Event]) -> list[Event]:
+    """What was spent before the plan was made, by any run."""
+    left = list(spent)
+    for event in done:
+        left.remove(event)
+    return left

@@ -1,0 +1,284 @@
+"""FEATHERS: architecture and hyperparameters searched together, for one network for all sites.
+
+A run has two stages of `federation.rounds`, search and evaluation. Each alternates phases
+(`baselines.common.bandit`); a round, in its source's order:
+
+1. the server sends the network and a setting of hyperparameters: in an HO phase one that it drew
+   (algorithm 1, lines 7 to 9), in a training phase the best (lines 15 to 17)
+2. a site measures its loss on its samples for the architecture (algorithms 2 to 5, line 1)
+3. it trains: in the search stage architecture and weights in turn, each on samples of its own
+   (lines 2 to 4), in the evaluation stage weights alone
+4. in an HO phase it measures the loss again and sends the change (lines 5 and 6), in a training
+   phase it sends the network
+5. the server averages networks, or the changes (Eq. 5), and updates its estimates (Eq. 6)
+
+After the search stage the super-network is made discrete, two edges a node, and the chosen network
+begins anew, at its own size, with estimates of its own.
+
+Deviations: an HO round sends no network, which the server would not use, and a training round no
+loss. Sites are weighted by samples for the architecture throughout (v of Eq. 3). Steps of weights
+and architecture alternate within a round. Oversampling, which would let a sample count many times,
+is a loss weighted by class instead (`balance`), by public labels or by noised counts. The batch
+size is in no setting: it would change the price. Hyperparameter spaces are not in the publication
+that we have.
+
+Privacy: step 3 is DP-SGD, of weights on "train", of the architecture on "search" in the ledger. The
+change of loss is clipped by sample, averaged and noised, on "search" too. Both halves are disjoint:
+the total is the larger. The publication leaves rewards unclipped, and the look ahead (line 2) not
+noised: so its epsilon is infinite. Here a look ahead is DP-SGD and charged as another round.
+
+Source: "FEATHERS: Federated Architecture and Hyperparameter Search", sections 3.2 and 3.3.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from baselines.common.averaging import Mean, number_in, weight_in
+from baselines.common.bandit import Phase, after, reward
+from baselines.common.halves import planned_halves
+from baselines.common.options import options_of
+from baselines.common.spending import Planned, begin, current
+from baselines.common.training import undo_divergence
+from baselines.joint_search.server_state import ServerState
+from baselines.joint_search.settings import (
+    Options,
+    Stage,
+    most_trials,
+    network_of,
+    search_rounds,
+    space_of,
+    stage_begun,
+)
+from baselines.joint_search.site_rounds import (
+    SiteState,
+    Trial,
+    after_charges,
+    balanced,
+    charge_round,
+    check_trial,
+    parts_of,
+    train,
+)
+from baselines.networks.cnns import macs_of, parameters_of, weights_of
+from dprbft.config.schema import rounds_of
+from dprbft.methods.updates.contract import Predictor, Side, Size, Turn
+from dprbft.site.site import Client
+from dprbft.updates import Bundle, Order, Update
+from panas.runtime.errors import BadInput
+from panas.training.any_model import accuracy_of, logits_of
+
+COLUMNS: Mapping[str, Mapping[str, Any]] = {
+    "paper": {
+        "privacy": {"epsilon": float("inf"), "allow_unprotected": True},
+        "federation": {"options": {"lookahead": True}},
+    },
+    "sound": {},
+}
+
+SMOKE: Mapping[str, Any] = {
+    "federation": {
+        "clients": 2,
+        "rounds": 14,
+        "options": {
+            "learning_rates": [1.5, 0.7],
+            "search_share": 0.15,
+            "phase_rounds": 5,
+            "exploration": 1.0,
+            "batch_size": 1000,
+            "epochs": 4,
+            "cells": 2,
+            "nodes": 1,
+            "evaluation_cells": 2,
+        },
+    },
+}
+CPU: Mapping[str, Any] = {
+    "federation": {
+        "clients": 10,
+        "rounds": 15,
+        "options": {
+            "learning_rates": [1.0, 0.5],
+            "search_share": 0.2,
+            "phase_rounds": 5,
+            "exploration": 1.0,
+            "batch_size": 1000,
+            "epochs": 3,
+            "cells": 2,
+            "nodes": 1,
+        },
+    },
+}
+
+check_order = check_trial
+
+
+def check(side: Side) -> None:
+    """Serves images and tables, in two rounds or more."""
+    o = options_of(side.config, Options)
+    o.settings("search"), o.settings("evaluation")
+    if side.config.federation.rounds < 2:
+        raise BadInput(
+            "expected federation.rounds of at least 2, to search and to evaluate, got 1; raise it"
+        )
+
+
+def client_start(client: Client) -> Bundle:
+    """The plans of all rounds, on both halves; the noised histogram where classes are balanced."""
+    o, parts = options_of(client.config, Options), parts_of(client)
+    by_class = balanced(client, o, parts) if o.balance else ()  # before plans that count its price
+    first, second = planned_halves(client, o.architecture_share)
+    joined, last = rounds_of(client.config, client.id), search_rounds(client.config)
+    searched = sum(r <= last for r in joined)
+    common = Planned(batch_size=o.batch_size, clip=o.clip, epochs=o.epochs)
+    rounds = len(joined) + (searched if o.lookahead else 0)
+    weights = begin(client, replace(common, rounds=rounds, samples=first))
+    alphas = begin(
+        client,
+        replace(
+            common,
+            rounds=searched,
+            releases=min(len(joined), most_trials(client.config)),
+            release_share=o.reward_share,
+            subset="search",
+            samples=second,
+        ),
+    )
+    site = SiteState(weights=weights, alphas=alphas, class_weights=by_class)
+    return Bundle(weights_of(network_of(client.config, client.facts, None)), site.to_json())
+
+
+def client_round(client: Client, memory: Bundle, order: Order) -> Turn:
+    """Steps 2 to 4; a site whose budget does not pay for that sits out."""
+    site, trial = SiteState.from_json(memory.record), Trial(**order.bundle.record)
+    site = replace(site, architecture=trial.architecture, weights=current(client, site.weights))
+    site = replace(site, alphas=current(client, site.alphas))
+    model = _loaded(client, order.bundle.arrays, trial.architecture)
+    shared, measures = _accuracy(client, model), trial.phase == "ho"
+    with ExitStack() as stack:
+        charges = charge_round(client, site, trial, order.round)
+        if charges is None:
+            return Turn(memory=Bundle(order.bundle.arrays, site.to_json()), shared=shared)
+        receipts = tuple(stack.enter_context(receipt).id for receipt in charges)
+        change = train(client, model, site, trial, order.round)
+    site = after_charges(client, site, trial)
+    units = planned_halves(client, options_of(client.config, Options).architecture_share)[1]
+    if measures:
+        kept, update = order.bundle.arrays, Bundle({}, {"reward": change, "samples": units})
+    else:
+        undo_divergence(model, order.bundle.arrays)
+        kept = weights_of(model)
+        update = Bundle(kept, {"samples": units})
+    return Turn(
+        memory=Bundle(kept, site.to_json()),
+        update=update,
+        receipts=receipts,
+        local=None if measures else _accuracy(client, model),
+        shared=shared,
+    )
+
+
+def client_finish(client: Client, memory: Bundle, order: Order) -> Bundle:
+    """Keep the last average, and how hyperparameters were chosen."""
+    site, told = SiteState.from_json(memory.record), order.bundle.record
+    site = replace(site, architecture=told["architecture"], trace=told["trace"])
+    return Bundle(order.bundle.arrays, site.to_json())
+
+
+def predictor(client: Client, memory: Bundle) -> Predictor:
+    """The network: the super-network until the search stage ends."""
+    model = _loaded(client, memory.arrays, memory.record["architecture"])
+    return lambda samples: logits_of(model, samples)
+
+
+def size(client: Client, memory: Bundle) -> Size:
+    """Parameters and multiply-accumulates of the network; what was chosen, and what that took."""
+    site = SiteState.from_json(memory.record)
+    model = _loaded(client, memory.arrays, site.architecture)
+    return Size(
+        parameters=parameters_of(model),
+        macs=macs_of(model, client.spec.shape),
+        about={
+            "architecture": site.architecture,
+            "hyperparameters": site.trace,
+            "search_passes": site.passes,
+            "search_rounds": search_rounds(client.config),
+        },
+    )
+
+
+def server_start(side: Side) -> Bundle:
+    """The super-network with weights from the run's seed, and no setting known."""
+    state = ServerState(
+        round=0,
+        stage="search",
+        course=stage_begun(side.config, "search"),
+        architecture=None,
+        trace=(),
+    )
+    return Bundle(weights_of(network_of(side.config, side.facts, None)), state.to_json())
+
+
+def orders(side: Side, memory: Bundle, sites: Sequence[int], round: int) -> Mapping[int, Bundle]:
+    """Step 1: the same for all; at the end also the trace of the hyperparameters."""
+    state, o = ServerState.from_json(memory.record), options_of(side.config, Options)
+    told: dict[str, Any] = {"architecture": state.architecture}
+    if round > side.config.federation.rounds:
+        told["trace"] = [_row(o, *row) for row in state.trace]
+    else:
+        setting = o.settings(state.stage)[state.course.setting]
+        told |= {"stage": state.stage, "phase": state.course.phase, "setting": setting}
+    return dict.fromkeys(sites, Bundle(memory.arrays, told))
+
+
+def server_round(
+    side: Side, memory: Bundle, updates: Iterable[Update], rng: np.random.Generator
+) -> Bundle:
+    """Step 5; after the last round of the search stage, the chosen network from scratch."""
+    state, o = ServerState.from_json(memory.record), options_of(side.config, Options)
+    mean, changes = Mean(), []
+    for update in updates:
+        weight = weight_in(update.bundle.record, "samples")
+        if state.course.phase == "ho":
+            changes.append((number_in(update.bundle.record, "reward"), weight))
+        else:
+            mean.add(update.bundle.arrays, weight)
+    arrays, found = mean.result() or memory.arrays, reward(changes) if changes else None
+    row = (state.round + 1, state.stage, state.course.phase, state.course.setting, found)
+    state = replace(state, round=state.round + 1, trace=(*state.trace, row))
+    last, rounds = search_rounds(side.config), side.config.federation.rounds
+    if state.round == last:
+        network = network_of(side.config, side.facts, None)
+        network.load_state_dict(dict(arrays))
+        architecture = space_of(side.config, side.facts).chosen(network)
+        course = stage_begun(side.config, "evaluation")
+        state = replace(state, stage="evaluation", course=course, architecture=architecture)
+        arrays = weights_of(network_of(side.config, side.facts, architecture))
+    else:
+        left = (last if state.stage == "search" else rounds) - state.round
+        course = after(state.course, found, left, o.phase_rounds, rng)
+        state = replace(state, course=course)
+    return Bundle(arrays, state.to_json())
+
+
+def _loaded(
+    client: Client, arrays: Mapping[str, Tensor], architecture: Mapping[str, Any] | None
+) -> nn.Module:
+    model = network_of(client.config, client.facts, architecture)
+    model.load_state_dict(dict(arrays))
+    return model.to(client.device)
+
+
+def _accuracy(client: Client, model: nn.Module) -> float:
+    return accuracy_of(logits_of(model, client.data.test), client.data.test)
+
+
+def _row(
+    o: Options, round: int, stage: Stage, phase: Phase, setting: int, found: float | None
+) -> dict[str, Any]:
+    known = {"round": round, "stage": stage, "phase": phase, "reward": found}
+    return {**known, "setting": o.settings(stage)[setting]}

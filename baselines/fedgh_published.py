@@ -1,0 +1,61 @@
+"""FedGH as its published code runs: the header that all sites share never learns.
+
+All as in `baselines.fedgh`, but for step 4. There the server computes gradients of the header,
+and then steps an optimiser that was made for the network of the last site: the header keeps the
+weights with which it began, and all that sites share is a random header.
+
+Source: Yi et al. 2023, the authors' code. What that optimiser does to the last site's network is
+overwritten when it is next loaded, so that it is left out here.
+
+Privacy: as in `fedgh`; class means are sent, and paid for, though nothing comes of them.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from baselines.common.class_means import means_in
+from baselines.common.options import options_of
+from baselines.fedgh import (
+    COLUMNS,
+    CPU,
+    SMOKE,
+    Options,
+    check,
+    check_order,
+    client_finish,
+    client_round,
+    client_start,
+    orders,
+    predictor,
+    server_start,
+    size,
+)
+from dprbft.methods.updates.contract import Side
+from dprbft.updates import Bundle, Update
+
+__all__ = [
+    "COLUMNS",
+    "CPU",
+    "SMOKE",
+    "Options",
+    "check",
+    "check_order",
+    "client_finish",
+    "client_round",
+    "client_start",
+    "orders",
+    "predictor",
+    "server_round",
+    "server_start",
+    "size",
+]
+
+
+def server_round(
+    side: Side, memory: Bundle, updates: Iterable[Update], rng: np.random.Generator
+) -> Bundle:
+    """Step 4, which changes nothing."""
+    for update in updates:
+        means_in(update.bundle, side.facts.classes, options_of(side.config, Options).width)
+    return memory

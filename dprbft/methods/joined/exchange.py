@@ -1,0 +1,216 @@
+"""Joined: one release of a common representation, one shared head, and a student of all of it.
+
+Every site computes the same fixed map phi of a sample (`panas.features`), which no private sample
+has shaped, so that what sites release can be added up. In this order:
+
+1. a site releases, once: its noised label histogram (`privacy.histogram_share` of epsilon) and the
+   noised second moments of phi (`privacy.release_share`); in a secure sum the label counts are part
+   of the moments, and the histogram stays with the site; where public facts say that this would
+   not pay (`panas.training.linear.split`) it sends nothing, and has more for itself
+2. the server adds them up, the noisier ones with less weight, and exact moments of labelled public
+   samples; it balances the classes as far as noise lets it know their counts, and broadcasts one
+   ridge head
+3. each site searches the architecture of its own network: the more it agrees with the shared head
+   on public samples, the fitter; no label is needed
+4. each site adapts: a linear residual on phi by DP-SGD, with what is left of epsilon, over the
+   shared head and the log of its own label frequencies
+5. its network learns from that, on public samples (`dprbft.methods.joined.student`)
+6. what it predicts with is the average of all of these, weighed by its validation split
+
+Privacy: steps 1 and 4 are charged before they touch data. The weights of the average are chosen on
+the validation split and stay on the site; that choice is not covered.
+
+Source: `docs/joining.md` has what was measured, and what was tried and did not pay.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from dprbft.messages import Broadcast, NoisedHistogram, Release
+from dprbft.methods import PublicSide
+from dprbft.methods.joined.budget import may_release, planned_release, share_of
+from dprbft.methods.joined.residual import rows_of
+from dprbft.methods.joined.state import KIND, ROUND, SHARED, JoinedState, kept_release, unsent_event
+from dprbft.methods.once import Answered, Asked, sent_before
+from dprbft.paths import histogram_file, masked_file, sent_file, state_file
+from dprbft.secure_sum.session import check_libraries
+from dprbft.site.search import paid_histogram
+from dprbft.site.site import Client
+from panas.privacy.noise import SystemNoise
+from panas.privacy.release.estimate import Moments, Rows
+from panas.privacy.release.gate import Released, ReleaseRequest, release
+from panas.runtime.errors import BadInput, BudgetExhausted
+from panas.runtime.store import exclusive, read_json, write_bytes
+from panas.search_modes.mode import WHOEVER
+from panas.training.linear.ridge import exact_moments, pooled, shared_head
+
+COLUMNS: Mapping[str, Mapping[str, Any]] = {"sound": {}}
+"""It is this project's own; nothing else was published."""
+
+SMOKE: Mapping[str, Any] = {
+    "search": {"population": 2, "generations": 0, "epochs": 2, "max_blocks": 3, "widths": [16]},
+    "tuning": {"trials": 0},
+    "training": {"student_steps": 200},
+}
+"""Settings that take seconds on small images."""
+
+CPU: Mapping[str, Any] = {
+    "search": {"population": 4, "generations": 2, "epochs": 4, "max_blocks": 5},
+    "tuning": {"trials": 4, "initial": 3},
+}
+"""Settings that take minutes with ten sites on one core."""
+
+
+def server_round(
+    side: PublicSide,
+    releases: Iterable[Release],
+    previous: Broadcast,
+    round: int,
+    rng: np.random.Generator,
+) -> Broadcast:
+    """Step 2: the ridge head of all releases and the labelled public samples."""
+    classes, width = previous.weight.shape
+    total = pooled((_moments(message, classes) for message in releases), classes, width)
+    return sum_round(side, total, round)
+
+
+def sum_round(side: PublicSide, total: Moments, round: int) -> Broadcast:
+    """The same of the sum of all sites' moments and label counts."""
+    classes = len(total.B)
+    known = None
+    if len(side.public) and side.feature_map is not None:
+        z = side.feature_map(side.public.inputs())
+        known = exact_moments(z, side.public.y, classes)
+    head = shared_head(total, known, len(side.public))
+    return Broadcast(round, head.float(), torch.zeros(classes))
+
+
+def _moments(message: Release, classes: int) -> Moments:
+    """What a message says: noised moments, with the noised counts that came along."""
+    found = message.estimate(classes)
+    if not isinstance(found, Moments):
+        raise BadInput(f"expected releases of {KIND}, got {message.kind}; start a new run")
+    if not message.histogram:
+        return found
+    noise = message.histogram.noise or 0.0
+    return replace(found, counts=message.histogram.counts, counts_variance=noise**2)
+
+
+def sums() -> ModuleType:
+    """A site's part in a secure sum; BadInput where its libraries are missing."""
+    check_libraries()
+    from dprbft.methods.joined import secure_sum
+
+    return secure_sum
+
+
+def join(client: Client, content: bytes) -> bytes:
+    """Step 1: charge and release, once; the same bytes again if that was done."""
+    with exclusive(state_file(client.home)):  # one at a time: one message leaves for a charge
+        return _joined(client, content)
+
+
+def _joined(client: Client, content: bytes) -> bytes:
+    summed = client.config.privacy.secure_sum
+    if not summed:
+        _check_before(client, content)
+    state, asked = JoinedState.read(client), Asked(ROUND, content)
+    sent_at = masked_file if summed else sent_file
+    before = sent_before(client, Answered(state.round, state.against), asked, sent_at)
+    if before is not None:
+        return before
+    # Before any charge: nothing is charged for rows that cannot be computed.
+    rows = rows_of(client, client.data.train)
+    # In a secure sum counts leave with the moments; where nothing leaves, the histogram stays, too.
+    seen_by = "server" if may_release(client) and not summed else WHOEVER
+    histogram = paid_histogram(client, seen_by) or [1.0] * client.spec.classes
+    pays = share_of(client) > 0  # as what the site has by the histogram
+    if summed:
+        sent, noise = _masked(client, content, rows)
+    elif not pays:
+        sent, noise = b"", None
+    else:
+        sent, noise = _sent(client, histogram, rows)
+    state = replace(
+        state,
+        round=ROUND,
+        answered=False,
+        against=asked.digest,
+        histogram=tuple(histogram),
+        over=SHARED if pays else "public" if len(client.public) else None,
+        release_noise=noise,
+    )
+    state.write(client)
+    return sent
+
+
+def _check_before(client: Client, content: bytes) -> None:
+    """Refuse what is no broadcast before step 1: it is kept as what the site has answered."""
+    before = Broadcast.from_bytes(content, width=client.width, classes=client.spec.classes)
+    if before.round != ROUND - 1:
+        raise BadInput(f"expected the broadcast before round {ROUND}, got that of {before.round}")
+
+
+def _sent(client: Client, histogram: list[float], rows: Rows) -> tuple[bytes, float | None]:
+    """A message for the server alone, which is on disk, and its noise multiplier."""
+    message = kept_release(client) or _release(client, histogram, rows)
+    return (message.to_bytes(), message.noise_multiplier) if message else (b"", None)
+
+
+def _masked(client: Client, content: bytes, rows: Rows) -> tuple[bytes, float | None]:
+    """A masked message, and the noise multiplier of the sum; none if the budget pays for none."""
+    try:
+        found, noise = sums().masked_release(client, content, rows)
+    except BudgetExhausted:
+        return b"", None
+    write_bytes(masked_file(client.home, ROUND), found)
+    return found, noise.noise_multiplier or None
+
+
+def _release(client: Client, histogram: list[float], rows: Rows) -> Release | None:
+    """The message of step 1, written before its charge is noted as used.
+
+    A process that died before that has sent nothing: its charge pays for this message. None if the
+    budget pays for none.
+    """
+    counts, path = _noised(client, histogram), sent_file(client.home, ROUND)
+
+    def message(released: Released) -> Release:
+        return Release.of(released, counts).compressed(client.config.federation.compression)
+
+    try:
+        event = unsent_event(client) or planned_release(client)
+        assert event is not None
+        request = ReleaseRequest(
+            kind=KIND,
+            event=event,
+            client=client.id,
+            round=ROUND,
+            classes=client.spec.classes,
+        )
+        released = release(
+            request,
+            lambda: rows,
+            ledger=client.ledger,
+            noise=SystemNoise(),
+            keep=lambda released: write_bytes(path, message(released).to_bytes()),
+        )
+    except BudgetExhausted:
+        return None
+    return message(released)
+
+
+def _noised(client: Client, histogram: list[float]) -> NoisedHistogram | None:
+    """The histogram with its charge's number and noise; None where none was paid for."""
+    charges = read_json(histogram_file(client.home))["receipt"]["charges"]
+    if not charges:
+        return None
+    charge = next(e.charge for e in client.account.entries if e.id == charges[-1])
+    m, moved = getattr(charge.event, "noise_multiplier", None), charge.sensitivity
+    noise = None if m is None or moved is None else moved * m
+    return NoisedHistogram(torch.tensor(histogram), charges[-1], noise)

@@ -1,0 +1,129 @@
+"""What a site does in method `joined`: join, then search, tune, adapt and teach its network.
+
+Each verb may be repeated: a site that has done it already answers the same again.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from dprbft.messages import Broadcast, Verb
+from dprbft.methods.joined.budget import planned_release
+from dprbft.methods.joined.exchange import join, sums
+from dprbft.methods.joined.finish import finish
+from dprbft.methods.joined.residual import with_residual
+from dprbft.methods.joined.state import ROUND, JoinedState
+from dprbft.methods.joined.student import learnt_from
+from dprbft.methods.joined.student_search import search_student
+from dprbft.methods.joined.tuning import tune_residual
+from dprbft.paths import search_file, tune_file
+from dprbft.site.results.pictures import draw_search, draw_tuning
+from dprbft.site.results.records import SearchRecord
+from dprbft.site.search import paid_histogram, search, search_site
+from dprbft.site.site import Client
+from panas.evolution.records import EvolutionResult
+from panas.privacy.ledger.fingerprints import note_spent
+from panas.runtime.errors import BadInput
+from panas.search_modes.mode import SearchPlan
+
+
+def ready(client: Client, content: bytes) -> bytes:
+    """Before step 1: whether the budget pays for all of it; nothing is charged."""
+    if client.config.privacy.secure_sum:
+        return sums().offer(client)
+    begun = any(e.charge.phase == "release" for e in client.account.entries)
+    if not begun and JoinedState.read(client).round < ROUND:
+        planned_release(client)
+    return b""
+
+
+def keys(client: Client, content: bytes) -> bytes:
+    """Before step 1 of a secure sum: take part in it."""
+    return sums().keys(client, content)
+
+
+def share(client: Client, content: bytes) -> bytes:
+    """The same: share what lets the others open the sum without this site."""
+    return sums().share(client, content)
+
+
+def unmask(client: Client, content: bytes) -> bytes:
+    """After step 1 of a secure sum: open the sum over these sites, and no other."""
+    return sums().unmask(client, content)
+
+
+def search_network(client: Client, content: bytes) -> bytes:
+    """Step 3, once: the architecture of the site's network."""
+    if search_file(client.home).exists():
+        return b""
+    JoinedState.read(client).check_joined()  # before anything is charged
+    mode = client.config.privacy.mode
+
+    def searching(histogram: list[float] | None, plan: SearchPlan) -> EvolutionResult:
+        if mode.reads_samples:
+            return search_student(client, plan)
+        return mode.search(search_site(client), histogram, plan)
+
+    record = search(client, searching)
+    draw_search(client, record)
+    record.write(client.home)
+    return b""
+
+
+def tune(client: Client, content: bytes) -> bytes:
+    """Before step 4, once: the residual's DP-SGD settings."""
+    if not tune_file(client.home).exists():
+        record = tune_residual(client)
+        draw_tuning(client, record)
+        record.write(client.home)
+    return b""
+
+
+def take_answer(client: Client, content: bytes) -> bytes:
+    """After step 2: keep the shared head; the secrets of a secure sum are erased."""
+    state = JoinedState.read(client)
+    answer = Broadcast.from_bytes(content, width=client.width, classes=client.spec.classes)
+    if answer.round != ROUND:
+        raise BadInput(f"expected the answer to round {ROUND}, got that to round {answer.round}")
+    if client.config.privacy.secure_sum:
+        sums().close(client)
+    if state.round < ROUND:  # it comes late, and gets the head alone
+        histogram = paid_histogram(client) or [1.0] * client.spec.classes
+        state = replace(state, round=ROUND, answered=False, histogram=tuple(histogram))
+    if not state.answered:
+        replace(state, answered=True, shared=answer.weight).write(client)
+    return b""
+
+
+def train(client: Client, content: bytes) -> bytes:
+    """Steps 4 to 6."""
+    state = JoinedState.read(client)
+    state.check_joined()
+    if len(learnt_from(client)):
+        SearchRecord.read(client.home)  # BadInput before the search, and before a sample is read
+    if not state.adapted:
+        state = with_residual(client, state)
+        state.write(client)
+    if not state.finished:
+        finish(client, state)
+        replace(state, finished=True).write(client)
+    return b""
+
+
+def export(client: Client, content: bytes) -> bytes:
+    """Note what was spent; network and predictor are written where they are made."""
+    note_spent(client.ledger)
+    return b""
+
+
+VERBS: Mapping[Verb, Callable[[Client, bytes], bytes]] = {
+    Verb.READY: ready,
+    Verb.KEYS: keys,
+    Verb.SHARE: share,
+    Verb.UNMASK: unmask,
+    Verb.ROUND: join,
+    Verb.FINISH: take_answer,
+    Verb.SEARCH: search_network,
+    Verb.TUNE: tune,
+    Verb.TRAIN: train,
+    Verb.EXPORT: export,
+}

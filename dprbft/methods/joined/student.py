@@ -1,0 +1,147 @@
+"""A site's own evolved network: the student of what it has joined and adapted.
+
+Its teacher is the shared head with the site's log prior and residual, asked about public samples:
+post-processing of what the ledger covers. So the network's weights cost nothing more, and may be
+shown. Where `privacy.network` is "stays" it learns from the site's own samples besides, without
+noise: then it must not be.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dprbft.methods.joined.residual import public_head
+from dprbft.methods.joined.state import ROUND, JoinedState
+from dprbft.site.results.records import SearchRecord
+from dprbft.site.site import Client
+from panas.data.facts import Facts
+from panas.data.samples import Samples, concat
+from panas.runtime.seeds import stream, torch_generator
+from panas.training.checkpoint import SavedNetwork
+from panas.training.distillation import (
+    STUDENT,
+    SoftSamples,
+    Teacher,
+    distil,
+    long_enough,
+    moved,
+)
+from panas.training.linear.predictor import Candidates
+from panas.training.sgd import OptimizerConfig, fit
+
+MANY = 1000
+"""Images from which on a student learns nothing of shifted ones, nor of pictures made of two."""
+
+
+def student(client: Client, state: JoinedState) -> SavedNetwork | None:
+    """The network of the site's genome, distilled; None without samples, or if it diverged."""
+    inputs = learnt_from(client)
+    if not len(inputs):
+        return None
+    rng = stream(client.config.seed, "client", client.id, "student")
+    started, ask = _untrained(client, torch_generator(rng)), teacher(client, state)
+    taught = SoftSamples(inputs, ask(inputs.inputs()))
+    distil(
+        started.bottom,
+        started.head,
+        taught,
+        config=_training(client, len(inputs)),
+        rng=rng,
+        teacher=ask if are_few(client.facts, len(inputs)) else None,
+    )
+    if client.config.stays:
+        _from_own_samples(client, started, rng)
+    return _if_finite(started)
+
+
+def lone_network(client: Client) -> SavedNetwork | None:
+    """A network of the site's genome that has learnt from labelled public samples and, without
+    noise, from the site's own: it must stay. None without a genome, or if it diverged."""
+    if not len(learnt_from(client)):
+        return None  # none was searched
+    rng = stream(client.config.seed, "client", client.id, "lone network")
+    started = _untrained(client, torch_generator(rng))
+    if len(client.public):
+        config = _training(client, len(client.public))
+        fit(started.bottom, started.head, client.public, config=config, rng=rng)
+    _from_own_samples(client, started, rng)
+    return _if_finite(started)
+
+
+def _training(client: Client, samples: int) -> OptimizerConfig:
+    config = long_enough(STUDENT, samples, client.config.training.student_steps)
+    return replace(config, train_head=client.spec.head_moves)
+
+
+def _untrained(client: Client, generator: torch.Generator) -> SavedNetwork:
+    genome, spec = SearchRecord.read(client.home).genome, client.spec
+    bottom = spec.bottom(genome, generator).to(client.device)
+    head = spec.head(generator).to(client.device)
+    promise = client.config.privacy.network if client.budget.private else "unprotected"
+    about = {"client": client.id, "round": ROUND, "network": promise}
+    return SavedNetwork(bottom, head, genome, spec, about | {"facts": client.facts.to_json()})
+
+
+def _from_own_samples(client: Client, started: SavedNetwork, rng: np.random.Generator) -> None:
+    """Train in place without noise, if there are samples; images are moved a little each time."""
+    config = replace(client.config.training.warm, train_head=client.spec.head_moves)
+    own, seed = client.data.train, int(rng.integers(2**32))
+    if not len(own):
+        return
+
+    def each_moved(at: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        return moved(own.inputs(at), stream(seed, "moved", step)), own.y[at]
+
+    batches = None if client.facts.columns else each_moved
+    fit(started.bottom, started.head, own, config=config, rng=rng, batches=batches)
+
+
+def _if_finite(trained: SavedNetwork) -> SavedNetwork | None:
+    """The network, to predict with; None if its training diverged: the site does without it."""
+    modules = (trained.bottom, trained.head)
+    if not all(p.isfinite().all() for m in modules for p in m.parameters()):
+        return None
+    return replace(trained, bottom=trained.bottom.cpu().eval(), head=trained.head.cpu().eval())
+
+
+def learnt_from(client: Client) -> Samples:
+    """Public samples, whose labels are not looked at, and those without any."""
+    parts = [replace(part, groups=None, part=None) for part in (client.public, client.unlabelled)]
+    return concat([part for part in parts if len(part)] or parts[:1])
+
+
+def teacher(client: Client, state: JoinedState) -> Teacher:
+    """The site's own protected predictor: what it answers to public samples."""
+    shared = state.check_joined()
+    public = public_head(client)
+    candidates = Candidates(
+        phi=client.phi,
+        heads={"shared": shared} | ({} if public is None else {"public": public}),
+        log_prior=state.log_prior,
+        residual=state.linear(),
+        over=state.over,
+    )
+
+    def answers(x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n classes"]:
+        found = candidates.logits(x)
+        if "residual" in found:
+            return found["residual"].softmax(1)
+        return (found["shared"] + state.log_prior).softmax(1)
+
+    return answers
+
+
+def shared_teacher(client: Client, state: JoinedState) -> Teacher:
+    """What the shared head answers to public samples: the same for all sites."""
+    shared = state.check_joined()
+    heads = {"shared": shared}
+    candidates = Candidates(phi=client.phi, heads=heads, log_prior=torch.zeros(len(shared)))
+    return lambda x: candidates.logits(x)["shared"].softmax(1)
+
+
+def are_few(facts: Facts, inputs: int) -> bool:
+    """Whether so many samples are images, and too few to teach a student by themselves."""
+    return not facts.columns and inputs < MANY

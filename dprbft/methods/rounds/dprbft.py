@@ -1,0 +1,159 @@
+"""DPRBFT: representation-based federated training (DPFNAS, algorithm 2), made sound.
+
+A round, in the paper's order:
+
+1. receive the shared head
+2. train bottom (and head) locally by DP-SGD
+3. release representations
+4. the server trains the shared head on all releases
+5. broadcast it to all clients
+6. each replaces its head
+
+Preset `paper` is exactly this, with raw rows in step 3. In `sound` the head is held fixed during
+step 2, so that feature spaces agree; step 3 is a DP release; and after step 6 a client keeps the
+blend of its own and the shared head that its validation split prefers. Its own head is fitted to
+its own noised release, plus the log of its noised class frequencies: both were paid for already.
+
+Step 3 releases `privacy.release` (`panas.privacy.release.kind`). With `none` nothing leaves and the
+first head stays: no bytes, no epsilon, the baseline that every shared head must beat.
+
+Privacy: steps 2 and 3 are charged before they touch data. The validation split chooses round and
+blend; that choice stays on the client and is not covered.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from dprbft.messages import Broadcast, Release
+from dprbft.methods import PublicSide
+from dprbft.methods.rounds.heads import aggregate, blend, to_head, with_prior
+from dprbft.methods.rounds.state import State, weights
+from dprbft.methods.rounds.training import (
+    accounted,
+    after_release,
+    keep_best,
+    skip_round,
+    train_locally,
+)
+from dprbft.site.site import Client
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom
+from panas.privacy.accounting.events import Unprotected
+from panas.privacy.noise import SystemNoise
+from panas.privacy.release.estimate import Rows
+from panas.privacy.release.gate import ReleaseRequest, release
+from panas.privacy.release.kind import event_of, kind_named
+from panas.runtime.seeds import stream
+from panas.training.evaluate import accuracy, represent
+from panas.training.sgd import OptimizerConfig
+
+COLUMNS: Mapping[str, Mapping[str, Any]] = {"paper": {"preset": "paper"}, "sound": {}}
+"""Settings of a run for what was published, and for what is covered by the budget."""
+
+SMOKE: Mapping[str, Any] = {
+    "search": {
+        "population": 4,
+        "generations": 0,
+        "epochs": 3,
+        "min_blocks": 4,
+        "max_blocks": 5,
+        "widths": [32],
+    },
+    "tuning": {"trials": 0},
+    "training": {"epochs": 12, "learning_rate": 1.0, "batch_size": 128},
+    "federation": {"rounds": 2},
+}
+"""Settings that take seconds on small images."""
+
+CPU: Mapping[str, Any] = {
+    "search": {"population": 4, "generations": 2, "epochs": 4, "max_blocks": 5},
+    "tuning": {"trials": 0},
+    "training": {"epochs": 5},
+    "federation": {"rounds": 5},
+}
+"""Settings that take minutes with ten sites on one core."""
+
+BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Shares of the own head that a client tries."""
+
+
+def client_round(
+    client: Client, state: State, broadcast: Broadcast, round: int
+) -> tuple[State, Release | None]:
+    """Steps 1 to 3: train against the broadcast head, then release."""
+    bottom, _ = state.networks(client)
+    head = to_head(broadcast).to(client.device)
+    trained = train_locally(client, state, bottom, head, round)
+    if trained is None:
+        return skip_round(state), None
+    state, kind = trained, client.config.sent
+    message = send(client, state, bottom, round, kind) if kind else None
+    rows = message is not None and isinstance(message.estimate(client.spec.classes), Rows)
+    own = head if client.spec.head_moves or rows else own_head(client, state, message, broadcast)
+    state = replace(
+        state,
+        bottom=weights(bottom),
+        head=weights(own),
+        plan=after_release(state.plan),
+        charges=accounted(client),
+        scores=replace(state.scores, local=accuracy(bottom, own, client.data.test)),
+    )
+    return state, message
+
+
+def send(client: Client, state: State, bottom: Bottom, round: int, kind: str) -> Release:
+    """Step 3: charge for the release of this round, read the samples, make the message."""
+    what, plan = kind_named(kind), state.plan
+    samples = client.public if what.READS == "public" else client.data.train
+    request = ReleaseRequest(
+        kind=kind,
+        event=event_of(what, plan.release_noise) if plan else Unprotected(),
+        client=client.id,
+        round=round,
+        classes=client.spec.classes,
+    )
+    released = release(
+        request,
+        lambda: Rows(represent(bottom, samples), samples.y, samples.groups),
+        ledger=client.ledger,
+        noise=SystemNoise(),
+    )
+    return Release.of(released).compressed(client.config.federation.compression)
+
+
+def own_head(client: Client, state: State, message: Release | None, broadcast: Broadcast) -> Head:
+    """A client's own head from its own release, at no further cost; the shared one without."""
+    own = broadcast
+    if message is not None:
+        optimizer = OptimizerConfig(epochs=0)
+        rng = stream(client.config.seed, "client", client.id, "own-head")
+        own = aggregate([message], broadcast, round=message.round, optimizer=optimizer, rng=rng)
+    fitted = to_head(own)
+    return with_prior(fitted, torch.tensor(state.histogram)) if state.histogram else fitted
+
+
+def server_round(
+    side: PublicSide,
+    releases: Iterable[Release],
+    previous: Broadcast,
+    round: int,
+    rng: np.random.Generator,
+) -> Broadcast:
+    """Step 4: the new shared head; the old one if nobody released anything."""
+    optimizer = side.config.federation.server
+    return aggregate(releases, previous, round=round, optimizer=optimizer, rng=rng)
+
+
+def client_finish(client: Client, state: State, broadcast: Broadcast, round: int) -> State:
+    """Step 6: replace the head, and keep what validation prefers so far."""
+    bottom, own = state.networks(client)
+    shared = to_head(broadcast)
+    shares = {"local": BLENDS[-1:], "shared": BLENDS[:1], "blend": BLENDS}
+    choices = [(a, blend(own, shared, a)) for a in shares[client.config.federation.head]]
+    right = accuracy(bottom, shared.to(client.device), client.data.test)
+    state = replace(state, head=weights(shared), scores=replace(state.scores, shared=right))
+    return keep_best(client, state, bottom, choices, round)

@@ -1,0 +1,74 @@
+"""Local training: each client alone, the baseline that joining a federation must beat.
+
+Bottom and head train together by DP-SGD on the client's whole budget; nothing is released, so
+nothing of it pays for releases. Privacy: covers the weights, should they ever be shown.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dprbft.messages import Broadcast, Release
+from dprbft.methods import PublicSide
+from dprbft.methods.rounds.state import State, weights
+from dprbft.methods.rounds.training import keep_best, skip_round, train_locally
+from dprbft.site.site import Client
+from panas.training.evaluate import accuracy
+
+COLUMNS: Mapping[str, Mapping[str, Any]] = {"sound": {}}
+"""Nothing leaves, so that there is nothing to publish otherwise."""
+
+SMOKE: Mapping[str, Any] = {
+    "search": {
+        "population": 4,
+        "generations": 0,
+        "epochs": 3,
+        "min_blocks": 4,
+        "max_blocks": 5,
+        "widths": [32],
+    },
+    "tuning": {"trials": 0},
+    "training": {"epochs": 15, "learning_rate": 1.0, "batch_size": 128},
+    "federation": {"rounds": 1},
+}
+"""Settings that take seconds on small images."""
+
+CPU: Mapping[str, Any] = {
+    "search": {"population": 4, "generations": 2, "epochs": 4, "max_blocks": 5},
+    "tuning": {"trials": 0},
+    "training": {"epochs": 5},
+    "federation": {"rounds": 5},
+}
+"""Settings that take minutes with ten sites on one core."""
+
+
+def client_round(
+    client: Client, state: State, broadcast: Broadcast, round: int
+) -> tuple[State, Release | None]:
+    """Train bottom and head; release nothing."""
+    bottom, head = state.networks(client)
+    trained = train_locally(client, state, bottom, head, round)
+    if trained is None:
+        return skip_round(state), None
+    scores = replace(trained.scores, local=accuracy(bottom, head, client.data.test))
+    return replace(trained, bottom=weights(bottom), head=weights(head), scores=scores), None
+
+
+def server_round(
+    side: PublicSide,
+    releases: Iterable[Release],
+    previous: Broadcast,
+    round: int,
+    rng: np.random.Generator,
+) -> Broadcast:
+    """There is no server; the broadcast stays as it was and is sent to nobody."""
+    return replace(previous, round=round)
+
+
+def client_finish(client: Client, state: State, broadcast: Broadcast, round: int) -> State:
+    """Keep the own head; there is no other."""
+    bottom, head = state.networks(client)
+    state = replace(state, scores=replace(state.scores, shared=state.scores.local))
+    return keep_best(client, state, bottom, [(1.0, head)], round)

@@ -1,0 +1,163 @@
+"""A client's plan for the rounds to come, from what its ledger says is left of its budget."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dprbft.methods.rounds.state import State
+from dprbft.paths import count_file
+from dprbft.site.site import Client
+from panas.data.samples import Samples
+from panas.privacy.accounting.events import Event, Gaussian, Unprotected
+from panas.privacy.calibration import (
+    calibrate,
+    epsilon_of,
+    release_multiplier,
+    rescale_noise,
+    tighten_release_noise,
+)
+from panas.privacy.ledger.charge import Charge, Entry
+from panas.privacy.noise import SystemNoise
+from panas.privacy.plan import Plan
+from panas.runtime.errors import BudgetExhausted
+from panas.runtime.store import write_json
+from panas.tuning.space import DPSGDSettings
+
+COUNT = "count"  # the mechanism that counts samples
+
+
+def current_plan(client: Client, state: State) -> Plan | None:
+    """The plan of a client's remaining rounds, from what its budget has left.
+
+    A new plan before the first round, later that of the round before. If the ledger holds charges
+    that no finished round accounts for, a process died: what it charged counts as spent, and all
+    remaining noise is raised. Noise that the user fixed stays as it is, and the ledger stops the
+    run when it is spent.
+
+    None if what died has spent so much that its round cannot be repeated. BudgetExhausted if the
+    budget cannot pay for the remaining rounds with any noise.
+    """
+    fixed = client.config.training.noise_multiplier
+    if fixed is not None:
+        return state.plan or _fixed_plan(client, state.settings, fixed)
+    plan, accounted = state.plan, state.charges
+    charged = [e for e in client.account.entries if not isinstance(e.event, Unprotected)]
+    if plan is None:
+        plan = _first_plan(client, state.settings)
+        accounted = searched(client)
+    if len(charged) <= accounted:
+        return plan
+    try:
+        for budget, spent in client.bounds():
+            seen, done = _apart(client, spent)
+            plan = rescale_noise(plan, budget, done, seen)
+    except BudgetExhausted:
+        return None
+    return plan
+
+
+def count_units(client: Client, part: Samples | None = None) -> int:
+    """How many training samples, or groups, to plan with; a noised count is charged where nothing
+    public tells of it yet, once.
+
+    `part` are those that are counted, all of what the ledger calls "train" (None: all that there
+    are). Counts are noised with the same share of epsilon as a label histogram.
+    """
+    known = client.declared_units is not None or client.noised_units() is not None
+    if known or not client.budget.private:
+        return client.units
+    samples = client.data.train if part is None else part
+    try:
+        m = release_multiplier(client.budget, 1, client.config.privacy.histogram_share)
+        charge = Charge(
+            event=Gaussian(m),
+            phase="training",
+            mechanism=COUNT,
+            recipient="whoever sees rates and divisors that follow from it",
+            sensitivity=1.0,
+        )
+        with client.ledger.charge(charge) as receipt:
+            noised = samples.units + m * float(SystemNoise().normal(1)[0])
+            record = {"histogram": [noised], "receipt": {"charges": [receipt.id]}}
+            write_json(count_file(client.home), record)
+    except BudgetExhausted:
+        pass  # planned as for the usual number
+    return client.units
+
+
+def searched(client: Client) -> int:
+    """How many protected charges the run has made before its plan was chosen."""
+    entries = client.account.entries
+    return sum(_before_plans(e) and not isinstance(e.event, Unprotected) for e in entries)
+
+
+def _before_plans(entry: Entry) -> bool:
+    """Whether a charge was made before the plan was chosen: for a search, or to count samples."""
+    return entry.charge.phase == "search" or entry.charge.mechanism == COUNT
+
+
+def _first_plan(client: Client, settings: DPSGDSettings) -> Plan:
+    """The calibrated plan with the tuned noise, or more; what that leaves sharpens releases."""
+    count_units(client)
+    # Rounds that died before the first one was whole are for `rescale_noise` to count.
+    (budget, before), *life = [(b, _apart(client, spent)[0]) for b, spent in client.bounds()]
+    plan = calibrate(
+        budget,
+        replace(client.schedule(), spent=before),
+        batch_size=settings.batch_size,
+        clip=settings.clip,
+        epochs=settings.epochs,
+    )
+    noise = max(plan.noise_multiplier, settings.noise_multiplier)
+    plan = tighten_release_noise(replace(plan, noise_multiplier=noise), budget, before)
+    for budget, before in life:
+        plan = rescale_noise(plan, budget, (), before)
+    return plan
+
+
+def _apart(client: Client, spent: Sequence[Event]) -> tuple[list[Event], list[Event]]:
+    """What was spent before the plan was chosen, which may have chosen it, and what under it."""
+    before, done = list(spent), list[Event]()
+    for entry in client.account.entries:
+        if not _before_plans(entry) and entry.event in before:
+            before.remove(entry.event)
+            done.append(entry.event)
+    return before, done
+
+
+def _fixed_plan(client: Client, settings: DPSGDSettings, noise_multiplier: float) -> Plan:
+    """The plan with the noise that the user fixed, whatever it costs."""
+    s = client.schedule()
+    m = release_multiplier(client.budget, s.releases, s.release_share) if s.releases else None
+    return Plan(
+        samples=s.samples,
+        batch_size=settings.batch_size,
+        clip=settings.clip,
+        noise_multiplier=noise_multiplier,
+        epochs=settings.epochs or s.epochs,
+        rounds=s.rounds,
+        releases=s.releases,
+        release_noise=m,
+    )
+
+
+def refusal(client: Client, state: State, round: int) -> str | None:
+    """Why a client cannot pay for a round and all that it plans after it; None if it can."""
+    if not client.budget.private:
+        return None
+    try:
+        plan = current_plan(client, state)
+    except BudgetExhausted as e:
+        return str(e)
+    if plan is None or client.config.training.noise_multiplier is None:
+        return None
+    # Noise that the user fixed is planned for no budget; what is asked is whether this round fits.
+    release = [plan.release_event] if plan.releases else []
+    for budget, spent in client.bounds():
+        total = epsilon_of([*spent, plan.training_event, *release], budget)
+        if total > budget.epsilon:
+            return (
+                f"expected to stay within epsilon {budget.epsilon:g}, got {total:.3f} with round "
+                f"{round}; stopped before it, the last valid model is kept; raise epsilon or "
+                "plan fewer rounds"
+            )
+    return None

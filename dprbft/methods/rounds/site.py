@@ -1,0 +1,158 @@
+"""What a site does in methods of rounds: search, tune, then train and release in each round.
+
+Each verb may be repeated: a site that has done it already answers the same again.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from dprbft.messages import Broadcast, Verb
+from dprbft.methods import round_method
+from dprbft.methods.once import Answered, Asked, sent_before
+from dprbft.methods.rounds.plan import current_plan, refusal, searched
+from dprbft.methods.rounds.report import round_scores, write_report
+from dprbft.methods.rounds.state import State, weights
+from dprbft.methods.rounds.training import keep_best
+from dprbft.methods.rounds.tuning import tune
+from dprbft.paths import last_model_file, model_file, search_file, sent_file, state_file, tune_file
+from dprbft.site.results.pictures import draw_search, draw_tuning
+from dprbft.site.results.records import SearchRecord, TuningRecord
+from dprbft.site.results.scores import note_round
+from dprbft.site.search import search, search_site
+from dprbft.site.site import Client
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom
+from panas.privacy.ledger.fingerprints import note_spent
+from panas.runtime.errors import BadInput, BudgetExhausted
+from panas.runtime.store import write_bytes
+from panas.training.checkpoint import save_network
+from panas.training.warm_start import warm_started
+
+
+def _search(client: Client, content: bytes) -> bytes:
+    """Find the architecture, once."""
+    if not search_file(client.home).exists():
+        mode = client.config.privacy.mode
+        record = search(client, partial(mode.search, search_site(client)))
+        draw_search(client, record)
+        record.write(client.home)
+    return b""
+
+
+def _tune(client: Client, content: bytes) -> bytes:
+    """Find the DP-SGD settings, once."""
+    if not tune_file(client.home).exists():
+        record = tune(client)
+        draw_tuning(client, record)
+        record.write(client.home)
+    return b""
+
+
+def _ready(client: Client, content: bytes) -> bytes:
+    """Prepare for the next round; BudgetExhausted if the budget is too small for what it plans."""
+    round = _broadcast(client, content).round + 1
+    if not 1 <= round <= client.config.federation.planned_rounds:
+        raise BadInput(f"expected a broadcast before one of the run's rounds, got round {round}")
+    state = State.read(client) if state_file(client.home).exists() else _start(client)
+    if refused := TuningRecord.read(client.home).refused:
+        raise BudgetExhausted(refused)
+    if state.round >= round:
+        return b""  # paid for: the server died before the round was whole
+    if client.budget.private and state.plan is None:
+        # Kept, since finding it takes seconds: the first round begins with it.
+        plan = current_plan(client, state)
+        state = replace(state, plan=plan, charges=searched(client) if plan else 0)
+        state.write(client)
+    if refused := refusal(client, state, round):
+        raise BudgetExhausted(refused)
+    return b""
+
+
+def _start(client: Client) -> State:
+    """Where the site stands before round 1: warm-started on public samples."""
+    found = SearchRecord.read(client.home)
+    begin = client.warm_start(found.genome)
+    bottom, head = warm_started(begin, client.public, seed=client.config.seed, client=client.id)
+    b, h = weights(bottom), weights(head)
+    state = State(
+        bottom=b,
+        head=h,
+        kept_bottom=b,
+        kept_head=h,
+        genome=found.genome,
+        settings=TuningRecord.read(client.home).settings,
+        histogram=tuple(found.histogram) if found.histogram else None,
+    )
+    state = keep_best(client, state, bottom, [(0.0, head)], 0)
+    note_round(client.home, round_scores(state))
+    _save(client, state, last_model_file(client.home), state.networks(client), 0)
+    state.write(client)
+    return state
+
+
+def _round(client: Client, content: bytes) -> bytes:
+    """Train against the broadcast and release; the same release again if that was done."""
+    state, broadcast = State.read(client), _broadcast(client, content)
+    asked = Asked(broadcast.round + 1, content)
+    if (sent := sent_before(client, Answered(state.round, state.against), asked)) is not None:
+        return sent
+    round = asked.round
+    method = round_method(client.config.federation.method)
+    state, message = method.client_round(client, state, broadcast, round)
+    released = message.to_bytes() if message else b""
+    if message:
+        write_bytes(sent_file(client.home, round), released)
+    replace(state, round=round, answered=False, against=asked.digest).write(client)
+    return released
+
+
+def _finish(client: Client, content: bytes) -> bytes:
+    """Take the answer to the round's releases, once."""
+    state, broadcast = State.read(client), _broadcast(client, content)
+    if state.round != broadcast.round:
+        raise BadInput(
+            f"expected the answer to round {state.round}, got that to round {broadcast.round}"
+        )
+    if not state.answered:
+        method = round_method(client.config.federation.method)
+        state = method.client_finish(client, state, broadcast, broadcast.round)
+        note_round(client.home, round_scores(state))
+        # Of whole rounds alone: it computed the last release that was answered.
+        _save(client, state, last_model_file(client.home), state.networks(client), state.round)
+        replace(state, answered=True).write(client)
+    return b""
+
+
+def _export(client: Client, content: bytes) -> bytes:
+    """Write the network that validation selected, and how it does."""
+    if not state_file(client.home).exists():
+        return b""
+    state = State.read(client)
+    path = model_file(client.home)
+    _save(client, state, path, state.kept_networks(client), state.kept.round)
+    write_report(client, state)
+    note_spent(client.ledger)
+    return b""
+
+
+def _save(
+    client: Client, state: State, path: Path, networks: tuple[Bottom, Head], round: int
+) -> None:
+    notes = {"client": client.id, "round": round, "facts": client.facts.to_json()}
+    save_network(path, *networks, genome=state.genome, spec=client.spec, notes=notes)
+
+
+VERBS: Mapping[Verb, Callable[[Client, bytes], bytes]] = {
+    Verb.SEARCH: _search,
+    Verb.TUNE: _tune,
+    Verb.READY: _ready,
+    Verb.ROUND: _round,
+    Verb.FINISH: _finish,
+    Verb.EXPORT: _export,
+}
+
+
+def _broadcast(client: Client, content: bytes) -> Broadcast:
+    return Broadcast.from_bytes(content, width=client.width, classes=client.spec.classes)

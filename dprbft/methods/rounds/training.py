@@ -1,0 +1,115 @@
+"""What every method's client does in a round: train under its plan, then keep what serves it best.
+
+Privacy: training is charged before it touches data. The validation split chooses what is kept;
+that choice stays on the client and is not covered.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from dprbft.methods.rounds.plan import current_plan
+from dprbft.methods.rounds.state import Kept, State, weights
+from dprbft.site.site import Client
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom
+from panas.privacy.accounting.events import Unprotected
+from panas.privacy.ledger.charge import Charge
+from panas.privacy.noise import SystemNoise
+from panas.privacy.plan import Plan
+from panas.runtime.seeds import stream
+from panas.training.dp_sgd import fit_private
+from panas.training.evaluate import accuracy, head_scores, represent
+from panas.training.sgd import OptimizerConfig, fit
+
+
+def train_locally(
+    client: Client, state: State, bottom: Bottom, head: Head, round: int
+) -> State | None:
+    """One round of local training in place, charged first; returns the state with its plan.
+
+    None if the round died before and the budget cannot pay for it again: it is skipped. Where
+    training diverges to NaN or infinity, the weights stay as they were.
+    """
+    config, train, plan = _optimizer(client, state), client.data.train, state.plan
+    before = weights(bottom), weights(head)
+    if client.budget.private:
+        plan = current_plan(client, state)
+        if plan is None:
+            return None
+        with client.ledger.charge(_charge(plan, round)):
+            fit_private(bottom, head, train, plan=plan, config=config, noise=SystemNoise())
+        plan = replace(plan, rounds=plan.rounds - 1)
+    else:
+        rng = stream(client.config.seed, "client", client.id, "round", round)
+        with client.ledger.charge(_charge(None, round)):
+            if len(train):
+                fit(bottom, head, train, config=config, rng=rng)
+    if not all(
+        bool(torch.isfinite(w).all()) for w in (*weights(bottom).values(), *weights(head).values())
+    ):
+        # What was paid for goes on with the weights from before: a refusal would tell of the data.
+        bottom.load_state_dict(before[0])
+        head.load_state_dict(before[1])
+    return replace(state, plan=plan, round=round, charges=accounted(client))
+
+
+def _optimizer(client: Client, state: State) -> OptimizerConfig:
+    optimizer, settings = client.config.training.optimizer, state.settings
+    return replace(
+        optimizer,
+        learning_rate=settings.learning_rate,
+        batch_size=settings.batch_size,
+        epochs=settings.epochs or optimizer.epochs,
+        train_head=client.spec.head_moves,
+    )
+
+
+def _charge(plan: Plan | None, round: int) -> Charge:
+    """What a round of training is charged as; without a plan, as unprotected."""
+    return Charge(
+        event=plan.training_event if plan else Unprotected(),
+        phase="training",
+        mechanism="dp-sgd" if plan else "sgd",
+        recipient="server",
+        sensitivity=plan.clip if plan else None,
+        round=round,
+    )
+
+
+def accounted(client: Client) -> int:
+    """How many protected charges the run has made."""
+    return len(client.account.protected())
+
+
+def skip_round(state: State) -> State:
+    """The state after a round that the budget could not pay for again."""
+    plan = replace(state.plan, rounds=state.plan.rounds - 1) if state.plan else None
+    return replace(state, plan=after_release(plan), scores=replace(state.scores, local=None))
+
+
+def after_release(plan: Plan | None) -> Plan | None:
+    """The plan once a round's release is made, or skipped."""
+    return replace(plan, releases=max(0, plan.releases - 1)) if plan else None
+
+
+def keep_best(
+    client: Client, state: State, bottom: Bottom, choices: Sequence[tuple[float, Head]], round: int
+) -> State:
+    """Keep the choice with the best validation accuracy, if no earlier round did better.
+
+    Ties go to the lower validation cross-entropy: small splits tie often. Test accuracies are for
+    the report; nothing is chosen by them, except "best".
+    """
+    z = represent(bottom, client.data.validation)
+    scores = [head_scores(z, client.data.validation, h.to(client.device)) for _, h in choices]
+    top = max(range(len(choices)), key=lambda k: (scores[k][0], -scores[k][1]))
+    (share, head), (right, loss) = choices[top], scores[top]
+    test = accuracy(bottom, head, client.data.test)
+    best = max(test, state.scores.best)
+    state = replace(state, scores=replace(state.scores, validation=right, blend=share, best=best))
+    if (right, -loss) < (state.kept.validation, -state.kept.loss):
+        return state
+    kept = Kept(round=round, blend=share, validation=right, loss=loss, accuracy=test)
+    return replace(state, kept_bottom=weights(bottom), kept_head=weights(head), kept=kept)

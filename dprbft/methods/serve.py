@@ -1,0 +1,137 @@
+"""What a site does when it is asked: bytes in, a code and bytes out.
+
+Every verb may be repeated: a site that has done it already answers the same again, so that a server
+that died can ask once more and nobody is charged twice. A refusal's reason is written to the site's
+folder; a code alone crosses the wire.
+
+To a hub elsewhere there is one way out. What is refused as a site joins, before it reads private
+samples, follows from the message and the owner's settings. Later its memory may follow from
+samples, also by what failed before. So nothing that goes wrong in a verb changes a code, also not a
+message that makes no sense: a verb whose answer is a code says DONE, one that sends says ABSENT.
+Only that the ledger has too little left is told. DONE means that the site is through, and not that
+it succeeded; its owner reads why in `failed.json` and in the node's log.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from dprbft.messages import Code, Hello, Reply, Verb
+from dprbft.methods.joined import site as joined
+from dprbft.methods.rounds import site as rounds
+from dprbft.methods.updates import site as updates
+from dprbft.paths import SitePlace, failed_file, hello_file, refusal_file
+from dprbft.secure_sum.signing import signing_of, summed_of
+from dprbft.site.data import watching_rows
+from dprbft.site.joining import check_allowed, join, leave
+from dprbft.site.results.seen import remembering
+from dprbft.site.site import Client, config_of, open_client, same_ledger
+from panas.runtime.errors import BadInput, BudgetExhausted, trail
+from panas.runtime.store import read_bytes, write_json
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where a site computes, and with how many processes of its own."""
+
+    device: str = "cpu"
+    workers: int = 1
+
+
+VERBS: Mapping[str, Mapping[Verb, Callable[[Client, bytes], bytes]]] = {
+    "joined": joined.VERBS,
+    "rounds": rounds.VERBS,
+    "updates": updates.VERBS,
+}
+"""What a site does, by the family of the run's method."""
+
+SILENT = (Verb.SEARCH, Verb.TUNE, Verb.FINISH, Verb.TRAIN, Verb.EXPORT)
+"""Verbs whose answer is a code, and that compute on private samples."""
+
+
+def serve(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> Reply:
+    """Do what the server asks; the answer to a refusal is a code, its reason stays here."""
+    if not place.there:
+        return Reply(Code.ABSENT)
+    reply, error, at_work = Reply(Code.DONE), Exception(), False
+    with watching_rows() as rows_read:
+        try:
+            work = _work_of(place, machine, verb, content)
+            at_work = verb not in (Verb.HELLO, Verb.LEAVE)
+            reply = Reply(Code.DONE, work())
+        except Exception as e:
+            reply, error = Reply(_code_of(e)), e
+            at_work = at_work and not isinstance(e, BudgetExhausted)
+        read = rows_read()
+        hidden = (
+            reply.code is not Code.DONE and (read or at_work) and _is_remote(place, verb, content)
+        )
+    if not place.there:  # it was taken away meanwhile: nothing leaves
+        return Reply(Code.ABSENT)
+    if reply.code is Code.DONE:
+        return reply
+    if reply.code is Code.FAILED and not hidden:
+        raise error
+    _note(place, verb, reply.code, error, failed=hidden and (read or reply.code is Code.FAILED))
+    if hidden:
+        return Reply(Code.DONE if verb in SILENT else Code.ABSENT)
+    return reply
+
+
+def _code_of(error: Exception) -> Code:
+    if isinstance(error, BadInput):
+        return Code.REFUSED
+    return Code.NO_BUDGET if isinstance(error, BudgetExhausted) else Code.FAILED
+
+
+def _is_remote(place: SitePlace, verb: Verb, content: bytes) -> bool:
+    """Whether a hub elsewhere asks."""
+    noted = hello_file(place.home)
+    hello = Hello.from_bytes(content if verb is Verb.HELLO else noted.read_bytes())
+    return bool(config_of(hello.config).federation.remote)
+
+
+def _note(place: SitePlace, verb: Verb, code: Code, error: Exception, *, failed: bool) -> None:
+    """Write for the owner what went wrong; of an error that was not foreseen no text, which may
+    hold data."""
+    unforeseen = code is Code.FAILED
+    reason = type(error).__name__ if unforeseen else str(error)
+    trace = trail(error) if unforeseen else []
+    record = {"verb": verb, "code": code.name, "reason": reason, "trace": trace}
+    write_json(refusal_file(place.home), record)
+    path = failed_file(place.home)
+    if failed and verb is not Verb.HELLO and not path.is_file():  # the first says why
+        write_json(path, record)
+
+
+def _work_of(place: SitePlace, machine: Machine, verb: Verb, content: bytes) -> Callable[[], bytes]:
+    """What a verb has a site do; BadInput if the owner or the method does not allow it."""
+    refusal_file(place.home).unlink(missing_ok=True)
+    if verb in (Verb.HELLO, Verb.LEAVE):
+        return lambda: _greeted(place, verb, content)
+    check_allowed(place)
+    client = _with_keys(remembering(open_client(place, machine.device, machine.workers)))
+    method = client.config.federation.method
+    verbs = VERBS[client.config.federation.family.name]
+    if verb not in verbs:
+        raise BadInput(f"expected what a site of method {method} does, got {verb}")
+
+    def work() -> bytes:
+        with same_ledger(client):
+            return verbs[verb](client, content)
+
+    return work
+
+
+def _greeted(place: SitePlace, verb: Verb, content: bytes) -> bytes:
+    (join if verb is Verb.HELLO else leave)(place, content)
+    return b""
+
+
+def _with_keys(client: Client) -> Client:
+    """The site and its node key, where a run among machines sums in secret."""
+    names = client.config.federation.remote
+    if not names or not client.config.privacy.secure_sum:
+        return client
+    summed = summed_of(Hello.from_bytes(read_bytes(hello_file(client.home))))
+    place = client.place
+    return replace(client, signing=signing_of(place.folder, names, client.id, place.run, summed))

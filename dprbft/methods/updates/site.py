@@ -1,0 +1,153 @@
+"""What a site does when it is asked, in methods that exchange updates; each verb may be repeated.
+
+A site that has done it already answers the same again. What a message says is checked whole before
+a sample is read or charged. A site's memory is one file, `state.safetensors`
+in its folder for the run; it never leaves.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+
+from dprbft.messages import Verb
+from dprbft.methods import update_method
+from dprbft.methods.once import Answered, Asked, sent_before
+from dprbft.methods.updates.contract import Turn, UpdateMethod
+from dprbft.paths import sent_file, state_file
+from dprbft.site.results.report import SiteReport, Steps, baselines_of, sizes
+from dprbft.site.results.scores import SiteRound, note_round, read_scores
+from dprbft.site.site import Client
+from dprbft.updates import Bundle, Order, Update
+from panas.privacy.ledger.fingerprints import note_spent
+from panas.runtime.errors import BadInput
+from panas.runtime.store import write_bytes
+from panas.training.any_model import accuracy_of
+from panas.training.metrics import measure
+
+PLACE = "verbs"  # in the record of what is kept: where the site stands, beside the method's own
+
+
+def ready(client: Client, content: bytes) -> bytes:
+    """Before round 1: plan all rounds; BudgetExhausted if the budget does not pay for them."""
+    if not state_file(client.home).exists():
+        method = _method(client)
+        memory = method.client_start(client)
+        right = accuracy_of(method.predictor(client, memory)(client.data.test), client.data.test)
+        note_round(client.home, _scores(0, None, right))
+        _keep(client, memory, {"round": 0, "against": "", "finished": False})
+    return b""
+
+
+def round(client: Client, content: bytes) -> bytes:
+    """Train and send; the same bytes again if that was done."""
+    order, kept = Order.from_bytes(content), Bundle.read(state_file(client.home))
+    method = _method(client)
+    asked, place = Asked(order.round, content), kept.record[PLACE]
+    if (sent := sent_before(client, Answered(place["round"], place["against"]), asked)) is not None:
+        return sent
+    method.check_order(client, _own(kept), order)
+    turn = method.client_round(client, _own(kept), order)
+    message, path = _message(client, order, turn), sent_file(client.home, order.round)
+    for old in path.parent.glob("*") if path.parent.is_dir() else ():
+        old.unlink()  # of rounds before, which the server has answered
+    if message:
+        write_bytes(path, message)
+    known = read_scores(client.home)[-1].kept  # stands where a round measures nothing
+    note_round(client.home, _scores(order.round, turn.local, turn.shared, known))
+    _keep(client, turn.memory, {"round": order.round, "against": asked.digest, "finished": False})
+    return message
+
+
+def finish(client: Client, content: bytes) -> bytes:
+    """Take the result of all rounds, once."""
+    kept = Bundle.read(state_file(client.home))
+    if not kept.record[PLACE]["finished"]:
+        method = _method(client)
+        order = Order.from_bytes(content)
+        _check_result(client, kept.record[PLACE]["round"], order.round)
+        method.check_order(client, _own(kept), order)
+        memory = method.client_finish(client, _own(kept), order)
+        _keep(client, memory, {**kept.record[PLACE], "finished": True})
+    return b""
+
+
+def export(client: Client, content: bytes) -> bytes:
+    """Measure what the site predicts with, and what that must beat."""
+    if not state_file(client.home).exists():
+        return b""
+    kept, method = Bundle.read(state_file(client.home)), _method(client)
+    memory, test = _own(kept), client.data.test
+    metrics = measure(method.predictor(client, memory)(test), test.y)
+    accuracy = metrics.accuracy if metrics.accuracy is not None else 0.0
+    scores, size = read_scores(client.home), method.size(client, memory)
+    seen = [s for r in scores for s in (r.local, r.shared) if s is not None]
+    SiteReport(
+        samples=sizes(client),
+        metrics=metrics,
+        baselines=baselines_of(client),
+        steps=Steps(
+            public=None,
+            alone=scores[-1].local,
+            shared=scores[-1].shared,
+            joined=accuracy,
+            best=max([accuracy, *seen]),
+            network=accuracy,
+        ),
+        setting=asdict(size),
+        shares={},
+        selected_round=kept.record[PLACE]["round"],
+    ).write(client.home)
+    note_spent(client.ledger)
+    return b""
+
+
+VERBS: Mapping[Verb, Callable[[Client, bytes], bytes]] = {
+    Verb.READY: ready,
+    Verb.ROUND: round,
+    Verb.FINISH: finish,
+    Verb.EXPORT: export,
+}
+
+
+def _method(client: Client) -> UpdateMethod:
+    return update_method(client.config.federation.method)
+
+
+def _message(client: Client, order: Order, turn: Turn) -> bytes:
+    """What a round sends; refused where no charge of this run's ledger covers it."""
+    if not turn.update:
+        return b""
+    known = {entry.id for entry in client.account.entries}
+    if not turn.receipts or not known.issuperset(turn.receipts):
+        raise BadInput(
+            f"expected the receipts of charges for what round {order.round} sends, got none that "
+            f"the ledger of {client.place.name} knows; charge it first"
+        )
+    return Update(client.id, order.round, turn.update, turn.receipts).to_bytes()
+
+
+def _own(kept: Bundle) -> Bundle:
+    """What the method itself has kept."""
+    return Bundle(kept.arrays, {k: v for k, v in kept.record.items() if k != PLACE})
+
+
+def _keep(client: Client, memory: Bundle, place: Mapping[str, object]) -> None:
+    record = {**memory.record, PLACE: dict(place)}
+    replace(memory, record=record).write(state_file(client.home))
+
+
+def _scores(
+    number: int, local: float | None, shared: float | None, known: float = 0.0
+) -> SiteRound:
+    kept = shared if shared is not None else local if local is not None else known
+    views = {"local": local, "shared": shared}
+    return SiteRound(round=number, validation=kept, kept=kept, blend=0.0, **views)
+
+
+def _check_result(client: Client, after: int, number: int) -> None:
+    """Refuse a result that follows no round of the run, or none that the site has answered."""
+    rounds = client.config.federation.planned_rounds
+    if not after < number <= rounds + 1:
+        raise BadInput(
+            f"expected the result of rounds after {after}, and of {rounds} at most, got that after "
+            f"{number - 1}"
+        )

@@ -1,0 +1,185 @@
+"""Class means that leave a site: naive ones without noise, and what one sample can move."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from noises import NoNoise, Ones
+from site_data import with_data
+from torch import Tensor
+
+from baselines.common import class_means
+from baselines.common.class_means import ClassMeans, bound_of, means_in, release_means
+from baselines.common.spending import Planned, Spending, begin
+from dprbft.config.files import build_config
+from dprbft.site.site import Client
+from dprbft.updates import Bundle
+from panas.data.samples import Samples
+from panas.privacy.accounting.events import Unprotected
+from panas.privacy.release.kinds import class_sums
+from panas.runtime.errors import BadInput
+
+Site = Callable[..., Client]
+D = 6
+FREE = {"epsilon": math.inf, "allow_unprotected": True}
+
+
+def client_of(site: Site, run: Path, **privacy: Any) -> tuple[Client, Spending]:
+    federation = {"method": "fedavg", "clients": 1, "rounds": 1}
+    config = build_config({"data": {"limit": 80}, "federation": federation, "privacy": privacy})
+    client = site(config, run)
+    return client, begin(client, Planned(batch_size=1000, clip=1.0, epochs=1, releases=1))
+
+
+def represent(samples: Samples) -> Tensor:
+    """Some map to six numbers, of no particular norm."""
+    x = samples.inputs().flatten(1)
+    return 3 * torch.stack([x[:, i::D].sum(1) for i in range(D)], 1)
+
+
+def naive(z: Tensor, y: Tensor) -> dict[int, Tensor]:
+    return {
+        c: torch.stack([row for row, label in zip(z, y, strict=True) if label == c]).mean(0)
+        for c in sorted(set(y.tolist()))
+    }
+
+
+def test_without_a_budget_the_means_are_those_of_the_samples(site: Site, tmp_path: Path):
+    client, spending = client_of(site, tmp_path / "r", **FREE)
+    means, receipt = release_means(client, represent, spending, 1, bound_of(D))
+    wanted = naive(represent(client.data.train), client.data.train.y)
+    assert means.classes.tolist() == list(wanted)
+    stacked = torch.stack(list(wanted.values()))
+    torch.testing.assert_close(means.means, stacked, rtol=1e-4, atol=1e-4)  # rows lie on a grid
+    assert means.counts.tolist() == client.data.train.y.bincount().tolist()
+    (entry,) = client.account.entries
+    assert (entry.id, entry.event) == (receipt, Unprotected())
+
+
+def test_at_zero_noise_the_means_are_those_of_clipped_rows(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    client, spending = client_of(site, tmp_path / "r")
+    monkeypatch.setattr(class_means, "SystemNoise", NoNoise)
+    monkeypatch.setattr(class_sums, "SENSITIVITY", 1e-9)  # nothing counts as within the noise
+    z = represent(client.data.train)
+    bound = float(z.norm(dim=1).median())  # half of them are clipped
+    means, _ = release_means(client, represent, spending, 1, bound)
+    clipped = z * torch.clamp(bound / z.norm(dim=1, keepdim=True), max=1.0)
+    wanted = naive(clipped, client.data.train.y)
+    assert means.classes.tolist() == list(wanted)
+    stacked = torch.stack(list(wanted.values()))
+    torch.testing.assert_close(means.means, stacked, rtol=1e-4, atol=1e-4)  # rows lie on a grid
+
+
+def test_the_noise_is_that_of_the_plan_and_charged(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    client, spending = client_of(site, tmp_path / "r")
+    found = []
+    original = class_sums.run
+
+    def run(*given: Any) -> dict[str, Tensor]:
+        found.extend([original(*given), original(*given[:3], NoNoise())])
+        return found[0]
+
+    monkeypatch.setattr(class_means, "SystemNoise", Ones)
+    monkeypatch.setattr(class_sums, "run", run)
+    _, receipt = release_means(client, represent, spending, 1, 1.0)
+    assert spending.plan is not None
+    for name in ("S", "counts"):
+        moved = found[0][name] - found[1][name]
+        wanted = math.sqrt(2) * spending.plan.release_event.noise_multiplier
+        torch.testing.assert_close(moved, torch.full_like(moved, wanted))
+    count, entry = client.account.entries
+    assert count.charge.mechanism == "count"
+    assert (entry.id, entry.event) == (receipt, spending.plan.release_event)
+    assert entry.charge.sensitivity == math.sqrt(2)
+
+
+def test_one_sample_moves_sums_and_counts_by_the_sensitivity_at_most(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    client, spending = client_of(site, tmp_path / "r")
+    monkeypatch.setattr(class_means, "charged", lambda *_: _Free())
+    train = client.data.train
+    x = train.inputs().clone()
+    x[0], x[1] = math.nan, 1e30
+    train = Samples(x, train.y, train.classes)
+    captured: list[dict[str, Tensor]] = []
+    original = class_sums.run
+
+    def run(rows: Any, classes: int, scale: float, noise: Any) -> dict[str, Tensor]:
+        captured.append(original(rows, classes, 0.0, NoNoise()))
+        return captured[-1]
+
+    monkeypatch.setattr(class_sums, "run", run)
+
+    def released(samples: Samples) -> Tensor:
+        other = with_data(client, replace(client.data, train=samples))
+        release_means(other, represent, spending, 1, 1.0)
+        found = captured[-1]
+        return torch.cat([found["S"].flatten(), found["counts"]]).double()
+
+    whole = released(train)
+    moved = [
+        float((whole - released(train.take([j for j in range(len(train)) if j != i]))).norm())
+        for i in range(len(train))
+    ]
+    assert max(moved) <= math.sqrt(2) + 1e-5
+    assert max(moved) > math.sqrt(2) - 1e-3
+
+
+class _Free:
+    """A charge that a test does not make."""
+
+    id = "none"
+
+    def __enter__(self) -> "_Free":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        pass
+
+
+GOOD = {
+    "classes": torch.tensor([0, 3]),
+    "means": torch.ones(2, D),
+    "counts": torch.tensor([1.0, 2.0]),
+}
+
+
+def test_means_arrive_as_they_were_sent():
+    means = ClassMeans(**GOOD)
+    got = means_in(Bundle(means.to_arrays()), 4, D)
+    assert torch.equal(got.means, means.means)
+    none = ClassMeans(torch.empty(0, dtype=torch.int64), torch.empty(0, D), torch.empty(0))
+    assert len(means_in(Bundle(none.to_arrays()), 4, D).classes) == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"classes": torch.tensor([0, 4])},
+        {"classes": torch.tensor([-1, 0])},
+        {"classes": torch.tensor([3, 3])},
+        {"classes": torch.tensor([0, 1, 2])},
+        {"classes": torch.tensor(1)},
+        {"classes": torch.tensor([0.0, 1.0])},
+        {"classes": torch.arange(9)},
+        {"means": torch.ones(2, D + 1)},
+        {"means": torch.ones(1, D)},
+        {"counts": torch.tensor([1.0, 0.0])},
+        {"more": torch.ones(1)},
+    ],
+    ids=lambda c: "-".join(f"{k}{list(v.shape)}" for k, v in c.items()),
+)
+def test_other_means_are_refused(changes: dict[str, Tensor]):
+    with pytest.raises(BadInput, match=r"^expected .* update"):
+        means_in(Bundle({**GOOD, **changes}), 4, D)
+    with pytest.raises(BadInput):
+        means_in(Bundle(), 4, D)

@@ -1,0 +1,87 @@
+"""Charges for blocks of steps: no more than are planned, and each before its first step."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from baselines.common.spending import Mechanism
+from baselines.fnas.prepaid import Prepaid, Steps, paid_step, plan_steps
+from dprbft.config.files import build_config
+from dprbft.site.site import Client
+from panas.privacy.accounting.events import SampledGaussian, Unprotected
+
+FREE = {"epsilon": math.inf, "allow_unprotected": True}
+WHAT = Mechanism("dp-sgd", 1.0, subset="search")
+
+
+def client_of(site: Callable[..., Client], run: Path, **privacy: object) -> Client:
+    federation = {"method": "fedavg", "clients": 1, "baselines": False}
+    told = {"data": {"limit": 60}, "federation": federation, "privacy": privacy}
+    return site(build_config({}, told), run)
+
+
+def steps_of(number: int, at_once: int) -> Steps:
+    return Steps(
+        subset="search", samples=20, number=number, batch_size=1000, clip=1.0, at_once=at_once
+    )
+
+
+@pytest.mark.parametrize(("number", "at_once", "blocks"), [(7, 3, 3), (10, 10, 1), (11, 10, 2)])
+def test_blocks_cover_all_steps_and_hardly_more(number: int, at_once: int, blocks: int) -> None:
+    steps = steps_of(number, at_once)
+    assert steps.blocks == blocks
+    assert steps.block <= at_once
+    assert number <= steps.block * steps.blocks < number + blocks
+
+
+def test_steps_are_paid_in_advance_until_the_plan_ends(
+    site: Callable[..., Client], tmp_path: Path
+) -> None:
+    client = client_of(site, tmp_path / "r", epsilon=8.0)
+    account, charges = plan_steps(client, steps_of(5, 2)), []
+    for step in range(6):
+        with paid_step(client, account, WHAT, step) as paid:
+            assert paid is not None
+            charges.append(len(client.account.entries))
+            assert paid.receipt == client.account.entries[-1].id
+            account = Prepaid.from_json(paid.account.to_json())
+    assert charges == [1, 1, 2, 2, 3, 3]
+    assert 7.9 < client.account.spent_on("search") <= 8
+    assert client.account.spent_on("train") == 0
+    with paid_step(client, account, WHAT, 7) as paid:
+        assert paid is None  # nothing is left
+    assert len(client.account.entries) == 3
+
+
+def test_a_charge_that_nobody_kept_leaves_more_noise_to_the_rest(
+    site: Callable[..., Client], tmp_path: Path
+) -> None:
+    client = client_of(site, tmp_path / "r", epsilon=8.0)
+    account = plan_steps(client, steps_of(4, 1))
+    with paid_step(client, account, WHAT, 1):
+        pass  # the process dies here
+    for step in range(4):
+        with paid_step(client, account, WHAT, step) as paid:
+            assert paid is not None
+            account = paid.account
+    events = [e.event for e in client.account.entries]
+    sigmas = [e.noise_multiplier for e in events if isinstance(e, SampledGaussian)]
+    assert len(sigmas) == 5
+    assert min(sigmas[1:]) > sigmas[0]
+    assert client.account.spent_on("search") <= 8
+
+
+def test_a_given_noise_is_charged_without_a_budget(
+    site: Callable[..., Client], tmp_path: Path
+) -> None:
+    client = client_of(site, tmp_path / "r", **FREE)
+    with paid_step(client, plan_steps(client, steps_of(2, 2), 1.5), WHAT, 1) as paid:
+        assert paid is not None
+    with paid_step(client, plan_steps(client, steps_of(2, 2)), WHAT, 1) as paid:
+        assert paid is not None
+        assert paid.account.plan is None
+    first, second = [e.event for e in client.account.entries]
+    assert first == SampledGaussian(1.0, 1.5, 2)
+    assert isinstance(second, Unprotected)

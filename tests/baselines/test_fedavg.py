@@ -1,0 +1,89 @@
+"""FedAvg: one site is local training, several are averaged; naive code says what that means."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from baselines import fedavg
+from baselines.networks.cnns import convolutional
+from dprbft.config.files import build_config
+from dprbft.config.schema import RunConfig
+from dprbft.methods.updates.contract import Side
+from dprbft.site.site import Client
+from dprbft.updates import Bundle, Order, Update
+from panas.runtime.seeds import stream
+
+Site = Callable[..., Client]
+LR = 0.05
+
+
+def config_of(clients: int) -> RunConfig:
+    return build_config(
+        {
+            "data": {"limit": 80 * clients},
+            "network": {"norm": "group"},
+            "privacy": {"epsilon": math.inf, "allow_unprotected": True},
+            "federation": {
+                "method": "fedavg",
+                "clients": clients,
+                "rounds": 2,
+                "baselines": False,
+                "partition": "iid",
+                "options": {"learning_rate": LR, "batch_size": 16, "widths": [4], "hidden": 8},
+            },
+        }
+    )
+
+
+def test_one_site_is_local_training_step_by_step(site: Site, tmp_path: Path):
+    client = site(config_of(1), tmp_path / "r")
+    side, train = Side(client.config, client.facts, client.public), client.data.train
+    server, memory = fedavg.server_start(side), fedavg.client_start(client)
+    alone: nn.Module = convolutional(client.spec.shape, client.spec.classes, [4], 8, "group")
+    alone.load_state_dict(dict(server.arrays))
+    for number in (1, 2):
+        order = Order(number, fedavg.orders(side, server, [0], number)[0])
+        turn = fedavg.client_round(client, memory, order)
+        update = Update(0, number, turn.update, turn.receipts)
+        server = fedavg.server_round(side, server, [update], np.random.default_rng(0))
+        memory = turn.memory
+        rng = stream(client.config.seed, "client", 0, "round", number, "train")
+        for batch in torch.from_numpy(rng.permutation(len(train))).split(16):
+            if len(batch) > 1:
+                loss = F.cross_entropy(alone(train.inputs(batch)), train.y[batch])
+                grads = torch.autograd.grad(loss, list(alone.parameters()))
+                with torch.no_grad():
+                    for p, g in zip(alone.parameters(), grads, strict=True):
+                        p -= LR * g
+        for name, wanted in alone.state_dict().items():
+            torch.testing.assert_close(server.arrays[name], wanted)
+
+
+def test_the_server_averages_by_samples_and_keeps_its_weights_if_nobody_sends(
+    site: Site, tmp_path: Path
+):
+    client = site(config_of(2), tmp_path / "r")
+    side = Side(client.config, client.facts, client.public)
+    memory = fedavg.server_start(side)
+    shapes = {name: w.shape for name, w in memory.arrays.items()}
+    rng = torch.Generator().manual_seed(0)
+    sent = [
+        Update(
+            i,
+            1,
+            Bundle({n: torch.randn(s, generator=rng) for n, s in shapes.items()}, {"samples": n_i}),
+            ("r",),
+        )
+        for i, n_i in enumerate((30, 90))
+    ]
+    averaged = fedavg.server_round(side, memory, sent, np.random.default_rng(0))
+    for name in shapes:
+        a, b = (u.bundle.arrays[name] for u in sent)
+        torch.testing.assert_close(averaged.arrays[name], (30 * a + 90 * b) / 120)
+    kept = fedavg.server_round(side, memory, [], np.random.default_rng(0))
+    assert all(torch.equal(kept.arrays[n], memory.arrays[n]) for n in shapes)

@@ -1,0 +1,131 @@
+"""Method joined: what is checked before a charge, and a release that died on its way out."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from deaths import Death, plant
+from summed_runs import Direct, begun, joined_by, summed_config
+
+from dprbft.config.schema import RunConfig
+from dprbft.messages import Broadcast, Code, Release, Verb
+from dprbft.methods.joined import exchange as joined
+from dprbft.methods.serve import Machine, serve
+from dprbft.paths import SitePlace, sent_file, state_file
+from dprbft.run.directory import prepare
+from dprbft.run.view import RunView
+from dprbft.site.joining import join
+from dprbft.site.site import open_client
+from panas.privacy.ledger.charge import Entry
+
+WRITE = Death("dprbft.methods.joined.exchange:write_bytes")
+DRAW = "panas.privacy.release.kinds.moments:run"
+DEATHS = [Death(DRAW), Death(DRAW, after=True), WRITE, Death(WRITE.at, after=True)]
+STATE = "dprbft.methods.joined.secure_sum:SumState.write"
+MASK = "dprbft.secure_sum.party:Party.mask"
+ONE = summed_config(privacy={"trust": "server"}, federation={"clients": 2})
+
+
+class Stop(BaseException):
+    """A death that no handler of the package knows."""
+
+
+def die() -> None:
+    raise Stop
+
+
+def greeted(run: Path, config: RunConfig) -> tuple[SitePlace, bytes]:
+    """A site that has said hello, and the broadcast before the round."""
+    prepare(run, config, resume=True)
+    view = RunView(run, config)
+    join(view.places[0], view.hello(0))
+    zero = torch.zeros(view.facts.classes, open_client(view.places[0]).width)
+    return view.places[0], Broadcast(0, zero, zero[:, 0].clone()).to_bytes()
+
+
+def releases(place: SitePlace) -> list[Entry]:
+    return [e for e in open_client(place).account.entries if e.charge.phase == "release"]
+
+
+@pytest.mark.parametrize("death", DEATHS, ids=str)
+def test_a_release_that_died_after_its_charge_is_made_for_it(
+    death: Death, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    place, before = greeted(tmp_path / "r", ONE)
+    with monkeypatch.context() as planted:
+        plant(death, die, planted.setattr)
+        with pytest.raises(Stop):
+            serve(place, Machine(), Verb.ROUND, before)
+    (charged,) = releases(place)
+    assert not charged.finished
+    first, again = (serve(place, Machine(), Verb.ROUND, before) for _ in range(2))
+    assert first == again
+    assert first.code is Code.DONE
+    message = Release.from_bytes(first.release, width=8, classes=10)
+    (paid,) = releases(place)
+    assert (paid.id, paid.event, paid.finished) == (charged.id, charged.event, True)
+    assert (message.receipt, message.noise_multiplier) == (paid.id, paid.event.noise_multiplier)
+
+
+def test_a_message_that_has_left_is_never_made_again_for_its_charge(tmp_path: Path):
+    place, before = greeted(tmp_path / "r", ONE)
+    sent = serve(place, Machine(), Verb.ROUND, before).release
+    sent_file(place.home, 1).unlink()
+    state_file(place.home).unlink()
+    again = serve(place, Machine(), Verb.ROUND, before).release
+    assert sent != again
+    assert not again or len(releases(place)) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "death",
+    [
+        Death(MASK, call=2),  # the first call tries the shares, before the charge
+        Death(MASK, call=2, after=True),
+        Death(STATE, call=9),  # of four sites, after keys and shares
+        Death(STATE, call=9, after=True),
+    ],
+    ids=str,
+)
+def test_a_share_of_a_sum_that_died_after_its_charge_is_made_for_it(
+    death: Death, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config = summed_config()
+    engine = begun(tmp_path / "r", config)
+    with monkeypatch.context() as planted:
+        plant(death, die, planted.setattr)
+        with pytest.raises(Stop):
+            joined_by(engine, tmp_path / "r", config)
+    (charged,) = releases(engine.places[0])
+    engine = Direct(engine.places)
+    joined_by(engine, tmp_path / "r", config)
+    for place in engine.places:
+        (paid,) = releases(place)
+        assert (paid.event, paid.finished) == (charged.event, True)
+    assert releases(engine.places[0])[0].id == charged.id
+    assert Verb.UNMASK in {verb for verb, _, _ in engine.asked}
+
+
+@pytest.mark.parametrize("config", [ONE, summed_config()], ids=["server", "secure-sum"])
+def test_rows_that_cannot_be_computed_cost_nothing(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fails(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(joined, "rows_of", fails)
+    engine = begun(tmp_path / "r", config)
+    with pytest.raises(MemoryError):
+        joined_by(engine, tmp_path / "r", config)
+    assert not open_client(engine.places[0]).account.entries
+
+
+def test_a_broadcast_of_another_round_is_refused_before_a_charge(tmp_path: Path):
+    place, before = greeted(tmp_path / "r", ONE)
+    head = Broadcast.from_bytes(before, width=8, classes=10)
+    for number in (-1, 1, 7):
+        wrong = Broadcast(number, head.weight, head.bias).to_bytes()
+        assert serve(place, Machine(), Verb.ROUND, wrong).code is Code.REFUSED
+    assert not open_client(place).account.entries

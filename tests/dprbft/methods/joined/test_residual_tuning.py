@@ -1,0 +1,173 @@
+"""One rehearsal for all sites: what is kept is nobody's own, and survives a death."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from dprbft.config.files import build_config
+from dprbft.methods.joined import tuning
+from dprbft.methods.joined.residual import default_settings
+from dprbft.methods.joined.state import JoinedState
+from dprbft.methods.joined.tuning import chosen, tune_residual
+from dprbft.paths import CANDIDATES, places_of
+from dprbft.run.directory import prepare
+from dprbft.run.view import RunView
+from dprbft.site.joining import join
+from dprbft.site.results.records import TuningRecord
+from dprbft.site.site import Client, open_client
+from panas.training.linear import public_head
+from panas.tuning.simulated_sites import SimulatedSite
+from panas.tuning.space import DPSGDSettings
+
+CONFIG = build_config(
+    {
+        "data": {"limit": 200, "public_limit": 60},
+        "network": {"features": 16},
+        "tuning": {"trials": 3, "initial": 2},
+        "federation": {"method": "joined", "clients": 2, "baselines": False},
+    }
+)
+TRAININGS = 3 * 2 + 2 * 2
+"""Of trials at simulated sites, then of two settings at two judges."""
+
+
+@pytest.fixture(autouse=True)
+def trainings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The simulated sites that train, by their numbers; few public samples are enough.
+
+    Their scores are made up, but for the test that has them train."""
+    monkeypatch.setattr(tuning, "FEWEST", 50)
+    monkeypatch.setattr(tuning, "NEAR", 100.0)
+    monkeypatch.setattr(tuning, "JUDGES", 2)
+    monkeypatch.setattr(tuning, "SKEWS", (0.3, 3.0))
+    monkeypatch.setattr(public_head, "FEWEST", 100)  # no cross-validation
+    trained = list[int]()
+
+    def scored(site: SimulatedSite, settings: DPSGDSettings) -> float:
+        trained.append(site.number)
+        return 0.5 + 0.1 * math.sin(site.number + settings.learning_rate)
+
+    monkeypatch.setattr(SimulatedSite, "__call__", scored)
+    return trained
+
+
+def joined_sites(run: Path) -> list[Client]:
+    """Sites that have a shared head and histograms of their own."""
+    prepare(run, CONFIG, resume=False)
+    view, sites = RunView(run, CONFIG), list[Client]()
+    for place in places_of(run):
+        join(place, view.hello(place.index))
+        client = open_client(place)
+        counts = tuple(client.data.train.histogram().float().tolist())
+        JoinedState(round=1, histogram=counts, shared=torch.zeros(10, 16)).write(client)
+        sites.append(client)
+    return sites
+
+
+def kept(run: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in (run / CANDIDATES).glob("rehearsal-*.json")}
+
+
+@pytest.mark.slow
+def test_a_second_site_takes_the_first_ones_rehearsal_over(tmp_path: Path, trainings: list[int]):
+    one, other = joined_sites(tmp_path / "run")
+    first = tune_residual(one, 1)
+    assert len(trainings) == TRAININGS
+    second = tune_residual(other, 1)
+    assert len(trainings) == TRAININGS
+    assert (second.trials, second.best) == (first.trials, first.best)
+    assert TuningRecord.from_json(second.to_json()) == second
+    # Another budget asks for another rehearsal.
+    poorer = replace(other, budget=replace(other.budget, epsilon=4.0))
+    keys = [tuning.rehearsal_of(site).key for site in (one, other, poorer)]
+    assert keys[0] == keys[1] != keys[2]
+
+
+TRAIN = SimulatedSite.__call__
+
+
+@pytest.mark.slow
+def test_what_is_kept_has_no_bit_of_a_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(SimulatedSite, "__call__", TRAIN)
+    runs = [tmp_path / "one", tmp_path / "other"]
+    for run, at in zip(runs, (0, 1), strict=True):
+        tune_residual(joined_sites(run)[at], 1)
+    one, other = (open_client(places_of(run)[at]) for run, at in zip(runs, (0, 1), strict=True))
+    assert one.data.train.units != other.data.train.units
+    assert len(kept(runs[0])) == 1
+    assert kept(runs[0]) == kept(runs[1])
+
+
+# In the second trial, and at the judges.
+@pytest.mark.parametrize("at", [3, pytest.param(TRAININGS - 1, marks=pytest.mark.slow)])
+def test_a_rehearsal_goes_on_after_a_death(
+    tmp_path: Path, trainings: list[int], monkeypatch: pytest.MonkeyPatch, at: int
+):
+    whole = tune_residual(joined_sites(tmp_path / "whole")[0], 1)
+    site, counting = joined_sites(tmp_path / "died")[0], SimulatedSite.__call__
+    trainings.clear()
+
+    def dying(simulated: SimulatedSite, settings: DPSGDSettings) -> float:
+        if len(trainings) == at:
+            raise KeyboardInterrupt
+        return counting(simulated, settings)
+
+    with monkeypatch.context() as planted:
+        planted.setattr(SimulatedSite, "__call__", dying)
+        with pytest.raises(KeyboardInterrupt):
+            tune_residual(site, 1)
+    assert not kept(tmp_path / "died")
+    trials = at // len(tuning.SKEWS)  # that were through
+    trainings.clear()
+    assert tune_residual(site, 1) == whole
+    assert len(trainings) == TRAININGS - len(tuning.SKEWS) * min(trials, 3)
+    assert kept(tmp_path / "died") == kept(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("choice", ["rule", "tuned", "nothing"])
+def test_settings_count_relative_to_the_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choice: str
+):
+    monkeypatch.setattr(tuning, "chosen", lambda *_: choice)
+    site = joined_sites(tmp_path / "run")[0]
+    found, rule = tune_residual(site, 1), default_settings(site)
+    assert found.nothing == (choice == "nothing")
+    assert (found.by_rule == "none better") == (choice == "rule")
+    assert found.best is not None
+    if choice != "tuned":
+        assert found.settings == rule
+        return
+    rehearsed = tuning.rehearsal_of(site).recipe
+    factor = found.best.learning_rate / rehearsed.learning_rate
+    longer = (found.best.epochs or 0) / rehearsed.epochs
+    wanted = replace(
+        rule,
+        learning_rate=factor * rule.learning_rate,
+        epochs=round(longer * (rule.epochs or 0)),
+    )
+    assert found.settings.learning_rate == pytest.approx(wanted.learning_rate)
+    assert replace(found.settings, learning_rate=wanted.learning_rate) == wanted
+
+
+def test_a_site_of_another_size_keeps_the_rule(
+    tmp_path: Path, trainings: list[int], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tuning, "NEAR", 1.1)
+    site = joined_sites(tmp_path / "run")[0]
+    found = tune_residual(site, 1)
+    assert (found.by_rule, found.settings) == ("other size", default_settings(site))
+    assert not trainings
+
+
+def test_the_rule_stands_unless_it_is_clearly_beaten():
+    rule = [0.5, 0.6, 0.7, 0.8]
+    better, worse = ([r + d for r in rule] for d in (0.05, -0.05))
+    unclear = [0.7, 0.6, 0.7, 0.7]
+    assert chosen(rule, better, worse) == "tuned"
+    assert chosen(rule, worse, better) == "nothing"
+    assert chosen(rule, rule, rule) == "rule"
+    assert chosen(rule, unclear, worse) == "rule"
+    assert chosen(rule, unclear, unclear) == "rule"
