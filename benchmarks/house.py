@@ -68,7 +68,7 @@ def wide_functions(modules: Mapping[str, Module], above: int = MANY_PARAMETERS) 
 def family_checks(modules: Mapping[str, Module]) -> list[str]:
     """Conditions on the family of a method, outside of the module that lists the families."""
     found = {
-        f"{module.path}:{node.lineno}"
+        f"{module.path}:{condition.lineno}"
         for module in modules.values()
         if not module.path.endswith("config/families.py")
         for node in ast.walk(module.tree)
@@ -78,7 +78,7 @@ def family_checks(modules: Mapping[str, Module]) -> list[str]:
     return sorted(found)
 
 
-def _conditions(node: ast.AST) -> Iterator[ast.AST]:
+def _conditions(node: ast.AST) -> Iterator[ast.expr]:
     match node:
         case (
             ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test) | ast.Assert(test=test)
@@ -97,10 +97,10 @@ def _names_family(node: ast.AST) -> bool:
     match node:
         case ast.Attribute(attr="joins_first" | "exchanges_updates" | "has_server"):
             return True
-        case ast.Attribute(value=ast.Attribute(attr="family") | ast.Name(id="family")):
-            return True
-        case ast.Attribute(value=ast.Call(func=ast.Name(id="family_of"))):
-            return True
+        case ast.Attribute(value=ast.Attribute(attr="family") | ast.Name(id="family"), attr=fact):
+            return fact != "reads"  # settings are the same question for all families
+        case ast.Attribute(value=ast.Call(func=ast.Name(id="family_of")), attr=fact):
+            return fact != "reads"
     return False
 
 

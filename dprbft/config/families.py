@@ -6,7 +6,9 @@ imports nothing of the project.
 
 import importlib.util
 import pkgutil
+import sys
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Literal
 
 Stage = Literal["join", "search", "tune", "train", "audit"]
@@ -25,31 +27,75 @@ class Family:
     name: str
     stages: tuple[Stage, ...]  # of a run, in their order
     exchange: Stage  # the stage in which sites and server exchange messages
-    rounds: int | None = None  # of that exchange; None: `federation.rounds`
+    most_rounds: int = sys.maxsize  # of that exchange
     sends: Literal["releases", "updates", "nothing"] = "releases"  # what leaves a site in a round
+    sends_once: tuple[str, ...] = ()  # what leaves besides, before the first round
+    common: tuple[Stage, ...] = ()  # stages in which one site's work may serve all on a machine
     has_map: bool = False  # whether all sites compute one feature map
     must_search: bool = True  # whether a run without samples to search on is refused
     verbs: tuple[str, ...] = ("export",)  # what a site is through with at the end of its training
-    releases: tuple[str, ...] = ()  # kinds of release that its server can use; (): all
+    unread: tuple[str, ...] = ()  # settings that its methods do not read, as patterns
 
+    def reads(self, key: str) -> bool:
+        """Whether its methods read a setting, named as on the command line."""
+        return not any(fnmatchcase(key, pattern) for pattern in self.unread)
+
+
+OF_ROUNDS = (
+    *("federation.warm_start", "federation.head", "federation.head_init", "federation.train_head"),
+    *("federation.server_*", "network.unit", "data.search_fraction"),
+)
+OF_JOINING = (
+    *("network.features", "search.student_steps", "training.student_steps"),
+    *("privacy.network", "privacy.trust", "federation.secure_*", "data.unlabelled_*"),
+)
+OF_BREEDING = (
+    *("search.crossover", "search.mutation", "search.cache", "search.survival", "search.rungs"),
+    *("search.keep", "search.seeding", "search.initial", "search.offspring", "search.screening"),
+    *("search.seconds", "search.optimiser", "search.decay"),
+)
+"""Settings of one family, which others do not read."""
 
 JOINED = Family(
     name="joined",
     stages=STAGES,
     exchange="join",
-    rounds=1,
+    most_rounds=1,
+    sends_once=("label-histogram",),
+    common=("search", "tune"),
     has_map=True,
     must_search=False,
     verbs=("train", "export"),
-    releases=("moments",),
+    unread=(
+        *OF_ROUNDS,
+        *OF_BREEDING,
+        *("network.norm", "search.learning_rate", "search.batch_size", "search.min_blocks"),
+        *("search.kernels", "search.size", "search.max_bytes"),
+        *("tuning.parallel", "tuning.learning_rate", "tuning.clip", "tuning.noise_factor"),
+        *("tuning.batch_sizes", "tuning.epochs"),
+        *("training.epochs", "training.learning_rate", "training.momentum"),
+        *("training.batch_size", "training.clip"),
+        *("training.warm_learning_rate", "training.warm_batch_size"),
+        *("federation.rounds", "federation.participation", "federation.options"),
+        "privacy.release",
+    ),
 )
 """One release of a common representation, and one shared head, before a site searches."""
 
-ROUNDS = Family(name="rounds", stages=("search", "tune", "train", "audit"), exchange="train")
+ROUNDS = Family(
+    name="rounds",
+    stages=("search", "tune", "train", "audit"),
+    exchange="train",
+    unread=(*OF_JOINING, "federation.options"),
+)
 """Rounds of training, each with a release and a new head."""
 
 ALONE = Family(
-    name="rounds", stages=("search", "tune", "train", "audit"), exchange="train", sends="nothing"
+    name="rounds",
+    stages=("search", "tune", "train", "audit"),
+    exchange="train",
+    sends="nothing",
+    unread=(*OF_JOINING, "federation.options", "federation.compression"),
 )
 """The same rounds without a server."""
 
@@ -59,6 +105,12 @@ UPDATES = Family(
     exchange="train",
     sends="updates",
     must_search=False,
+    unread=(
+        *OF_ROUNDS,
+        *OF_JOINING,
+        *("network.*", "search.*", "tuning.*", "training.*", "audit.*"),
+        *("privacy.search", "privacy.release", "privacy.release_share", "federation.compression"),
+    ),
 )
 """Methods of the literature: messages of their own (`dprbft.updates`), and no search before."""
 

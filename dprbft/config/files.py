@@ -8,7 +8,8 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
-from dprbft.config.flat import Section
+from dprbft.config.families import CORE, Family, family_of, method_names
+from dprbft.config.flat import Section, flatten
 from dprbft.config.place import is_path
 from dprbft.config.presets import PRESETS
 from dprbft.config.schema import RunConfig
@@ -24,19 +25,58 @@ DATASETS = ("dataset", "public_data", "unlabelled_data")
 def build_config(*layers: dict[str, Any]) -> RunConfig:
     """A configuration from nested dictionaries, later ones over earlier ones, over the preset.
 
-    BadInput, in one line, names the key, what it expects and what came.
+    A preset's settings that the method does not read are left out.
+
+    BadInput, in one line, names the key, what it expects and what came; also a key that the method
+    does not read.
     """
     merged = merge(*layers)
     preset = merged.get("preset", "sound")
     if preset not in PRESETS:
         raise BadInput(f"expected a preset of {', '.join(PRESETS)}, got {preset!r}")
-    settings = merge(PRESETS["sound"], PRESETS[preset], merged)
+    presets = merge(PRESETS["sound"], PRESETS[preset])
+    family = _family(merge(presets, merged))
+    if family and (unread := [key for key in flatten(merged) if not family.reads(key)]):
+        raise BadInput(_why_unread(unread[0], merge(presets, merged)["federation"]["method"]))
+    settings = merge(without_unread(presets, family), merged)
     try:
         if not _may_look(settings):
             settings = merge({"privacy": {"search": "data-free"}}, settings)
         return RunConfig.model_validate(merge(_owners_delta(settings), settings))
     except ValidationError as e:
         raise BadInput(_first_error(e)) from e
+
+
+def without_unread(settings: dict[str, Any], family: Family | None = None) -> dict[str, Any]:
+    """Nested settings without those that the methods of a family do not read.
+
+    The family is that of the settings' own method unless it is given.
+    """
+    if (family := family or _family(merge(PRESETS["sound"], settings))) is None:
+        return settings
+    kept: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            value = {key: v for key, v in value.items() if family.reads(f"{name}.{key}")}
+        kept[name] = value
+    return kept
+
+
+def _family(settings: dict[str, Any]) -> Family | None:
+    """The family of the method that settings name; None if it is no method's name."""
+    federation = settings.get("federation")
+    method = federation.get("method") if isinstance(federation, dict) else None
+    name = method.replace("-", "_") if isinstance(method, str) else ""
+    return family_of(name) if name in method_names() else None
+
+
+def _why_unread(key: str, method: str) -> str:
+    readers = [name for name in CORE if family_of(name).reads(key)]
+    other = f", or choose --method {' or '.join(readers)}" if readers else ""
+    return (
+        f"expected settings that federation.method = {method} reads, got {key}, which it does not; "
+        f"leave it out{other}"
+    )
 
 
 def _owners_delta(settings: dict[str, Any]) -> dict[str, Any]:
@@ -148,7 +188,8 @@ def read_run(run: Path) -> dict[str, Any]:
         raise BadInput(
             f"expected a run directory with a config.toml at {run}, found none; check the path"
         )
-    settings = read_toml(run / "config.toml")
+    # Former versions wrote all settings: those that the method does not read had no effect.
+    settings = without_unread(read_toml(run / "config.toml"))
     try:
         build_config(settings)
     except BadInput as e:
@@ -160,5 +201,6 @@ def read_run(run: Path) -> dict[str, Any]:
 
 
 def save_config(run: Path, config: RunConfig) -> None:
-    """Write a run's whole configuration to its directory."""
-    write_bytes(run / "config.toml", tomli_w.dumps(config.model_dump(exclude_none=True)).encode())
+    """Write all settings that a run's method reads to its directory."""
+    settings = without_unread(config.model_dump(exclude_none=True))
+    write_bytes(run / "config.toml", tomli_w.dumps(settings).encode())

@@ -5,7 +5,7 @@ written as keys of the section: `search.population`, not `search.evolution.popul
 setting has one type and one default, those of the dataclass that its user takes.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -71,3 +71,12 @@ class Section(BaseModel):
                 if isinstance(mark, Flat):
                     every = tuple(f.name for f in fields(info.default))
                     yield name, mark.prefix, mark.only or every
+
+
+def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by their keys on the command line: `section.key`, or the key alone."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        inside = isinstance(value, Mapping)
+        flat |= {f"{name}.{key}": v for key, v in value.items()} if inside else {name: value}
+    return flat

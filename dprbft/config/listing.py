@@ -14,6 +14,9 @@ from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig
 from panas.runtime.field_comments import field_comments
 
+OF_HUB = ("federation.remote", "federation.facts")
+"""Settings that a hub fills in from its own folder."""
+
 Value = str | int | float | bool | list[Any] | None
 
 
@@ -34,15 +37,18 @@ class Setting:
 
 
 def list_settings(given: dict[str, Any]) -> list[Setting]:
-    """All settings, of which `given` (nested, as in a TOML file) are set.
+    """All settings that the method reads, of which `given` (nested, as in TOML) are set.
 
     BadInput where a run with these settings would be refused.
     """
-    config = build_config(given).model_dump(mode="json")
+    built = build_config(given)
+    config, family = built.model_dump(mode="json"), built.federation.family
     preset = {"preset": given["preset"]} if "preset" in given else {}
     defaults = build_config(preset).model_dump(mode="json")
     found = []
     for key, kind, about in _declared():
+        if not family.reads(key) or key in OF_HUB:
+            continue
         section, _, name = key.rpartition(".")
         below = given.get(section, {}) if section else given
         here, usual = (d[section] if section else d for d in (config, defaults))

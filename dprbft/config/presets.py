@@ -25,7 +25,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "search": {"population": 4, "generations": 1, "epochs": 4, "max_blocks": 4},
         "tuning": {"trials": 4, "initial": 3},
         "training": {"warm_epochs": 20},
-        "federation": {"rounds": 2},
+        "federation": {"rounds": 2},  # of methods that have rounds
         "audit": {"decoder_epochs": 10},
     },
     "paper": {

@@ -13,10 +13,9 @@ from typing import Literal
 from pydantic import model_validator
 
 from dprbft.config import sections
-from dprbft.config.flat import Section
+from dprbft.config.flat import Section, flatten
 from panas.privacy.accounting.events import Unprotected
 from panas.privacy.budget import Budget
-from panas.privacy.release.histogram import LABEL_HISTOGRAM
 from panas.runtime.seeds import stream
 
 ROUNDS_SHARE = 0.3
@@ -78,8 +77,9 @@ class RunConfig(Section):
 
     def serves_all(self, stage: str) -> bool:
         """Whether what a machine's first site does in a stage spares all others of its work."""
-        searches = stage == "search" and self.privacy.mode.reads_samples
-        return self.federation.family.has_map and (searches or stage == "tune")
+        reads = self.privacy.mode.reads_samples
+        common: dict[str, bool] = {s: reads or s == "tune" for s in self.federation.family.common}
+        return common.get(stage, False)
 
     @property
     def has_inputs(self) -> bool:
@@ -93,17 +93,22 @@ class RunConfig(Section):
 
     @property
     def sent(self) -> str | None:
-        """What a client sends to the server in a round; None where nothing leaves it."""
-        releases = self.federation.family.sends == "releases"
-        return self.privacy.release if releases and self.privacy.kind is not None else None
+        """What a site sends to the server in a round; None where nothing leaves it."""
+        release = None if self.privacy.kind is None else self.privacy.release
+        return {"releases": release}.get(self.federation.family.sends)
 
     @property
     def leaves(self) -> tuple[str, ...]:
         """All that a site may send to the server, as `releases` of a site.toml names it."""
         f = self.federation
         kinds = () if self.sent is None else (self.sent,)
-        updates = (f.method,) if f.family.sends == "updates" else ()
-        return (*kinds, *updates, *((LABEL_HISTOGRAM,) if f.family.has_map else ()))
+        updates = {"updates": (f.method,)}.get(f.family.sends, ())
+        return (*kinds, *updates, *f.family.sends_once)
+
+    @property
+    def needs_public(self) -> bool:
+        """Whether a run without public samples is refused, since its search looks at them."""
+        return self.federation.family.must_search and self.privacy.mode.needs_public
 
     @property
     def norm(self) -> Literal["group", "batch"]:
@@ -181,9 +186,7 @@ def _as_many_clients(config: RunConfig) -> str | None:
 
 def _searchable(config: RunConfig) -> str | None:
     name, mode = config.privacy.search, config.privacy.mode
-    if not config.federation.family.must_search:
-        return None
-    if mode.needs_public and not config.has_public:
+    if config.needs_public and not config.has_public:
         return (
             f"public data for privacy.search = {name}, got none; give data.public_data, or "
             "data.public_fraction above 0, or use privacy.search=data-free"
@@ -231,25 +234,31 @@ def _samples_to_release(config: RunConfig) -> str | None:
 
 def _unit(config: RunConfig) -> str | None:
     kind = config.privacy.kind if config.sent else None
-    if kind is None or not kind.UNIT or config.network.unit or config.federation.family.has_map:
+    if kind is None or not kind.UNIT or config.network.unit:
         return None
     return f"network.unit = true for the release {config.sent}, got false; change it"
 
 
-def _joined(config: RunConfig) -> str | None:
-    f, p = config.federation, config.privacy
-    if not f.family.has_map:
-        if p.network == "protected":
-            return None
-        return f"federation.method = joined for privacy.network = stays, got {f.method}; change one"
-    for name, got, fits in (
-        (f"privacy.release = {' or '.join(f.releases)}", p.release, p.release in f.releases),
-        ("privacy.search = public-proxy or data-free", p.search, not p.mode.least_search),
-        ("federation.participation = 1", f.participation, f.participation == 1),
-    ):
-        if not fits:
-            return f"{name} for federation.method = joined, got {got}; change one of the two"
+def _unread(config: RunConfig) -> str | None:
+    """Settings that the method does not read keep their defaults, also in what a hub sends."""
+    method, family = config.federation.method, config.federation.family
+    given, usual = (flatten(c.model_dump()) for c in (config, RunConfig.model_construct()))
+    for key, value in given.items():
+        if value != usual.get(key) and not family.reads(key):
+            what = f"no {key} for federation.method = {method}"
+            return f"{what}, which does not read it; leave it out"
     return None
+
+
+def _split_for_search(config: RunConfig) -> str | None:
+    p, family = config.privacy, config.federation.family
+    if not p.mode.least_search or family.reads("data.search_fraction"):
+        return None
+    method = config.federation.method
+    return (
+        f"privacy.search = public-proxy or data-free for federation.method = {method}, got "
+        f"{p.search}; change one of the two"
+    )
 
 
 def _secure_sum(config: RunConfig) -> str | None:
@@ -257,9 +266,6 @@ def _secure_sum(config: RunConfig) -> str | None:
     if not config.privacy.secure_sum:
         return None
     n, t, most = f.clients, f.secure_missing_of(f.clients), sections.most_missing(f.clients)
-    if not f.family.has_map:
-        what = f"federation.method = joined for privacy.trust = secure-sum, got {f.method}"
-        return f"{what}, whose messages do not add up to one release; change one of the two"
     if n < f.secure_minimum:
         return (
             f"at least federation.secure_minimum = {f.secure_minimum} sites for privacy.trust = "
@@ -275,18 +281,26 @@ def _secure_sum(config: RunConfig) -> str | None:
 
 def _compressed(config: RunConfig) -> str | None:
     f = config.federation
-    updates = f.family.sends == "updates"
-    if f.compression == "none" or not (updates or config.privacy.secure_sum):
+    if f.compression == "none" or not config.privacy.secure_sum:
         return None
-    other = f"federation.method = {f.method}" if updates else "a secure sum"
     return (
-        f"federation.compression = none for {other}, which has no releases to compress, got "
+        "federation.compression = none for a secure sum, which has no releases to compress, got "
         f"{f.compression}; change one of the two"
     )
 
 
 RULES: tuple[Callable[[RunConfig], str | None], ...] = (
     *(_protected, _finite, _a_budget_each, _as_many_clients, _searchable),
-    *(_splits, _norm, _passes, _samples_to_release, _unit, _joined, _secure_sum, _compressed),
+    *(
+        _splits,
+        _norm,
+        _passes,
+        _samples_to_release,
+        _unit,
+        _split_for_search,
+        _secure_sum,
+        _compressed,
+        _unread,
+    ),
 )
 """What sections must not contradict each other in; a rule says what it expected instead."""

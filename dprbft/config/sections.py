@@ -164,11 +164,6 @@ class FederationSettings(Section):
         """What the method has in common with those like it."""
         return family_of(self.method)
 
-    @property
-    def releases(self) -> tuple[str, ...]:
-        """Kinds of release that the method's server can use."""
-        return self.family.releases or (*kind_names(), "none")
-
     def secure_missing_of(self, sites: int) -> int:
         """t: how many of so many sites a secure sum bears to be missing, or to help the server."""
         if self.secure_missing is not None:
@@ -178,7 +173,7 @@ class FederationSettings(Section):
     @property
     def planned_rounds(self) -> int:
         """Rounds that the method makes."""
-        return self.family.rounds or self.rounds
+        return min(self.rounds, self.family.most_rounds)
 
 
 class Privacy(Section):

@@ -166,10 +166,16 @@ def check_stages(config: RunConfig, view: RunView | SitesPlan | Found) -> None:
     """Refuse settings that a later stage would refuse, before anything is charged."""
     if config.privacy.secure_sum:
         check_libraries()
-    if config.federation.family.sends == "updates":
-        side = Side(config, view.facts, view.public)
-        update_method(config.federation.method).check(side)
-        return
+    checks = {"updates": _check_updates}.get(config.federation.family.name, _check_networks)
+    checks(config, view)
+
+
+def _check_updates(config: RunConfig, view: RunView | SitesPlan | Found) -> None:
+    side = Side(config, view.facts, view.public)
+    update_method(config.federation.method).check(side)
+
+
+def _check_networks(config: RunConfig, view: RunView | SitesPlan | Found) -> None:
     spec, mode = spec_of(config, view.facts), config.privacy.mode
     spec.head(torch_generator(stream(config.seed, "head")))
     random_genome(search_space(config, spec, None), stream(config.seed, "check"))
@@ -179,7 +185,7 @@ def check_stages(config: RunConfig, view: RunView | SitesPlan | Found) -> None:
             f"expected public samples for networks to learn from, got {inputs}; give more, or "
             "data.public_limit=0 for none"
         )
-    if config.federation.family.must_search and mode.needs_public and not len(view.public):
+    if config.needs_public and not len(view.public):
         raise BadInput(
             "expected public samples to search on, got none; give data.public_data, or "
             "privacy.search=data-free"

@@ -31,9 +31,9 @@ def exchange(run: OpenRun, sites: frozenset[int]) -> None:
 
     BudgetExhausted or BadInput, with its reason, if a site refuses.
     """
-    updates = run.config.federation.family.sends == "updates"
+    server = {"updates": _update_server}.get(run.config.federation.family.sends, _server)
     try:
-        (_update_server if updates else _server)(run, sites).train()
+        server(run, sites).train()
     except SiteRefusal as refusal:
         raise run.sites.error(refusal) from refusal
 

@@ -75,14 +75,18 @@ def open_hub(
 
 def answer_caps(run: Path, config: RunConfig) -> dict[Verb, int]:
     """Bytes of an answer's message at most, by verb, as the run's facts allow them."""
-    nothing = dict.fromkeys(Verb, 0)
-    if config.federation.family.sends == "updates":
-        return nothing | {Verb.ROUND: MAX_BYTES}
+    caps = {"updates": lambda *_: {Verb.ROUND: MAX_BYTES}}.get(
+        config.federation.family.sends, _caps_of_releases
+    )
+    return dict.fromkeys(Verb, 0) | caps(run, config)
+
+
+def _caps_of_releases(run: Path, config: RunConfig) -> dict[Verb, int]:
     width, classes = message_size(run, config)
     if config.privacy.secure_sum:
-        return nothing | _caps_of_sum(config.federation.clients, width, classes)
+        return _caps_of_sum(config.federation.clients, width, classes)
     most = largest_release(config.sent, width=width, classes=classes) if config.sent else 0
-    return nothing | {Verb.ROUND: most}
+    return {Verb.ROUND: most}
 
 
 def _caps_of_sum(sites: int, width: int, classes: int) -> dict[Verb, int]:

@@ -130,22 +130,28 @@ def train_stage(run: OpenRun) -> None:
     """Train the federation of those clients that search and tuning have left their records."""
     exchange_stage(run)
     sites = _tuned(run, join_stage(run, stage="train"))
-    exported, family = set[int](), run.config.federation.family
+    exported = set[int]()
 
     def whole() -> bool:
         return len(exported) == run.config.federation.clients
 
     with timed(run.folder, "train", whole):
         try:
-            if "train" in family.verbs:
-                _ask(run, Verb.TRAIN, dict.fromkeys(sorted(sites), b""), _teller(run, "train"))
-            else:
-                exchange(run, sites)
+            TRAINING[run.config.federation.family.exchange](run, sites)
         finally:
             # Also when the budget ran out or the user stopped: what is whole is kept.
             for site, reply in run.engine.call(Verb.EXPORT, dict.fromkeys(sorted(sites), b"")):
                 if reply.code is Code.DONE and run.sites.done("train", site):
                     exported.add(site)
+
+
+def _adapt(run: OpenRun, sites: frozenset[int]) -> None:
+    """Have sites that have joined adapt what they share, each by itself."""
+    _ask(run, Verb.TRAIN, dict.fromkeys(sorted(sites), b""), _teller(run, "train"))
+
+
+TRAINING = {"join": _adapt, "train": exchange}
+"""What is left for stage `train`, by the stage in which sites and server exchange."""
 
 
 def _tuned(run: OpenRun, sites: Sequence[int]) -> frozenset[int]:

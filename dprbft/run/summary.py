@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from dprbft.config.files import without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.paths import SitePlace, ladder_picture, search_file, server_folder, summary_file
 from dprbft.run.bookkeeping import is_done, seconds
@@ -62,7 +63,7 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
         "method": config.federation.method,
         "seed": config.seed,
         # Of method joined: "stays" where networks train without noise, and must not leave.
-        "network": config.privacy.network if f.family.has_map else None,
+        "network": without_unread(config.model_dump())["privacy"].get("network"),
         "view": "simulator: accuracies are measured on test splits that no client would share",
         "finished": done,
         "rounds": len(rounds),
@@ -81,14 +82,14 @@ def summarise(run: Path, config: RunConfig) -> dict[str, Any]:
         "versions": {name: version(name) for name in LIBRARIES},
     }
     write_json(summary_file(run), summary)
-    _draw(run, clients, updates=f.family.sends == "updates")
+    _draw(run, clients)
     return summary
 
 
-def _draw(run: Path, clients: Sequence[Mapping[str, Any]], *, updates: bool) -> None:
+def _draw(run: Path, clients: Sequence[Mapping[str, Any]]) -> None:
     """The picture of what each step brought, where anything was measured."""
     if any(Ladder.from_json(c["ladder"]).joined is not None for c in clients):
-        rows = [(c["name"], _accuracies_of(c, updates=updates)) for c in clients]
+        rows = [(c["name"], _accuracies_of(c)) for c in clients]
         write_bytes(ladder_picture(run), ladder(rows))
 
 
@@ -106,7 +107,7 @@ def _client(place: SitePlace, pooled: float | None) -> dict[str, Any]:
         "samples": report.samples,
         "setting": report.setting,
         "accuracy": {
-            "local_last": steps.alone,
+            "local_last": steps.local if steps.local is not None else steps.alone,
             "global_last": steps.shared,
             "best": steps.best,
             "selected": steps.joined,
@@ -136,9 +137,8 @@ def _client(place: SitePlace, pooled: float | None) -> dict[str, Any]:
     }
 
 
-def _accuracies_of(client: Mapping[str, Any], *, updates: bool) -> Accuracies:
-    """What the picture shows of a client; what trains the network that it was sent has never been
-    alone."""
+def _accuracies_of(client: Mapping[str, Any]) -> Accuracies:
+    """What the picture shows of a site."""
     steps = Ladder.from_json(client["ladder"])
     rivals = client["baselines"]["rivals"] if client["baselines"] else []
     public = {r["model"]: r["accuracy"] for r in rivals if r["reads"] == "public"}
@@ -147,7 +147,7 @@ def _accuracies_of(client: Mapping[str, Any], *, updates: bool) -> Accuracies:
         forest=public.get("random forest"),
         regression=public.get("logistic regression"),
         public=steps.public,
-        alone=None if updates else steps.alone,
+        alone=steps.alone,
         joined=steps.joined,
         pooled=client["accuracy"]["pooled"],
     )

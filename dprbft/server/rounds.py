@@ -162,6 +162,5 @@ def _down_bytes(config: RunConfig, round: int, size: int) -> int:
     where something was released.
     """
     f = config.federation
-    first = round == 1 and f.head_init == "random" and f.family.sends != "nothing"
-    heads = first + (config.sent is not None)
-    return heads * size * f.clients
+    heads = (round == 1 and f.head_init == "random") + (config.sent is not None)
+    return {"nothing": 0}.get(f.family.sends, heads) * size * f.clients

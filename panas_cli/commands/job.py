@@ -135,10 +135,17 @@ def _with_those_away(settings: dict[str, Any], known: Mapping[str, Any]) -> dict
 
 def prices(run: OpenRun, clients: Sequence[int]) -> list[str]:
     """What searching, or joining and all that follows, will have cost, in lines."""
+    lines = {"joined": _joining_prices, "rounds": _search_prices}
+    family = run.config.federation.family.name
+    return lines[family](run, clients) if family in lines else []
+
+
+def _search_prices(run: OpenRun, clients: Sequence[int]) -> list[str]:
+    return price_lines(search_prices(run, clients), run.view)
+
+
+def _joining_prices(run: OpenRun, clients: Sequence[int]) -> list[str]:
     f = run.config.federation
-    if not f.family.has_map:
-        searches = "search" in f.family.stages
-        return price_lines(search_prices(run, clients), run.view) if searches else []
     found = joining_prices(run, clients[:MOST_PRICED])
     budgets = [run.config.budget(i).epsilon for i in found]
     summed = run.config.privacy.secure_sum

@@ -82,8 +82,6 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
         show_hub(run, summary)
         return
     updates = _sends_updates(summary)
-    if updates:
-        summary = _without_alone(summary)
     clients = summary["clients"]
     print_titled((_of_updates if updates else _clients)(summary))
     for table in (_to_beat(clients), _metrics(clients, updates, summary.get("class_names", ()))):
@@ -117,13 +115,6 @@ def show(run: Path, summary: dict[str, Any], json: bool) -> None:
 def _sends_updates(summary: Mapping[str, Any]) -> bool:
     """Whether sites have exchanged a method's own messages, without a search before."""
     return family_of(summary["method"]).sends == "updates"
-
-
-def _without_alone(summary: dict[str, Any]) -> dict[str, Any]:
-    """The same without "alone": a site that trains what it was sent has never been that."""
-    clients = [{**c, "ladder": {**c["ladder"], "alone": None}} for c in summary["clients"]]
-    ladder = {**summary["accuracy"]["ladder"], "alone": None}
-    return {**summary, "clients": clients, "accuracy": {**summary["accuracy"], "ladder": ladder}}
 
 
 def _of_updates(summary: Mapping[str, Any]) -> Table:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dprbft.config.files import build_config
+from dprbft.config.files import build_config, merge, without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.paths import places_of
@@ -44,7 +44,9 @@ def tiny_config(**changes: Any) -> RunConfig:
             nested.setdefault(section, {})[name] = value
         else:
             nested[section] = value
-    return build_config(TINY, nested)
+    method = nested.get("federation", {}).get("method", "dprbft")
+    usual = merge(TINY, {"federation": {"method": method}})
+    return build_config(without_unread(usual), nested)
 
 
 def carry_out(run: Path, config: RunConfig, *, workers: int = 1, stages: str = "stt") -> None:

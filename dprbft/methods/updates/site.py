@@ -86,7 +86,8 @@ def export(client: Client, content: bytes) -> bytes:
         baselines=baselines_of(client),
         steps=Steps(
             public=None,
-            alone=scores[-1].local,
+            alone=None,
+            local=scores[-1].local,
             shared=scores[-1].shared,
             joined=accuracy,
             best=max([accuracy, *seen]),

@@ -6,7 +6,6 @@ brings it, where a method measures that, else their own. Its last point is that 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -120,7 +119,7 @@ def _curve(view: RunView, places: Sequence[SitePlace], outcome: Outcome) -> list
     notes = [read_scores(p.home) if scores_file(p.home).exists() else [] for p in places]
     priced = {int(r) for r in np.linspace(0, len(records) - 1, MOST_PRICED)} if records else set()
     account = _worst(places) if records else None
-    after = partial(_after, updates=config.federation.family.sends == "updates")
+    after = {"updates": _after_updates}.get(config.federation.family.sends, _after_round)
     points, up, down = list[Point](), 0, 0
     for at, record in enumerate(records):
         last = at == len(records) - 1
@@ -143,15 +142,21 @@ def _curve(view: RunView, places: Sequence[SitePlace], outcome: Outcome) -> list
     return points
 
 
-def _after(notes: Sequence[SiteRound], round: int, *, updates: bool) -> float | None:
-    """Accuracy of what a site holds once a round is through; None before its first."""
+def _after_round(notes: Sequence[SiteRound], round: int) -> float | None:
+    """Accuracy of what a site keeps once a round is through; None before its first."""
+    own = [note for note in notes if note.round <= round]
+    return own[-1].kept if own else None
+
+
+def _after_updates(notes: Sequence[SiteRound], round: int) -> float | None:
+    """The same of a method of updates: of the model that the site was sent next, else its own."""
     own = [note for note in notes if note.round <= round]
     if not own:
         return None
     later = [note for note in notes if note.round > round]
-    if updates and later and later[0].shared is not None:
+    if later and later[0].shared is not None:
         return later[0].shared
-    return own[-1].local if updates and own[-1].local is not None else own[-1].kept
+    return own[-1].local if own[-1].local is not None else own[-1].kept
 
 
 def _worst(places: Sequence[SitePlace]) -> Account | None:

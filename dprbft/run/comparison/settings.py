@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dprbft.config.families import method_names
-from dprbft.config.files import build_config, merge
+from dprbft.config.files import build_config, merge, without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.methods import module_of
 from dprbft.run.comparison.experiment import ColumnName, Experiment, Row, Settings, Size, Variant
@@ -104,7 +104,7 @@ def settings_for(
 
 def config_of(settings: Settings, seed: int) -> RunConfig:
     """The configuration at one seed; BadInput where settings contradict each other."""
-    return build_config(merge(settings, {"seed": seed}))
+    return build_config(without_unread(merge(settings, {"seed": seed})))
 
 
 def _constant(method: str, name: str) -> Mapping[Any, Any]:

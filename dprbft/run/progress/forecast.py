@@ -70,7 +70,8 @@ def forecast(
 
     `clients` are the sites that search or tune; None: all. Their samples are counted, no others'.
     """
-    if "search" not in run.config.federation.family.stages:
+    passes_of = PASSES.get(run.config.federation.family.name)
+    if passes_of is None:
         return Forecast({})  # their networks are not those of the search's space
     view = run.view
     sites = [view.places[i] for i in chosen(run.config, clients) if view.places[i].there]
@@ -83,7 +84,7 @@ def forecast(
     }
     own = fmean(len(view.client(site.index).train) for site in sites[:MOST_SITES])
     public = len(view.public) + len(view.unlabelled)
-    passes = planned_passes(run.config, view.facts, public, own)
+    passes = passes_of(run.config, view.facts, public, own)
     with one_thread():
         pace = seconds_a_pass(run, device)
     return Forecast(
@@ -109,8 +110,10 @@ def _turns(stage: str, sites: int, workers: int) -> float:
 
 def planned_passes(config: RunConfig, facts: Facts, public: int, own: float) -> dict[str, float]:
     """Sample-passes of one site in each stage, with so many public and own training samples."""
-    if config.federation.family.has_map:
-        return _joined_passes(config, facts, public, own)
+    return PASSES[config.federation.family.name](config, facts, public, own)
+
+
+def _round_passes(config: RunConfig, facts: Facts, public: int, own: float) -> dict[str, float]:
     t, f, mode = config.training, config.federation, config.privacy.mode
     looked_at = public if mode.needs_public else own if mode.reads_samples else 0
     tunes = mode.reads_samples and t.noise_multiplier is None
@@ -145,6 +148,10 @@ def _joined_passes(config: RunConfig, facts: Facts, inputs: int, own: float) -> 
         "train": train,
         "audit": config.audit.decoder_epochs * max(inputs, config.audit.samples),
     }
+
+
+PASSES = {"joined": _joined_passes, "rounds": _round_passes}
+"""Sample-passes by stage, for each family that searches networks."""
 
 
 def _candidates(config: RunConfig) -> int:

@@ -87,12 +87,6 @@ def plan_sites(run: Path, config: RunConfig) -> SitesPlan:
     """Load what a new run's sites come from, and check it."""
     f = config.federation
     found = next(plan for given, plan in _plans(f) if given)(run, config)
-    if config.has_unlabelled and not f.family.has_map:
-        warnings.warn(
-            f"public samples without labels serve nothing in method {f.method}; leave "
-            "data.unlabelled_data out",
-            stacklevel=2,
-        )
     return found
 
 

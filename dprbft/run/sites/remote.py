@@ -58,7 +58,7 @@ class Remote:
         if step == "join":
             return Verb.FINISH in through
         if step == "train":
-            return through >= {Verb(verb) for verb in self.config.federation.family.verbs}
+            return all(Verb(verb) in through for verb in self.config.federation.family.verbs)
         return Verb(step) in through
 
     def check(self, step: Step, site: int) -> None:

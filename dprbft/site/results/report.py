@@ -21,11 +21,12 @@ class Steps:
     """Test accuracies, a step above the other; None for a step that was not made."""
 
     public: float | None  # with what public samples alone teach
-    alone: float | None  # on the site's own samples, before others had a say
+    alone: float | None  # on the site's own samples alone
     shared: float | None  # with the shared head
     joined: float  # with what the site keeps; NaN without test samples
     best: float  # the highest that was seen; nothing is chosen by it
     network: float | None  # of its own network by itself
+    local: float | None = None  # after local training of a model that others have trained too
 
 
 @dataclass(frozen=True, kw_only=True)
