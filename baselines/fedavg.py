@@ -79,8 +79,8 @@ def client_start(client: Client) -> Bundle:
     """The plan of all rounds; the network comes with the first order."""
     o = options_of(client.config, Options)
     planned = Planned(batch_size=o.batch_size, clip=o.clip, epochs=o.epochs)
-    spending = begin(client, planned)
     weights = weights_of(_network(client.spec, o, client.config.seed))
+    spending = begin(client, planned)  # of a network that can be had
     return Bundle(weights, {"spending": spending.to_json()})
 
 

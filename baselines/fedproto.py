@@ -114,9 +114,9 @@ def client_start(client: Client) -> Bundle:
         releases=len(rounds_of(client.config, client.id)),
         release_share=o.release_share,
     )
-    spending = begin(client, planned)
     rng = torch_generator(stream(client.config.seed, "fedproto", "site", client.id))
-    return Bundle(weights_of(initialise(_network(client), rng)), _kept(spending))
+    weights = weights_of(initialise(_network(client), rng))
+    return Bundle(weights, _kept(begin(client, planned)))
 
 
 def check_order(client: Client, memory: Bundle, order: Order) -> None:

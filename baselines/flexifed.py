@@ -100,8 +100,8 @@ def check(side: Side) -> None:
 def client_start(client: Client) -> Bundle:
     """The plan of all rounds, and the first weights."""
     o = options_of(client.config, Options)
-    spending = begin(client, Planned(batch_size=o.batch_size, clip=o.clip, epochs=o.epochs))
     first = weights_of(_network(client.config, client.spec, depth_of(client.config, client.id)))
+    spending = begin(client, Planned(batch_size=o.batch_size, clip=o.clip, epochs=o.epochs))
     return Bundle(first, {"spending": spending.to_json()})
 
 

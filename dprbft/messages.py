@@ -36,6 +36,7 @@ from panas.runtime.store import parse_tensors
 
 MAX_BYTES = 1 << 30
 """A larger message is refused before it is decoded."""
+BLOCK = 512  # characters that a message's facts are padded to
 HEADER = 4096  # bytes that names, shapes and facts of a release take at most
 LARGEST_WEIGHT = (
     1e6  # of a weight that a server sends; why that is safe: `dprbft.methods.rounds.heads`
@@ -142,6 +143,11 @@ class Broadcast:
         return broadcast
 
 
+def padded(text: str) -> str:
+    """A message's facts in whole blocks: its size does not follow the digits of a number."""
+    return text.ljust(-(-len(text) // BLOCK) * BLOCK)
+
+
 HISTOGRAM = "histogram"  # of a release's arrays, where its site's noised label counts go along
 
 
@@ -199,7 +205,7 @@ class Release:
             about["histogram_receipt"] = self.histogram.receipt
             about |= {"histogram_noise": self.histogram.noise} if self.histogram.noise else {}
             arrays[HISTOGRAM] = self.histogram.counts.contiguous()
-        return save(arrays, {"message": json.dumps(about)})
+        return save(arrays, {"message": padded(json.dumps(about))})
 
     @staticmethod
     def from_bytes(content: bytes, *, width: int, classes: int) -> "Release":

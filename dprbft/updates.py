@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dprbft.messages import MAX_BYTES
+from dprbft.messages import MAX_BYTES, padded
 from panas.runtime.errors import BadInput
 from panas.runtime.store import (
     pack_tensors,
@@ -118,7 +118,7 @@ def _encoded(kind: str, about: Mapping[str, Any], bundle: Bundle) -> bytes:
             raise BadInput(f"expected finite numbers for {name!r:.60} in an {kind}, got others")
     whole = {"type": kind, **about, "record": bundle.record}
     try:
-        text = json.dumps(whole, sort_keys=True, allow_nan=False)
+        text = padded(json.dumps(whole, sort_keys=True, allow_nan=False))
     except (ValueError, RecursionError) as e:
         raise BadInput(f"expected finite numbers in the record of an {kind}, got others") from e
     arrays = {name: array.clone() for name, array in bundle.arrays.items()}

@@ -9,6 +9,7 @@ from torch import nn
 
 from panas.architecture.network import Norm
 from panas.privacy.gradients.apart import keeps_samples_apart
+from panas.runtime.errors import BadInput
 
 SMALLEST = 4
 """A map is pooled while its side is at least this."""
@@ -18,6 +19,10 @@ WIDER = (2, 1, 2, 2, 2)
 
 LARGE = 16
 """Side of an image from which on FedGH's kernels of 5x5 without padding fit."""
+
+
+MOST_WEIGHTS = 1 << 27
+"""Of one layer: half a GiB."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +69,21 @@ def one_of_five(shape: tuple[int, int, int], which: int, sizes: Five) -> nn.Sequ
             layers.append(nn.MaxPool2d(2))
             height, width = height // 2, width // 2
     hidden = sizes.hidden[which % len(sizes.hidden)]
-    layers += [nn.Flatten(), nn.Linear(channels * height * width, hidden), nn.ReLU()]
+    layers += [nn.Flatten(), dense(channels * height * width, hidden), nn.ReLU()]
     layers += [nn.Linear(hidden, sizes.width), nn.ReLU()]
     if sizes.unit:
         layers.append(Scaled(math.sqrt(sizes.width)))
     return nn.Sequential(*layers)
+
+
+def dense(inputs: int, outputs: int) -> nn.Linear:
+    """A linear layer; BadInput for one of more than `MOST_WEIGHTS`, before memory is taken."""
+    if inputs * outputs > MOST_WEIGHTS:
+        raise BadInput(
+            f"expected a layer of at most {MOST_WEIGHTS:g} weights, got {inputs} times {outputs}; "
+            "lower hidden or widths in federation.options"
+        )
+    return nn.Linear(inputs, outputs)
 
 
 def norm_layer(channels: int, norm: Norm) -> nn.Module:
@@ -90,7 +105,7 @@ def convolutional(
         if min(height, width) >= SMALLEST:
             layers.append(nn.MaxPool2d(2))
             height, width = height // 2, width // 2
-    layers += [nn.Flatten(), nn.Linear(channels * height * width, hidden), nn.ReLU()]
+    layers += [nn.Flatten(), dense(channels * height * width, hidden), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(hidden, classes))
 
 

@@ -9,7 +9,7 @@ from collections import OrderedDict
 
 from torch import nn
 
-from baselines.networks.cnns import SMALLEST, norm_layer
+from baselines.networks.cnns import SMALLEST, dense, norm_layer
 from panas.architecture.network import Norm
 
 STAGES = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
@@ -42,7 +42,7 @@ def vgg(
         if pools:
             height, across = height // 2, across // 2
     classifier = nn.Sequential(
-        nn.Linear(channels * height * across, hidden),
+        dense(channels * height * across, hidden),
         nn.ReLU(),
         nn.Linear(hidden, hidden),
         nn.ReLU(),

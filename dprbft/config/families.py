@@ -108,7 +108,7 @@ UPDATES = Family(
     unread=(
         *OF_ROUNDS,
         *OF_JOINING,
-        *("network.*", "search.*", "tuning.*", "training.*", "audit.*"),
+        *("network.width", "search.*", "tuning.*", "training.*", "audit.*"),
         *("privacy.search", "privacy.release", "privacy.release_share", "federation.compression"),
     ),
 )

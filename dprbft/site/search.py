@@ -31,8 +31,11 @@ Searching = Callable[[list[float] | None, SearchPlan], EvolutionResult]
 """A search by its plan, on samples in the frequencies of a label histogram."""
 
 
-def search(client: Client, searching: Searching) -> SearchRecord:
-    """Search a site's architecture; charges the ledger for a histogram first."""
+def search(client: Client, searching: Searching | None = None) -> SearchRecord:
+    """Search a site's architecture, by its mode if nothing else is given.
+
+    Privacy: a histogram is charged first.
+    """
     c, b, mode = client.config, client.spec, client.config.privacy.mode
     histogram, genetic = paid_histogram(client), c.search.evolution
     log = search_log(client.home) if mode.keeps_log else None
@@ -48,7 +51,7 @@ def search(client: Client, searching: Searching) -> SearchRecord:
                 workers=client.workers, journal=journal, on_candidate=partial(_note, client.home)
             ),
         )
-        result = searching(histogram, plan)
+        result = (searching or partial(mode.search, search_site(client)))(histogram, plan)
     candidates_file(client.home).unlink(missing_ok=True)
     return SearchRecord(
         client=client.id,

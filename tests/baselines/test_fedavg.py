@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -13,9 +14,11 @@ from baselines import fedavg
 from baselines.networks.cnns import convolutional
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
+from dprbft.methods import update_method
 from dprbft.methods.updates.contract import Side
 from dprbft.site.site import Client
 from dprbft.updates import Bundle, Order, Update
+from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 
 Site = Callable[..., Client]
@@ -87,3 +90,15 @@ def test_the_server_averages_by_samples_and_keeps_its_weights_if_nobody_sends(
         torch.testing.assert_close(averaged.arrays[name], (30 * a + 90 * b) / 120)
     kept = fedavg.server_round(side, memory, [], np.random.default_rng(0))
     assert all(torch.equal(kept.arrays[n], memory.arrays[n]) for n in shapes)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedgh", "fedproto"])
+def test_a_network_that_takes_too_much_memory_is_refused_before_a_charge(
+    method: str, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config = {"data": {"limit": 80}, "federation": {"method": method, "clients": 1}}
+    client = site(build_config(config), tmp_path / "r")
+    monkeypatch.setattr("baselines.networks.cnns.MOST_WEIGHTS", 100)
+    with pytest.raises(BadInput, match="a layer of at most"):
+        update_method(method).client_start(client)
+    assert not client.account.entries

@@ -402,13 +402,13 @@ def test_an_order_that_no_server_sends_is_refused_before_anything_is_read(
     name: str, site: Site, tmp_path: Path
 ):
     client = site(config_of(name), tmp_path / "r")
-    ready(update_method(name), client, b"")
+    ready(client, b"")
     _, _, order = first_turn(name, client)
     charged = len(client.account.entries)
     for what, wrong in wrong_orders(order):
         for verb in (round_verb,) if "round" in what else (round_verb, finish):
             try:
-                verb(update_method(name), unread(client), wrong.to_bytes())
+                verb(unread(client), wrong.to_bytes())
             except BadInput:
                 continue
             pytest.fail(f"{what} is taken")

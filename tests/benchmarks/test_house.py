@@ -129,15 +129,15 @@ def test_entries_count_files_and_folders_but_not_the_face(tmp_path: Path):
 
 def test_the_survey_counts_lines_and_docstrings(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     root = plant(
-        tmp_path, {"panas/a.py": '"""One\n\nthree."""\nx = 1\n"""Of x."""\n' + "y = 2\n" * 296}
+        tmp_path, {"panas/a.py": '"""One\n\nthree."""\nx = 1\n"""Of x."""\n' + "y = 2\n" * 450}
     )
     plant(root, {"tests/test_a.py": "assert True\n"})
     house = survey(root)
-    assert house.long_modules == {"panas/a.py": 301}
-    assert (house.modules, house.largest_module, house.product_lines) == (2, "panas/a.py", 301)
-    assert (house.test_lines, house.docstring_share) == (1, round(4 / 301, 3))
+    assert house.long_modules == {"panas/a.py": 451}
+    assert (house.modules, house.largest_module, house.product_lines) == (2, "panas/a.py", 455)
+    assert (house.test_lines, house.docstring_share) == (1, round(4 / 455, 3))
     main([str(root), "--json"])
-    assert json.loads(capsys.readouterr().out)["median_module"] == 150.5
+    assert json.loads(capsys.readouterr().out)["median_module"] == 225.5
     main([str(root)])
     assert "panas/a.py" in capsys.readouterr().out
 

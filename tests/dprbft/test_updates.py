@@ -13,6 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from dprbft import updates
+from dprbft.messages import padded
 from dprbft.updates import Bundle, Order, Update, named
 from panas.runtime.errors import BadInput
 from panas.runtime.store import pack_tensors
@@ -27,7 +28,7 @@ ABOUT: dict[str, Any] = {"type": "update", "site": 3, "round": 5, "receipts": ["
 
 
 def packed(arrays: dict[str, Tensor], about: Any, **metadata: str) -> bytes:
-    return pack_tensors(arrays, {"message": json.dumps(about, sort_keys=True), **metadata})
+    return pack_tensors(arrays, {"message": padded(json.dumps(about, sort_keys=True)), **metadata})
 
 
 def whole(**changes: Any) -> dict[str, Any]:
@@ -50,7 +51,13 @@ def test_a_message_arrives_as_it_was_sent():
 
 def test_the_size_is_that_of_the_arrays_and_a_little():
     weights = {"w": torch.zeros(1000)}
-    assert 4000 < len(Update(0, 1, Bundle(weights), ("x",)).to_bytes()) < 4500
+    assert 4000 < len(Update(0, 1, Bundle(weights), ("x",)).to_bytes()) < 4800
+
+
+def test_the_size_does_not_follow_the_digits_of_a_number():
+    records: list[dict[str, Any]] = [{"samples": n} for n in (9, 99, 104, 1e5 / 3)]
+    sizes = {len(Update(0, 1, Bundle(ARRAYS, record)).to_bytes()) for record in records}
+    assert len(sizes) == 1
 
 
 def test_arrays_that_share_their_memory_cross_too():
@@ -135,7 +142,9 @@ def test_a_message_has_one_form():
         packed(ARRAYS, whole(), note="something"),
         pack_tensors(ARRAYS, {"message": spaced}),
         pack_tensors(ARRAYS, {"message": twice}),
-        save(ARRAYS, {"message": json.dumps(whole(), sort_keys=True)}),  # without its checksum
+        save(
+            ARRAYS, {"message": padded(json.dumps(whole(), sort_keys=True))}
+        ),
     ):
         assert hidden != content
         with pytest.raises(BadInput, match="one form"):

@@ -74,7 +74,11 @@ def plant(death: Death, die: Callable[[], None], put: Set = setattr) -> None:
         return noted
 
     put(owner, name, dying)
-    put(verbs, "VERBS", {verb: answering(verb, answer) for verb, answer in verbs.VERBS.items()})
+    families = {
+        family: {verb: answering(verb, answer) for verb, answer in answers.items()}
+        for family, answers in verbs.VERBS.items()
+    }
+    put(verbs, "VERBS", families)
 
 
 def carry_out(run: Path, config: RunConfig, engine: Engine) -> None:

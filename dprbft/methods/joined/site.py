@@ -5,6 +5,7 @@ Each verb may be repeated: a site that has done it already answers the same agai
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from dprbft.messages import Broadcast, Verb
 from dprbft.methods.joined.budget import planned_release
@@ -18,7 +19,7 @@ from dprbft.methods.joined.tuning import tune_residual
 from dprbft.paths import search_file, tune_file
 from dprbft.site.results.pictures import draw_search, draw_tuning
 from dprbft.site.results.records import SearchRecord
-from dprbft.site.search import paid_histogram, search, search_site
+from dprbft.site.search import paid_histogram, search
 from dprbft.site.site import Client
 from panas.evolution.records import EvolutionResult
 from panas.privacy.ledger.fingerprints import note_spent
@@ -56,17 +57,17 @@ def search_network(client: Client, content: bytes) -> bytes:
     if search_file(client.home).exists():
         return b""
     JoinedState.read(client).check_joined()  # before anything is charged
-    mode = client.config.privacy.mode
-
-    def searching(histogram: list[float] | None, plan: SearchPlan) -> EvolutionResult:
-        if mode.reads_samples:
-            return search_student(client, plan)
-        return mode.search(search_site(client), histogram, plan)
-
-    record = search(client, searching)
+    reads = client.config.privacy.mode.reads_samples
+    record = search(client, partial(_search_student, client) if reads else None)
     draw_search(client, record)
     record.write(client.home)
     return b""
+
+
+def _search_student(
+    client: Client, histogram: list[float] | None, plan: SearchPlan
+) -> EvolutionResult:
+    return search_student(client, plan)
 
 
 def tune(client: Client, content: bytes) -> bytes:

@@ -5,7 +5,6 @@ Each verb may be repeated: a site that has done it already answers the same agai
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from dprbft.messages import Broadcast, Verb
@@ -20,7 +19,7 @@ from dprbft.paths import last_model_file, model_file, search_file, sent_file, st
 from dprbft.site.results.pictures import draw_search, draw_tuning
 from dprbft.site.results.records import SearchRecord, TuningRecord
 from dprbft.site.results.scores import note_round
-from dprbft.site.search import search, search_site
+from dprbft.site.search import search
 from dprbft.site.site import Client
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom
@@ -34,8 +33,7 @@ from panas.training.warm_start import warm_started
 def _search(client: Client, content: bytes) -> bytes:
     """Find the architecture, once."""
     if not search_file(client.home).exists():
-        mode = client.config.privacy.mode
-        record = search(client, partial(mode.search, search_site(client)))
+        record = search(client)
         draw_search(client, record)
         record.write(client.home)
     return b""

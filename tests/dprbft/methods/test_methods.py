@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from pkgutil import iter_modules
 
 import pytest
 import torch
 from site_data import with_data
 
-from dprbft import methods
+from dprbft.config.families import CORE
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Broadcast, Release
 from dprbft.methods import (
@@ -18,13 +17,11 @@ from dprbft.methods import (
     RoundMethod,
     method_named,
     round_method,
-    update_method,
 )
 from dprbft.methods.rounds.dprbft import client_finish, own_head
 from dprbft.methods.rounds.heads import to_broadcast
 from dprbft.methods.rounds.state import State, weights
 from dprbft.methods.rounds.training import keep_best
-from dprbft.methods.updates.contract import UpdateMethod
 from dprbft.site.site import Client
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
@@ -35,11 +32,7 @@ from panas.runtime.errors import BudgetExhausted
 from panas.runtime.seeds import stream, torch_generator
 from panas.tuning.space import DPSGDSettings
 
-METHODS = sorted(
-    module.name
-    for module in iter_modules(methods.__path__)
-    if not module.ispkg and not isinstance(update_method(module.name), UpdateMethod)
-)
+METHODS = sorted(CORE)
 OF_ROUNDS = [name for name in METHODS if isinstance(method_named(name), RoundMethod)]
 Tiny = Callable[..., RunConfig]
 Site = Callable[..., Client]

@@ -261,13 +261,13 @@ def test_a_search_on_private_samples_would_be_noticed(tiny: Tiny, site: Site, tm
     open_ = site(config, tmp_path / "a")
     other = site(config, tmp_path / "b")
     blind = with_data(other, blinded(other.data, labels=False, nan=False))
-    histories = [architecture.search(client, 1).result.history for client in (open_, blind)]
+    histories = [architecture.search(client).result.history for client in (open_, blind)]
     assert histories[0] != histories[1]
 
 
 def test_the_histogram_draws_its_noise_from_the_system(tiny: Tiny, site: Site, tmp_path: Path):
     opened = [site(tiny(), tmp_path / name) for name in "ab"]
-    found = [architecture.search(client, 1).histogram for client in opened]
+    found = [architecture.search(client).histogram for client in opened]
     assert found[0] != found[1]
     exact = opened[0].data.train.histogram().numpy()
     assert np.abs(np.array(found[0]) - exact).max() < 60
@@ -280,8 +280,8 @@ def test_searches_that_died_may_use_up_the_histogram_but_not_the_run(
     with monkeypatch.context() as m:
         m.setattr(architecture, "write_json", lambda *a, **k: 1 / 0)  # before it is kept
         with pytest.raises(ZeroDivisionError):
-            architecture.search(client, 1)
-    assert architecture.search(client, 1).histogram == [1.0] * 10
+            architecture.search(client)
+    assert architecture.search(client).histogram == [1.0] * 10
     account = client.ledger.account()
     assert len(account.entries) == 1
     assert account.spent() <= 8.0

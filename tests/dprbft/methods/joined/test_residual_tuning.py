@@ -74,9 +74,9 @@ def kept(run: Path) -> dict[str, bytes]:
 @pytest.mark.slow
 def test_a_second_site_takes_the_first_ones_rehearsal_over(tmp_path: Path, trainings: list[int]):
     one, other = joined_sites(tmp_path / "run")
-    first = tune_residual(one, 1)
+    first = tune_residual(one)
     assert len(trainings) == TRAININGS
-    second = tune_residual(other, 1)
+    second = tune_residual(other)
     assert len(trainings) == TRAININGS
     assert (second.trials, second.best) == (first.trials, first.best)
     assert TuningRecord.from_json(second.to_json()) == second
@@ -94,7 +94,7 @@ def test_what_is_kept_has_no_bit_of_a_site(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(SimulatedSite, "__call__", TRAIN)
     runs = [tmp_path / "one", tmp_path / "other"]
     for run, at in zip(runs, (0, 1), strict=True):
-        tune_residual(joined_sites(run)[at], 1)
+        tune_residual(joined_sites(run)[at])
     one, other = (open_client(places_of(run)[at]) for run, at in zip(runs, (0, 1), strict=True))
     assert one.data.train.units != other.data.train.units
     assert len(kept(runs[0])) == 1
@@ -106,7 +106,7 @@ def test_what_is_kept_has_no_bit_of_a_site(tmp_path: Path, monkeypatch: pytest.M
 def test_a_rehearsal_goes_on_after_a_death(
     tmp_path: Path, trainings: list[int], monkeypatch: pytest.MonkeyPatch, at: int
 ):
-    whole = tune_residual(joined_sites(tmp_path / "whole")[0], 1)
+    whole = tune_residual(joined_sites(tmp_path / "whole")[0])
     site, counting = joined_sites(tmp_path / "died")[0], SimulatedSite.__call__
     trainings.clear()
 
@@ -118,11 +118,11 @@ def test_a_rehearsal_goes_on_after_a_death(
     with monkeypatch.context() as planted:
         planted.setattr(SimulatedSite, "__call__", dying)
         with pytest.raises(KeyboardInterrupt):
-            tune_residual(site, 1)
+            tune_residual(site)
     assert not kept(tmp_path / "died")
     trials = at // len(tuning.SKEWS)  # that were through
     trainings.clear()
-    assert tune_residual(site, 1) == whole
+    assert tune_residual(site) == whole
     assert len(trainings) == TRAININGS - len(tuning.SKEWS) * min(trials, 3)
     assert kept(tmp_path / "died") == kept(tmp_path / "whole")
 
@@ -133,7 +133,7 @@ def test_settings_count_relative_to_the_rule(
 ):
     monkeypatch.setattr(tuning, "chosen", lambda *_: choice)
     site = joined_sites(tmp_path / "run")[0]
-    found, rule = tune_residual(site, 1), default_settings(site)
+    found, rule = tune_residual(site), default_settings(site)
     assert found.nothing == (choice == "nothing")
     assert (found.by_rule == "none better") == (choice == "rule")
     assert found.best is not None
@@ -157,7 +157,7 @@ def test_a_site_of_another_size_keeps_the_rule(
 ):
     monkeypatch.setattr(tuning, "NEAR", 1.1)
     site = joined_sites(tmp_path / "run")[0]
-    found = tune_residual(site, 1)
+    found = tune_residual(site)
     assert (found.by_rule, found.settings) == ("other size", default_settings(site))
     assert not trainings
 
