@@ -70,14 +70,14 @@ JOINED = Family(
         *OF_ROUNDS,
         *OF_BREEDING,
         *("network.norm", "search.learning_rate", "search.batch_size", "search.min_blocks"),
-        *("search.kernels", "search.size", "search.max_bytes"),
+        *("search.kernels", "search.size", "search.max_bytes", "search.algorithm"),
         *("tuning.parallel", "tuning.learning_rate", "tuning.clip", "tuning.noise_factor"),
         *("tuning.batch_sizes", "tuning.epochs"),
         *("training.epochs", "training.learning_rate", "training.momentum"),
         *("training.batch_size", "training.clip"),
         *("training.warm_learning_rate", "training.warm_batch_size"),
         *("federation.rounds", "federation.participation", "federation.options"),
-        "privacy.release",
+        *("federation.min_samples", "privacy.release"),
     ),
 )
 """One release of a common representation, and one shared head, before a site searches."""

@@ -58,7 +58,8 @@ def without_unread(settings: dict[str, Any], family: Family | None = None) -> di
     for name, value in settings.items():
         if isinstance(value, dict):
             value = {key: v for key, v in value.items() if family.reads(f"{name}.{key}")}
-        kept[name] = value
+        if value != {}:
+            kept[name] = value
     return kept
 
 

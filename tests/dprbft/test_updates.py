@@ -142,9 +142,7 @@ def test_a_message_has_one_form():
         packed(ARRAYS, whole(), note="something"),
         pack_tensors(ARRAYS, {"message": spaced}),
         pack_tensors(ARRAYS, {"message": twice}),
-        save(
-            ARRAYS, {"message": padded(json.dumps(whole(), sort_keys=True))}
-        ),
+        save(ARRAYS, {"message": padded(json.dumps(whole(), sort_keys=True))}),
     ):
         assert hidden != content
         with pytest.raises(BadInput, match="one form"):

@@ -10,7 +10,7 @@ import torch
 from dp_accounting.pld import PLDAccountant
 
 from baselines.common.spending import Mechanism, Planned, begin, charged
-from dprbft.config.files import build_config, merge
+from dprbft.config.files import build_config, merge, without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.methods.joined.budget import histogram_event, planned_release, residual_plan
 from dprbft.methods.joined.residual import default_settings
@@ -79,7 +79,8 @@ class Life:
     def client(self, run: str, share: Budget, **sections: Any) -> Client:
         """The site in a run, which the ledger has been asked for; BudgetExhausted as there."""
         privacy = {"epsilon": share.epsilon, "delta": share.delta, "search": "data-free"}
-        config: RunConfig = build_config(merge(merge(SMALL, {"privacy": privacy}), sections))
+        settings = merge(SMALL, {"privacy": privacy}, sections)
+        config: RunConfig = build_config(without_unread(settings))
         train, some = pictures(self.n), pictures(10)
         facts = Facts(class_names=tuple("0123456789"), shape=(1, 4, 4), dtype="uint8")
         return Client(

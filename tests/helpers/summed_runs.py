@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dprbft.config.files import build_config, merge
+from dprbft.config.files import build_config, merge, without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Code, Reply, Verb
 from dprbft.methods.serve import Machine, serve
@@ -27,7 +27,7 @@ SMALL: dict[str, Any] = {
 
 
 def summed_config(**sections: dict[str, Any]) -> RunConfig:
-    return build_config(merge(SMALL, sections))
+    return build_config(without_unread(merge(SMALL, sections)))
 
 
 @dataclass

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from dprbft.config.files import build_config
-from dprbft.config.listing import list_settings
+from dprbft.config.files import build_config, without_unread
+from dprbft.config.listing import OF_HUB, list_settings
 from panas.runtime.errors import BadInput
 
 
@@ -18,12 +18,15 @@ def flat(config: dict) -> dict[str, object]:
     return found
 
 
-def test_every_setting_of_a_run_is_listed_with_its_value_and_explained():
-    found = list_settings({})
-    written = flat(build_config().model_dump(mode="json"))
-    assert {s.key: s.value for s in found} == written
+@pytest.mark.parametrize("method", ["joined", "dprbft", "local", "fedavg"])
+def test_every_setting_of_a_method_is_listed_with_its_value_and_explained(method: str):
+    given = {"federation": {"method": method}}
+    found = list_settings(given)
+    written = flat(without_unread(build_config(given).model_dump(mode="json")))
+    assert {s.key: s.value for s in found} == {k: v for k, v in written.items() if k not in OF_HUB}
+    assert method != "joined" or len(found) <= 60
     assert [s.key for s in found if not s.kind or not s.about] == []
-    assert not any(s.is_set for s in found)
+    assert {s.key for s in found if s.is_set} == {"federation.method"}
 
 
 def test_what_is_set_is_told_from_what_a_preset_and_the_defaults_say():
@@ -35,7 +38,8 @@ def test_what_is_set_is_told_from_what_a_preset_and_the_defaults_say():
         "search.generations",  # set, to what it would have been
     }
     assert (found["search.population"].value, found["search.population"].default) == (7, 4)
-    assert found["federation.rounds"].value == 2  # the preset's
+    assert found["search.max_blocks"].value == 4  # the preset's
+    assert "federation.rounds" not in found  # nothing that the method reads
 
 
 def test_units_ranges_and_choices_come_from_where_the_fields_are_declared():
@@ -70,4 +74,5 @@ def test_infinity_is_a_word_in_json():
 def test_true_is_no_number(given: dict):
     with pytest.raises(BadInput, match="expected a value"):
         build_config(given)
-    assert build_config({"search": {"cache": False}}).search.evolution.cache is False
+    rounds = {"federation": {"method": "dprbft"}, "search": {"cache": False}}
+    assert build_config(rounds).search.evolution.cache is False

@@ -3,6 +3,7 @@
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -42,7 +43,7 @@ def test_an_infinite_epsilon_survives_files_and_workers(tmp_path: Path):
 
 def test_later_layers_win_over_earlier_ones_and_over_the_preset():
     config = build_config(
-        {"preset": "demo", "federation": {"rounds": 5, "clients": 3}},
+        {"preset": "demo", "federation": {"method": "dprbft", "rounds": 5, "clients": 3}},
         {"federation": {"rounds": 7}},
     )
     assert (config.federation.rounds, config.federation.clients) == (7, 3)
@@ -60,6 +61,9 @@ def test_a_configuration_cannot_be_changed():
         build_config().network.width = 3
 
 
+ROUNDS: dict[str, Any] = {"federation": {"method": "dprbft"}}
+
+
 @pytest.mark.parametrize(
     ("layer", "named"),
     [
@@ -72,13 +76,16 @@ def test_a_configuration_cannot_be_changed():
         ({"search": {"population": "many"}}, "search.population"),
         ({"search": {"population": 0}}, "search: expected generations >= 0 and a population"),
         ({"search": {"population": 1}}, "search: expected generations >= 0 and a population"),
-        ({"search": {"mutation": 1.5}}, "search: expected crossover and mutation"),
+        ({"search": {"mutation": 1.5}} | ROUNDS, "search: expected crossover and mutation"),
         ({"search": {"epochs": 0}}, "search.epochs"),
         ({"search": {"max_blocks": 0}}, "search.max_blocks"),
-        ({"tuning": {"batch_sizes": "few"}}, "tuning.batch_sizes"),
-        ({"training": {"learning_rate": math.inf}}, "training: expected learning_rate"),
-        ({"training": {"warm_learning_rate": 0}}, "training.warm_*: expected learning_rate"),
-        ({"training": {"warm_batch_size": "few"}}, "training.warm_batch_size"),
+        ({"tuning": {"batch_sizes": "few"}} | ROUNDS, "tuning.batch_sizes"),
+        ({"training": {"learning_rate": math.inf}} | ROUNDS, "training: expected learning_rate"),
+        (
+            {"training": {"warm_learning_rate": 0}} | ROUNDS,
+            "training.warm_*: expected",
+        ),
+        ({"training": {"warm_batch_size": "few"}} | ROUNDS, "training.warm_batch_size"),
         ({"training": {"noise_multiplier": 0.0}}, "training.noise_multiplier"),
         ({"federation": {"participation": 0.0}}, "federation.participation"),
         ({"federation": {"partition": "fair"}}, "federation.partition"),
@@ -93,10 +100,11 @@ def test_a_configuration_cannot_be_changed():
             {
                 "privacy": {"release": "public_rows", "search": "data-free"},
                 "data": {"public_fraction": 0},
+                **ROUNDS,
             },
             "public samples for privacy.release = public_rows",
         ),
-        ({"privacy": {"release": "raw_rows"}}, "allow_unprotected"),
+        ({"privacy": {"release": "raw_rows"}} | ROUNDS, "allow_unprotected"),
         ({"privacy": {"search": "unaccounted"}}, "allow_unprotected"),
         (
             {
@@ -107,7 +115,10 @@ def test_a_configuration_cannot_be_changed():
             "public_fraction",
         ),
         ({"data": {"test_fraction": 0}}, "test_fraction"),
-        ({"network": {"norm": "batch"}}, "network.norm"),
+        ({"network": {"norm": "batch"}} | ROUNDS, "network.norm"),
+        ({"federation": {"rounds": 3}}, "method = joined reads, got federation.rounds"),
+        ({"federation": {"method": "dprbft", "options": {}}}, "got federation.options"),
+        ({"training": {"epochs": 3}}, "choose --method dprbft or local"),
         ({"network": {"unit": False}, "federation": {"method": "dprbft"}}, "network.unit"),
     ],
 )
@@ -139,7 +150,7 @@ def test_norm_is_group_as_soon_as_one_client_is_private():
     mixed = build_config(two, {"privacy": free | {"epsilons": [math.inf, 1.0]}})
     assert mixed.norm == "group"
     chosen = {"network": {"norm": "group"}, "privacy": free | {"epsilon": math.inf}}
-    assert build_config(chosen).norm == "group"
+    assert build_config(chosen | ROUNDS).norm == "group"
 
 
 def test_toml_that_is_missing_or_broken_is_refused(tmp_path: Path):
@@ -173,9 +184,8 @@ def test_where_nothing_is_public_a_search_by_default_needs_nothing_public():
 
 def test_public_samples_without_labels_are_nothing_to_search_on_by_labels():
     data = {"dataset": "a.npz", "unlabelled_data": "b.npz"}
-    config = build_config({"data": data, "federation": {"method": "dprbft"}})
-    assert (config.has_unlabelled, config.has_public) == (True, False)
-    assert config.privacy.search == "data-free"
+    with pytest.raises(BadInput, match=r"got data\.unlabelled_data"):
+        build_config({"data": data} | ROUNDS)
     assert build_config({"data": data}).privacy.search == "public-proxy"  # by agreement
     assert not build_config().has_unlabelled
     assert not build_config({"data": data | {"unlabelled_limit": 0}}).has_unlabelled
@@ -217,9 +227,9 @@ def test_a_secure_sum_bears_a_fifth_of_its_sites_and_less_than_a_third(sites: in
     [
         ({"federation": {"clients": 3}}, "at least federation.secure_minimum = 4 sites"),
         ({"federation": {"secure_missing": 2}}, "secure_missing of at most 1"),
-        ({"federation": {"method": "dprbft"}}, "federation.method = joined for privacy.trust"),
-        ({"federation": {"method": "fedavg"}}, "federation.method = joined for privacy.trust"),
-        ({"privacy": {"release": "class_sums"}}, "privacy.release = moments"),
+        ({"federation": {"method": "dprbft"}}, "dprbft reads, got privacy.trust"),
+        ({"federation": {"method": "fedavg"}}, "fedavg reads, got privacy.trust"),
+        ({"privacy": {"release": "class_sums"}}, "joined reads, got privacy.release"),
         ({"federation": {"secure_minimum": 2}}, "secure_minimum"),
     ],
 )
@@ -236,7 +246,9 @@ def test_only_releases_are_compressed(method: str):
     config = {"federation": {"compression": "int8"}}
     for allowed in ("joined", "dprbft"):
         build_config(config, {"federation": {"method": allowed}})
-    with pytest.raises(BadInput, match=f"federation.method = {method}, which has no releases"):
+    with pytest.raises(
+        BadInput, match=f"federation.method = {method} reads, got federation.compression"
+    ):
         build_config(config, {"federation": {"method": method}})
     with pytest.raises(BadInput, match="compression = none for a secure sum"):
         build_config(SECURE, config)

@@ -267,8 +267,8 @@ def test_shares_that_do_not_open_are_refused_before_anything_is_charged(tmp_path
 
 
 def test_a_site_of_another_trust_or_method_takes_no_part(tmp_path: Path):
-    for method, trust in (("joined", "server"), ("local", "server"), ("fedavg", "server")):
-        config = summed_config(federation={"method": method}, privacy={"trust": trust})
+    for method in ("joined", "local", "fedavg"):
+        config = summed_config(federation={"method": method}, privacy={"trust": "server"})
         run = tmp_path / method
         engine = begun(run, config)
         join_stage(OpenRun(run, config, engine))
