@@ -1,6 +1,6 @@
 """DecNAS: a network shrunk layer by layer; groups of sites try a candidate each, side by side.
 
-Algorithm 4.1, in its order; what is pruned, grouped and dropped: `networks.pruning`, `candidates`.
+Algorithm 4.1, in its order; what is pruned: `networks.pruning`; a site's part: `_decnas_search`.
 
 1. sites train the given network, GM_0, by FedAvg: the "start" ("actively trained", section 4)
 2. of an iteration: the next budget; one pruned network a layer (lines 3, 6)
@@ -15,44 +15,76 @@ trains it next, in the same round (line 15). With grouping off all sites train a
 
 Deviations: a turn that drops takes two rounds of the run, as accuracies go up before weights do
 (section 4.3). Accuracies go up only where they decide something. Line 25's maximum is a minimum,
-and 33 % are of an iteration's first candidates (`candidates.schedule`). The last layer is not
+and 33 % are of an iteration's first candidates (`Schedule`). The last layer is not
 pruned: its outputs are the classes. Filters that share a group norm go together. Latency is
 estimated from times measured at the server. With no reports on GM_0 (no start) the best candidate
 counts as having lost nothing.
 
 Privacy, "sound": weights by DP-SGD; label counts of training samples by a Gaussian, charged on
 "train"; right and wrong answers of validation samples, which no training reads, by Gaussians on
-"search". A site with too few samples for that (`candidates.site.stand_apart`) reports no answers.
+"search". A site with too few samples for that (`stand_apart`) reports no answers.
 Groups, candidates and choices follow from those. "paper": all of it leaves as it is.
 Numbers of training samples are public.
 
 Source: Yuan et al. 2022, "Federated Neural Architecture Search" (DecNAS).
+
+Which round of a run does what, and how much of a site it asks at most.
+
+A run begins with rounds of FedAvg of the whole network, then makes iterations, and ends with rounds
+of FedAvg of what they chose. A turn of an iteration (a round of the publication) trains all
+candidates that are left. Where some are dropped after it, it takes two rounds of the run: sites
+first report accuracies, and then send the weights of those that stay. Else it takes one.
+
+Source: DecNAS, algorithm 4.1, lines 2 to 12, and section 5.3.
+
+The server's steps of DecNAS: prune, partition, drop, fuse, choose; algorithm 4.1, lines 2 to 32.
+
+Pure functions of what is given: a run that was killed makes the same search again.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
-from torch import nn
+from torch import Tensor, nn
 
-from baselines.candidates import search
-from baselines.candidates.progress import GLOBAL, Progress
-from baselines.candidates.schedule import Schedule, planned, turns_of
-from baselines.candidates.site import Here, counting_noise
-from baselines.candidates.turn import SiteWork, check_networks, site_round
+from baselines._decnas_search import (
+    GLOBAL,
+    Candidate,
+    Here,
+    Point,
+    Progress,
+    SiteFacts,
+    SiteWork,
+    Step,
+    check_networks,
+    counting_noise,
+    fused_accuracy,
+    partition,
+    ranked,
+    site_round,
+)
+from baselines.common.averaging import Mean, number_in
 from baselines.common.options import options_of
 from baselines.common.spending import Planned, begin
 from baselines.networks.cnns import initialise, macs_of, parameters_of, weights_of
 from baselines.networks.pruning import (
     Kind,
+    Resource,
+    Shape,
+    candidates,
     check_prunable,
     layer_times,
+    macs_by_layer,
     plain_network,
     prunable,
     resource_of,
+    uniform_within,
     widths_of,
+    with_widths,
 )
 from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig, rounds_of
@@ -60,9 +92,278 @@ from dprbft.methods.updates.contract import Predictor, Side, Size, Turn
 from dprbft.site.site import Client, spec_of
 from dprbft.updates import Bundle, Order, Update, named
 from panas.architecture.network import NetworkSpec
+from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.any_model import logits_of
 from panas.training.sgd import OptimizerConfig
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a round asks of a site, at most."""
+
+    trainings: int  # of one network each
+    reports: int  # accuracies
+
+    def __add__(self, other: "Load") -> "Load":
+        return Load(self.trainings + other.trainings, self.reports + other.reports)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """The rounds of a run; a pure function of its settings."""
+
+    rounds: int  # of the run
+    start: int  # of FedAvg before the search
+    turns: tuple[int, ...]  # of each iteration that is planned
+    drop: float  # share of an iteration's first candidates that each turn drops; 0: none
+
+    def loads(self, candidates: int, groups: int) -> list[Load]:
+        """Of each round, where an iteration has so many candidates and sites so many groups."""
+        found = [Load(1, 0)] * self.start
+        if self.start and self.turns:
+            found[-1] = Load(1, 1)  # the accuracy before anything is pruned
+        for turns in self.turns:
+            alive = candidates
+            for turn in range(1, turns + 1):
+                gone = dropped(candidates, alive, self.drop)
+                jobs = math.ceil(alive / groups)
+                found.append(Load(jobs, jobs if gone or turn == turns else 0))
+                found += [Load(0, 0)] * (gone > 0)
+                alive -= gone
+        return found + [Load(1, 0)] * (self.rounds - len(found))
+
+
+def planned(
+    rounds: int, ends: tuple[float, float], turns: Sequence[int], candidates: int, drop: float
+) -> Schedule:
+    """As many of the iterations, each with its `turns`, as fit between the first and the last
+    rounds, whose shares of all are `ends`."""
+    start, last = round(ends[0] * rounds), round(ends[1] * rounds)
+    left, fitting = rounds - start - last, list[int]()
+    for number in turns:
+        left -= rounds_of_iteration(candidates, number, drop)
+        if left < 0:
+            break
+        fitting.append(number)
+    return Schedule(rounds=rounds, start=start, turns=tuple(fitting), drop=drop)
+
+
+def turns_of(iteration: int, numbers: Sequence[int], every: int, dynamic: bool) -> int:
+    """Turns of an iteration (from 1): more of them every so many iterations, or always the most."""
+    step = (iteration - 1) // every if dynamic else len(numbers)
+    return numbers[min(step, len(numbers) - 1)]
+
+
+def dropped(candidates: int, alive: int, drop: float) -> int:
+    """How many a turn drops: a share of the iteration's first ones, rounded up; one stays.
+
+    Line 25 prints the maximum of both, which would always leave one; the text and Table 3 need the
+    minimum. It is of the first ones: 33 % drop all but one in 3 turns.
+    """
+    return min(math.ceil(drop * candidates - 1e-9), alive - 1)
+
+
+def rounds_of_iteration(candidates: int, turns: int, drop: float) -> int:
+    """Rounds of the run that an iteration takes."""
+    alive, found = candidates, 0
+    for _ in range(turns):
+        gone = dropped(candidates, alive, drop)
+        found, alive = found + 1 + (gone > 0), alive - gone
+    return found
+
+
+Weights = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """What a search is of, and how it goes."""
+
+    schedule: Schedule
+    whole: nn.Sequential  # GM_0, whose weights do not matter
+    shape: Shape  # of a sample
+    resource: Resource
+    reduction: float  # of the budget in the first iteration, as a share of Res(GM_0)
+    decay: float  # of the reduction, an iteration
+    target: float  # where the search ends, as a share of Res(GM_0)
+    pruning: Literal["layers", "uniform"]
+    groups: int  # of sites, at most
+    sites: int  # of the run
+    classes: int
+    balance: float  # r
+
+
+@dataclass
+class Heard:
+    """What sites sent in a round, fused one site at a time."""
+
+    like: Mapping[str, Weights]  # the networks that were asked for
+    means: dict[str, Mean] = field(default_factory=dict)
+    counts: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    facts: dict[int, SiteFacts] = field(default_factory=dict)
+
+    def add(self, update: Update, classes: int) -> None:
+        """One site's update; BadInput if it does not fit."""
+        record, bundle = update.bundle.record, update.bundle
+        samples = number_in(record, "samples")
+        if "labels" in record:
+            histogram = tuple(_numbers(record["labels"], classes))
+            self.facts[update.site] = SiteFacts(max(1, int(samples)), histogram)
+        if not {name.partition(".")[0] for name in bundle.arrays} <= {*self.like}:
+            raise BadInput("expected weights of networks that were asked for, got others")
+        for id, like in self.like.items():
+            if weights := bundle.part(id):
+                self.means.setdefault(id, Mean(like)).add(weights, samples)
+            if id in record.get("counts", {}):
+                right, wrong = _numbers(record["counts"][id], 2)
+                self.counts.setdefault(id, []).append((right, wrong))
+
+    def fused(self, id: str) -> Weights:
+        """A network after its group's training: PM + sum n_s g_s / sum n_s, which is the weighted
+        mean of the sites' weights; as it was, where nobody trained it."""
+        return self.means[id].result() if id in self.means else self.like[id]
+
+    def accuracy(self, id: str, before: float | None) -> float | None:
+        """A network's accuracy over its group; as it was, where nobody tested it."""
+        found = fused_accuracy(self.counts.get(id, ()))
+        return before if found is None else found
+
+
+def heard(like: Mapping[str, Weights], updates: Iterable[Update], classes: int) -> Heard:
+    """All updates of a round."""
+    found = Heard(like)
+    for update in updates:
+        found.add(update, classes)
+    return found
+
+
+Stand = tuple[Progress, Mapping[str, Weights]]
+"""Where a search stands: its record, and the weights of its networks."""
+
+
+def after_round(p: Progress, told: Heard, s: SearchSettings) -> Stand:
+    """What the next round is about."""
+    p = replace(p, played=p.played + 1, sites={**p.sites, **told.facts})
+    models = {c.id: told.like[c.id] for c in p.asked}
+    whole = told.like[GLOBAL]
+    if p.phase != "search":
+        p = replace(p, accuracy=told.accuracy(GLOBAL, p.accuracy))
+        return begun(p, told.fused(GLOBAL), s)
+    if p.step != "send":
+        reported = [replace(c, accuracy=told.accuracy(c.id, c.accuracy)) for c in p.candidates]
+        gone = dropped(p.began, len(reported), s.schedule.drop)
+        left = ranked(reported, p.accuracy, p.resource)[: len(reported) - gone]
+        p = replace(p, candidates=tuple(left))
+        if gone:
+            kept = {c.id: models[c.id] for c in left}
+            return replace(p, step="send"), {GLOBAL: whole, **kept}
+    fused = {c.id: told.fused(c.id) for c in p.candidates}
+    if p.turn < p.turns:
+        p = replace(p, turn=p.turn + 1, step=_step(p.began, len(fused), s))
+        return p, {GLOBAL: whole, **fused}
+    best = ranked(p.candidates, p.accuracy, p.resource)[0]
+    point = Point(
+        iteration=p.iteration,
+        widths=best.widths,
+        resource=best.resource,
+        macs=sum(macs_by_layer(with_widths(s.whole, best.widths), s.shape)),
+        accuracy=best.accuracy,
+    )
+    p = replace(p, widths=best.widths, resource=best.resource, accuracy=best.accuracy)
+    p = replace(p, candidates=(), groups=(), frontier=(*p.frontier, point))
+    return begun(p, fused[best.id], s)
+
+
+def begun(p: Progress, weights: Weights, s: SearchSettings) -> Stand:
+    """The next iteration, once the first rounds are over; final tuning where there is none."""
+    same = {GLOBAL: weights}
+    if p.phase == "final" or p.played < s.schedule.start:
+        return p, same
+    full, t = s.resource(s.whole), p.iteration + 1
+    over = replace(p, phase="final", step="both"), same
+    if t > len(s.schedule.turns) or p.resource <= s.target * full:
+        return over
+    budget = max(s.target * full, p.resource - s.reduction * s.decay ** (t - 1) * full)
+    found = pruned(with_weights(s.whole, p.widths, weights), budget, s)
+    if not found:
+        return over
+    listed = tuple(
+        Candidate(id=f"{t}-{at}", widths=widths_of(model), resource=s.resource(model))
+        for at, model in found
+    )
+    p = replace(
+        p,
+        phase="search",
+        step=_step(len(found), len(found), s),
+        iteration=t,
+        turn=1,
+        turns=s.schedule.turns[t - 1],
+        began=len(found),
+        candidates=listed,
+        groups=grouped(p.sites, min(s.groups, len(found)), s),
+    )
+    models = {c.id: weights_of(model) for c, (_, model) in zip(listed, found, strict=True)}
+    return p, {**same, **models}
+
+
+def pruned(
+    model: nn.Sequential, budget: float, s: SearchSettings
+) -> list[tuple[int, nn.Sequential]]:
+    """Line 6: the candidates within a budget, or the rival's one."""
+    if s.pruning == "layers":
+        return candidates(model, budget, s.resource)
+    smaller = uniform_within(model, budget, s.resource)
+    return [] if smaller is None else [(0, smaller)]
+
+
+def grouped(
+    known: Mapping[int, SiteFacts], groups: int, s: SearchSettings
+) -> tuple[tuple[int, ...], ...]:
+    """Line 5: sites by group; of one that has told nothing yet, the average is assumed."""
+    samples = [site.samples for site in known.values()]
+    average = SiteFacts(round(np.mean(samples)) if samples else 1, (1.0,) * s.classes)
+    facts = [known.get(i, average) for i in range(s.sites)]
+    return tuple(tuple(group) for group in partition(facts, groups, s.balance))
+
+
+def assigned(
+    p: Progress, sites: Sequence[int], rng: np.random.Generator
+) -> list[tuple[Sequence[int], list[Candidate]]]:
+    """Lines 14 to 16: each candidate goes to a random group; one that finds none free waits, and is
+    that group's next. Groups with their candidates in order; outside of a search all `sites`."""
+    if p.phase != "search":
+        return [(sites, list(p.asked))]
+    order = rng.permutation(len(p.groups))
+    found: list[tuple[Sequence[int], list[Candidate]]] = [(group, []) for group in p.groups]
+    for i, candidate in enumerate(p.candidates):
+        found[int(order[i % len(order)])][1].append(candidate)
+    return found
+
+
+def reports(p: Progress, s: SearchSettings) -> bool:
+    """Whether anything is decided by accuracies of the next round."""
+    if p.phase == "search":
+        return p.turn == p.turns or p.step == "train"
+    return p.phase == "start" and p.played == s.schedule.start - 1 and bool(s.schedule.turns)
+
+
+def with_weights(whole: nn.Sequential, widths: Sequence[int], weights: Weights) -> nn.Sequential:
+    """The network of these widths, with its weights."""
+    model = with_widths(whole, widths)
+    model.load_state_dict(dict(weights))
+    return model
+
+
+def _step(began: int, alive: int, s: SearchSettings) -> Step:
+    return "train" if dropped(began, alive, s.schedule.drop) else "both"
+
+
+def _numbers(values: Any, count: int) -> list[float]:
+    if not isinstance(values, list) or len(values) != count:
+        raise BadInput(f"expected {count} numbers in an update, got others")
+    return [number_in({"it": v}, "it") for v in values]
+
 
 COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "paper": {"privacy": {"epsilon": float("inf"), "allow_unprotected": True}},
@@ -204,7 +505,7 @@ def server_start(side: Side) -> Bundle:
         sites={},
         times=times,
     )
-    return _kept(search.begun(p, weights_of(whole), _settings(side, p)))
+    return _kept(begun(p, weights_of(whole), _settings(side, p)))
 
 
 def orders(side: Side, memory: Bundle, sites: Sequence[int], round: int) -> Mapping[int, Bundle]:
@@ -214,13 +515,13 @@ def orders(side: Side, memory: Bundle, sites: Sequence[int], round: int) -> Mapp
         record = {"widths": p.widths, "frontier": [asdict(point) for point in p.frontier]}
         return dict.fromkeys(sites, Bundle(named(GLOBAL, memory.part(GLOBAL)), record))
     settings = _settings(side, p)
-    about = {"phase": p.phase, "step": p.step, "report": search.reports(p, settings)}
+    about = {"phase": p.phase, "step": p.step, "report": reports(p, settings)}
     if p.phase == "search" and p.step == "send":
         stay = [c.id for c in p.candidates]
         return dict.fromkeys(sites, Bundle({}, {**about, "send": stay}))
     rng = stream(side.config.seed, "method", "decnas", "groups", round)
     found = dict[int, Bundle]()
-    for group, jobs in search.assigned(p, sites, rng):
+    for group, jobs in assigned(p, sites, rng):
         arrays = {k: a for c in jobs for k, a in named(c.id, memory.part(c.id)).items()}
         listed = [{"id": c.id, "widths": list(c.widths)} for c in jobs]
         found |= dict.fromkeys(group, Bundle(arrays, {**about, "jobs": listed}))
@@ -233,11 +534,11 @@ def server_round(
     """Steps 2 to 6, as the search stands."""
     p = Progress.from_json(memory.record)
     like = {c.id: memory.part(c.id) for c in p.asked} | {GLOBAL: memory.part(GLOBAL)}
-    told = search.heard(like, updates, side.facts.classes)
-    return _kept(search.after_round(p, told, _settings(side, p)))
+    told = heard(like, updates, side.facts.classes)
+    return _kept(after_round(p, told, _settings(side, p)))
 
 
-def _kept(stand: search.Stand) -> Bundle:
+def _kept(stand: Stand) -> Bundle:
     p, models = stand
     arrays = {k: a for id, weights in models.items() for k, a in named(id, weights).items()}
     return Bundle(arrays, p.to_json())
@@ -266,10 +567,10 @@ def _schedule(config: RunConfig, whole: nn.Sequential) -> Schedule:
     return planned(f.planned_rounds, ends, list(numbers), candidates, o.drop)
 
 
-def _settings(side: Side, p: Progress) -> search.SearchSettings:
+def _settings(side: Side, p: Progress) -> SearchSettings:
     o, spec = options_of(side.config, Options), spec_of(side.config, side.facts)
     whole = _whole(side.config, spec)
-    return search.SearchSettings(
+    return SearchSettings(
         schedule=_schedule(side.config, whole),
         whole=whole,
         shape=spec.shape,

@@ -41,15 +41,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from baselines._dp_fnas_search import (
+    Options,
+    Part,
+    Prepaid,
+    Steps,
+    asked,
+    begun,
+    check_network,
+    gradients_of,
+    least_search,
+    loaded,
+    paid_step,
+    plan_steps,
+    reads,
+    search_rounds,
+)
 from baselines.common.averaging import Mean
 from baselines.common.halves import halves, planned_halves
 from baselines.common.options import options_of
 from baselines.common.spending import Mechanism, Spending
-from baselines.fnas.batches import Part
-from baselines.fnas.gradients import gradients_of
-from baselines.fnas.networks import begun, check_network, loaded
-from baselines.fnas.prepaid import Prepaid, Steps, paid_step, plan_steps
-from baselines.fnas.schedule import Options, asked, least_search, reads, search_rounds
 from baselines.networks.cnns import macs_of, parameters_of, weights_of
 from baselines.networks.darts import SuperNetwork, discretised, is_alpha
 from dprbft.config.schema import rounds_of

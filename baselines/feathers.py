@@ -1,7 +1,7 @@
 """FEATHERS: architecture and hyperparameters searched together, for one network for all sites.
 
 A run has two stages of `federation.rounds`, search and evaluation. Each alternates phases
-(`baselines.common.bandit`); a round, in its source's order:
+(`baselines._feathers_search`); a round, in its source's order:
 
 1. the server sends the network and a setting of hyperparameters: in an HO phase one that it drew
    (algorithm 1, lines 7 to 9), in a training phase the best (lines 15 to 17)
@@ -32,38 +32,38 @@ Source: "FEATHERS: Federated Architecture and Hyperparameter Search", sections 3
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
+from baselines._feathers_search import (
+    Course,
+    Options,
+    Phase,
+    SiteState,
+    Stage,
+    Trial,
+    after_charges,
+    balanced,
+    begin_phases,
+    charge_round,
+    check_trial,
+    most_trials,
+    network_of,
+    parts_of,
+    search_rounds,
+    space_of,
+    stage_begun,
+    train,
+    updated,
+)
 from baselines.common.averaging import Mean, number_in, weight_in
-from baselines.common.bandit import Phase, after, reward
 from baselines.common.halves import planned_halves
 from baselines.common.options import options_of
 from baselines.common.spending import Planned, begin, current
 from baselines.common.training import undo_divergence
-from baselines.joint_search.server_state import ServerState
-from baselines.joint_search.settings import (
-    Options,
-    Stage,
-    most_trials,
-    network_of,
-    search_rounds,
-    space_of,
-    stage_begun,
-)
-from baselines.joint_search.site_rounds import (
-    SiteState,
-    Trial,
-    after_charges,
-    balanced,
-    charge_round,
-    check_trial,
-    parts_of,
-    train,
-)
 from baselines.networks.cnns import macs_of, parameters_of, weights_of
 from dprbft.config.schema import rounds_of
 from dprbft.methods.updates.contract import Predictor, Side, Size, Turn
@@ -71,6 +71,27 @@ from dprbft.site.site import Client
 from dprbft.updates import Bundle, Order, Update
 from panas.runtime.errors import BadInput
 from panas.training.any_model import accuracy_of, logits_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerState:
+    """Where the search stands after a round."""
+
+    round: int  # the last whole one
+    stage: Stage
+    course: Course
+    architecture: Mapping[str, Any] | None
+    trace: Sequence[Sequence[Any]]  # round, stage, phase, setting's number, reward or None
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {**asdict(self), "course": self.course.to_json()}
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> "ServerState":
+        """Read back `to_json`."""
+        return ServerState(**{**record, "course": Course.from_json(record["course"])})
+
 
 COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "paper": {
@@ -282,3 +303,28 @@ def _row(
 ) -> dict[str, Any]:
     known = {"round": round, "stage": stage, "phase": phase, "reward": found}
     return {**known, "setting": o.settings(stage)[setting]}
+
+
+def reward(changes: Iterable[tuple[float, float]]) -> float:
+    """Eq. 5: the mean of sites' loss changes (before less after), each with its weight above 0."""
+    pairs = list(changes)
+    total = sum(weight for _, weight in pairs)
+    return sum(change * weight / total for change, weight in pairs)
+
+
+def after(
+    course: Course, reward: float | None, rounds: int, length: int, rng: np.random.Generator
+) -> Course:
+    """The state after a round, with `rounds` to come; `reward` is of a setting that was measured.
+
+    None for that where no site could tell: the setting then counts as not measured.
+    """
+    if not course.waiting:
+        if course.left > 1:
+            return replace(course, left=course.left - 1)
+        return begin_phases(course.bandit, rounds, length, rng)
+    known = {} if reward is None else {course.setting: reward}
+    course = replace(course, waiting=course.waiting[1:], rewards={**course.rewards, **known})
+    if course.waiting:
+        return course
+    return replace(course, bandit=updated(course.bandit, course.rewards), rewards={})

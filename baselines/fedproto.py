@@ -20,6 +20,8 @@ class that nobody sends in a round keeps its prototype. A site predicts with its
 Privacy: step 2 is DP-SGD, step 3 one release of noised class sums and counts
 (`updates.class_means`), each charged before it reads a sample; both share the budget. In column
 "paper" prototypes leave as they are, and the ledger says so.
+
+A bottom with a head that tells the representation beside the logits, for losses of both.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +31,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from baselines.common.class_means import bound_of, means_in, release_means
 from baselines.common.options import options_of
@@ -45,7 +47,6 @@ from baselines.networks.cnns import (
     parameters_of,
     weights_of,
 )
-from baselines.networks.headed import Headed
 from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig, rounds_of
 from dprbft.methods.updates.contract import Predictor, Side, Size, Turn
@@ -53,10 +54,26 @@ from dprbft.site.site import Client
 from dprbft.updates import Bundle, Order, Update
 from panas.data.facts import Facts
 from panas.data.samples import Samples
+from panas.privacy.gradients.apart import keeps_samples_apart
 from panas.privacy.gradients.per_sample import Loss, cross_entropy
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.any_model import accuracy_of, logits_of
 from panas.training.sgd import OptimizerConfig
+
+
+@keeps_samples_apart
+class Headed(nn.Module):
+    """From images to (n, classes + d): logits of a linear head, then what it was given."""
+
+    def __init__(self, bottom: nn.Module, width: int, classes: int) -> None:
+        super().__init__()
+        self.bottom, self.head = bottom, nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Both, side by side."""
+        z: Tensor = self.bottom(x)
+        return torch.cat([self.head(z), z], dim=1)
+
 
 COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "paper": {

@@ -10,8 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from baselines.networks.darts import Discrete, SuperNetwork, discretised
-from baselines.networks.darts_space import DartsSpace, Genotype
+from baselines.networks.darts import DartsSpace, Discrete, Genotype, SuperNetwork, discretised
 from baselines.networks.mlp_space import MixedMLP, MLPSpace, chosen_mlp, discretised_mlp
 from panas.architecture.mixture import Mixture
 

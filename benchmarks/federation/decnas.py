@@ -30,7 +30,7 @@ from typing import Any
 
 from torch import nn
 
-from baselines.candidates.schedule import rounds_of_iteration, turns_of
+from baselines.decnas import rounds_of_iteration, turns_of
 from baselines.networks.pruning import (
     macs_by_layer,
     plain_network,

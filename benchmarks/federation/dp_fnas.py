@@ -29,8 +29,7 @@ from torch import nn
 
 from baselines import dp_fnas
 from baselines.networks.cnns import initialise
-from baselines.networks.darts import SuperNetwork, alphas, weights
-from baselines.networks.darts_space import DartsSpace
+from baselines.networks.darts import DartsSpace, SuperNetwork, alphas, weights
 from benchmarks.kept import kept
 from benchmarks.runs import finished
 from dprbft.config.files import build_config

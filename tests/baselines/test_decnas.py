@@ -13,7 +13,7 @@ from ledgers import accounts
 from site_data import with_data
 
 from baselines import decnas
-from baselines.candidates.site import Here, label_counts, right_and_wrong, stand_apart
+from baselines._decnas_search import Here, label_counts, right_and_wrong, stand_apart
 from baselines.networks.cnns import weights_of
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
@@ -224,7 +224,7 @@ def test_without_room_for_reports_a_site_trains_and_says_nothing(
     def refuse(*_: object) -> None:
         raise BudgetExhausted("expected room, got none; raise --epsilon")
 
-    monkeypatch.setattr("baselines.candidates.turn.right_and_wrong", refuse)
+    monkeypatch.setattr("baselines._decnas_search.right_and_wrong", refuse)
     client = site(config({}, **TWO), tmp_path / "r")
     first, second, _ = two_rounds(client)
     assert "counts" not in first.bundle.record

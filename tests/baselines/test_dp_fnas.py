@@ -12,11 +12,10 @@ from sample_gradients import loop
 from torch import Tensor
 from torch.nn import functional as F
 
+from baselines import _dp_fnas_search as gradients
 from baselines import dp_fnas
+from baselines._dp_fnas_search import asked, loaded, search_rounds
 from baselines.common.halves import halves, planned_halves
-from baselines.fnas import gradients
-from baselines.fnas.networks import loaded
-from baselines.fnas.schedule import asked, search_rounds
 from baselines.networks.darts import SuperNetwork, alphas, discretised, weights
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig

@@ -16,20 +16,26 @@ from torch import nn
 from torch.nn import functional as F
 
 from baselines import feathers
-from baselines.common.bandit import (
+from baselines._feathers_search import (
     Bandit,
+    Descent,
+    SiteState,
+    Steps,
     after,
+    alternate,
+    balancing,
     begin_phases,
     longest_phase,
+    loss_change,
     most_measured,
+    network_of,
+    parts_of,
+    search_rounds,
+    space_of,
+    weighted_loss,
 )
-from baselines.joint_search.alternating import Descent, Steps, alternate
-from baselines.joint_search.rewards import balancing, loss_change, weighted_loss
-from baselines.joint_search.settings import network_of, search_rounds, space_of
-from baselines.joint_search.site_rounds import SiteState, parts_of
 from baselines.networks.cnns import initialise
-from baselines.networks.darts import SuperNetwork
-from baselines.networks.darts_space import DartsSpace
+from baselines.networks.darts import DartsSpace, SuperNetwork
 from baselines.networks.mlp_space import MixedMLP, MLPSpace
 from baselines.networks.searched import alphas_of, weights_but_alphas
 from dprbft.config.files import build_config

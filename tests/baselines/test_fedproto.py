@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from baselines import fedproto
 from baselines.common.class_means import ClassMeans
-from baselines.fedproto import prototype_loss
-from baselines.networks.headed import Headed
+from baselines.fedproto import Headed, prototype_loss
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.methods.updates.contract import Side

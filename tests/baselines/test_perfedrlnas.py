@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from baselines import perfedrlnas
-from baselines.networks.overlap import window
-from baselines.perfedrlnas import answers, choice_of
+from baselines.perfedrlnas import answers, choice_of, window
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.methods.updates.contract import Side, Turn

@@ -6,13 +6,17 @@ from sample_gradients import assert_equal, data
 from torch import Tensor, nn
 
 from baselines.networks.cnns import initialise
-from baselines.networks.darts import Discrete, SuperNetwork, alphas, discretised, weights
-from baselines.networks.darts_space import (
+from baselines.networks.darts import (
     NONE,
     OPERATIONS,
     DartsSpace,
+    Discrete,
     Genotype,
+    SuperNetwork,
+    alphas,
+    discretised,
     operation,
+    weights,
 )
 from panas.architecture.mixture import Mixture
 from panas.privacy.gradients.apart import strangers

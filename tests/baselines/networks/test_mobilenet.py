@@ -15,7 +15,7 @@ from baselines.networks.mobilenet import (
     scaled,
     strides_for,
 )
-from baselines.networks.overlap import OverlapMean, cut, window
+from baselines.perfedrlnas import OverlapMean, cut, window
 from panas.privacy.gradients.per_sample import PerSample, cross_entropy, functional_gradients
 from panas.runtime.errors import BadInput
 

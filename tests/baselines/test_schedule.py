@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baselines.candidates.schedule import (
+from baselines.decnas import (
     Load,
     dropped,
     planned,

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from baselines.candidates.groups import SiteFacts, imbalance
-from baselines.candidates.progress import GLOBAL, Progress
-from baselines.candidates.schedule import Load, planned
-from baselines.candidates.search import (
+from baselines._decnas_search import GLOBAL, Progress, SiteFacts, imbalance
+from baselines.decnas import (
+    Load,
     SearchSettings,
     Stand,
     Weights,
@@ -17,6 +16,7 @@ from baselines.candidates.search import (
     assigned,
     begun,
     heard,
+    planned,
     reports,
 )
 from baselines.networks.cnns import weights_of

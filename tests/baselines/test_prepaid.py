@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from baselines._dp_fnas_search import Prepaid, Steps, paid_step, plan_steps
 from baselines.common.spending import Mechanism
-from baselines.fnas.prepaid import Prepaid, Steps, paid_step, plan_steps
 from dprbft.config.files import build_config
 from dprbft.site.site import Client
 from panas.privacy.accounting.events import SampledGaussian, Unprotected

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baselines.candidates.groups import (
+from baselines._decnas_search import (
     BALANCE,
     SiteFacts,
     frequencies,

@@ -4,7 +4,7 @@ import torch
 from sample_gradients import loop
 from torch import Tensor, nn
 
-from baselines.fnas.batches import Part, batch_gradient
+from baselines._dp_fnas_search import Part, batch_gradient
 from panas.data.samples import Samples
 from panas.privacy.noise import SystemNoise
 from panas.privacy.plan import Plan
