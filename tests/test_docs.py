@@ -142,7 +142,7 @@ def test_joining_names_the_sizes_of_messages_and_the_rules_of_the_method():
     head = Broadcast(1, torch.zeros(classes, d), torch.zeros(classes)).to_bytes()
     assert f"{len(message) / 1e3:.1f} kB" in text
     assert f"| {len(head) / 1e3:.1f} kB |" in text
-    assert abs(len(message) - 4 * (d * (d + 1) // 2 + classes * d + classes) - 500) < 20
+    assert abs(len(message) - 4 * (d * (d + 1) // 2 + classes * d + classes) - 776) < 20
     assert f"yes, {split.RELEASE_SHARE:.0%} of epsilon".replace("%", " %") in text
     assert f"public samples ({split.FEWEST} or more)" in text
     assert f"below {100 * split.LEAST_GAIN:g} points nobody releases" in text

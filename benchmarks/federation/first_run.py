@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.runs import finished
-from dprbft.config.files import build_config
+from dprbft.config.files import build_config, merge, without_unread
 
 METHODS = ("joined", "dprbft", "local")
 FOREST = ("random forest", "public")
@@ -33,7 +33,8 @@ FOREST = ("random forest", "public")
 def one(method: str, seed: int, base: dict[str, Any], workers: int) -> dict[str, float]:
     """A whole run at one seed: means over its sites, by row."""
     began = time.perf_counter()
-    config = build_config(base, {"federation": {"method": method}, "seed": seed})
+    settings = merge(base, {"federation": {"method": method}, "seed": seed})
+    config = build_config(without_unread(settings))
     with finished(config, workers) as (_, summary):
         clients, ladder = summary["clients"], summary["accuracy"]["ladder"]
     found = {method: ladder["joined"], f"seconds {method}": time.perf_counter() - began}

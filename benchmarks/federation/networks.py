@@ -44,7 +44,6 @@ def config_of(promise: str, root: str, sites: int, seed: int) -> RunConfig:
             "data_root": root,
             "public_fraction": 0.1,
             "public_limit": 1000,
-            "search_fraction": 0.0,
             "validation_fraction": 0.05,
             "test_fraction": 0.1,
             "limit": 5900 * sites,

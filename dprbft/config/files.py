@@ -94,10 +94,10 @@ def _owners_delta(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _may_look(settings: dict[str, Any]) -> bool:
-    """Whether a search by default looks at samples: where there are public ones, or no search
+    """Whether a search by default looks at samples: where there are public ones, or it is left out
     without any."""
     try:
-        if FederationSettings.model_validate(settings.get("federation", {})).family.has_map:
+        if not FederationSettings.model_validate(settings.get("federation", {})).family.must_search:
             return True
         source = Data.model_validate(settings.get("data", {})).source
         federation = settings.get("federation", {})

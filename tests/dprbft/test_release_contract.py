@@ -238,4 +238,4 @@ def test_a_new_file_is_a_kind_all_the_way(ledger: Ledger, dropped: str) -> None:
 
 def test_a_name_in_no_file_is_refused_with_the_choices() -> None:
     with pytest.raises(BadInput, match=r"privacy.release to be one of class_sums, moments,.*none"):
-        build_config({"privacy": {"release": "diagonal"}})
+        build_config({"privacy": {"release": "diagonal"}, "federation": {"method": "dprbft"}})

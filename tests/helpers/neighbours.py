@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from node_sites import serving
 
-from dprbft.config.files import build_config, merge
+from dprbft.config.files import build_config, merge, without_unread
 from dprbft.config.hub import HubSettings
 from dprbft.config.schema import RunConfig
 from dprbft.engines.flower.app.client_app import carried
@@ -261,7 +261,7 @@ class Trial:
             Owner(table=self.owner.table).put(path, self.data(self.public, 99))
             public = {"public_data": str(path), "public_limit": self.public}
         whole = {"federation": told, "data": public}
-        return build_config(merge(merge(SMALL, whole), dict(self.settings)))
+        return build_config(without_unread(merge(SMALL, whole, dict(self.settings))))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dprbft.config.files import build_config, merge
+from dprbft.config.files import build_config, merge, without_unread
 from dprbft.config.hub import HubSettings
 from dprbft.config.schema import RunConfig
 from dprbft.engines.frames import Request
@@ -139,7 +139,7 @@ def config_of(pair: Pair, method: str, **changes: Any) -> RunConfig:
     public = {"public_data": str(public_file(pair)), "public_limit": 12}
     if method == "joined":
         changes = merge({"privacy": {"network": "stays"}}, changes)
-    return build_config(merge(merge(SMALL, {"federation": told, "data": public}), changes))
+    return build_config(without_unread(merge(SMALL, {"federation": told, "data": public}, changes)))
 
 
 @dataclass

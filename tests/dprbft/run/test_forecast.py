@@ -1,6 +1,7 @@
 """How long a run will take: what is planned, and what has been done corrects it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,8 +88,12 @@ def test_what_spares_training_is_counted():
 def test_candidates_of_few_images_are_taught_pictures_made_of_them(
     facts: Facts, public: int, taught: int
 ):
-    search = {"population": 4, "generations": 0, "initial": None, "epochs": 400, "rungs": []}
+    search = {"population": 4, "generations": 0, "epochs": 400}
     config = build_config({"federation": {"method": "joined"}, "search": search})
+    every = replace(config.search.evolution, initial=None, rungs=())
+    config = config.model_copy(
+        update={"search": config.search.model_copy(update={"evolution": every})}
+    )
     found = planned_passes(config, facts, public, own=50)
     assert found["search"] == 4 * (400 * taught or NOISE_PASSES)
 

@@ -45,7 +45,7 @@ def sites(tmp_path: Path) -> list[Path]:
 
 
 def config_of(sites: list[Path], epsilon: float = 2.0) -> RunConfig:
-    federation = {"sites": [str(s) for s in sites], "clients": len(sites), "warm_start": "none"}
+    federation = {"sites": [str(s) for s in sites], "clients": len(sites)}
     privacy = {"epsilon": epsilon, "delta": 1e-4, "search": "data-free"}
     small = {"network": {"width": 16}, "search": {"widths": [16]}}
     return build_config({"federation": federation, "privacy": privacy, **small})

@@ -10,7 +10,7 @@ import pytest
 from dprbft.config.schema import RunConfig
 from dprbft.paths import home, model_file
 from dprbft.run.sites.plan import prepare_sites
-from dprbft.run.summary import _accuracies_of, summarise
+from dprbft.run.summary import summarise
 from dprbft.simulation.federation import load_federation
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json
@@ -124,13 +124,3 @@ def test_a_run_of_which_no_site_has_trained_names_the_command_that_goes_on(
     prepare_sites(tmp_path / "run", tiny())
     with pytest.raises(BadInput, match="which none has; go on with `panas run --resume --out"):
         summarise(tmp_path / "run", tiny())
-
-
-def test_what_trains_the_network_it_was_sent_has_never_been_alone():
-    client = {
-        "ladder": {"majority": 0.5, "public": None, "alone": 0.8, "joined": 0.7},
-        "accuracy": {"pooled": None},
-        "baselines": None,
-    }
-    assert _accuracies_of(client, updates=False).alone == 0.8
-    assert _accuracies_of(client, updates=True).alone is None

@@ -60,16 +60,14 @@ def of_files(folder: Path, tiny: Callable[..., RunConfig], **data: object) -> Ru
     """Two files of labelled images, which become sites; nothing else is known of them."""
     files = [archive(folder / f"{s}.npz", seed=s, y=np.arange(60) % 2) for s in (1, 2)]
     given = {f"data__{key}": value for key, value in data.items()}
-    return tiny(federation__client_data=files, data__limit=None, privacy__delta=1e-3, **given)
-
-
-WARNED = "serve nothing in method dprbft"
+    split = {"data__limit": None, "privacy__delta": 1e-3, "federation__method": "joined"}
+    return tiny(federation__client_data=files, **split, **given)
 
 
 def test_a_simulation_keeps_its_unlabelled_samples(tiny: Callable[..., RunConfig], tmp_path: Path):
-    config = tiny(data__unlabelled_data=archive(tmp_path / "u.npz"), data__unlabelled_limit=25)
-    with pytest.warns(UserWarning, match=WARNED):
-        prepare(tmp_path / "r", config, resume=False)
+    some = {"data__unlabelled_data": archive(tmp_path / "u.npz"), "data__unlabelled_limit": 25}
+    config = tiny(federation__method="joined", **some)
+    prepare(tmp_path / "r", config, resume=False)
     view = RunView(tmp_path / "r", config)
     assert len(view.unlabelled) == 25
     assert (view.unlabelled.classes, view.unlabelled.y.tolist()) == (10, [0] * 25)
@@ -79,8 +77,7 @@ def test_a_simulation_keeps_its_unlabelled_samples(tiny: Callable[..., RunConfig
 def test_beside_sites_of_files_they_change_no_fact(tiny: Callable[..., RunConfig], tmp_path: Path):
     alone = plan_sites(tmp_path / "r", of_files(tmp_path, tiny))
     config = of_files(tmp_path, tiny, unlabelled_data=archive(tmp_path / "u.npz"))
-    with pytest.warns(UserWarning, match=WARNED):
-        plan = plan_sites(tmp_path / "r", config)
+    plan = plan_sites(tmp_path / "r", config)
     assert (len(plan.public), len(plan.unlabelled), plan.facts) == (0, 60, alone.facts)
     other = of_files(tmp_path, tiny, unlabelled_data=archive(tmp_path / "u.npz", size=7))
     with pytest.raises(BadInput, match="of shape"):
@@ -98,7 +95,10 @@ def test_a_sample_of_a_site_among_them_is_refused(tiny: Callable[..., RunConfig]
     x = load(DataSettings(), np.random.default_rng(0)).private.x[:, 0].numpy()
     np.savez(tmp_path / "some.npz", images=x)
     with pytest.raises(BadInput, match="without any sample of digits"):
-        plan_sites(tmp_path / "r", tiny(data__unlabelled_data=str(tmp_path / "some.npz")))
+        plan_sites(
+            tmp_path / "r",
+            tiny(federation__method="joined", data__unlabelled_data=str(tmp_path / "some.npz")),
+        )
 
 
 def test_a_site_refuses_its_own_samples_among_them(tiny: Callable[..., RunConfig], tmp_path: Path):
@@ -122,9 +122,9 @@ def test_beside_sites_of_owners_they_fit_what_is_declared(
     )
     write_site(tmp_path / "north", settings, facts=declared(tmp_path / "north", settings)[0])
     given = {"federation__sites": [str(tmp_path / "north")], "federation__clients": 1}
+    given |= {"federation__method": "joined"}
     given |= {"privacy__delta": 1e-3, "data__unlabelled_data": archive(tmp_path / "u.npz")}
-    with pytest.warns(UserWarning, match=WARNED):
-        prepare(tmp_path / "r", tiny(**given), resume=False)
+    prepare(tmp_path / "r", tiny(**given), resume=False)
     view = RunView(tmp_path / "r", tiny(**given))
     join(view.places[0], view.hello(0))
     client = open_client(view.places[0])
