@@ -270,8 +270,11 @@ def gradients_of(
 def _difference(
     client: Client, network: nn.Module, order: Order, parts: Mapping[str, Part], noise: NoiseSource
 ) -> dict[str, Tensor]:
-    """The second term of equation 7: xi / 2 epsilon times the change of the training gradient of A
-    from W- to W+, which lie on the (noised) validation gradient at W' through the W before."""
+    """The second term of equation 7, by a finite difference.
+
+    It is xi / 2 epsilon times the change of the training gradient of A from W- to W+. Both lie on
+    the (noised) validation gradient at W', through the W before.
+    """
     o = options_of(client.config, Options)
     _only(network, alphas=False)
     direction = batch_gradient(network, [parts["search"]], noise, clip=o.clip)

@@ -138,8 +138,10 @@ def write_places(run: Path, places: Sequence[SitePlace]) -> None:
 
 
 def places_of(run: Path) -> tuple[SitePlace, ...]:
-    """Where a run's sites are, by their number; BadInput if there is no such run, or its sites are
-    elsewhere."""
+    """Where a run's sites are, by their number.
+
+    BadInput without a run, or if its sites are elsewhere.
+    """
     path = sites_file(run)
     if not path.is_file():
         raise BadInput(

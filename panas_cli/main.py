@@ -133,7 +133,7 @@ def main() -> None:
 
 
 def _interrupt(*_: object) -> None:
-    """End as Ctrl-C does, once: what is told again to end is ending already."""
+    """End as Ctrl-C does, once: a second signal is ignored."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt
 

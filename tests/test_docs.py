@@ -156,7 +156,7 @@ def test_joining_names_the_sizes_of_messages_and_the_rules_of_the_method():
 
 TINY = """--set data.limit=200 --set search.population=2 --set search.generations=0
 --set search.epochs=1 --set search.max_blocks=3 --set search.widths=[16] --set tuning.trials=1
---set training.epochs=1 --set training.warm_epochs=1 --set federation.rounds=1
+--set training.warm_epochs=1
 --set audit.decoder_epochs=1 --set federation.baselines=false
 --set search.student_steps=20 --set training.student_steps=20"""
 

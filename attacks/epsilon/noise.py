@@ -140,8 +140,10 @@ def noise_of(
 def _compressed(
     claim: ReleaseClaim, name: str, exact: Float[Tensor, "..."], scale: Float[Tensor, "..."]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What compression does to each number of an array with the claimed noise: how far it may move
-    it, and mean and variance of the square of what lies between sent and exact; in units of noise.
+    """How compression changes each number of an array with the claimed noise, in units of noise.
+
+    Returned are how far it may move the number, and mean and variance of the squared difference
+    between sent and exact.
 
     The exact numbers and their steps are known, so noise that was rounded has a known distribution.
     """

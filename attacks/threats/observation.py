@@ -162,7 +162,7 @@ class Observation(Generic[K]):
         return self.features(self.known_z[at], self.known.y[at]), self.known.inputs(chosen)
 
     def targets(self) -> tuple[Float[Tensor, "m d"], Int[Tensor, "m"]]:
-        """What there is to invert, and of which class: a row a sample, or one a class, in order."""
+        """Rows to invert and their classes: a row a sample, or one a class, in order."""
         if isinstance(self.estimate, Rows):
             return self._along(self.estimate.z), self.estimate.y
         return self.estimates(), torch.arange(self.public.classes)

@@ -41,7 +41,7 @@ def rows_of(representation: Representation, samples: Samples) -> Float[Tensor, "
 
 
 def _rows(network: nn.Module, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
-    """What a network of one's own makes of images, in its type and on its device."""
+    """Representations of images by any network, in its type and on its device."""
     z = network.eval()(x.to(next(network.parameters(), x)))
     if not isinstance(z, Tensor) or z.dim() != 2 or len(z) != len(x):
         got = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__

@@ -27,7 +27,7 @@ MOST_SIGNATURE_BYTES = 256
 
 @dataclass(frozen=True)
 class Signing:
-    """How keys are tied to sites that are known beforehand, as by their node keys."""
+    """How keys are tied to sites, by the node keys of those sites."""
 
     sign: Callable[[bytes], bytes]  # with this site's own key
     verify: Callable[[int, bytes, bytes], bool]  # site, content, signature

@@ -165,8 +165,11 @@ def features_of(
 
 
 def mirrored(bank: Bank) -> Int[Tensor, "f"]:
-    """Which features of an image are, in this order, those of its mirror image: of the mirrored
-    orientation, at the mirrored place; up to a pixel where filters skip every second one."""
+    """The order of an image's features that gives those of its mirror image.
+
+    They are of the mirrored orientation, at the mirrored place; up to a pixel where filters skip
+    every second one.
+    """
     c, scales, (h, w) = bank.shape[0], len(WAVES[bank.side]), bank.pooled
     number = torch.arange(bank.features)
     moduli = number[: c * scales * ORIENTATIONS * h * w].reshape(c, scales, ORIENTATIONS, h, w)

@@ -193,8 +193,10 @@ def _symmetric(features: Float[Tensor, "n f"], bank: Bank) -> Float[Tensor, "n f
 
 
 def asymmetry(features: Float[Tensor, "n f"], bank: Bank) -> float:
-    """How far the mean image is from its mirror image, as a share of the variance of how far single
-    images are; about 0 where mirror images are as frequent as images. n >= 2."""
+    """Distance of the mean image from its mirror image, relative to that of single images.
+
+    It is about 0 where mirror images are as frequent as images; n is at least 2.
+    """
     apart = (features - features[:, mirrored(bank)]).double()
     variance = float(apart.var(0).sum())
     excess = float(apart.mean(0).square().sum()) - variance / len(features)

@@ -144,8 +144,9 @@ def fit_table(
     labels: Int[Tensor, "n"] | None,
     d: int,
 ) -> TableMap:
-    """The map of rows of these columns, of at most d coordinates, fitted on public rows (n may be
-    0) as `panas.data` scales and pads them, with their labels where those are public, too.
+    """The map of rows of these columns, of at most d coordinates, fitted on public rows.
+
+    Rows are as `panas.data` scales and pads them (n may be 0), with labels where those are public.
 
     Privacy: it reads nothing but its arguments, which are public, and draws from a fixed seed.
     """

@@ -1,4 +1,4 @@
-"""What each step of a run brought a site, and where a step that costs privacy brought nothing."""
+"""The accuracy after each step of a run, and steps that cost privacy without a gain."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -32,7 +32,7 @@ class Ladder:
 
 @dataclass(frozen=True, kw_only=True)
 class NoGain:
-    """A step that brought nothing: what was reached, and what it should have beaten."""
+    """A step without a gain: the accuracy reached, and the one to beat."""
 
     step: Step
     epsilon: float  # that the site has spent

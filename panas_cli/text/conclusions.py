@@ -1,4 +1,4 @@
-"""The last lines of a run: who was not there, what brought nothing, and what the figures mean."""
+"""The last lines of a run: absent sites, steps without a gain, and what the figures mean."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ FAILURES = {"strong": 1e-2, "reasonable": 1e-1}
 
 
 def absent_lines(names: Sequence[str]) -> list[str]:
-    """Which sites a summary knows nothing of, in a line if there are any."""
+    """A line that names the sites which are missing in a summary, if there are any."""
     if not names:
         return []
     has = "has" if len(names) == 1 else "have"
@@ -24,7 +24,7 @@ def absent_lines(names: Sequence[str]) -> list[str]:
 
 
 def no_gain_lines(summary: Mapping[str, Any]) -> list[str]:
-    """A warning a site for which a step that costs privacy brought nothing."""
+    """A warning for each site where a step that costs privacy had no gain."""
     lines, joined = list[str](), not _nothing_joined(summary)
     for c in summary["clients"]:
         found = Baselines.from_json(b) if (b := c.get("baselines")) else None

@@ -65,7 +65,7 @@ def print_words(
 
 
 def print_label(label: str, text: str) -> None:
-    """What is told under a label, in a column of its own."""
+    """Print a text under a label, in a column of its own."""
     print_words(f"  {label:<{LABELS - 2}}{text}", indent=LABELS)
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from dprbft.config.families import family_of
 from panas_cli.main import main
 
 
@@ -72,19 +73,23 @@ def tiny_options(**changes: object) -> list[str]:
 
 
 def without_overruled(words: Sequence[object]) -> list[str]:
-    """The words, without the defaults that others overrule."""
+    """The words, without the defaults that others overrule, or that the method does not read."""
 
     def key(option: object, value: object) -> str:
         return str(value).split("=")[0] if option == "--set" else str(option)
 
     pairs = list(pairwise(words))
     given = {key(*pair) for pair in pairs if not isinstance(pair[0], Default)}
+    methods = [str(v) for o, v in pairs if o == "--method" and not isinstance(o, Default)]
+    named = [str(v).split("=")[1] for _, v in pairs if str(v).startswith("federation.method=")]
+    # The last is the default.
+    family = family_of([*named, *methods, "dprbft"][0].replace("-", "_"))
     kept, default_value = [], False
     for word, after in [*pairs, (words[-1], "")] if words else []:
         starts = isinstance(word, Default) and not default_value
         if not isinstance(word, Default):
             kept.append(str(word))
-        elif starts and key(word, after) not in given:
+        elif starts and key(word, after) not in given and family.reads(key(word, after)):
             kept += [str(word), str(after)]
         default_value = starts
     return kept

@@ -79,7 +79,7 @@ def _config_text(draft: Draft) -> str:
 
 
 def tensors_of(content: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Arrays and notes of a file, or none of what is no such file."""
+    """Arrays and notes of a file of tensors; none of any other file."""
     try:
         return parse_tensors(content)
     except ValueError:

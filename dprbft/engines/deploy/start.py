@@ -1,4 +1,4 @@
-"""Starts what a hub or a site runs, and ends all of it when one part ends, or when it is told to.
+"""Starts the processes of a hub or a site; ends all when one ends, or on a signal.
 
 A hub runs Flower's SuperLink, at which the keys of its sites are registered. A site runs its node,
 which owns the data, and a relay that connects out to the hub. Nothing here imports torch.

@@ -168,7 +168,7 @@ def handed(secret: bytes) -> int:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a SuperLink until it is told to end."""
+    """Run a SuperLink until a signal ends it."""
     wanted = checked(arguments)
     follow_parent(arguments)
     raise_open_files()

@@ -81,7 +81,7 @@ def state_of(link: Link, run: str) -> str:
 
 
 def end_run(link: Link, run: str) -> None:
-    """See that a run has ended: by itself, or else because it is told to."""
+    """Wait until a run has ended, and end it if it does not end by itself."""
     until = time.monotonic() + ENDING
     while time.monotonic() < until:
         state = state_of(link, run)

@@ -38,7 +38,7 @@ IDLE = 1.0
 
 
 def checked(arguments: Sequence[str]) -> list[str]:
-    """The options for `flower-supernode`; BadInput where they trust whoever answers."""
+    """The options for `flower-supernode`; BadInput where they trust any server."""
     address = option(arguments, "--superlink")
     if not address or not option(arguments, "--socket"):
         raise BadInput("expected --superlink HOST:PORT and --socket DIR/node.sock, got less")
@@ -52,7 +52,7 @@ def checked(arguments: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a SuperNode and its relay until it is told to end."""
+    """Run a SuperNode and its relay until a signal ends them."""
     wanted = checked(arguments)
     follow_parent(arguments)
     os.environ.update(QUIET)

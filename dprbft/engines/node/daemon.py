@@ -159,8 +159,10 @@ class Node:
 
 
 def _check_joined(place: SitePlace, *, elsewhere: bool) -> None:
-    """Refuse a run that the site has not joined, or has joined under another number; of a hub that
-    is `elsewhere` also one that was begun on this machine, whose files are not in its own folder.
+    """Refuse a run that the site has not joined, or has joined under another number.
+
+    Of a hub that is `elsewhere`, refuse also a run that was begun on this machine: its files are
+    not in the hub's folder.
     """
     noted = hello_file(place.home)
     if not noted.is_file():

@@ -122,9 +122,10 @@ def within(plan: Plan, life: Sequence[tuple[Budget, list[Event]]], client: Clien
 
 
 def largest_run(account: Account, most: float = math.inf) -> float:
-    """The largest epsilon of one more run, at the owner's delta, that the budget for life admits
-    and the default method can plan, to a thousandth below; 0 where there is none. The owner lets no
-    run have more than `most`.
+    """The largest epsilon of one more run that the budget for life admits.
+
+    It is at the owner's delta, rounded down to a thousandth, at most `most`, and one that the
+    default method can plan; 0 where there is none.
 
     By its default settings; the ledger admits the same share, and `planned_release` plans the same.
     """

@@ -53,11 +53,11 @@ class Sites(Protocol):
         ...
 
     def outcome(self, step: Step, site: int) -> events.Event | None:
-        """What is told of a site that is through with a step; None where there is nothing."""
+        """The event that a site has finished a step; None if there is none."""
         ...
 
     def started(self, site: int) -> events.Event:
-        """What is told of a site that is ready for round 1."""
+        """The event that a site is ready for round 1."""
         ...
 
     def accuracy(self, sites: Sequence[int]) -> float | None:

@@ -89,8 +89,8 @@ def read_folder_rows(path: Path, form: Form) -> Raw:
 
 
 def _fitted(file: Path, form: Form) -> np.ndarray | None:
-    """A file as (channels, height, width) of the declared shape and depth; None if it is no such
-    picture."""
+    """A file as (channels, height, width) of the declared shape and depth; None for
+    any other file."""
     deep = form.dtype != "uint8"
     try:
         with Image.open(file) as image:

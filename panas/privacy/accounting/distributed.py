@@ -35,8 +35,11 @@ ROUNDOFF = 1e-12  # relative, of the formulas here
 
 @dataclass(frozen=True, kw_only=True)
 class SummedVector:
-    """What sites add up: `size` numbers on a grid of `step`, which one unit moves by at most
-    `sensitivity` in L2 norm; both in the units of the numbers, before rounding."""
+    """What sites add up: `size` numbers on a grid of `step`.
+
+    One unit moves them by at most `sensitivity` in L2 norm. Step and sensitivity are in the units
+    of the numbers, before rounding.
+    """
 
     sensitivity: float
     step: float

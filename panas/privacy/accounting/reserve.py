@@ -1,4 +1,4 @@
-"""What may be chosen by an outcome: anything that is no worse than a reserve fixed beforehand.
+"""Plans may be chosen by an outcome if none is worse than a reserve that was fixed before it.
 
 A client's settings follow from its noised histogram, and decide the noise that comes after. The
 price of fixed mechanisms does not cover that: whoever chooses among plans that each fit the budget,

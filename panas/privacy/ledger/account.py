@@ -117,8 +117,10 @@ class Account:
         return low
 
     def entries_on(self, subset: str, run: str | None = None) -> list[Entry]:
-        """The charges that may concern a sample which a run (None: the last) has in a subset: of
-        this run those on the subset or on what holds it, and all of others."""
+        """The charges that may concern a sample of a run's subset (None: of the last run).
+
+        Of this run they are those on the subset or on what holds it; of other runs all.
+        """
         if run is None and self.entries:
             run = self.entries[-1].charge.run
         return [e for e in self.entries if e.charge.run != run or within(subset, e.charge.subset)]

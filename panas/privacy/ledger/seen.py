@@ -153,8 +153,11 @@ def _account(path: Path, id: str) -> Account | None:
 
 
 def _worst_off(found: Sequence[tuple[_Spender, Bool[np.ndarray, "n"]]]) -> list[_Spender]:
-    """The ledgers that were charged for the sample that is worst off: each ledger counts as the
-    Gaussian mechanism that costs its epsilon, and those compose by the sum of squares."""
+    """The ledgers that were charged for the sample with the largest total epsilon.
+
+    Each ledger counts as the Gaussian mechanism that costs its epsilon; those compose by the sum of
+    squares.
+    """
     squares = np.zeros(len(found[0][1]))
     for spender, same in found:
         budget = Budget(spender.earlier.epsilon, spender.earlier.delta)

@@ -114,7 +114,7 @@ def average(
     log_prior: Float[Tensor, "classes"],
     with_prior: Sequence[str] = (),
 ) -> Average:
-    """Weigh candidates by what they say of validation samples; without any, as beforehand.
+    """Weigh candidates by their likelihood of validation samples; without any, by their prior.
 
     `with_prior` names candidates whose logits hold the prior already. A candidate `FOREST`, if
     there is one, is mixed with all others; one `RESIDUAL` is favoured.
@@ -139,12 +139,12 @@ def _of_labels(p: Float[Tensor, "v classes"], y: Int[Tensor, "v"]) -> Float[Tens
     return p.gather(1, y[:, None]).squeeze(1).clamp(min=1e-12)
 
 
-def _stacked(said: Float[Tensor, "k v"], beforehand: Float[Tensor, "k"]) -> list[float]:
-    """The weights that maximise the likelihood beside samples beforehand, by EM; it is concave."""
-    weights = beforehand / beforehand.sum()
+def _stacked(said: Float[Tensor, "k v"], prior: Float[Tensor, "k"]) -> list[float]:
+    """The weights of largest likelihood under a prior in samples, by EM; it is concave."""
+    weights = prior / prior.sum()
     for _ in range(STEPS):
         parts = weights[:, None] * said
-        counts = (parts / parts.sum(0)).sum(1) + beforehand
+        counts = (parts / parts.sum(0)).sum(1) + prior
         before, weights = weights, counts / counts.sum()
         if (weights - before).abs().max() < CLOSE:
             break

@@ -45,8 +45,9 @@ def alone_recipe(n: int, epsilon: float) -> Recipe:
 def residual_schedule(
     n: int, recipe: Recipe, spent: Sequence[Event], *, share: float = 0.0
 ) -> TrainingSchedule:
-    """What a site of n units still makes: a release of this share of epsilon, or none where it is
-    0, and one residual; `spent` is what it was charged before.
+    """The release and the residual that a site of n units still makes.
+
+    The release has this share of epsilon (0: no release); `spent` is what was charged before.
     """
     return TrainingSchedule(
         samples=n,

@@ -1,4 +1,4 @@
-"""`panas node`: serve a site to federations until it is told to stop."""
+"""`panas node`: serve a site to federations until a signal stops it."""
 
 import os
 import sys
