@@ -15,9 +15,8 @@ def test_sentences_are_short_and_plain(group: str, paths: list[Path]):
 def test_what_breaks_a_limit_is_found(tmp_path: Path):
     page, module = tmp_path / "page.md", tmp_path / "module.py"
     words = "word " * LONGEST + "more"
-    page.write_text(
-        f"# Title\n\nFirst {words}. A step that {BANNED[0]}.\n\n```\n{words * 3}\n```\n"
-    )
+    code = f"```\n{words * 3}\n```"
+    page.write_text(f"# Title\n\nFirst {words}. A step that {BANNED[0]}.\n\n{code}\n")
     module.write_text(f'''"""A module."""\nraise ValueError(f"expected {{x}}; {words} again")\n''')
     found = problems("all", sentences_of([page, module]))
     assert [line.split(": ")[1].split(" ")[0] for line in found[:3]] == ["32", "says", "32"]

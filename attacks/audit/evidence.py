@@ -18,6 +18,7 @@ from dprbft.paths import (
     home,
     last_model_file,
     ledger_file,
+    map_file,
     places_of,
     server_folder,
 )
@@ -27,7 +28,7 @@ from dprbft.server.records import RoundRecord
 from dprbft.site.data import SiteData
 from dprbft.site.site import spec_of
 from panas.architecture.genome import Genome
-from panas.features.map import FeatureMap
+from panas.features.map import FeatureMap, read_map
 from panas.privacy.accounting.events import Gaussian, Unprotected
 from panas.privacy.ledger.charge import Entry
 from panas.privacy.ledger.ledger import Ledger
@@ -121,7 +122,7 @@ class Received:
 
 def common_map(view: RunView) -> FeatureMap | None:
     """The map that all sites of a run release moments of; None where each has a bottom."""
-    return view.feature_map
+    return read_map(map_file(view.run)) if view.config.federation.family.has_map else None
 
 
 def load_release(view: RunView, client: SiteData) -> Received | None:

@@ -23,6 +23,7 @@ from dprbft.paths import (
     places_of,
     server_folder,
 )
+from dprbft.run.stages import stages_of
 from dprbft.server.checkpoint import received
 from dprbft.server.records import read_rounds
 from panas.runtime.errors import BadInput
@@ -76,7 +77,7 @@ class _Work:
 def _sites(run: Path) -> tuple[SitePlace, ...]:
     """The run's sites that are there; BadInput if none is, or none could have sent anything."""
     config, places = load_config(run), places_of(run)
-    if "audit" not in config.federation.family.stages:
+    if "audit" not in stages_of(config):
         raise BadInput(
             f"expected a run of dprbft, joined or local to attack, got one of "
             f"{config.federation.method}, whose updates no attack here reads"

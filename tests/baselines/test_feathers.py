@@ -21,7 +21,6 @@ from baselines._feathers_search import (
     Descent,
     SiteState,
     Steps,
-    after,
     alternate,
     balancing,
     begin_phases,
@@ -34,6 +33,7 @@ from baselines._feathers_search import (
     space_of,
     weighted_loss,
 )
+from baselines.feathers import after
 from baselines.networks.cnns import initialise
 from baselines.networks.darts import DartsSpace, SuperNetwork
 from baselines.networks.mlp_space import MixedMLP, MLPSpace

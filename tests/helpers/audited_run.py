@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from attacks.threats.representation import rows_of
-from dprbft.config.files import build_config, save_config
+from dprbft.config.files import build_config, save_config, without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.messages import Release
 from dprbft.paths import last_model_file, ledger_file, map_file, round_folder, server_folder
@@ -34,15 +34,14 @@ GENOME = Genome.parse("c32k3-max-c64k3")
 
 
 def audited_config(kind: str, method: str = "dprbft", threats: tuple[str, ...] = ()) -> RunConfig:
-    return build_config(
-        {
-            "data": {"limit": 500, "public_limit": 400},
-            "network": {"width": WIDTH},
-            "federation": {"clients": 2, "method": method, "partition": "iid"},
-            "privacy": {"release": kind, "allow_unprotected": True},
-            "audit": {"samples": 80, "decoder_epochs": 2, "threats": threats},
-        }
-    )
+    settings = {
+        "data": {"limit": 500, "public_limit": 400},
+        "network": {"width": WIDTH},
+        "federation": {"clients": 2, "method": method, "partition": "iid"},
+        "privacy": {"release": kind, "allow_unprotected": True},
+        "audit": {"samples": 80, "decoder_epochs": 2, "threats": threats},
+    }
+    return build_config(without_unread(settings))
 
 
 def untrained(shape: tuple[int, int, int], client: int) -> Bottom:

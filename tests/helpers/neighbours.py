@@ -326,7 +326,7 @@ def known_part(content: bytes) -> str:
         json.loads(text)
     except (ValueError, UnicodeDecodeError):
         text = content.decode(errors="replace")
-    return COUNT.sub(r"\1~", NOISY.sub("~", NUMBER.sub("#", text))).strip()
+    return " ".join(COUNT.sub(r"\1~", NOISY.sub("~", NUMBER.sub("#", text))).split())
 
 
 def carried_out(run: Path, config: RunConfig, carrier: Any) -> OpenRun:

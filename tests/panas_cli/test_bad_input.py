@@ -30,6 +30,9 @@ def no_classes(folder: Path) -> Path:
     return npz(folder / "labels.npz", np.linspace(0, 1, 300)[:, None])
 
 
+JOINED = ["--method", "joined"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -39,9 +42,9 @@ def no_classes(folder: Path) -> Path:
         (["--dataset", "{here}/none.npz"], "none.npz"),
         (["--dataset", "{corrupt}"], "corrupt.npz"),
         (["--unlabelled-data", "{here}/none.npz"], "none.npz"),
-        (["--unlabelled-data", "{corrupt}"], "corrupt.npz"),
-        (["--unlabelled-data", "digits"], "unlabelled data other than"),
-        (["--set", "data.unlabelled_limit=-1"], "limit of unlabelled samples"),
+        ([*JOINED, "--unlabelled-data", "{corrupt}"], "corrupt.npz"),
+        ([*JOINED, "--unlabelled-data", "digits"], "unlabelled data other than"),
+        ([*JOINED, "--set", "data.unlabelled_limit=-1"], "limit of unlabelled samples"),
         (["--dataset", "{no_classes}"], "label"),
         (["--set", "data.limit=4", "--partition", "iid"], "use fewer clients"),
         (["--set", "federation.clients=500", "--partition", "iid"], "500"),

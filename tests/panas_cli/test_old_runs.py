@@ -23,7 +23,7 @@ def test_a_run_of_an_older_version_is_refused(
     section: str, key: str, value: object, cli: Callable, files: Callable, tmp_path: Path
 ):
     run = tmp_path / "r"
-    save_config(run, build_config())
+    save_config(run, build_config({"federation": {"method": "dprbft"}}))
     settings = tomllib.loads((run / "config.toml").read_text())
     settings[section][key] = value
     (run / "config.toml").write_text(tomli_w.dumps(settings))

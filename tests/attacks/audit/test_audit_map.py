@@ -10,7 +10,7 @@ from audited_run import audited_config, fabricate, put_release, received_file, r
 from attacks.audit.client import audit_client
 from attacks.audit.records import ClientAudit
 from attacks.audit.run import audit_run
-from dprbft.config.files import build_config
+from dprbft.config.files import build_config, without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.messages import NoisedHistogram, Release
 from dprbft.paths import ledger_file, map_file, places_of, server_folder
@@ -32,7 +32,8 @@ def config(method: str = "joined") -> RunConfig:
 
 def unattacked() -> RunConfig:
     """With too few public samples to learn an attack from, so that it takes no time."""
-    return build_config({**config().model_dump(), "data": {"limit": 500, "public_limit": 4}})
+    few = {"data": {"limit": 500, "public_limit": 4}}
+    return build_config(without_unread({**config().model_dump(), **few}))
 
 
 def digits_map(of: RunConfig | None = None) -> FeatureMap:

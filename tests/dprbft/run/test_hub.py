@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from elsewhere import NAMES, InThread, charges, hub_config, make_sites, opened, repeat_noise
 
-from dprbft.config.files import build_config, load_config
+from dprbft.config.files import build_config, load_config, without_unread
 from dprbft.engines.frames import Request
 from dprbft.engines.inprocess import InProcess
 from dprbft.messages import Verb
@@ -69,7 +69,7 @@ def test_a_hub_comes_to_the_head_and_ledgers_of_a_run_on_one_machine(
     monkeypatch.setenv("PANAS_STATE", str(tmp_path / "state"))  # both have sites of the same keys
     changed = {"remote": (), "sites": [str(path) for path in here.values()]}
     federation = config.federation.model_dump() | changed
-    local = build_config(config.model_dump() | {"federation": federation})
+    local = build_config(without_unread(config.model_dump() | {"federation": federation}))
     alone = tmp_path / "one" / "trial"
     prepare(alone, local, resume=False)
     with InProcess(places_of(alone)) as engine:

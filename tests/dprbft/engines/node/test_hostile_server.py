@@ -28,6 +28,7 @@ from panas.features.map import common_map, write_map
 from panas.privacy.ledger.ledger import Ledger
 from panas.runtime.errors import BadInput
 from panas.runtime.store import pack_tensors
+from panas.training.distillation import SHORT_STEPS, STEPS
 
 WIDTH = 16
 
@@ -264,8 +265,8 @@ def test_a_run_of_more_turns_than_memory_is_refused(clients: int, node: Node, hu
         "federation": {"remote": [], "clients": clients} | method,
         "privacy": {"network": "protected"},
         "network": {"features": 128},
-        "search": {"student_steps": 40},
-        "training": {"student_steps": 40},
+        "search": {"student_steps": SHORT_STEPS},
+        "training": {"student_steps": STEPS},
     }
     assert code_of(node, hello_with(hub, to=large)) is Code.REFUSED
     assert everything(site) == before
