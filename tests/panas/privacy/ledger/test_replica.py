@@ -209,7 +209,9 @@ def test_a_state_folder_that_cannot_be_written_is_told_before_anything_is_charge
     assert events(ledger) == []
 
 
-def test_a_replica_that_was_changed_is_named(spent: Ledger, tmp_path: Path) -> None:
+def test_a_replica_that_was_changed_or_named_another_folder_is_told(
+    spent: Ledger, tmp_path: Path
+) -> None:
     old = copied(spent, tmp_path / "old")
     for _ in range(3):
         charge(spent, SMALL)
@@ -217,10 +219,7 @@ def test_a_replica_that_was_changed_is_named(spent: Ledger, tmp_path: Path) -> N
     path.write_bytes(path.read_bytes().replace(b"30.0", b"90.0", 1))
     with pytest.raises(BadInput, match=r"got one whose line 6 was changed; remove it"):
         old.accept_restored()
-
-
-def test_a_name_from_a_file_leads_to_no_other_folder(ledger: Ledger) -> None:
-    book = book_of(ledger.path)
+    book = book_of(spent.path)  # a name from a file leads to no other folder
     book.id = "../../elsewhere"
     assert len(book.name) == 64
     assert book.replica.path.parent == state_folder() / "ledgers"
