@@ -1,28 +1,36 @@
-"""Mechanisms: what they compute, how far one sample moves it, how much noise every number gets."""
+"""Kinds of releases: what they compute, how far one sample moves it, how much noise a number gets."""
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from drawn_rows import rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from noises import HalfNoise, NoNoise, Ones
 from torch import Tensor
 
+from panas.privacy.accounting.events import Gaussian, PostProcessing, Unprotected
 from panas.privacy.noise import ReproducibleNoise, SystemNoise
+from panas.privacy.release import kinds
 from panas.privacy.release.estimate import ClassSums, Moments, Rows
-from panas.privacy.release.kind import is_noised, kind_named, kind_names, noise_scale
+from panas.privacy.release.kind import (
+    ReleaseKind,
+    event_of,
+    is_noised,
+    kind_named,
+    kind_names,
+    noise_scale,
+)
 from panas.privacy.release.kinds import class_sums, moments
 from panas.privacy.release.kinds.moments import unpack_symmetric
 from panas.privacy.release.rows import checked_rows, clip_rows
 from panas.runtime.errors import BadInput
 
-
-def rows(n: int, d: int, classes: int, seed: int, scale: float = 2.0) -> tuple[Tensor, Tensor]:
-    g = torch.Generator().manual_seed(seed)
-    return scale * torch.randn(n, d, generator=g), torch.randint(classes, (n,), generator=g)
+NOISED = [name for name in kind_names() if is_noised(kind_named(name))]
 
 
 @settings(max_examples=30, deadline=None)
@@ -91,7 +99,7 @@ def farthest(kind: str, mechanism: Callable[..., Tensor] = vector) -> float:
     return moved
 
 
-@pytest.mark.parametrize("kind", ["moments", "class_sums"])
+@pytest.mark.parametrize("kind", NOISED)
 def test_one_sample_moves_a_release_by_its_sensitivity_and_no_more(kind: str) -> None:
     bound = kind_named(kind).SENSITIVITY
     assert bound is not None
@@ -105,18 +113,15 @@ def test_the_search_for_neighbours_finds_rows_that_nobody_clipped() -> None:
     assert farthest("moments", unclipped) > 2.5
 
 
-def test_sensitivities_where_nothing_or_everything_is_bounded() -> None:
+def test_sensitivities_and_where_noise_is() -> None:
     assert kind_named("raw_rows").SENSITIVITY is None
     assert kind_named("public_rows").SENSITIVITY == 0.0
     for kind in map(kind_named, kind_names()):
         assert noise_scale(kind, 2.5) == pytest.approx(2.5 * (kind.SENSITIVITY or 0.0))
         assert noise_scale(kind, None) == 0.0
     assert noise_scale(kind_named("moments"), 1.5) == pytest.approx(1.5 * math.sqrt(2))
-
-
-def test_an_array_says_where_its_noise_is() -> None:
-    for name in ("moments", "class_sums"):
-        kind, d, classes = kind_named(name), 3, 2
+    for kind in map(kind_named, NOISED):
+        d, classes = 3, 2
         z, y = torch.zeros(0, d), torch.zeros(0, dtype=torch.int64)
         out = kind.run(Rows(z, y), classes, 1.0, Ones())
         wanted = kind.arrays(classes, d)
@@ -163,7 +168,7 @@ def noise_ratios(kind: str, source: SystemNoise, scale: float = 3.0) -> dict[str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["moments", "class_sums"])
+@pytest.mark.parametrize("kind", NOISED)
 def test_every_number_gets_the_noise_that_is_asked_for(kind: str) -> None:
     for ratio in noise_ratios(kind, SystemNoise()).values():
         assert ratio == pytest.approx(1.0, abs=0.09)  # 5 standard errors of 2,000 draws
@@ -189,9 +194,6 @@ def test_labels_that_are_no_classes_are_refused(label: int) -> None:
     with pytest.raises(BadInput, match="labels of client 0") as e:
         checked_rows(Rows(z, y), 3, 0)
     assert str(label) not in str(e.value).split("got")[1]  # no cell of the data in a message
-
-
-NOISED = [name for name in kind_names() if is_noised(kind_named(name))]
 
 
 def released(kind: str, rows: Rows) -> Tensor:
@@ -249,3 +251,41 @@ def test_a_group_of_equal_rows_counts_as_one_row(kind: str) -> None:
     groups = torch.repeat_interleave(torch.arange(4), torch.tensor([3, 5, 1, 9]))
     copies = Rows(unit.z[groups], unit.y[groups], groups)
     torch.testing.assert_close(released(kind, copies), released(kind, unit), rtol=1e-5, atol=1e-6)
+
+
+def test_every_module_of_the_folder_is_a_kind_and_nothing_else_is() -> None:
+    files = {p.stem for p in Path(kinds.__path__[0]).glob("*.py")} - {"__init__"}
+    assert set(kind_names()) == files == {"moments", "class_sums", "public_rows", "raw_rows"}
+    for name in kind_names():
+        kind = kind_named(name)
+        assert isinstance(kind, ReleaseKind)
+        assert kind.READS in ("training", "public")
+        assert kind.BARE
+
+
+@pytest.mark.parametrize("name", ["", "none", "kind", "moments.run", "..kind", "os"])
+def test_a_name_that_is_no_kind_is_refused_and_never_imported(name: str) -> None:
+    with pytest.raises(BadInput, match="class_sums, moments, public_rows, raw_rows"):
+        kind_named(name)
+
+
+@pytest.mark.parametrize("name", kind_names())
+def test_noise_is_where_it_is_charged(name: str) -> None:
+    kind = kind_named(name)
+    noised = [spec.noise is not None for spec in kind.arrays(3, 4).values()]
+    assert all(noised) if is_noised(kind) else not any(noised)
+    assert (kind.SENSITIVITY or 0.0) > 0 if is_noised(kind) else not kind.SENSITIVITY
+    for spec in kind.arrays(3, 4).values():
+        assert spec.noise is None or spec.noise.shape == torch.Size(spec.shape)  # type: ignore[arg-type]
+
+
+def test_the_event_is_the_one_that_a_kind_is_charged_as() -> None:
+    events = {name: event_of(kind_named(name), 1.5) for name in kind_names()}
+    assert events == {
+        "moments": Gaussian(1.5),
+        "class_sums": Gaussian(1.5),
+        "public_rows": PostProcessing(),
+        "raw_rows": Unprotected(),
+    }
+    with pytest.raises(BadInput, match="plan with releases"):
+        event_of(kind_named("moments"), None)

@@ -31,15 +31,10 @@ def test_names_are_compared_at_home_alone(name: str) -> None:
 @pytest.mark.parametrize(
     "planted",
     [
-        'if kind == "moments": pass',
-        'x = 1 if "raw_rows" != kind else 2',
-        'if kind in ("moments", "class_sums"): pass',
-        'if kind not in {"public_rows"}: pass',
-        'match kind:\n    case "moments":\n        pass',
-        'match kind:\n    case "x" | "moments":\n        pass',
-        'heads = {"moments": 1, "other": 2}',
-        'heads["moments"]',
-        'heads.get("moments", None)',
+        *('if kind == "moments": pass', 'x = 1 if "raw_rows" != kind else 2'),
+        *('if kind in ("moments", "other"): pass', 'if kind not in {"public_rows"}: pass'),
+        *('match kind:\n    case "moments": pass', 'match kind:\n    case "x" | "moments": pass'),
+        *('heads = {"moments": 1, "other": 2}', 'heads["moments"]', 'heads.get("moments", None)'),
         'if kind.startswith("raw_rows"): pass',
     ],
 )
@@ -51,11 +46,8 @@ def test_a_planted_branch_is_caught(planted: str) -> None:
 @pytest.mark.parametrize(
     "innocent",
     [
-        'release: str = "moments"',
-        'replace(observation, kind="raw_rows")',
-        'raise ValueError("moments")',
-        'if kind == "none": pass',
-        "if kind == name: pass",
+        *('release: str = "moments"', 'replace(observation, kind="raw_rows")'),
+        *('raise ValueError("moments")', 'if kind == "none": pass', "if kind == name: pass"),
     ],
 )
 def test_a_name_that_is_merely_given_is_not(innocent: str) -> None:

@@ -125,17 +125,16 @@ def noise_of(ledger: Ledger, sampler: Callable[[int, int], np.ndarray]) -> float
     return float(left.square().mean()) / (NOISE.local * moments.SUM_SENSITIVITY) ** 2
 
 
-def test_a_share_has_the_noise_that_its_local_cost_says(ledger: Ledger):
+def test_a_share_has_the_noise_that_its_local_cost_says_and_half_of_it_is_caught(
+    ledger: Ledger, tmp_path: Path
+):
     error = 5 * (2 / SIZE) ** 0.5
     assert abs(noise_of(ledger, discrete_gaussian) - 1) < error
-
-
-def test_a_share_with_half_the_noise_is_caught(tmp_path: Path):
     found = []
     for k in range(8):
-        ledger = Ledger(tmp_path / str(k) / "ledger.jsonl")
-        ledger.open_account(Budget(8.0, 1e-5))
-        found.append(noise_of(ledger, lambda sigma, size: discrete_gaussian(sigma // 2, size)))
+        one = Ledger(tmp_path / str(k) / "ledger.jsonl")
+        one.open_account(Budget(8.0, 1e-5))
+        found.append(noise_of(one, lambda sigma, size: discrete_gaussian(sigma // 2, size)))
     assert sum(found) / 8 < 1 - 5 * (2 / SIZE / 8) ** 0.5
 
 
