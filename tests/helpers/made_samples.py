@@ -25,6 +25,13 @@ def by_brightness(n: int, seed: int = 2, shape: Shape = (1, 8, 8), classes: int 
     return Samples(noise.x + (60 * noise.y).byte()[:, None, None, None], noise.y, classes)
 
 
+def bright_rows(n: int, seed: int = 1, shape: Shape = (1, 4, 4), classes: int = 3) -> Samples:
+    """Noisy pictures, of which the class is the row that is bright."""
+    noise = random_bytes(n, seed, shape, classes, 100)
+    noise.x[torch.arange(n), 0, noise.y] += 150
+    return noise
+
+
 def one_at_a_time(**fields: Iterable[Any]) -> list[dict[str, Any]]:
     """One changed setting each, of all the values that are given."""
     return [{name: value} for name, values in fields.items() for value in values]

@@ -244,9 +244,7 @@ def test_files_that_are_no_network_say_what_they_are(
     refused("saved by panas at .*alien.*another safetensors", tmp_path / "alien.safetensors", data)
 
 
-def test_a_network_is_tried_with_one_image_and_with_a_full_batch(
-    refused: Callable, tmp_path: Path
-) -> None:
+def test_a_network_is_tried_with_one_image_and_with_a_full_batch(refused: Callable, tmp_path: Path):
     data = str(_archive(tmp_path / "d.npz", 400, 400))
     path = tmp_path / "m.pt2"
     refused("batches of any size, got of 128", _program(path, Constant().eval(), most=127), data)
@@ -295,12 +293,8 @@ def test_labels_of_tables_are_numbers_as_they_are_or_names_in_sorted_order(
     record_of(model, one, others=names)
     refused("labels of one kind", model, names, others=numbers)
     two = _table(tmp_path / "two.csv", ["a", "c"], 3)
-    refused(
-        "as many classes by name .* 3, got 2",
-        model,
-        two,
-        others=_table(tmp_path / "t.csv", ["c"], 5),
-    )
+    names = _table(tmp_path / "t.csv", ["c"], 5)
+    refused("as many classes by name .* 3, got 2", model, two, others=names)
 
 
 def test_others_that_are_members_are_left_out_and_counted(

@@ -17,11 +17,14 @@ def source(dataset: str | Path, seed: int = 0, **changes: object) -> Source:
     return load(DataSettings(dataset=str(dataset), **given), np.random.default_rng(seed))
 
 
+def spelt(i: np.ndarray) -> np.ndarray:
+    return np.stack([i % 256, i // 256], axis=1).astype(np.uint8).reshape(len(i), 1, 2)
+
+
 def numbered(folder: Path, n: int, classes: int = 2, name: str = "set.npz", first: int = 0) -> Path:
     """Images whose pixels spell their own number, so that each can be told from the others."""
     i = np.arange(first, first + n)
-    x = np.stack([i % 256, i // 256], axis=1).astype(np.uint8).reshape(n, 1, 2)
-    np.savez(folder / name, x=x, y=i % classes)
+    np.savez(folder / name, x=spelt(i), y=i % classes)
     return folder / name
 
 
@@ -66,7 +69,7 @@ def test_of_a_file_nothing_is_public_unless_asked_for(hundred) -> None:
 
 def test_what_becomes_public_depends_on_no_label_and_on_no_other_sample(tmp_path) -> None:
     i = np.arange(300)
-    x = np.stack([i % 256, i // 256], axis=1).astype(np.uint8).reshape(300, 1, 2)
+    x = spelt(i)
     np.savez(tmp_path / "a.npz", x=x, y=i % 2)
     np.savez(tmp_path / "b.npz", x=x[::-1][:-1], y=i[1:] % 3)  # one fewer, other labels
     one, other = (set(numbers(source(tmp_path / f).public.x)) for f in ("a.npz", "b.npz"))
@@ -76,11 +79,9 @@ def test_what_becomes_public_depends_on_no_label_and_on_no_other_sample(tmp_path
 
 def test_public_data_that_hold_a_private_sample_are_refused(tmp_path) -> None:
     mine = numbered(tmp_path, 30)
-    i = np.arange(25, 50)
-    x = np.stack([i % 256, i // 256], axis=1).astype(np.uint8).reshape(25, 1, 2)
-    np.savez(tmp_path / "other.npz", x=x, y=i % 2)
+    other = numbered(tmp_path, 25, name="other.npz", first=25)
     with pytest.raises(BadInput, match=r"without any sample of set\.npz"):
-        source(mine, public_data=str(tmp_path / "other.npz"))
+        source(mine, public_data=str(other))
     (tmp_path / "a.csv").write_text("u,v,y\n1,2,0\n3,4,1\n")
     (tmp_path / "b.csv").write_text("v,u,y\n7,8,0\n2,1,1\n")
     with pytest.raises(BadInput, match=r"without any sample of a\.csv"):
@@ -90,18 +91,15 @@ def test_public_data_that_hold_a_private_sample_are_refused(tmp_path) -> None:
         source(tmp_path / "a.csv", public_data=str(tmp_path / "c.csv"))
 
 
-def test_declared_classes_are_the_classes(hundred) -> None:
-    s = load(
-        DataSettings(dataset=str(hundred)), np.random.default_rng(0), ("healthy", "ill", "other")
-    )
-    assert (s.class_names, s.private.classes) == (("healthy", "ill", "other"), 3)
-
-
-def test_digits_need_nothing() -> None:
+def test_digits_need_nothing_and_declared_classes_are_the_classes(hundred) -> None:
     s = source("digits", limit=1000)
     assert (s.name, s.private.shape, s.private.classes) == ("digits", (1, 8, 8), 10)
     assert (len(s.private), len(s.public)) == (1000, 359)
     assert s.private.x.dtype == torch.uint8
+    s = load(
+        DataSettings(dataset=str(hundred)), np.random.default_rng(0), ("healthy", "ill", "other")
+    )
+    assert (s.class_names, s.private.classes) == (("healthy", "ill", "other"), 3)
 
 
 def test_a_second_data_set_as_the_public_part(tmp_path) -> None:
@@ -138,9 +136,7 @@ def test_a_table_and_its_public_part_have_the_same_columns_in_any_order(tmp_path
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"public_fraction": 1.0}, "public fraction"),
-        ({"public_fraction": -0.1}, "public fraction"),
-        ({"public_fraction": np.nan}, "public fraction"),
+        *(({"public_fraction": f}, "public fraction") for f in (1.0, -0.1, np.nan)),
         ({"public_limit": -1}, "public limit"),
         ({"limit": 0}, "limit"),
         ({"image_size": 0}, "image size"),
@@ -200,11 +196,12 @@ def test_fashion_mnist(shared_data) -> None:
     assert s.private.x.dtype == torch.uint8
 
 
-def test_pneumonia(shared_data) -> None:
+def test_pneumonia_and_its_parts(shared_data) -> None:
     s = source(shared_data / "pneumoniamnist.npz", public_fraction=0.0)
     assert (len(s.private), len(s.public), s.private.classes) == (4708 + 524 + 624, 0, 2)
     assert s.name == "pneumoniamnist.npz"
     assert s.public.shape == s.private.shape == (1, 28, 28)
+    assert torch.bincount(s.private.part).tolist() == [4708, 524, 624]
 
 
 @pytest.mark.filterwarnings("ignore:.*no name and was dropped")
@@ -215,13 +212,6 @@ def test_card_fraud(shared_data) -> None:
     assert (len(s.private) + len(s.public), s.private.shape) == (1722, (1, 6, 6))
     assert (s.private.histogram() + s.public.histogram()).tolist() == [1230, 492]
     assert torch.equal(source(path).private.x, s.private.x)  # the column is found without its name
-
-
-def test_parts_of_an_archive_reach_the_samples(shared_data) -> None:
-    s = load(
-        DataSettings(dataset=str(shared_data / "pneumoniamnist.npz")), np.random.default_rng(0)
-    )
-    assert torch.bincount(s.private.part).tolist() == [4708, 524, 624]
 
 
 def test_a_folder_is_read_as_its_public_data_are(tmp_path) -> None:

@@ -86,7 +86,7 @@ def test_every_reader_exists_and_takes_the_arguments_without_downloading() -> No
                 assert part.get("download", parameters["download"].default) is False
 
 
-def test_a_set_held_in_memory_and_its_names(tmp_path, monkeypatch) -> None:
+def test_sets_in_memory_have_their_names_and_digits_come_with_the_library(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     pictures = rng.integers(256, size=(4, 32, 32, 3), dtype=np.uint8)
 
@@ -102,6 +102,11 @@ def test_a_set_held_in_memory_and_its_names(tmp_path, monkeypatch) -> None:
     raw = read_named("cifar10", tmp_path, 8)
     assert np.array_equal(raw.x.transpose(0, 2, 3, 1), pictures)
     assert (raw.y.tolist(), raw.class_names) == ([0, 1, 0, 1], ("plane", "car"))
+    raw = read_named("digits", None, 32)
+    assert raw.x.shape == (1797, 1, 8, 8)
+    assert (raw.x.min(), raw.x.max(), raw.x.dtype) == (0, 255, np.uint8)
+    assert raw.class_names == tuple("0123456789")
+    assert "digits" in NAMES
 
 
 def test_picture_files_become_squares_and_own_classes_stay_apart(tmp_path) -> None:
@@ -125,11 +130,3 @@ def test_a_changed_cifar_file_is_never_unpickled(tmp_path) -> None:
         (folder / name).write_bytes(pickle.dumps({"data": [], "labels": []}))
     with pytest.raises(BadInput, match="corrupted"):
         read_named("cifar10", tmp_path, 32)
-
-
-def test_digits_come_with_the_library() -> None:
-    raw = read_named("digits", None, 32)
-    assert raw.x.shape == (1797, 1, 8, 8)
-    assert (raw.x.min(), raw.x.max(), raw.x.dtype) == (0, 255, np.uint8)
-    assert raw.class_names == tuple("0123456789")
-    assert "digits" in NAMES

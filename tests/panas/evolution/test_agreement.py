@@ -66,13 +66,17 @@ def naive(found: AgreementFitness, logits: Tensor) -> float:
     return right / total
 
 
-def test_a_student_that_is_its_teacher_agrees_and_its_opposite_does_not() -> None:
+def test_a_student_that_is_its_teacher_agrees_its_opposite_does_not_and_learning_shows() -> None:
     found = fitness()
     answers = found.held_out.targets.log()
     assert found.agreement(answers) == 1
     assert found.agreement(answers + 5) == 1
     assert found.agreement(answers.roll(1, dims=1) - 2 * log_prior(HISTOGRAM)) < 0.2
     assert replace(found, histogram=torch.ones(3)).agreement(-answers) == pytest.approx(0, abs=1e-9)
+    found = replace(fitness(), histogram=torch.ones(3))
+    assert replace(found, optimizer=replace(CONFIG, epochs=40))(GENOME) > 0.6  # of chance 1/3
+    none = SoftSamples(soft(20, 2).samples.take([]), torch.zeros(0, 3))
+    assert np.isnan(replace(fitness(), held_out=none)(GENOME))
 
 
 @pytest.mark.parametrize("counts", [HISTOGRAM, torch.ones(3), torch.tensor([0.0, 1.0, 400.0])])
@@ -84,16 +88,14 @@ def test_weights_are_those_of_a_naive_loop(counts: Tensor) -> None:
         assert found.agreement(mixed) == pytest.approx(naive(found, mixed), abs=1e-6)
 
 
-def test_classes_that_the_teacher_never_answers_do_not_count() -> None:
+def test_classes_count_by_what_the_teacher_answers_and_by_a_site_s_mix() -> None:
     whole = fitness()
     some = torch.nonzero(whole.held_out.targets.argmax(1) != 0).flatten()
     held_out = SoftSamples(whole.held_out.samples.take(some), whole.held_out.targets[some])
     found = replace(whole, held_out=held_out)
     assert float(found.weights.sum()) == pytest.approx(1)
     assert found.agreement(held_out.targets.log()) == 1
-
-
-def test_a_site_s_mix_decides_what_counts() -> None:
+    # A site's mix decides what counts.
     found = fitness()
     logits = found.held_out.targets.log().clone()
     logits[:, 0] = -9  # never class 0
@@ -117,11 +119,6 @@ def test_shares_end_where_one_go_ends(cached: bool, tmp_path: Path) -> None:
         state, passes = outcome.state, passes + outcome.passes
     assert outcome == Outcome(whole.fitness, 40)
     assert passes == 100
-
-
-def test_learning_shows() -> None:
-    found = replace(fitness(), histogram=torch.ones(3))
-    assert replace(found, optimizer=replace(CONFIG, epochs=40))(GENOME) > 0.6  # of chance 1/3
 
 
 def test_one_training_serves_every_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,11 +203,6 @@ def test_a_training_that_diverges_fails_at_every_site(cached: bool, tmp_path: Pa
         outcome = replace(fitness(client, cache), optimizer=wild).advance(TrainingJob(GENOME))
         assert np.isnan(outcome.fitness)
         assert (outcome.passes, outcome.error) == (passes, "its training diverged")
-
-
-def test_none_held_out_leave_no_agreement() -> None:
-    none = SoftSamples(soft(20, 2).samples.take([]), torch.zeros(0, 3))
-    assert np.isnan(replace(fitness(), held_out=none)(GENOME))
 
 
 def searched(found: AgreementFitness, genomes: list[str], sizes: list[float]) -> EvolutionResult:

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from made_samples import by_brightness
 from torch import Tensor, nn
 
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec, Norm
-from panas.data.samples import Samples
 from panas.evolution.fitness import DataFreeFitness, ResumableFitness, TrainingFitness, TrainingJob
 from panas.runtime.store import pack_tensors, unpack_tensors
 from panas.training.sgd import OptimizerConfig, Trainer
@@ -21,15 +21,10 @@ HOW = OptimizerConfig(learning_rate=0.02, optimiser="adam", batch_size=8, epochs
 GENOME = Genome.parse("c4k3-max-c6k3")
 
 
-def data(n: int, seed: int = 2) -> Samples:
-    g = torch.Generator().manual_seed(seed)
-    y = torch.arange(n) % 3
-    x = torch.randint(120, (n, *SHAPE), generator=g) + 60 * y[:, None, None, None]
-    return Samples(x.to(torch.uint8), y, 3)
-
-
 def fitness(norm: Norm = "group", optimizer: OptimizerConfig = HOW, n: int = 20) -> TrainingFitness:
-    return TrainingFitness(data(n), data(60, 3), replace(BLUEPRINT, norm=norm), optimizer, 7, 0)
+    return TrainingFitness(
+        by_brightness(n), by_brightness(60, 3), replace(BLUEPRINT, norm=norm), optimizer, 7, 0
+    )
 
 
 @pytest.mark.parametrize("norm", ["group", "batch"])
@@ -70,19 +65,16 @@ def unpacked(state: bytes) -> dict[str, Tensor]:
     return unpack_tensors(state, Path("state"))[0]
 
 
-def test_a_share_is_its_epochs_and_no_more() -> None:
+def test_states_are_kept_where_they_are_wanted_and_a_share_is_its_epochs() -> None:
+    assert isinstance(fitness(), ResumableFitness)
+    assert not isinstance(DataFreeFitness(BLUEPRINT, 0), ResumableFitness)
+    assert fitness().advance(TrainingJob(GENOME)).state is None
+    assert fitness().advance(TrainingJob(GENOME, 0.5)).state is not None
     part = fitness().advance(TrainingJob(GENOME, 0.4))
     _, _, fitting = fitness()._begin(GENOME)
     fitting.run(2)
     assert part.state == pack_tensors(fitting.state(), {})
     assert part.state != fitness().advance(TrainingJob(GENOME, 0.6)).state
-
-
-def test_states_are_kept_where_they_are_wanted() -> None:
-    assert isinstance(fitness(), ResumableFitness)
-    assert not isinstance(DataFreeFitness(BLUEPRINT, 0), ResumableFitness)
-    assert fitness().advance(TrainingJob(GENOME)).state is None
-    assert fitness().advance(TrainingJob(GENOME, 0.5)).state is not None
 
 
 def test_a_genome_fares_the_same_whatever_was_trained_before() -> None:
@@ -97,8 +89,9 @@ def test_a_genome_fares_the_same_whatever_was_trained_before() -> None:
     assert len(states) == 3
 
 
-def test_learning_shows() -> None:
+def test_learning_shows_and_no_validation_samples_leave_no_accuracy() -> None:
     assert fitness(optimizer=replace(HOW, epochs=40))(GENOME) > 0.6  # of chance 1/3
+    assert np.isnan(replace(fitness(), validation=by_brightness(60).take([]))(GENOME))
 
 
 @pytest.mark.parametrize("moving", [True, False], ids=["moving head", "fixed head"])
@@ -125,7 +118,3 @@ def test_a_head_that_diverges_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(Trainer, "run", overflow)
     assert fitness().advance(TrainingJob(GENOME)).error == "its training diverged"
-
-
-def test_no_validation_samples_leave_no_accuracy() -> None:
-    assert np.isnan(replace(fitness(), validation=data(60).take([]))(GENOME))

@@ -45,7 +45,7 @@ def search(
         )
 
 
-def test_an_environmental_selection_of_ones_own() -> None:
+def test_an_environmental_selection_of_ones_own_or_of_deaps() -> None:
     sizes: list[tuple[int, int]] = []
 
     def youngest(pool: Sequence[Individual], k: int) -> list[Individual]:
@@ -57,9 +57,6 @@ def test_an_environmental_selection_of_ones_own() -> None:
     last = max(e.generation for e in found.history)
     newest = [e.fitness for e in found.history if e.generation == last][-4:]
     assert found.records[-1].mean == pytest.approx(np.mean(newest))
-
-
-def test_one_of_deaps_own_selections() -> None:
     found = search(lambda toolbox: toolbox.register("select", tools.selBest))
     best = sorted((e.fitness for e in found.history), reverse=True)[:4]
     assert found.records[-1].mean == pytest.approx(np.mean(best))
@@ -72,7 +69,7 @@ def redrawn(genome: Genome, rng: np.random.Generator) -> Genome:
 
 def test_a_mutation_of_ones_own_draws_from_the_searchs_generator_and_resumes(
     tmp_path: Path,
-) -> None:
+):
     def run(path: Path, generations: int) -> EvolutionResult:
         rng = np.random.default_rng(3)
 
@@ -123,13 +120,10 @@ def test_an_evaluation_and_a_map_of_ones_own() -> None:
     assert sum(job.share == 1.0 for job, _ in done) >= 1
 
 
-def test_an_operator_that_leaves_the_space_is_refused() -> None:
+def test_an_operator_that_leaves_the_space_is_refused_and_what_is_not_replaced_stays() -> None:
     outside = Genome.parse("c64k3")
     with pytest.raises(BadInput, match="of this search space, got c64k3"):
         search(lambda toolbox: toolbox.register("mutate", lambda _: outside))
-
-
-def test_what_is_not_replaced_stays() -> None:
     seen: list[base.Toolbox] = []
     assert search(seen.append) == search()
     entries = {"mate", "mutate", "select", "select_parents", "evaluate", "remember", "map"}

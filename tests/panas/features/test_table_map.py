@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from map_facts import NUMBERS as NINE
 from sklearn.ensemble import ExtraTreesClassifier
 
 from panas.data.files.columns import Column
@@ -13,7 +14,7 @@ from panas.features.waves import Fourier
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 
-NUMBERS = tuple(Column(name=f"n{i}", reach=1.0) for i in range(3))
+NUMBERS = NINE[:3]
 
 
 def numbers(n: int, seed: int = 0) -> torch.Tensor:
@@ -34,10 +35,14 @@ def test_waves_have_a_gaussian_kernel_of_the_median_distance():
     assert (features @ features.T - kernel).abs().mean() < 0.06
 
 
-def test_a_scale_of_numbers_plays_no_part():
+def test_a_scale_of_numbers_and_padding_play_no_part():
     rows = numbers(400)
     first = waves(NUMBERS, rows)(rows)
     assert torch.allclose(waves(NUMBERS, rows / 4)(rows / 4), first, atol=1e-4)
+    rows = rows[:40]
+    padded = torch.nn.functional.pad(rows, (0, 1)).reshape(40, 1, 2, 2)
+    maps = [fit_table(NUMBERS, x, None, 8) for x in (rows, padded)]
+    assert torch.equal(maps[0](rows), maps[1](padded))
 
 
 def test_columns_have_a_length_of_about_one():
@@ -87,13 +92,6 @@ def test_leaves_are_those_of_the_library(n: int):
     hot = forest(new).reshape(500, TREES, -1)
     assert np.array_equal(hot.argmax(2).numpy(), library.apply(new.numpy()))
     assert torch.allclose(forest(new).norm(dim=1), torch.ones(500))
-
-
-def test_rows_that_are_padded_count_as_they_are():
-    rows = numbers(40)
-    padded = torch.nn.functional.pad(rows, (0, 1)).reshape(40, 1, 2, 2)
-    maps = [fit_table(NUMBERS, x, None, 8) for x in (rows, padded)]
-    assert torch.equal(maps[0](rows), maps[1](padded))
 
 
 @pytest.mark.slow

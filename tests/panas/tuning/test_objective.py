@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from made_samples import by_brightness
 
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
-from panas.data.samples import Samples
 from panas.data.search_split import SearchData
 from panas.privacy.accounting.events import Event, Gaussian
 from panas.privacy.budget import Budget
@@ -40,14 +40,7 @@ CONFIG = TuningConfig(initial=3, trials=6)
 SETTING = DPSGDSettings(learning_rate=0.3, noise_multiplier=2.0, clip=1.0, batch_size=20)
 
 
-def samples(n: int, seed: int) -> Samples:
-    generator = torch.Generator().manual_seed(seed)
-    y = torch.randint(0, 2, (n,), generator=generator)
-    x = torch.randint(0, 128, (n, 1, 6, 6), generator=generator)
-    return Samples((x + 120 * y[:, None, None, None]).to(torch.uint8), y, 2)
-
-
-DATA = SearchData(samples(20, 0), samples(40, 1), samples(50, 2))
+DATA = SearchData(*(by_brightness(n, k, (1, 6, 6), 2) for k, n in enumerate((20, 40, 50))))
 
 
 def of(schedule: TrainingSchedule = SCHEDULE, **changes: int) -> TrainingObjective:

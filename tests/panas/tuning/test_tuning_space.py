@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_samples import one_at_a_time
 
 from panas.runtime.errors import BadInput
 from panas.tuning.space import DPSGDSettings, Menu, Range, TuningSpace, choice
@@ -37,44 +38,35 @@ def test_a_range_is_never_left_by_a_rounding_error(u: float, low: float, ratio: 
         np.testing.assert_allclose(axis.place(value), [u, 0, 1], atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"learning_rate": 0.0},
-        {"noise_multiplier": -1.0},
-        {"clip": math.inf},
-        {"learning_rate": math.nan},
-        {"batch_size": 0},
-        {"epochs": 0},
-    ],
-)
-def test_bad_settings_are_refused(fields: dict[str, Any]) -> None:
-    good = {"learning_rate": 0.1, "noise_multiplier": 1.0, "clip": 1.0, "batch_size": 16}
-    with pytest.raises(BadInput, match="expected"):
-        DPSGDSettings(**{**good, **fields})
+GOOD = {"learning_rate": 0.1, "noise_multiplier": 1.0, "clip": 1.0, "batch_size": 16}
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("of", "fields"),
     [
-        {"learning_rate": (0.0, 1.0)},
-        {"learning_rate": (1.0, 0.1)},
-        {"clip": (1.0, math.inf)},
-        {"noise_factor": (0.9, 2.0)},
-        {"batch_sizes": ()},
-        {"batch_sizes": (16, 16)},
-        {"batch_sizes": (0,)},
-        {"batch_sizes": range(0)},
-        {"epochs": (3, 3)},
-        {"epochs": range(5)},
+        *(
+            (DPSGDSettings, GOOD | wrong)
+            for wrong in one_at_a_time(
+                learning_rate=(0.0, math.nan),
+                noise_multiplier=[-1.0],
+                clip=[math.inf],
+                batch_size=[0],
+                epochs=[0],
+            )
+        ),
+        *(
+            (TuningSpace, wrong)
+            for wrong in one_at_a_time(
+                learning_rate=((0.0, 1.0), (1.0, 0.1)),
+                clip=[(1.0, math.inf)],
+                noise_factor=[(0.9, 2.0)],
+                batch_sizes=((), (16, 16), (0,), range(0)),
+                epochs=((3, 3), range(5)),
+            )
+        ),
+        *((TuningConfig, wrong) for wrong in ({"trials": -1}, {"initial": 0}, {"parallel": 0})),
     ],
 )
-def test_bad_spaces_are_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(BadInput, match="expected"):
-        TuningSpace(**fields)
-
-
-@pytest.mark.parametrize("fields", [{"trials": -1}, {"initial": 0}, {"parallel": 0}])
-def test_bad_configs_are_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(BadInput, match="at least 1"):
-        TuningConfig(**fields)
+def test_bad_settings_spaces_and_configs_are_refused(of: type, fields: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match="at least 1" if of is TuningConfig else "expected"):
+        of(**fields)

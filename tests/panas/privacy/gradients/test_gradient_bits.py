@@ -64,9 +64,7 @@ def one(model: nn.Module, x: Tensor, y: Tensor, at: int) -> list[Tensor]:
 
 @pytest.mark.parametrize("hostile", [False, True])
 @pytest.mark.parametrize("genome", NETWORKS)
-def test_a_gradient_has_its_bits_in_every_place_and_beside_any_sample(
-    genome: str, hostile: bool
-) -> None:
+def test_a_gradient_has_its_bits_in_every_place_and_beside_any_sample(genome: str, hostile: bool):
     model = network(genome, hostile)
     x, y = samples(CHUNK)
     expected = one(model, x, y, 0)

@@ -234,9 +234,7 @@ def test_dropout_is_drawn_once() -> None:
 @pytest.mark.parametrize("widths", [(1, 1), (3, 8), (16, 16)])
 @pytest.mark.parametrize("pool", ["avg", "max", None])
 @pytest.mark.parametrize("side", [(5, 9), (8, 8)])
-def test_every_block(
-    kernel: int, widths: tuple[int, int], pool: str | None, side: tuple[int, int]
-) -> None:
+def test_every_block(kernel: int, widths: tuple[int, int], pool: str | None, side: tuple[int, int]):
     convs = [ConvBlock(w, kernel) for w in widths]
     blocks = (convs[0], PoolBlock(pool), convs[1]) if pool else tuple(convs)  # type: ignore[arg-type]
     model = genome_network(Genome(blocks), (3, *side), seed=1)

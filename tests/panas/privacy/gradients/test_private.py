@@ -50,9 +50,7 @@ def difference(a: list[Tensor], b: list[Tensor]) -> float:
 @pytest.mark.parametrize("genome", GENOMES)
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 7)])
 @pytest.mark.parametrize("clip", [0.05, 1e6])
-def test_the_clipped_sum_is_that_of_a_loop(
-    genome: str, shape: tuple[int, int, int], clip: float
-) -> None:
+def test_the_clipped_sum_is_that_of_a_loop(genome: str, shape: tuple[int, int, int], clip: float):
     model = network(genome, shape)
     x, y = data(9, *shape)
     expected = naive(model, x, y, clip)
@@ -93,9 +91,7 @@ def plan_for(n: int, batch_size: int, clip: float, sigma: float = 1.0) -> Plan:
 
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 @pytest.mark.parametrize("genome", ["c8k3-max-c12k5", "c4k5-c6k3-avg-c6k1"])
-def test_training_is_opacus_training_step_by_step(
-    genome: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_is_opacus_training_step_by_step(genome: str, monkeypatch: pytest.MonkeyPatch):
     """Same batches and same noise, from two equal test generators: same weights at every step."""
     shape, n, steps = (3, 9, 7), 60, 8
     x, y = data(n, *shape)
@@ -144,9 +140,12 @@ def noise_ratio(source: NoiseSource) -> float:
     return float(flat.std()) / (3.0 * 0.7 / 40)
 
 
-def test_an_empty_batch_is_noise_of_the_right_size_alone() -> None:
+def test_an_empty_batch_is_noise_of_the_right_size_alone_and_batch_norm_is_refused() -> None:
     assert noise_ratio(SystemNoise()) == pytest.approx(1.0, abs=0.12)
     assert noise_ratio(HalfNoise()) != pytest.approx(1.0, abs=0.12)
+    bottom = build_bottom(Genome.parse("c8k3"), shape=(1, 8, 8), width=4, norm="batch")
+    with pytest.raises(BadInput, match='norm="group"'):
+        PrivateGradient(bottom)
 
 
 def test_the_divisor_is_the_expected_size_whatever_the_real_one() -> None:
@@ -157,12 +156,6 @@ def test_the_divisor_is_the_expected_size_whatever_the_real_one() -> None:
     gradient.step(x, y, plan_for(100, 20, 0.1).clip_and_noise, NoNoise())
     got = [20 * p.grad for p in model.parameters() if p.grad is not None]
     assert difference(got, expected) < 1e-5
-
-
-def test_batch_norm_is_refused() -> None:
-    bottom = build_bottom(Genome.parse("c8k3"), shape=(1, 8, 8), width=4, norm="batch")
-    with pytest.raises(BadInput, match='norm="group"'):
-        PrivateGradient(bottom)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

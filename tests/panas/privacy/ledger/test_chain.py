@@ -37,7 +37,7 @@ def values(path: Path) -> list[int]:
 
 def test_what_is_appended_is_read_back_in_order_and_a_reader_is_told_what_is_new(
     path: Path,
-) -> None:
+):
     anew, records = Chain(path).refresh(locked=False)
     assert anew
     assert [(r["n"], r["value"]) for r in records] == [(i + 1, i) for i in range(LINES)]

@@ -189,7 +189,7 @@ def test_an_owner_hears_how_the_samples_have_changed(tmp_path: Path) -> None:
 
 def test_a_ledger_that_was_charged_nothing_or_is_not_remembered_is_not_named(
     tmp_path: Path,
-) -> None:
+):
     ledger = opened(tmp_path / "first")
     charge(ledger, Gaussian(3.0))
     note_spent(ledger)

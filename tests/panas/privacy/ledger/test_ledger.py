@@ -86,7 +86,7 @@ def test_an_unprotected_event_needs_leave(ledger: Ledger, other: Ledger) -> None
 
 def test_a_receipt_cannot_be_forged_and_nothing_is_charged_without_an_account(
     other: Ledger,
-) -> None:
+):
     with pytest.raises(BadInput, match="forged"):
         Receipt(object(), "id", MOMENTS, lambda _: None)
     assert not other.is_open

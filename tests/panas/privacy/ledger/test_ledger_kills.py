@@ -216,7 +216,7 @@ def _charge_until_refused(path: Path, noise: float) -> None:
 
 def test_processes_that_charge_at_once_lose_no_line_and_stay_within_the_budget(
     ledger: Ledger,
-) -> None:
+):
     noise = 4.0
     affordable = 0
     while epsilon([Gaussian(noise)] * (affordable + 1), 1e-5, interval=1e-3) <= BUDGET.epsilon:

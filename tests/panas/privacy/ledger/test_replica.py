@@ -67,9 +67,7 @@ def refused(ledger: Ledger, lacks: str) -> None:
     ledger.account()
 
 
-def test_a_backup_that_is_put_back_in_place_gives_nothing_back(
-    ledger: Ledger, tmp_path: Path
-) -> None:
+def test_a_backup_that_is_put_back_in_place_gives_nothing_back(ledger: Ledger, tmp_path: Path):
     """`rsync -a --delete`: two runs of 1.9 went on a budget of 2."""
     kept, event = copied(ledger, tmp_path / "backup").path.parent, Gaussian(2.3)
     assert 1.5 < epsilon([event], BUDGET.delta) < BUDGET.epsilon
@@ -209,9 +207,7 @@ def test_a_state_folder_that_cannot_be_written_is_told_before_anything_is_charge
     assert events(ledger) == []
 
 
-def test_a_replica_that_was_changed_or_named_another_folder_is_told(
-    spent: Ledger, tmp_path: Path
-) -> None:
+def test_a_replica_that_was_changed_or_named_another_folder_is_told(spent: Ledger, tmp_path: Path):
     old = copied(spent, tmp_path / "old")
     for _ in range(3):
         charge(spent, SMALL)

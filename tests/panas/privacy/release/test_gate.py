@@ -1,4 +1,4 @@
-"""Releases and label histograms: who paid first, what is noised by how much, what may never leave."""
+"""Releases and histograms: who paid first, what is noised how much, what may never leave."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -56,9 +56,7 @@ def let_go(
 
 
 @pytest.mark.parametrize("kind", ["moments", "class_sums"])
-def test_the_noise_is_the_sensitivity_times_the_charged_multiplier(
-    ledger: Ledger, kind: str
-) -> None:
+def test_the_noise_is_the_sensitivity_times_the_charged_multiplier(ledger: Ledger, kind: str):
     out = release(
         ReleaseRequest(kind=kind, event=Gaussian(2.5), client=0, round=0, classes=3),
         lambda: (torch.zeros(1, 2), torch.tensor([1])),
@@ -145,9 +143,7 @@ def test_rows_are_never_read_where_the_charge_is_refused(ledger: Ledger) -> None
 
 @pytest.mark.parametrize("kind", kind_names())
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_row_that_is_no_number_leaves_as_a_row_of_zeros(
-    ledger: Ledger, kind: str, bad: float
-) -> None:
+def test_a_row_that_is_no_number_leaves_as_a_row_of_zeros(ledger: Ledger, kind: str, bad: float):
     z, y = rows(5, 4, 3, seed=0)
     zero, z[2, 1] = z.clone(), bad
     zero[2] = 0.0

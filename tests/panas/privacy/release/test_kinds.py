@@ -1,4 +1,4 @@
-"""Kinds of releases: what they compute, how far one sample moves it, how much noise a number gets."""
+"""Kinds of releases: what they compute, how far one sample moves it, how much noise it gets."""
 
 import math
 from collections.abc import Callable
@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from noises import HalfNoise, NoNoise, Ones
 from torch import Tensor
 
+from panas.features.projection import GRID, SHORTER
 from panas.privacy.accounting.events import Gaussian, PostProcessing, Unprotected
 from panas.privacy.noise import ReproducibleNoise, SystemNoise
 from panas.privacy.release import kinds
+from panas.privacy.release import rows as release_rows
 from panas.privacy.release.estimate import ClassSums, Moments, Rows
+from panas.privacy.release.histogram import unit_counts
 from panas.privacy.release.kind import (
     ReleaseKind,
     event_of,
@@ -27,7 +30,7 @@ from panas.privacy.release.kind import (
 )
 from panas.privacy.release.kinds import class_sums, moments
 from panas.privacy.release.kinds.moments import unpack_symmetric
-from panas.privacy.release.rows import checked_rows, clip_rows
+from panas.privacy.release.rows import checked_rows, clip_rows, grid_rows, products, unit_weights
 from panas.runtime.errors import BadInput
 
 NOISED = [name for name in kind_names() if is_noised(kind_named(name))]
@@ -66,14 +69,6 @@ def test_clipping_scales_long_rows_only() -> None:
     assert torch.equal(u[~long], z[~long])
     torch.testing.assert_close(u[long].norm(dim=1), torch.ones(int(long.sum())))
     assert torch.equal(clip_rows(torch.zeros(2, 3)), torch.zeros(2, 3))
-
-
-def test_unpacking_inverts_the_upper_triangle() -> None:
-    for d in (1, 2, 5):
-        g = torch.Generator().manual_seed(d)
-        A = torch.randn(d, d, generator=g)
-        A = A + A.T
-        assert torch.equal(unpack_symmetric(A[tuple(torch.triu_indices(d, d))], d), A)
 
 
 def vector(kind: str, z: Tensor, y: Tensor, classes: int) -> Tensor:
@@ -174,17 +169,6 @@ def test_every_number_gets_the_noise_that_is_asked_for(kind: str) -> None:
         assert ratio == pytest.approx(1.0, abs=0.09)  # 5 standard errors of 2,000 draws
     for ratio in noise_ratios(kind, HalfNoise()).values():
         assert ratio != pytest.approx(1.0, abs=0.09)
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_rows_that_are_no_numbers_count_as_zeros(bad: float) -> None:
-    z, y = rows(5, 4, 3, seed=0)
-    assert torch.equal(checked_rows(Rows(z, y), 3, 0).z, z)
-    assert len(checked_rows(Rows(z[:0], y[:0]), 3, 0).z) == 0
-    broken = z.clone()
-    broken[2, 1] = bad
-    z[2] = 0.0
-    assert torch.equal(checked_rows(Rows(broken, y), 3, 7).z, z)
 
 
 @pytest.mark.parametrize("label", [-1, 3])
@@ -289,3 +273,84 @@ def test_the_event_is_the_one_that_a_kind_is_charged_as() -> None:
     }
     with pytest.raises(BadInput, match="plan with releases"):
         event_of(kind_named("moments"), None)
+
+
+FOUR, WIDE = 4, 24
+
+
+def drawn(n: int) -> Rows:
+    g = torch.Generator().manual_seed(0)
+    return Rows(torch.randn(n, WIDE, generator=g), torch.randint(FOUR, (n,), generator=g), None)
+
+
+def test_rows_on_the_grid_are_shorter_than_one_and_near_to_what_they_were():
+    z = torch.cat([drawn(500).z, 1e-9 * drawn(5).z, torch.zeros(1, WIDE), 1e30 * drawn(5).z])
+    u = grid_rows(z)
+    assert (u.square().sum(1) <= SHORTER**2 * (1 + 1e-15)).all()  # squares on the grid are exact
+    assert torch.equal((u / GRID).round() * GRID, u)
+    clipped = z.double() / z.double().norm(dim=1, keepdim=True).clamp(min=1.0)
+    assert (u - clipped).abs().max() <= 2.1 * GRID
+    assert torch.equal(grid_rows(u), u)
+
+
+@pytest.mark.parametrize("n", [2, 255, 257, 300])
+def test_one_row_moves_sums_by_its_own_part_exactly(n: int):
+    data = drawn(n)
+    with_all = moments.numbers(data, FOUR)
+    for i in (0, n // 2, n - 1):
+        rest = torch.arange(n) != i
+        without = moments.numbers(Rows(data.z[rest], data.y[rest], None), FOUR)
+        alone = moments.numbers(Rows(data.z[i : i + 1], data.y[i : i + 1], None), FOUR)
+        assert torch.allclose(with_all - without, alone, rtol=0, atol=1e-13)
+        assert (with_all - without).norm() < moments.SUM_SENSITIVITY
+
+
+def test_products_are_exact_in_every_order_and_parts_add_up(monkeypatch: pytest.MonkeyPatch):
+    u = grid_rows(drawn(3000).z)
+    found = products(u, u)
+    for order in (torch.arange(3000).flip(0), torch.randperm(3000)):
+        assert torch.equal(products(u[order], u[order]), found)
+    steps = (u / GRID).long()
+    whole = (steps[:, :, None] * steps[:, None, :]).sum(0)  # whole numbers of 64 bits
+    assert torch.equal((found / GRID**2).long(), whole)
+    monkeypatch.setattr(release_rows, "AT_ONCE", 7)
+    assert torch.equal(products(u, u), found)
+
+
+def class_sums_of(data: Rows) -> Tensor:
+    found = class_sums.run(data, FOUR, 0.0, ReproducibleNoise(np.random.default_rng(0)))
+    return torch.cat([t.double().flatten() for t in found.values()])
+
+
+def test_class_sums_move_by_no_more_than_is_claimed():
+    data = drawn(260)
+    rest = Rows(data.z[:-1], data.y[:-1], None)
+    assert (
+        class_sums_of(data) - class_sums_of(rest)
+    ).norm() <= class_sums.SENSITIVITY + 1e-4  # 32 bits
+
+
+@pytest.mark.parametrize("size", [2, 3, 7, 50])
+def test_a_group_moves_sums_by_no_more_than_is_claimed(size: int):
+    z, y = drawn(200 + size).z, drawn(200 + size).y
+    groups = torch.cat([torch.arange(200), torch.full((size,), 999)])
+    for alike in (False, True):
+        if alike:
+            z[200:], y[200:] = z[200], y[200]
+        rest = groups != 999
+        both = [Rows(z, y, groups), Rows(z[rest], y[rest], groups[rest])]
+        first, second = (moments.numbers(rows, FOUR) for rows in both)
+        assert (first - second).norm() <= moments.SUM_SENSITIVITY
+        counts = [unit_counts(rows.y, rows.groups, FOUR) for rows in both]
+        assert (counts[0] - counts[1]).norm() <= 1.0
+
+
+def test_weights_are_whole_steps_so_that_counts_are_exact():
+    y = torch.zeros(9, dtype=torch.int64)
+    rows = Rows(torch.ones(9, 1).double(), y, torch.tensor([0, 0, 0, 1, 1, 2, 3, 3, 3]))
+    weights = unit_weights(rows, 1.0, lambda z, _: float(len(z)))
+    assert torch.equal((weights * 2**30).round(), weights * 2**30)
+    assert torch.allclose(
+        weights, torch.tensor([1 / 3] * 3 + [0.5] * 2 + [1.0] + [1 / 3] * 3).double()
+    )
+    assert math.isclose(float(weights.sum()), 4.0, rel_tol=1e-8)
