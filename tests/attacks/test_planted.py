@@ -9,12 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from planted import (
-    image_in_clear,
-    independent,
-    pictures,
-    verdict,
-)
+from planted import image_in_clear, independent, pictures, verdict
 from torch import Tensor
 
 import attacks.audit.verdict

@@ -190,7 +190,7 @@ def test_two_tunings_spend_one_budget_for_life(tmp_path: Path) -> None:
     assert ledger.account() == account
 
 
-def test_a_share_that_does_not_fit_is_refused_before_anything_is_rehearsed(
+def test_a_share_that_does_not_fit_is_refused_first_and_a_ledger_is_opened_by_its_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = for_life(tmp_path / "mine", Budget(1.0, 1e-5))
@@ -198,6 +198,12 @@ def test_a_share_that_does_not_fit_is_refused_before_anything_is_rehearsed(
     with pytest.raises(BudgetExhausted):
         tune(images(1), tmp_path / "a", epsilon=4.0, ledger=ledger.path)
     assert ledger.account().entries == ()
+    with pytest.raises(BadInput, match="open it before"):
+        tune(images(1), tmp_path / "a", ledger=tmp_path / "nothing.jsonl")
+    other = Ledger(tmp_path / "ledger.jsonl")
+    other.open_account(BUDGET, relation="replace-one")
+    with pytest.raises(BadInput, match="under add-or-remove-one"):
+        tune(images(1), tmp_path / "a", ledger=other)
 
 
 @pytest.mark.slow
@@ -219,15 +225,6 @@ def test_samples_that_were_tuned_on_before_are_named_or_refused(tmp_path: Path) 
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         quick_tune(images(3), tmp_path / "other", epsilon=1.0, strict=True)
-
-
-def test_a_ledger_for_life_is_opened_by_its_owner(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="open it before"):
-        tune(images(1), tmp_path / "a", ledger=tmp_path / "nothing.jsonl")
-    other = Ledger(tmp_path / "ledger.jsonl")
-    other.open_account(BUDGET, relation="replace-one")
-    with pytest.raises(BadInput, match="under add-or-remove-one"):
-        tune(images(1), tmp_path / "a", ledger=other)
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from audited_run import (
-    audited_config,
-    fabricate,
-    put_release,
-    received_file,
-    round_record,
-)
+from audited_run import audited_config, fabricate, put_release, received_file, round_record
 
 import attacks
 from attacks.audit import run as audit

@@ -2,14 +2,18 @@
 
 import math
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from made_samples import random_bytes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from scipy.stats import binom, norm
 from torch import Tensor
 
+from attacks.audit import pictures
 from attacks.audit.membership import (
     LOUD,
     NO_CLAIM,
@@ -18,6 +22,7 @@ from attacks.audit.membership import (
     audit_network,
     judge_scores,
 )
+from attacks.audit.pictures import draw_curves
 from attacks.audit.verdict import Verdict
 from attacks.inference import roc as roc_module
 from attacks.inference.roc import Roc, roc
@@ -27,7 +32,12 @@ from panas.runtime.seeds import stream
 CLAIM = PrivacyClaim(epsilon=1.0)
 
 
-def pictures(n: int, seed: int) -> Samples:
+@pytest.fixture(autouse=True)
+def _fewer_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roc_module, "RESAMPLES", 200)  # no area comes near its limit
+
+
+def random_pictures(n: int, seed: int) -> Samples:
     return random_bytes(n, seed, (1, 4, 4))
 
 
@@ -46,7 +56,7 @@ def _remembering(members: Samples, sure: float):
 
 
 def test_a_network_that_remembers_leaks() -> None:
-    members, others = pictures(60, 0), pictures(60, 1)
+    members, others = random_pictures(60, 0), random_pictures(60, 1)
     rng = np.random.default_rng(0)
     found = audit_network(_remembering(members, 5.0), members, others, rng=rng, claim=CLAIM)
     assert found.verdict == "leaks", found.evidence
@@ -64,17 +74,17 @@ def test_a_network_that_remembers_leaks() -> None:
     ],
 )
 def test_evidence_says_why_nothing_is_claimed(claim: PrivacyClaim, says: str) -> None:
-    members, others, rng = pictures(60, 0), pictures(60, 1), np.random.default_rng(0)
+    members, others, rng = random_pictures(60, 0), random_pictures(60, 1), np.random.default_rng(0)
     found = audit_network(_remembering(members, 5.0), members, others, rng=rng, claim=claim)
     assert says in found.evidence
 
 
 def test_who_was_never_seen_and_few_samples_are_no_leak() -> None:
-    members, others = pictures(400, 0), pictures(400, 1)
-    query = _remembering(pictures(400, 2), 5.0)
+    members, others = random_pictures(400, 0), random_pictures(400, 1)
+    query = _remembering(random_pictures(400, 2), 5.0)
     found = audit_network(query, members, others, rng=np.random.default_rng(0), claim=CLAIM)
     assert found.verdict == "no better than blind", found.evidence
-    members, others = pictures(10, 0), pictures(10, 1)
+    members, others = random_pictures(10, 0), random_pictures(10, 1)
     query = _remembering(members, 5.0)
     found = audit_network(query, members, others, rng=np.random.default_rng(0))
     assert found.verdict == "inconclusive"
@@ -186,7 +196,7 @@ def test_an_estimate_of_epsilon_refutes_no_claim() -> None:
 
 
 def test_members_among_the_others_are_named() -> None:
-    members, others = pictures(30, 0), pictures(30, 1)
+    members, others = random_pictures(30, 0), random_pictures(30, 1)
     query, rng = _remembering(members, 5.0), np.random.default_rng(0)
     mixed = concat([others, members.take(range(4))])
     with pytest.warns(UserWarning, match="4 of the 34 others are members"):
@@ -194,3 +204,45 @@ def test_members_among_the_others_are_named() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         audit_network(query, members, others, rng=rng)
+
+
+@pytest.mark.parametrize(("members", "others"), [(120, 55), (400, 400)])
+def test_legend_and_quoted_points_of_two_attacks_fit(
+    members: int, others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth, rng = torch.arange(members + others) < members, stream(0, "scores")
+    noise = torch.from_numpy(rng.standard_normal((2, members + others)))
+    noise[0, 0] = 9  # one is found for sure
+    noise[1, :members] = -5  # an attack that finds nobody at all
+    curves = {
+        name: roc(s, truth, rng=rng)
+        for name, s in zip(("loss threshold", "LiRA"), noise, strict=True)
+    }
+    drawn: list[Figure] = []
+
+    def png(draw: Callable[[Figure], None], inches: tuple[float, float]) -> bytes:
+        figure = Figure(figsize=inches, dpi=120, layout="constrained")
+        FigureCanvasAgg(figure)
+        draw(figure)
+        figure.canvas.draw()
+        drawn.append(figure)
+        return b""
+
+    monkeypatch.setattr(pictures, "png", png)
+    draw_curves(curves, "model.pt2: inconclusive")
+    (axes,) = drawn[0].axes
+    legend = axes.get_legend()
+    assert legend is not None
+    box = legend.get_window_extent()
+    assert box.x0 >= 0
+    assert box.y0 >= 0
+    assert box.x1 <= drawn[0].bbox.x1
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    assert left < 0.01 < right
+    (dot,) = (line for line in axes.lines if line.get_marker() == "o")
+    assert (dot.get_xdata()[0], dot.get_ydata()[0]) == (
+        0.01,
+        curves["loss threshold"].points[0].tpr,
+    )
+    assert low < dot.get_ydata()[0] < high
+    assert len(axes.collections) == 1  # a cross for the one that finds nobody

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from plans import plan_of
 from site_data import with_data
 from torch import Tensor, nn
 
@@ -49,7 +50,6 @@ from panas.privacy.budget import Budget
 from panas.privacy.gradients.private import PrivateGradient
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import NoiseSource, ReproducibleNoise, SystemNoise, poisson_batch
-from panas.privacy.plan import Plan
 from panas.privacy.release import histogram as histograms
 from panas.privacy.release.gate import ReleaseRequest, release
 from panas.privacy.release.histogram import label_histogram
@@ -496,7 +496,6 @@ def sent(client: Client) -> Mapping[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
     genome = Genome.parse("c4k3")
     bottom = client.spec.bottom(genome, generator)
-    plan = Plan(samples=3, batch_size=1, clip=1.0, noise_multiplier=1.0, epochs=1, rounds=1)
     state = State(
         bottom=weights(bottom),
         head=weights(client.spec.head(generator)),
@@ -504,7 +503,7 @@ def sent(client: Client) -> Mapping[str, Tensor]:
         kept_head={},
         genome=genome,
         settings=DPSGDSettings(learning_rate=1.0, noise_multiplier=1.0, clip=1.0, batch_size=1),
-        plan=plan,
+        plan=plan_of(3, 1),
     )
     return dprbft.send(client, state, bottom, 0, "public_rows").arrays
 
@@ -512,11 +511,7 @@ def sent(client: Client) -> Mapping[str, Tensor]:
 def test_public_rows_are_the_same_bits_whatever_the_private_samples(tmp_path: Path) -> None:
     changes = {"privacy": {"release": "public_rows"}, "federation": {"clients": 2}}
     config = build_config(
-        {
-            "data": {"limit": 200},
-            "network": {"width": 16},
-            "federation": {"method": "dprbft"},
-        },
+        {"data": {"limit": 200}, "network": {"width": 16}, "federation": {"method": "dprbft"}},
         changes,
     )
     prepare_sites(tmp_path, config)
@@ -569,9 +564,7 @@ class Step:
             return known[batch].clone()
 
         monkeypatch.setattr(PrivateGradient, "_clipped_sum", remembered)
-        self.plan = Plan(
-            samples=3, batch_size=1, clip=CLIP, noise_multiplier=SIGMA, epochs=1, rounds=1
-        )
+        self.plan = plan_of(3, 1, CLIP, SIGMA)
 
     def world(self, samples: int) -> Mechanism:
         # The shape checks of the tests take four times as long as the step itself.
@@ -599,10 +592,7 @@ class Step:
 
 @pytest.mark.parametrize(
     "draws",
-    [
-        pytest.param(QUICK, marks=pytest.mark.slow),
-        pytest.param(FULL, marks=pytest.mark.thorough),
-    ],
+    [pytest.param(QUICK, marks=pytest.mark.slow), pytest.param(FULL, marks=pytest.mark.thorough)],
 )
 def test_a_step_of_dp_sgd_keeps_its_promise(draws: int, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Step(monkeypatch).case()

@@ -13,13 +13,7 @@ from torch import nn
 from attacks.hijacking.fsha import FSHAConfig, Hijacker, gradient_penalty
 from attacks.hijacking.networks import draw
 from attacks.hijacking.simulation import Hijacked, Trial
-from attacks.hijacking.split_learning import (
-    Server,
-    SplitClient,
-    SplitConfig,
-    exchange,
-    noise_for,
-)
+from attacks.hijacking.split_learning import Server, SplitClient, SplitConfig, exchange, noise_for
 from attacks.reconstruction.metrics import score
 from panas.data.samples import Samples
 from panas.privacy.accounting.epsilon import epsilon
@@ -110,9 +104,7 @@ class Recording:
 @pytest.mark.parametrize(
     "defence", [None, ClipAndNoise(clip=1.0, noise_multiplier=1.0, batch_size=16.0)]
 )
-def test_a_client_hands_over_smashed_features_and_nothing_else(
-    defence: ClipAndNoise | None,
-):
+def test_a_client_hands_over_smashed_features_and_nothing_else(defence: ClipAndNoise | None):
     client, server = _client(MINE, defence), Recording()
     assert isinstance(server, Server)
     before = [p.clone() for p in client.network.parameters()]

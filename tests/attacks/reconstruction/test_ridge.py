@@ -71,9 +71,7 @@ def test_a_planted_bijection_is_inverted_from_raw_rows() -> None:
 
 
 @pytest.mark.parametrize("kind", ["moments", "class_sums"])
-def test_sums_of_one_sample_a_class_leak_it_without_noise_and_nothing_under_noise(
-    kind: str,
-):
+def test_sums_of_one_sample_a_class_leak_it_without_noise_and_nothing_under_noise(kind: str):
     public, lonely = _samples(400, 0), _samples(3, 5)
     lonely = Samples(lonely.x, torch.arange(3), 3)
     bottom = _linear_bottom(16, 16)

@@ -40,11 +40,17 @@ def of_a_table(public: Samples, *, columns: bool, leaves: bool) -> FeatureMap:
         return fit_map(table_facts(NUMBERS), public, 16)
 
 
-def test_rows_are_those_of_the_map_batch_by_batch() -> None:
+def test_rows_are_those_of_the_map_batch_by_batch_and_a_flat_image_has_a_finite_gradient() -> None:
     samples = pictures(BATCH + 3)
     phi = of_pictures(samples)
     assert torch.allclose(rows_of(phi, samples), phi(samples.x), atol=1e-5)
     assert rows_of(phi, samples.take([])).shape == (0, phi.width)
+    path = gradient_path(of_pictures(pictures(40)))
+    assert path is not None
+    for value in (-1.0, 0.0, 1.0):
+        x = torch.full((1, 1, 8, 8), value, requires_grad=True)
+        (gradient,) = torch.autograd.grad(path(x)[0, 0], x)
+        assert gradient.isfinite().all()
 
 
 def test_a_bottom_is_its_own_gradient_path() -> None:
@@ -77,15 +83,6 @@ def test_the_gradient_path_of_a_map_gives_its_rows(made_of: str) -> None:
         ends = [(path(x + sign * step * away) * weights).sum() for sign in (1, -1)]
     expected = (ends[0] - ends[1]) / (2 * step)
     assert float((gradient * away).sum()) == pytest.approx(float(expected), rel=0.1)
-
-
-def test_a_flat_image_has_a_finite_gradient() -> None:
-    path = gradient_path(of_pictures(pictures(40)))
-    assert path is not None
-    for value in (-1.0, 0.0, 1.0):
-        x = torch.full((1, 1, 8, 8), value, requires_grad=True)
-        (gradient,) = torch.autograd.grad(path(x)[0, 0], x)
-        assert gradient.isfinite().all()
 
 
 def test_optimisation_goes_through_the_map() -> None:

@@ -12,15 +12,7 @@ import pytest
 from custom_blocks import OWN
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from random_spaces import (
-    check_by_hand,
-    costs,
-    limits_of,
-    patient,
-    seeds,
-    spaces,
-    table,
-)
+from random_spaces import check_by_hand, costs, limits_of, patient, seeds, spaces, table
 from scipy.stats import chisquare
 
 from panas.architecture.blocks import Block, PoolBlock

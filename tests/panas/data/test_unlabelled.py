@@ -263,9 +263,7 @@ def test_sixteen_bits_are_refused_and_floats_that_nobody_scaled_are_named() -> N
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_a_pair_of_pictures_with_channels_last_is_told_from_one_with_channels_first(
-    channels: int,
-):
+def test_a_pair_of_pictures_with_channels_last_is_told_from_one_with_channels_first(channels: int):
     first = np.random.default_rng(0).random((3, channels, 6, 5))
     last = first.transpose(0, 2, 3, 1)
     assert torch.equal(as_samples((first, LABELS)).x, as_samples((last, LABELS)).x)

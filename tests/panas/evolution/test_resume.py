@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from made_samples import by_brightness
-from toy_fitness import RUNGS, Curves, plain, unit
+from toy_fitness import RUNGS, Curves, plain
+from toy_search import SMALL, by_size, prior_score
 
-from panas.architecture.blocks import ConvBlock
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
-from panas.architecture.space import SearchSpace
 from panas.evolution.fitness import Fitness, TrainingFitness
 from panas.evolution.genetic import evolve
 from panas.evolution.records import (
@@ -30,17 +29,8 @@ from panas.runtime.journal import open_journal, read_journal
 from panas.training.sgd import OptimizerConfig
 
 SHAPE = (1, 8, 8)
-SPACE = SearchSpace(shape=SHAPE, min_blocks=1, max_blocks=4, widths=(4, 8))
 CONFIG = EvolutionConfig(population=4, generations=3, rungs=RUNGS, screening=2)
 HEADER = {"search": "of a test"}
-
-
-def width(genome: Genome) -> float:
-    return float(sum(b.out_channels for b in genome.blocks if isinstance(b, ConvBlock)))
-
-
-def promise(genome: Genome) -> float:
-    return unit(f"prior of {genome}")
 
 
 def search(
@@ -54,7 +44,7 @@ def search(
 ) -> EvolutionResult:
     with open_journal(path, HEADER) as journal:
         return evolve(
-            SearchProblem(SPACE, fitness, size, ZeroCostScore(promise, 1)),
+            SearchProblem(SMALL, fitness, size, ZeroCostScore(prior_score, 1)),
             config=config,
             rng=np.random.default_rng(5),
             execution=Execution(workers=workers, journal=journal, on_progress=on_generation),
@@ -65,7 +55,7 @@ VARIANTS: dict[str, tuple[EvolutionConfig, Fitness, Callable[[Genome], float] | 
     "default": (CONFIG, Curves(), None),
     "the paper's": (EvolutionConfig.paper(population=4, generations=3), plain, None),
     "wheel with rungs": (replace(CONFIG, survival="roulette"), Curves(), None),
-    "two objectives": (CONFIG, Curves(), width),
+    "two objectives": (CONFIG, Curves(), by_size),
     "all equal": (CONFIG, lambda _: 0.5, None),
 }
 
@@ -96,9 +86,7 @@ def test_a_search_stopped_after_any_generation_goes_on(tmp_path: Path, variant: 
         )
 
 
-def test_a_finished_search_trains_nothing_more_and_a_longer_one_goes_on_from_it(
-    tmp_path: Path,
-):
+def test_a_finished_search_trains_nothing_more_and_a_longer_one_goes_on_from_it(tmp_path: Path):
     first = Curves()
     whole = search(tmp_path / "log", first)
     assert first.calls

@@ -19,11 +19,7 @@ from panas.architecture.genome import Genome
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
 from panas.evolution.fitness import Outcome, TrainingJob
-from panas.evolution.records import (
-    EvolutionConfig,
-    EvolutionResult,
-    ZeroCostScore,
-)
+from panas.evolution.records import EvolutionConfig, EvolutionResult, ZeroCostScore
 from panas.evolution.selection import Individual, accuracies, roulette, survivors, tournament, worth
 from panas.evolution.surrogate import Predictor
 from panas.runtime.journal import Journal
@@ -33,9 +29,7 @@ from panas.runtime.journal import Journal
 @pytest.mark.parametrize("prior", [None, ZeroCostScore(prior_score, 7)], ids=["no prior", "prior"])
 @pytest.mark.parametrize("screening", [1, 4])
 def test_records_add_up_to_the_history(
-    size: Callable[[Genome], float] | None,
-    prior: ZeroCostScore | None,
-    screening: int,
+    size: Callable[[Genome], float] | None, prior: ZeroCostScore | None, screening: int
 ) -> None:
     config = replace(CONFIG, screening=screening)
     journal, fitness = Journal(None, {}), Curves()

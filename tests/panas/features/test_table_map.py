@@ -55,7 +55,7 @@ def test_columns_have_a_length_of_about_one():
 
 
 @pytest.mark.slow
-def test_columns_and_leaves_stand_beside_where_they_help():
+def test_columns_and_leaves_stand_beside_where_they_help_and_labels_are_of_two_classes():
     rows = numbers(400)
     noise = torch.from_numpy(stream(1, "test").normal(0, 0.1, 400))
     line = (rows @ torch.tensor([1.0, -0.5, 0.3]) + noise > 0).long()
@@ -66,6 +66,11 @@ def test_columns_and_leaves_stand_beside_where_they_help():
     assert linear(rows).shape[1] == linear.fourier.directions.shape[1] + 3
     few = fit_table(NUMBERS, rows[:49], line[:49], 8).blocks
     assert (few.scale, few.forest) == (None, None)
+    x, y = rows[:200], box[:200]  # a forest needs labels of two classes
+    assert fit_table(NUMBERS, x, y, 8).blocks.forest is not None
+    assert fit_table(NUMBERS, x, None, 8).blocks.forest is None
+    assert fit_table(NUMBERS, x, 0 * y, 8).blocks.forest is None
+    assert fit_table(NUMBERS, x[:99], y[:99], 8).blocks.forest is None
 
 
 def test_categories_without_public_rows_weigh_like_numbers():
@@ -92,16 +97,6 @@ def test_leaves_are_those_of_the_library(n: int):
     hot = forest(new).reshape(500, TREES, -1)
     assert np.array_equal(hot.argmax(2).numpy(), library.apply(new.numpy()))
     assert torch.allclose(forest(new).norm(dim=1), torch.ones(500))
-
-
-@pytest.mark.slow
-def test_a_forest_needs_public_labels_of_two_classes():
-    x = numbers(200)
-    y = ((x[:, 0] > 0.3) & (x[:, 1] < 0.2)).long()
-    assert fit_table(NUMBERS, x, y, 8).blocks.forest is not None
-    assert fit_table(NUMBERS, x, None, 8).blocks.forest is None
-    assert fit_table(NUMBERS, x, 0 * y, 8).blocks.forest is None
-    assert fit_table(NUMBERS, x[:99], y[:99], 8).blocks.forest is None
 
 
 @pytest.mark.slow

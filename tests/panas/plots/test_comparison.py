@@ -57,10 +57,16 @@ def points(figure: Figure, name: str) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in line.get_xydata()]  # type: ignore[union-attr]
 
 
-def test_accuracy_stands_over_its_round(figures: list[Figure]):
+def test_accuracy_stands_over_its_round_and_what_sent_nothing_left_of_all_others(
+    figures: list[Figure],
+):
     lines([ROUNDS, BARE], "rounds")
     assert points(figures[0], "a") == [(1, 0.1), (2, 0.5), (3, 0.9)]
     assert points(figures[0], "b, paper") == [(1, 0.2), (2, 0.4)]
+    lines([ROUNDS, BARE], "bytes")
+    ((edge, _),) = points(figures[1], "b, paper")
+    assert 0 < edge < 1000
+    assert figures[1].axes[0].get_xlim()[0] > 0
 
 
 def test_what_was_not_priced_is_left_out_and_what_is_infinite_stands_at_the_edge(
@@ -90,13 +96,6 @@ def test_words_at_the_edge_are_away_from_the_points_there(
     (words,) = axes.texts
     assert words.get_verticalalignment() == end
     assert words.get_position()[1] == (0 if end == "bottom" else 1)
-
-
-def test_what_sent_nothing_stands_left_of_all_others(figures: list[Figure]):
-    lines([ROUNDS, BARE], "bytes")
-    ((edge, _),) = points(figures[0], "b, paper")
-    assert 0 < edge < 1000
-    assert figures[0].axes[0].get_xlim()[0] > 0
 
 
 def test_a_page_has_all_three_and_an_empty_one_can_be_drawn(figures: list[Figure]):

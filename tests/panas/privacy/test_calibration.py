@@ -9,6 +9,7 @@ import pytest
 from hypothesis import Phase, example, given, reject, settings
 from hypothesis import strategies as st
 from ledgers import MOMENTS
+from plans import plan_of
 
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Event, Gaussian, Unprotected
@@ -28,14 +29,7 @@ from panas.privacy.plan import Plan
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BadInput, BudgetExhausted
 
-
-def draft_of(samples: int, batch: int, epochs: int, rounds: int, releases: int = 0) -> Plan:
-    """A plan whose noise is to be solved for."""
-    facts = {"samples": samples, "batch_size": batch, "epochs": epochs, "rounds": rounds}
-    return Plan(clip=1.0, noise_multiplier=1.0, releases=releases, **facts)  # type: ignore[arg-type]
-
-
-STEEP = draft_of(3820, 1, 1, 1)
+STEEP = plan_of(3820, 1, epochs=1, rounds=1)
 """At so small a sampling rate 0.2 % of noise is more than 1 % of epsilon."""
 
 UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -48,7 +42,9 @@ def cases(draw: st.DrawFn) -> tuple[Budget, Plan, float]:
     samples = draw(st.integers(10, 5000))
     rounds = draw(st.integers(1, 12))
     batch, epochs = draw(st.integers(1, max(2, samples + samples // 4))), draw(st.integers(1, 5))
-    draft = draft_of(samples, batch, epochs, rounds, draw(st.integers(0, rounds)))
+    draft = plan_of(
+        samples, batch, epochs=epochs, rounds=rounds, releases=draw(st.integers(0, rounds))
+    )
     budget = Budget(draw(st.floats(0.3, 20.0)), draw(st.sampled_from([1e-6, 1e-5, 1e-4])))
     return budget, draft, draw(st.floats(0.05, 0.9))
 
@@ -77,9 +73,7 @@ def solvable(budget: Budget, draft: Plan, share: float, spent: tuple[Event, ...]
 @settings(max_examples=5, deadline=None, phases=UNSHRUNK)
 @given(case=cases())
 @example(case=(Budget(0.3, 1e-6), STEEP, 0.05))
-def test_a_plan_lands_within_one_percent_under_its_budget(
-    case: tuple[Budget, Plan, float],
-):
+def test_a_plan_lands_within_one_percent_under_its_budget(case: tuple[Budget, Plan, float]):
     budget, draft, share = case
     plan = solvable(budget, draft, share)
     total = epsilon_of(plan.events(), budget)
@@ -125,7 +119,7 @@ def test_charged_event_by_event_the_ledger_never_exceeds_the_budget(
 @pytest.mark.thorough
 def test_what_a_dead_process_spent_is_planned_around() -> None:
     budget = Budget(6.0, 1e-5)
-    draft = draft_of(400, 40, 1, 4, 4)
+    draft = plan_of(400, 40, epochs=1, rounds=4, releases=4)
     plan = solvable(budget, draft, 0.3)
     spent = (plan.training_event, plan.training_event)
     longer = rescale_noise(plan, budget, spent)
@@ -153,7 +147,7 @@ def test_releases_alone_cost_their_share(target: float, releases: int, share: fl
 @pytest.mark.slow
 def test_sharper_releases_use_what_training_leaves() -> None:
     budget = Budget(4.0, 1e-5)
-    draft = draft_of(500, 50, 2, 3, 3)
+    draft = plan_of(500, 50, epochs=2, rounds=3, releases=3)
     plan = solve(budget, draft, 0.2)
     noisier = replace(plan, noise_multiplier=1.5 * plan.noise_multiplier)
     sharper = tighten_release_noise(noisier, budget)
@@ -171,7 +165,7 @@ def test_sharper_releases_use_what_training_leaves() -> None:
 @pytest.mark.parametrize("spent", [(Gaussian(1.0),), (Unprotected(),)])
 def test_a_budget_that_is_spent_affords_nothing(spent: tuple[Event, ...]) -> None:
     budget = Budget(1.0, 1e-5)
-    draft = draft_of(100, 10, 1, 1)
+    draft = plan_of(100, 10, epochs=1, rounds=1)
     with pytest.raises(BudgetExhausted, match="raise"):
         solve(budget, draft, 0.3, spent)
     with pytest.raises(BudgetExhausted):
@@ -203,7 +197,7 @@ def test_a_budget_too_small_is_told_for_what_and_what_to_change(
 
 def test_without_rounds_a_plan_costs_its_releases() -> None:
     budget = Budget(2.0, 1e-5)
-    draft = draft_of(100, 9, 1, 0, 2)
+    draft = plan_of(100, 9, epochs=1, rounds=0, releases=2)
     plan = solve(budget, draft, 0.5)
     assert plan.noise_multiplier == LEAST_NOISE
     assert len(plan.events()) == 2

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import plan_of
 
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Gaussian, SampledGaussian
@@ -15,12 +16,11 @@ from panas.privacy.budget import Budget
 from panas.privacy.calibration import calibrate
 from panas.privacy.gradients.private import ClipAndNoise
 from panas.privacy.noise import ReproducibleNoise, poisson_batch
-from panas.privacy.plan import Plan
 from panas.privacy.schedule import TrainingSchedule
 from panas.privacy.unit import members, number_units, rows_of, unit_name
 from panas.runtime.errors import BadInput
 
-PLAN = Plan(samples=9, batch_size=3, clip=0.7, noise_multiplier=2.0, epochs=2, rounds=1)
+PLAN = plan_of(9, 3, 0.7, 2.0, epochs=2)
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,7 @@ PLAN = Plan(samples=9, batch_size=3, clip=0.7, noise_multiplier=2.0, epochs=2, r
     [(100, 10, 1, 0.1, 10), (100, 30, 1, 0.3, 4), (10, 64, 3, 1.0, 3), (49, 7, 2, 1 / 7, 14)],
 )
 def test_rate_and_steps(samples: int, batch: int, epochs: int, rate: float, steps: int) -> None:
-    plan = Plan(
-        samples=samples, batch_size=batch, clip=1.0, noise_multiplier=2.0, epochs=epochs, rounds=5
-    )
+    plan = plan_of(samples, batch, sigma=2.0, epochs=epochs, rounds=5)
     assert plan.rate == pytest.approx(rate)
     assert plan.steps == steps
     assert plan.training_event == SampledGaussian(plan.rate, 2.0, steps)

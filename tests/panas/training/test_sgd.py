@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from noises import NoNoise as Zeros
+from plans import plan_of
 from tiny_networks import FIXED_HEAD, SGD, data, flat, networks
 from torch import Tensor
 from torch.nn import functional as F
@@ -233,11 +234,6 @@ class NoNoise(ReproducibleNoise):
     normal = Zeros.normal
 
 
-def plan_for(n: int, batch_size: int, clip: float, epochs: int) -> Plan:
-    facts = {"samples": n, "batch_size": batch_size, "epochs": epochs}
-    return Plan(clip=clip, noise_multiplier=1.0, rounds=1, **facts)  # type: ignore[arg-type]
-
-
 def naive_dp_sgd(
     bottom: Bottom, head: Head, samples: Samples, plan: Plan, rate: float, rng: np.random.Generator
 ) -> list[Tensor]:
@@ -265,7 +261,7 @@ def naive_dp_sgd(
 @pytest.mark.parametrize("batch_size", [4, 15, 40])
 def test_without_noise_dp_training_is_a_naive_loop_step_by_step(clip: float, batch_size: int):
     samples = data(15)
-    longest = plan_for(15, batch_size, clip, epochs=2)
+    longest = plan_of(15, batch_size, clip, epochs=2)
     if batch_size > 15:
         # A batch above n is the full batch, divided by n.
         longest = replace(longest, batch_size=15)
@@ -273,7 +269,7 @@ def test_without_noise_dp_training_is_a_naive_loop_step_by_step(clip: float, bat
     moved = (expected[-1] - flat(*networks())).norm()
     for epochs in (1, 2):
         bottom, head = networks()
-        plan = plan_for(15, batch_size, clip, epochs)
+        plan = plan_of(15, batch_size, clip, epochs=epochs)
         noise = NoNoise(np.random.default_rng(8))
         fit_private(bottom, head, samples, plan=plan, config=SGD, noise=noise)
         error = (flat(bottom, head) - expected[plan.steps - 1]).norm()
@@ -285,7 +281,7 @@ def test_dp_training_repeats_from_a_seed_and_never_from_the_systems_entropy() ->
     repeated = (ReproducibleNoise(np.random.default_rng(1)) for _ in range(2))
     for noise in (*repeated, SystemNoise(), SystemNoise()):
         bottom, head = networks()
-        fit_private(bottom, head, data(15), plan=plan_for(15, 5, 1.0, 1), config=SGD, noise=noise)
+        fit_private(bottom, head, data(15), plan=plan_of(15, 5), config=SGD, noise=noise)
         ends.append(flat(bottom, head))
     assert torch.equal(ends[0], ends[1])
     assert not torch.equal(ends[2], ends[3])
@@ -296,7 +292,7 @@ def test_a_fixed_head_stays_where_it_is(private: bool) -> None:
     bottom, head = networks()
     before, bottom_before = flat(head), flat(bottom)
     if private:
-        plan = plan_for(15, 5, 1.0, 1)
+        plan = plan_of(15, 5)
         fit_private(bottom, head, data(15), plan=plan, config=FIXED_HEAD, noise=SystemNoise())
     else:
         rng = np.random.default_rng(0)

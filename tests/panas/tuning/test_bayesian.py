@@ -38,7 +38,7 @@ def test_every_proposal_is_inside_its_bounds_and_affordable() -> None:
         assert trial.value == smooth(trial.setting)
 
 
-def test_fixed_values_stay_fixed_to_the_last_bit() -> None:
+def test_fixed_values_stay_fixed_and_a_space_of_one_setting_is_tuned_to_it() -> None:
     # The budget binds exactly: noise at its least, where one rounding error would overspend.
     space = TuningSpace(clip=(0.3, 0.3), noise_factor=(1.0, 1.0), batch_sizes=(7,))
     result = search(space=space, minimum_noise=lambda batch, epochs: 0.7123456789)
@@ -47,9 +47,6 @@ def test_fixed_values_stay_fixed_to_the_last_bit() -> None:
         assert trial.setting.noise_multiplier == 0.7123456789
         assert trial.setting.batch_size == 7
     assert len({trial.setting.learning_rate for trial in result.trials}) > 5
-
-
-def test_a_space_of_one_setting_is_tuned_to_it() -> None:
     space = TuningSpace(
         learning_rate=(0.1, 0.1), clip=(1.0, 1.0), noise_factor=(1.0, 1.0), batch_sizes=(16,)
     )
@@ -254,9 +251,7 @@ def test_a_search_that_dies_at_any_trial_goes_on_as_if_it_had_not(parallel: int,
         assert path.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
-def test_what_a_journal_holds_is_not_trained_again_and_a_longer_search_goes_on(
-    tmp_path: Path,
-):
+def test_what_a_journal_holds_is_not_trained_again_and_a_longer_search_goes_on(tmp_path: Path):
     with open_journal(tmp_path / "j", {}) as journal:
         whole = search(trials=6, journal=journal)
 

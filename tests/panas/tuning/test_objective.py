@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from made_samples import by_brightness
+from plans import plan_of
 
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
@@ -102,9 +103,7 @@ def test_a_rehearsal_trains_at_the_deployments_rate_steps_and_noise(
     of()(SETTING)
     of()(replace(SETTING, epochs=5))
     for plan, epochs in zip((seen[0], seen[2]), (2, 5), strict=True):
-        deployed = Plan(
-            samples=80, batch_size=20, clip=1.0, noise_multiplier=2.0, epochs=epochs, rounds=2
-        )
+        deployed = plan_of(80, 20, sigma=2.0, epochs=epochs, rounds=2)
         assert plan == replace(deployed, samples=40, batch_size=10)
         assert (plan.rate, plan.steps) == (deployed.rate, deployed.steps)
     assert len(seen) == 4  # as many as there are rounds, twice
@@ -112,14 +111,8 @@ def test_a_rehearsal_trains_at_the_deployments_rate_steps_and_noise(
 
 def spend(s: DPSGDSettings, schedule: TrainingSchedule, spent: Sequence[Event]) -> float:
     """What deploying with a setting costs, from nothing but the setting and the schedule."""
-    plan = Plan(
-        samples=schedule.samples,
-        batch_size=s.batch_size,
-        clip=s.clip,
-        noise_multiplier=s.noise_multiplier,
-        epochs=s.epochs or schedule.epochs,
-        rounds=schedule.rounds,
-    )
+    steps = {"epochs": s.epochs or schedule.epochs, "rounds": schedule.rounds}
+    plan = plan_of(schedule.samples, s.batch_size, s.clip, s.noise_multiplier, **steps)
     return epsilon_of([*spent, *plan.events()], BUDGET)
 
 

@@ -9,6 +9,7 @@ import torch
 from noises import HalfNoise, NoNoise
 from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer
+from plans import plan_of
 from sample_gradients import data, genome_network
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -17,7 +18,6 @@ from panas.architecture.genome import Genome
 from panas.architecture.network import build_bottom
 from panas.privacy.gradients.private import STEP, PrivateGradient
 from panas.privacy.noise import NoiseSource, ReproducibleNoise, SystemNoise, poisson_batch
-from panas.privacy.plan import Plan
 from panas.runtime.errors import BadInput
 
 GENOMES = ["c8k3", "c8k3-max-c12k5", "c5k5-avg-c7k3-max-c7k3", "c16k3-c16k3-avg-c8k5"]
@@ -83,19 +83,13 @@ def test_one_sample_moves_the_sum_by_the_clip_at_most() -> None:
         assert math.sqrt(moved) <= 0.01 * (1 + 1e-4)
 
 
-def plan_for(n: int, batch_size: int, clip: float, sigma: float = 1.0) -> Plan:
-    return Plan(
-        samples=n, batch_size=batch_size, clip=clip, noise_multiplier=sigma, epochs=1, rounds=1
-    )
-
-
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 @pytest.mark.parametrize("genome", ["c8k3-max-c12k5", "c4k5-c6k3-avg-c6k1"])
 def test_training_is_opacus_training_step_by_step(genome: str, monkeypatch: pytest.MonkeyPatch):
     """Same batches and same noise, from two equal test generators: same weights at every step."""
     shape, n, steps = (3, 9, 7), 60, 8
     x, y = data(n, *shape)
-    plan = plan_for(n, 15, clip=0.3, sigma=0.8)
+    plan = plan_of(n, 15, clip=0.3, sigma=0.8)
     ours, theirs = network(genome, shape), network(genome, shape)
     sizes = [p.numel() for p in theirs.parameters()]
     here, there = (ReproducibleNoise(np.random.default_rng(5)) for _ in range(2))
@@ -134,7 +128,7 @@ def noise_ratio(source: NoiseSource) -> float:
     model = network("c16k3-c16k3-c16k5", (1, 8, 8))
     x, y = data(0, 1, 8, 8)
     gradient = PrivateGradient(model)
-    gradient.step(x, y, plan_for(200, 40, 0.7, sigma=3.0).clip_and_noise, source)
+    gradient.step(x, y, plan_of(200, 40, 0.7, sigma=3.0).clip_and_noise, source)
     flat = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     assert len(flat) > 1000
     return float(flat.std()) / (3.0 * 0.7 / 40)
@@ -153,7 +147,7 @@ def test_the_divisor_is_the_expected_size_whatever_the_real_one() -> None:
     x, y = data(7, 1, 8, 8)
     expected = naive(model, x, y, 0.1)
     gradient = PrivateGradient(model)
-    gradient.step(x, y, plan_for(100, 20, 0.1).clip_and_noise, NoNoise())
+    gradient.step(x, y, plan_of(100, 20, 0.1).clip_and_noise, NoNoise())
     got = [20 * p.grad for p in model.parameters() if p.grad is not None]
     assert difference(got, expected) < 1e-5
 
@@ -177,7 +171,7 @@ def test_a_fixed_head_gets_no_gradient_and_no_noise() -> None:
     head.requires_grad_(False)
     x, y = data(5, 1, 8, 8)
     gradient = PrivateGradient(model)
-    gradient.step(x, y, plan_for(5, 5, 1.0).clip_and_noise, SystemNoise())
+    gradient.step(x, y, plan_of(5, 5, 1.0).clip_and_noise, SystemNoise())
     assert all(p.grad is None for p in head.parameters())
     assert all(p.grad is not None for p in model[0].parameters())
 

@@ -168,13 +168,18 @@ def test_a_layer_that_would_take_samples_for_channels_does_not() -> None:
         PrivateGradient(model).clipped_sum(*data(6, 1, 4, 4), 1.0)
 
 
-def test_a_network_of_indices_that_mixes_samples_is_refused() -> None:
+def test_a_network_of_indices_or_of_positive_numbers_that_mixes_samples_is_refused() -> None:
     x, y = torch.randint(0, 5, (6, 1)), data(6, 4)[1]
     apart = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(4, 3))
     assert len(PrivateGradient(seeded(apart)).clipped_sum(x, y, 1.0)) == 3
     mixing = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), Centred())
     with pytest.raises(BadInput, match="do not mix"):
         PrivateGradient(seeded(mixing)).clipped_sum(x, y, 1.0)
+    x, y = data(6, 4)
+    total = PrivateGradient(seeded(Logarithm(False))).clipped_sum(x.abs() + 0.1, y, 1.0)
+    assert all(bool(torch.isfinite(t).all()) for t in total)
+    with pytest.raises(BadInput, match="do not mix"):
+        PrivateGradient(seeded(Logarithm(True))).clipped_sum(x.abs() + 0.1, y, 1.0)
 
 
 class Logarithm(nn.Module):
@@ -187,14 +192,6 @@ class Logarithm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         z = torch.log(x)
         return self.inner(z - z.mean(0) if self.mixes else z)
-
-
-def test_a_network_of_positive_numbers_is_tried_on_such() -> None:
-    x, y = data(6, 4)
-    total = PrivateGradient(seeded(Logarithm(False))).clipped_sum(x.abs() + 0.1, y, 1.0)
-    assert all(bool(torch.isfinite(t).all()) for t in total)
-    with pytest.raises(BadInput, match="do not mix"):
-        PrivateGradient(seeded(Logarithm(True))).clipped_sum(x.abs() + 0.1, y, 1.0)
 
 
 class Infinite(nn.Module):

@@ -11,13 +11,7 @@ from dp_accounting.pld import PLDAccountant
 from ledgers import BUDGET, MOMENTS, charge
 
 from panas.privacy.accounting.epsilon import epsilon
-from panas.privacy.accounting.events import (
-    Event,
-    Gaussian,
-    NoisyRows,
-    SampledGaussian,
-    Unprotected,
-)
+from panas.privacy.accounting.events import Event, Gaussian, NoisyRows, SampledGaussian, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.ledger.account import totals
 from panas.privacy.ledger.charge import Charge, SecureSum

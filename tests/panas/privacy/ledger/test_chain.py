@@ -35,9 +35,7 @@ def values(path: Path) -> list[int]:
     return [r["value"] for r in Chain(path).refresh(locked=False)[1]]
 
 
-def test_what_is_appended_is_read_back_in_order_and_a_reader_is_told_what_is_new(
-    path: Path,
-):
+def test_what_is_appended_is_read_back_in_order_and_a_reader_is_told_what_is_new(path: Path):
     anew, records = Chain(path).refresh(locked=False)
     assert anew
     assert [(r["n"], r["value"]) for r in records] == [(i + 1, i) for i in range(LINES)]
@@ -147,23 +145,6 @@ def test_no_byte_can_be_changed_and_nothing_be_cut_off(
             Chain(path).refresh(locked=False)
 
 
-def test_old_copies_of_both_files_are_found_by_what_was_noted(path: Path) -> None:
-    head = path.with_suffix(".head")
-    copies = path.read_bytes(), head.read_bytes()
-    chain = Chain(path)
-    chain.refresh(locked=True)
-    chain.append({"value": 6})
-    noted = chain.head()
-    path.write_bytes(copies[0])
-    head.write_bytes(copies[1])
-    assert values(path) == list(range(LINES))
-    again = Chain(path)
-    again.refresh(locked=False)
-    again.check_holds(0, FIRST)
-    with pytest.raises(BadInput, match="line 7 is not the one"):
-        again.check_holds(*noted)
-
-
 def test_an_old_head_is_named_by_whoever_holds_the_lock(path: Path) -> None:
     head = path.with_suffix(".head")
     old = head.read_bytes()
@@ -179,27 +160,6 @@ def test_an_old_head_is_named_by_whoever_holds_the_lock(path: Path) -> None:
     with pytest.raises(BadInput, match=r"with an old ledger.head, which says 6"):
         Chain(path).refresh(locked=True)
     assert len(values(path)) == LINES + 3
-
-
-def test_a_death_between_line_and_head_counts_and_is_caught_up_with(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def die(*args: object) -> None:
-        raise KeyboardInterrupt
-
-    chain = Chain(path)
-    chain.refresh(locked=True)
-    with monkeypatch.context() as m:
-        m.setattr(module, "write_json", die)
-        with pytest.raises(KeyboardInterrupt):
-            chain.append({"value": 6})
-    for reader in (chain, Chain(path)):
-        anew, records = reader.refresh(locked=True)
-        assert anew
-        assert [r["value"] for r in records] == list(range(7))
-    chain.append({"value": 7})
-    assert values(path) == list(range(8))
-    assert json.loads(path.with_suffix(".head").read_bytes())["count"] == 8
 
 
 def test_a_torn_line_that_was_never_acknowledged_is_dropped(path: Path) -> None:

@@ -23,10 +23,7 @@ import pytest
 from ledgers import BUDGET, MOMENTS, charge
 
 from panas.privacy.accounting.epsilon import epsilon
-from panas.privacy.accounting.events import (
-    Gaussian,
-    SampledGaussian,
-)
+from panas.privacy.accounting.events import Gaussian, SampledGaussian
 from panas.privacy.budget import Budget
 from panas.privacy.ledger import book as module
 from panas.privacy.ledger.chain import Chain
@@ -85,14 +82,8 @@ def kill_after(
 ) -> bool:
     """Let a child do so many steps, then kill it; False if its budget ran out before.
 
-    Args:
-        steps: after which of its steps.
-        spin: how much later, counted in turns of a loop, which falls within its next step on most
-            machines; None kills it right there, where it waits.
-        path: the ledger.
-        wire: where messages go.
-        release_first: the planted bug.
-
+    It is killed where it waits, or `spin` turns of a loop later, within its next step on most
+    machines. `release_first` is the planted bug.
     """
     ours, theirs = FORK.Pipe()
     child = FORK.Process(target=_quietly, args=(path, wire, theirs, release_first))
@@ -214,9 +205,7 @@ def _charge_until_refused(path: Path, noise: float) -> None:
             return
 
 
-def test_processes_that_charge_at_once_lose_no_line_and_stay_within_the_budget(
-    ledger: Ledger,
-):
+def test_processes_that_charge_at_once_lose_no_line_and_stay_within_the_budget(ledger: Ledger):
     noise = 4.0
     affordable = 0
     while epsilon([Gaussian(noise)] * (affordable + 1), 1e-5, interval=1e-3) <= BUDGET.epsilon:

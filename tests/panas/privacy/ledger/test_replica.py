@@ -133,17 +133,6 @@ def test_a_folder_may_be_renamed_moved_or_copied_and_goes_on(spent: Ledger, tmp_
     assert (len(events(here)), here.notes, here.is_behind) == (4, (), False)
 
 
-def test_of_two_copies_that_both_go_on_the_second_is_behind(spent: Ledger, tmp_path: Path) -> None:
-    other = copied(spent, tmp_path / "other")
-    charge(spent, SMALL)
-    refused(other, "1 charge")
-    other.accept_restored()
-    charge(other, SMALL)
-    refused(spent, "1 charge")  # and a line that says so
-    spent.accept_restored()
-    assert spent.account().entries == other.account().entries
-
-
 def test_of_two_branches_the_charges_of_both_count(
     spent: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -239,15 +239,14 @@ def test_the_histogram_has_the_noise_of_its_relation(
     assert entry.event == Gaussian(20.0)
 
 
-def test_labels_are_never_read_where_the_charge_is_refused(replacing: Ledger) -> None:
+def test_labels_are_never_read_where_the_charge_is_refused_or_the_event_has_no_noise(
+    replacing: Ledger, ledger: Ledger
+) -> None:
     def read() -> Tensor:
         raise AssertionError("the labels were read")
 
     with pytest.raises(BadInput, match="protected"):
         label_histogram(read, classes=3, event=Unprotected(), ledger=replacing, noise=NoNoise())
-
-
-def test_an_event_without_noise_is_refused_before_it_is_charged(ledger: Ledger) -> None:
     with pytest.raises(BadInput, match="Gaussian or unprotected"):
         unwrap(label_histogram)(  # past the tests' type checks
             lambda: torch.tensor([0, 1]),
