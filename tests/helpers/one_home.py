@@ -27,6 +27,8 @@ def sources(*homes: Path) -> Iterator[tuple[str, str]]:
 
 def branches_on(source: str, names: Collection[str]) -> list[int]:
     """The lines of a module that compare with, match or look up one of the names."""
+    if not any(name in source for name in names):
+        return []  # unparsed
     return sorted({line for line, value in _asked_in(source) if value in names})
 
 

@@ -91,6 +91,8 @@ def test_an_absent_class_gives_its_weight_to_the_others_and_every_member_can_be_
     y = np.array([0, 0, 2, 2])
     drawn = resample_to(y, np.array([1.0, 5.0, 3.0]), 40, np.random.default_rng(0))
     assert np.bincount(y[drawn]).tolist() == [10, 0, 30]
+    alike = resample_to(y, np.array([-1.0, 5.0, 0.0]), 40, np.random.default_rng(0))
+    assert np.bincount(y[alike]).tolist() == [20, 0, 20]  # of no weight at all
     drawn = resample_to(np.zeros(5, np.int64), np.ones(1), 200, np.random.default_rng(0))
     assert set(drawn) == set(range(5))
 

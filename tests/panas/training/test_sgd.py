@@ -57,7 +57,7 @@ def test_plain_training_is_shuffled_mini_batch_sgd(batch_size: int) -> None:
 def test_adam_learns_and_no_samples_are_refused() -> None:
     samples = data(12)
     bottom, head = networks()
-    optimizer = OptimizerConfig(learning_rate=0.02, optimiser="adam", batch_size=6, epochs=150)
+    optimizer = OptimizerConfig(learning_rate=0.02, optimiser="adam", batch_size=6, epochs=60)
     before = head_scores(represent(bottom, samples), samples, head)[1]
     fit(bottom, head, samples, config=optimizer, rng=np.random.default_rng(0))
     assert head_scores(represent(bottom, samples), samples, head)[1] < 0.9 * before
