@@ -127,7 +127,7 @@ def test_a_journal_cut_anywhere_goes_on(tmp_path: Path) -> None:
     whole = search(tmp_path / "whole", Curves())
     content = (tmp_path / "whole").read_bytes()
     path = tmp_path / "log"
-    for cut in np.random.default_rng(0).integers(len(content), size=5):
+    for cut in np.random.default_rng(0).integers(len(content), size=6):
         path.write_bytes(content[:cut])
         assert search(path, Curves()) == whole
         assert path.read_bytes() == content
