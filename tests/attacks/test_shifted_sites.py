@@ -50,9 +50,7 @@ def test_a_site_that_differs_from_the_public_samples_is_no_leak(shape: Shape) ->
     "sites",
     [pytest.param(60, marks=pytest.mark.thorough), pytest.param(300, marks=pytest.mark.thorough)],
 )
-def test_false_alarms_of_shifted_sites_are_at_most_one_in_a_hundred(
-    sites: int, shape: Shape
-) -> None:
+def test_false_alarms_of_shifted_sites_are_at_most_one_in_a_hundred(sites: int, shape: Shape):
     # Two releases a site. At 1 % more come by chance once in a thousand times.
     assert alarms(shape, range(1000, 1000 + sites)) <= binom.isf(1e-3, 2 * sites, 0.01)
 

@@ -3,6 +3,7 @@
 import ast
 import pkgutil
 from collections.abc import Collection, Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +27,14 @@ def sources(*homes: Path) -> Iterator[tuple[str, str]]:
 
 def branches_on(source: str, names: Collection[str]) -> list[int]:
     """The lines of a module that compare with, match or look up one of the names."""
-    return sorted({node.lineno for node in _asked(ast.parse(source)) if node.value in names})
+    if not any(name in source for name in names):
+        return []  # unparsed
+    return sorted({line for line, value in _asked_in(source) if value in names})
+
+
+@cache
+def _asked_in(source: str) -> list[tuple[int, object]]:
+    return [(node.lineno, node.value) for node in _asked(ast.parse(source))]
 
 
 def _asked(tree: ast.AST) -> Iterator[ast.Constant]:

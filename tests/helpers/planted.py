@@ -3,10 +3,7 @@
 | planted | what it is |
 |---|---|
 | image in clear | z is the image, rotated (`raw_rows`) or of norm 1 and hardly noised (others) |
-| half noise | the mechanism as it is, fed with noise of half the scale |
-| memorised | scores of members lie apart from those of others |
-| independent | z is noise, of the mean and spread of known representations; labels are |
-| | shuffled; scores of members are as those of others |
+| independent | z is noise, of the mean and spread of known representations |
 
 An attack reconstructs every sample by its true class, so that on a non-leak it is as good as the
 same-class mean at best.
@@ -101,25 +98,6 @@ def independent(kind: str, private: Samples, public: Samples, seed: int) -> Obse
 
 def seeded(seed: int) -> NoiseSource:
     return ReproducibleNoise(np.random.default_rng(seed))
-
-
-class Halved:
-    """The planted bug: noise of half the scale."""
-
-    def __init__(self, noise: NoiseSource) -> None:
-        self._noise = noise
-
-    def normal(self, *shape: int) -> Tensor:
-        return self._noise.normal(*shape) / 2
-
-    def uniform(self, size: int) -> Tensor:
-        return self._noise.uniform(size)
-
-
-def memorised(n: int, seed: int, shift: float) -> tuple[Tensor, Tensor]:
-    """Scores of n members and n others; `shift` is 0 where nothing was memorised."""
-    noise = seeded(seed)
-    return noise.normal(n) + shift, noise.normal(n)
 
 
 def verdict(seen: Observation[WhiteBox], private: Samples, images: Tensor, seed: int = 0) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from ledgers import MOMENTS
 from summed_runs import begun, joined_by, summed_config
 
 from attacks.audit.masked import _fault as fault_of
@@ -92,15 +93,7 @@ def test_a_vector_that_was_edited_is_refused(run: Path):
 
 
 NOISE = noise_of(SumPlan("0" * 32, 1, (0, 1, 2, 3), 1, 2.0), 8, 10)
-CHARGE = Charge(
-    event=NOISE.event,
-    phase="release",
-    mechanism="moments",
-    recipient="server",
-    sensitivity=moments.SENSITIVITY,
-    round=1,
-    trust=NOISE.trust,
-)
+CHARGE = replace(MOMENTS, event=NOISE.event, round=1, trust=NOISE.trust)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,13 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+import attacks.inference.roc as roc_module
 from attacks.audit.external_model import ModelAuditConfig, audit_model
 from attacks.audit.membership import PrivacyClaim
 from attacks.audit.target import ExternalModel
 from panas.architecture.genome import Genome
-from panas.architecture.network import NetworkSpec
+from panas.architecture.head import Head
+from panas.architecture.network import Bottom, NetworkSpec
 from panas.data.facts import fit, infer
 from panas.data.members import load_members
 from panas.data.sources import Reading, read, reading_of
@@ -22,8 +24,13 @@ from panas.runtime.errors import BadInput
 from panas.runtime.store import read_json, write_json
 from panas.training.checkpoint import save_network
 
-SHAPE = (1, 6, 6)
+SHAPE, GENOME = (1, 6, 6), Genome.parse("c8k3")
 RANGES, ORDER = {"income": (0.0, 1e5)}, ("yes", "no")
+
+
+@pytest.fixture(autouse=True)
+def _fewer_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roc_module, "RESAMPLES", 200)  # no area comes near its limit
 
 
 def _archive(
@@ -85,9 +92,9 @@ def record_of(
     return audit_model(model, config, out=out, on_progress=on_progress).to_json()
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    return _program(tmp_path / "m.pt2", Constant().eval())
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _program(tmp_path_factory.mktemp("model") / "m.pt2", Constant().eval())
 
 
 @pytest.fixture
@@ -104,8 +111,7 @@ def refused(tmp_path: Path) -> Callable[..., None]:
 
 
 @pytest.mark.slow
-def test_a_program_that_remembers_nobody_is_no_leak(tmp_path: Path) -> None:
-    model = _program(tmp_path / "m.pt2", Constant().eval())
+def test_a_program_that_remembers_nobody_is_no_leak(model: Path, tmp_path: Path) -> None:
     data = _archive(tmp_path / "d.npz", 400, 400)
     told: list[str] = []
     record = record_of(model, str(data), epsilon=1.0, out=tmp_path / "a", on_progress=told.append)
@@ -133,12 +139,14 @@ def test_what_its_answers_give_away_is_asked_on_request(tmp_path: Path) -> None:
     assert (seen["verdict"], record["verdict"]) == ("leaks", "leaks")
 
 
+def _networks(spec: NetworkSpec) -> tuple[Bottom, Head]:
+    g = torch.Generator().manual_seed(0)
+    return spec.bottom(GENOME, g), spec.head(g)
+
+
 def test_a_network_of_panas_is_read_and_may_have_shadows(tmp_path: Path) -> None:
-    genome, g = Genome.parse("c8k3"), torch.Generator().manual_seed(0)
-    spec = NetworkSpec(shape=SHAPE, classes=3, width=8)
-    bottom, head = spec.bottom(genome, g), spec.head(g)
-    path = tmp_path / "n.safetensors"
-    save_network(path, bottom, head, genome=genome, spec=spec, notes={})
+    spec, path = NetworkSpec(shape=SHAPE, classes=3, width=8), tmp_path / "n.safetensors"
+    save_network(path, *_networks(spec), genome=GENOME, spec=spec, notes={})
     record = record_of(path, str(_archive(tmp_path / "d.npz")), shadows=2)
     assert [a["name"] for a in record["network"]["attacks"]] == ["loss threshold", "LiRA"]
     assert record["network"]["verdict"] != "leaks"
@@ -163,9 +171,8 @@ def test_a_network_of_panas_says_itself_how_its_data_are_scaled_and_numbered(
     # Other ranges and the other order of names than both files have by themselves.
     facts = infer(read(_rows(tmp_path / "p.csv", 2, 400), Reading()), ranges=RANGES, classes=ORDER)
     seen = fit(read(mine, reading_of(facts)), facts)
-    genome, g = Genome.parse("c8k3"), torch.Generator().manual_seed(0)
     spec = NetworkSpec(shape=facts.shape, classes=2, width=8)
-    bottom, head = spec.bottom(genome, g), spec.head(g)
+    bottom, head = _networks(spec)
     network = nn.Sequential(bottom, head)
     optimiser = torch.optim.Adam(network.parameters(), lr=0.01)
     for _ in range(60):
@@ -174,7 +181,7 @@ def test_a_network_of_panas_says_itself_how_its_data_are_scaled_and_numbered(
         optimiser.step()
     path = tmp_path / "n.safetensors"
     notes = {"facts": facts.to_json()}
-    save_network(path, bottom, head, genome=genome, spec=spec, notes=notes)
+    save_network(path, bottom, head, genome=GENOME, spec=spec, notes=notes)
     found = record_of(path, mine, others=rest, accuracy=1.0)
     assert found["network"]["accuracy"] == {"members": 1.0, "others": 1.0}
     refused("no --mean and --std", path, mine, others=rest, mean=(0.0,))
@@ -244,9 +251,7 @@ def test_files_that_are_no_network_say_what_they_are(
     refused("saved by panas at .*alien.*another safetensors", tmp_path / "alien.safetensors", data)
 
 
-def test_a_network_is_tried_with_one_image_and_with_a_full_batch(
-    refused: Callable, tmp_path: Path
-) -> None:
+def test_a_network_is_tried_with_one_image_and_with_a_full_batch(refused: Callable, tmp_path: Path):
     data = str(_archive(tmp_path / "d.npz", 400, 400))
     path = tmp_path / "m.pt2"
     refused("batches of any size, got of 128", _program(path, Constant().eval(), most=127), data)
@@ -295,12 +300,8 @@ def test_labels_of_tables_are_numbers_as_they_are_or_names_in_sorted_order(
     record_of(model, one, others=names)
     refused("labels of one kind", model, names, others=numbers)
     two = _table(tmp_path / "two.csv", ["a", "c"], 3)
-    refused(
-        "as many classes by name .* 3, got 2",
-        model,
-        two,
-        others=_table(tmp_path / "t.csv", ["c"], 5),
-    )
+    names = _table(tmp_path / "t.csv", ["c"], 5)
+    refused("as many classes by name .* 3, got 2", model, two, others=names)
 
 
 def test_others_that_are_members_are_left_out_and_counted(

@@ -2,13 +2,18 @@
 
 import math
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
+from made_samples import random_bytes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from scipy.stats import binom, norm
 from torch import Tensor
 
+from attacks.audit import pictures
 from attacks.audit.membership import (
     LOUD,
     NO_CLAIM,
@@ -17,6 +22,7 @@ from attacks.audit.membership import (
     audit_network,
     judge_scores,
 )
+from attacks.audit.pictures import draw_curves
 from attacks.audit.verdict import Verdict
 from attacks.inference import roc as roc_module
 from attacks.inference.roc import Roc, roc
@@ -26,10 +32,13 @@ from panas.runtime.seeds import stream
 CLAIM = PrivacyClaim(epsilon=1.0)
 
 
-def _samples(n: int, seed: int) -> Samples:
-    g = torch.Generator().manual_seed(seed)
-    x = torch.randint(256, (n, 1, 4, 4), generator=g).to(torch.uint8)
-    return Samples(x, torch.randint(3, (n,), generator=g), 3)
+@pytest.fixture(autouse=True)
+def _fewer_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roc_module, "RESAMPLES", 200)  # no area comes near its limit
+
+
+def random_pictures(n: int, seed: int) -> Samples:
+    return random_bytes(n, seed, (1, 4, 4))
 
 
 def _remembering(members: Samples, sure: float):
@@ -47,7 +56,7 @@ def _remembering(members: Samples, sure: float):
 
 
 def test_a_network_that_remembers_leaks() -> None:
-    members, others = _samples(60, 0), _samples(60, 1)
+    members, others = random_pictures(60, 0), random_pictures(60, 1)
     rng = np.random.default_rng(0)
     found = audit_network(_remembering(members, 5.0), members, others, rng=rng, claim=CLAIM)
     assert found.verdict == "leaks", found.evidence
@@ -65,20 +74,17 @@ def test_a_network_that_remembers_leaks() -> None:
     ],
 )
 def test_evidence_says_why_nothing_is_claimed(claim: PrivacyClaim, says: str) -> None:
-    members, others, rng = _samples(60, 0), _samples(60, 1), np.random.default_rng(0)
+    members, others, rng = random_pictures(60, 0), random_pictures(60, 1), np.random.default_rng(0)
     found = audit_network(_remembering(members, 5.0), members, others, rng=rng, claim=claim)
     assert says in found.evidence
 
 
-def test_a_network_that_never_saw_anyone_does_not() -> None:
-    members, others = _samples(400, 0), _samples(400, 1)
-    query = _remembering(_samples(400, 2), 5.0)
+def test_who_was_never_seen_and_few_samples_are_no_leak() -> None:
+    members, others = random_pictures(400, 0), random_pictures(400, 1)
+    query = _remembering(random_pictures(400, 2), 5.0)
     found = audit_network(query, members, others, rng=np.random.default_rng(0), claim=CLAIM)
     assert found.verdict == "no better than blind", found.evidence
-
-
-def test_few_samples_give_no_verdict() -> None:
-    members, others = _samples(10, 0), _samples(10, 1)
+    members, others = random_pictures(10, 0), random_pictures(10, 1)
     query = _remembering(members, 5.0)
     found = audit_network(query, members, others, rng=np.random.default_rng(0))
     assert found.verdict == "inconclusive"
@@ -140,11 +146,16 @@ def test_few_who_stand_out_are_a_leak_though_another_attack_has_the_larger_area(
     assert alone[2].startswith("some are surely told, but by less than is let pass: loss")
 
 
-@pytest.mark.parametrize("shift", [-0.3, -1.5])
-def test_scores_that_point_the_other_way_are_not_blind(shift: float) -> None:
-    _, verdict, evidence = _judged({"loss threshold": _dull(400, shift)}, 400)
-    assert verdict == "inconclusive"
-    assert evidence.startswith("others are taken for members (loss threshold): check")
+def test_others_who_are_told_are_not_blind() -> None:
+    turned = "others are taken for members (loss threshold): check"
+    wrong = torch.cat([torch.zeros(400), -(torch.arange(600) < 30).float()])
+    for scores, says in (
+        *((_dull(400, shift), turned) for shift in (-0.3, -1.5)),
+        (wrong, "some are surely told"),  # by wrong answers
+    ):
+        _, verdict, evidence = _judged({"loss threshold": scores}, 400)
+        assert verdict == "inconclusive"
+        assert evidence.startswith(says)
 
 
 def test_an_area_is_a_leak_by_itself_and_every_criterion_is_named() -> None:
@@ -184,15 +195,8 @@ def test_an_estimate_of_epsilon_refutes_no_claim() -> None:
         assert ("above the claim but no proof" in evidence) == (claim == 0.5)
 
 
-def test_others_who_are_told_by_wrong_answers_are_not_blind() -> None:
-    wrong = torch.cat([torch.zeros(400), -(torch.arange(600) < 30).float()])
-    _, verdict, evidence = _judged({"right or wrong": wrong}, 400)
-    assert verdict == "inconclusive"
-    assert evidence.startswith("some are surely told")
-
-
 def test_members_among_the_others_are_named() -> None:
-    members, others = _samples(30, 0), _samples(30, 1)
+    members, others = random_pictures(30, 0), random_pictures(30, 1)
     query, rng = _remembering(members, 5.0), np.random.default_rng(0)
     mixed = concat([others, members.take(range(4))])
     with pytest.warns(UserWarning, match="4 of the 34 others are members"):
@@ -200,3 +204,45 @@ def test_members_among_the_others_are_named() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         audit_network(query, members, others, rng=rng)
+
+
+@pytest.mark.parametrize(("members", "others"), [(120, 55), (400, 400)])
+def test_legend_and_quoted_points_of_two_attacks_fit(
+    members: int, others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth, rng = torch.arange(members + others) < members, stream(0, "scores")
+    noise = torch.from_numpy(rng.standard_normal((2, members + others)))
+    noise[0, 0] = 9  # one is found for sure
+    noise[1, :members] = -5  # an attack that finds nobody at all
+    curves = {
+        name: roc(s, truth, rng=rng)
+        for name, s in zip(("loss threshold", "LiRA"), noise, strict=True)
+    }
+    drawn: list[Figure] = []
+
+    def png(draw: Callable[[Figure], None], inches: tuple[float, float]) -> bytes:
+        figure = Figure(figsize=inches, dpi=120, layout="constrained")
+        FigureCanvasAgg(figure)
+        draw(figure)
+        figure.canvas.draw()
+        drawn.append(figure)
+        return b""
+
+    monkeypatch.setattr(pictures, "png", png)
+    draw_curves(curves, "model.pt2: inconclusive")
+    (axes,) = drawn[0].axes
+    legend = axes.get_legend()
+    assert legend is not None
+    box = legend.get_window_extent()
+    assert box.x0 >= 0
+    assert box.y0 >= 0
+    assert box.x1 <= drawn[0].bbox.x1
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    assert left < 0.01 < right
+    (dot,) = (line for line in axes.lines if line.get_marker() == "o")
+    assert (dot.get_xdata()[0], dot.get_ydata()[0]) == (
+        0.01,
+        curves["loss threshold"].points[0].tpr,
+    )
+    assert low < dot.get_ydata()[0] < high
+    assert len(axes.collections) == 1  # a cross for the one that finds nobody

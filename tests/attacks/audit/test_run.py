@@ -57,21 +57,12 @@ def test_raw_rows_leak_and_the_record_says_so(tmp_path: Path) -> None:
     for id, client in enumerate(record["clients"]):
         assert (client["id"], client["release"], client["round"]) == (id, "raw_rows", 3)
         assert (client["noise_multiplier"], client["epsilon"]) == (None, "infinity")
-        assert [a["name"] for a in client["attacks"]] == [
-            "ridge",
-            "decoder",
-            "optimise",
-            "ridge (shadow)",
-            "decoder (shadow)",
-            "ridge (leaked pairs)",
-            "decoder (leaked pairs)",
-            "ridge (all others)",
-            "decoder (all others)",
-            "optimise (all others)",
+        assert [(a["name"], a["threat"]) for a in client["attacks"]] == [
+            *((name, "white-box") for name in ("ridge", "decoder", "optimise")),
+            *((f"{name} (shadow)", "shadow") for name in ("ridge", "decoder")),
+            *((f"{name} (leaked pairs)", "leaked pairs") for name in ("ridge", "decoder")),
+            *((f"{name} (all others)", "all others") for name in ("ridge", "decoder", "optimise")),
         ]
-        threats = [a["threat"] for a in client["attacks"]]
-        pairs = ["shadow"] * 2 + ["leaked pairs"] * 2
-        assert threats == ["white-box"] * 3 + pairs + ["all others"] * 3
         r2 = {s["name"]: s["r2"] for s in client["controls"]}
         assert r2["mean image"] == 0.0
         assert r2["shuffled"] <= 0
@@ -122,16 +113,9 @@ def _drawn(noise_multiplier: float) -> dict[str, Tensor]:
     ("sent", "said", "fault"),
     [
         (1.25, 2.5, None),  # half the noise
-        pytest.param(
-            *(0.0, None, "it says of itself no noise, and the ledger noise multiplier 2.5"),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            *(0.02, 0.02, "it says of itself noise multiplier 0.02, and the ledger"),
-            marks=pytest.mark.slow,
-        ),
-        # True, but not what it says.
-        pytest.param(2.5, 5.0, "it says of itself noise multiplier 5", marks=pytest.mark.slow),
+        (0.0, None, "it says of itself no noise, and the ledger noise multiplier 2.5"),
+        (0.02, 0.02, "it says of itself noise multiplier 0.02, and the ledger"),
+        (2.5, 5.0, "it says of itself noise multiplier 5"),  # true, but not what it says
     ],
 )
 def test_a_release_must_keep_what_the_ledger_was_charged_for(
@@ -151,7 +135,7 @@ def test_a_release_must_keep_what_the_ledger_was_charged_for(
     ("changes", "fault"),
     [
         ({"receipt": "f" * 32}, "its receipt is not in the ledger"),
-        pytest.param({"round": 2}, "its receipt is that of round 3", marks=pytest.mark.slow),
+        ({"round": 2}, "its receipt is that of round 3"),
     ],
 )
 def test_a_release_without_a_charge_of_its_own_leaks(
@@ -221,17 +205,6 @@ def test_public_rows_hold_no_private_row_and_the_verdict_says_so(tmp_path: Path)
         audit_run(tmp_path)
 
 
-@pytest.mark.thorough
-def test_the_audit_repeats_from_the_seed(tmp_path: Path) -> None:
-    fabricate(tmp_path, audited_config("class_sums"), clients=(0,))
-    first, second = (audit_run(tmp_path).to_json() for _ in range(2))
-    for record in (first, second):  # draws of privacy noise never repeat
-        for key in ("claim", "evidence"):
-            del record["clients"][0][key]
-    assert first["clients"] == second["clients"]
-    assert first["clients"][0]["verdict"] == "no better than blind"
-
-
 def _scores(z: Tensor, seed: int) -> tuple[list[ReconstructionScore], list[ReconstructionScore]]:
     federation = load_federation(audited_config("raw_rows"))
     private = federation.clients[0].train.take(range(len(z)))
@@ -243,15 +216,6 @@ def _scores(z: Tensor, seed: int) -> tuple[list[ReconstructionScore], list[Recon
 
 
 @pytest.mark.thorough
-def test_rows_of_independent_noise_are_no_leak_whatever_their_scale() -> None:
-    for seed, scale in enumerate((0.01, 0.1, 1.0)):
-        z = scale * torch.randn(80, WIDTH, generator=torch.Generator().manual_seed(seed))
-        attacks, beside = _scores(z, seed)
-        verdict, evidence = judge(attacks, beside, rng=np.random.default_rng(0))
-        assert verdict == "no better than blind", evidence
-
-
-@pytest.mark.thorough
 def test_another_client_s_rows_are_no_leak_of_this_one() -> None:
     federation = load_federation(audited_config("raw_rows"))
     bottom = untrained(federation.shape, 0)
@@ -259,13 +223,6 @@ def test_another_client_s_rows_are_no_leak_of_this_one() -> None:
     other = represent(bottom, federation.clients[1].train.take(range(80)))
     verdicts = [judge(*_scores(z, 0), rng=np.random.default_rng(0))[0] for z in (own, other)]
     assert verdicts == ["leaks", "no better than blind"]
-
-
-@pytest.mark.slow
-def test_few_samples_give_no_verdict() -> None:
-    federation = load_federation(audited_config("raw_rows"))
-    z = represent(untrained(federation.shape, 0), federation.clients[0].train.take(range(5)))
-    assert judge(*_scores(z, 0), rng=np.random.default_rng(0))[0] == "inconclusive"
 
 
 @pytest.mark.parametrize(("kind", "method"), [("moments", "local"), ("none", "dprbft")])

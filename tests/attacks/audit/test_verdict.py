@@ -1,26 +1,29 @@
 import math
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from attacks.audit.verdict import judge, with_claim
+from attacks.audit.verdict import Verdict, judge, with_claim
 from attacks.epsilon.release import ReleaseAudit
 from attacks.reconstruction.metrics import ReconstructionScore, score
 from attacks.threats import controls
 from panas.data.samples import Samples
 
 
+def _judge(*scores: list[ReconstructionScore]) -> tuple[Verdict, str]:
+    return judge(*scores, rng=np.random.default_rng(0))
+
+
 @pytest.mark.parametrize(
     ("gain", "verdict"), [(0.2, "leaks"), (0.01, "no better than blind"), (0.05, "inconclusive")]
 )
-def test_the_verdict_asks_whether_the_gain_is_surely_above_the_margin(
-    gain: float, verdict: str
-) -> None:
+def test_the_verdict_asks_whether_the_gain_is_surely_above_the_margin(gain: float, verdict: str):
     attacks, beside = _noisy(gain)
-    found, evidence = judge(attacks, beside, rng=np.random.default_rng(0))
+    found, evidence = _judge(attacks, beside)
     assert found == verdict, evidence
     assert "noiseless rows would give 1.000" in evidence
 
@@ -31,7 +34,7 @@ def test_few_samples_give_no_interval_and_no_verdict(n: int, gain: float) -> Non
     (attack,), beside = _noisy(gain)
     attacks = [replace(attack, errors=attack.errors[:n], reidentified=1.0)]
     few = [replace(s, errors=s.errors[:n]) for s in beside]
-    verdict, evidence = judge(attacks, few, rng=np.random.default_rng(0))
+    verdict, evidence = _judge(attacks, few)
     assert verdict == "inconclusive"
     assert evidence.startswith("too few samples for an interval and a verdict, which need 20; R^2")
     assert "[" not in evidence
@@ -40,7 +43,7 @@ def test_few_samples_give_no_interval_and_no_verdict(n: int, gain: float) -> Non
 
 def test_evidence_speaks_of_samples_which_may_be_rows_of_a_table() -> None:
     attacks, (mean, _, ceiling) = _noisy(0.2)
-    _, evidence = judge(attacks, [mean, ceiling], rng=np.random.default_rng(0))
+    _, evidence = _judge(attacks, [mean, ceiling])
     assert "best blind control (mean sample)" in evidence
     assert "image" not in evidence
 
@@ -51,11 +54,12 @@ def test_evidence_speaks_of_samples_which_may_be_rows_of_a_table() -> None:
 def test_an_attack_that_finds_samples_again_is_not_blind(found: float, verdict: str) -> None:
     (attack,), beside = _noisy(0.01)
     attacks = [attack, replace(attack, name="sharp", r2=0.0, reidentified=found)]
-    judged, evidence = judge(attacks, beside, rng=np.random.default_rng(0))
+    judged, evidence = _judge(attacks, beside)
     assert judged == verdict
     assert ("sharp finds 30.0% [24.2%, 36.3%]" in evidence) == (verdict == "inconclusive")
 
 
+@cache
 def _noisy(gain: float) -> tuple[list[ReconstructionScore], list[ReconstructionScore]]:
     """A gain of R^2 that differs from sample to sample."""
     rng, n = np.random.default_rng(1), 300
@@ -69,25 +73,16 @@ def _noisy(gain: float) -> tuple[list[ReconstructionScore], list[ReconstructionS
     def scored(name: str, images: torch.Tensor) -> ReconstructionScore:
         return score(name, truth, images, mean, rng=rng)
 
-    attack = scored("any", guess)
     total = float((truth**2).mean(dim=(1, 2, 3)).sum())
-    attack = ReconstructionScore(
-        attack.name,
-        float(errors.mean()),
-        1 - float(errors.sum()) / total,
-        attack.psnr,
-        attack.ssim,
-        attack.reidentified,
-        attack.intervals,
-        errors,
-    )
+    r2 = 1 - float(errors.sum()) / total
+    attack = replace(scored("any", guess), mse=float(errors.mean()), r2=r2, errors=errors)
     blind = [scored(name, mean.expand_as(truth)) for name in ("mean image", "same-class mean")]
     return [attack], [*blind, scored("ceiling", truth)]
 
 
 def test_a_verdict_of_one_among_many_must_be_surer() -> None:
     attacks, beside = _noisy(0.075)
-    alone, evidence = judge(attacks, beside, rng=np.random.default_rng(0))
+    alone, evidence = _judge(attacks, beside)
     assert "at least, at 1% false alarms a run" in evidence
     for many in ({"sites": 200}, {"attacks": attacks * 20}):
         terms = {"attacks": attacks, "beside": beside, "rng": np.random.default_rng(0)} | many
@@ -98,19 +93,19 @@ def test_what_leaked_samples_say_is_no_leak_of_the_release() -> None:
     attacks, beside = _noisy(0.2)
     known = replace(attacks[0], name="leaked mean")
     mine = [replace(attacks[0], name="ridge (leaked pairs)", threat="leaked pairs")]
-    verdict, evidence = judge(mine, [*beside, known], rng=np.random.default_rng(0))
+    verdict, evidence = _judge(mine, [*beside, known])
     assert verdict == "no better than blind"
     assert f"of the best blind control (leaked mean) {mine[0].r2:.3f}" in evidence
     # Whoever has no leaked samples is not compared with what they say.
     theirs = [replace(attacks[0], threat="white-box")]
-    assert judge(theirs, [*beside, known], rng=np.random.default_rng(0))[0] == "leaks"
+    assert _judge(theirs, [*beside, known])[0] == "leaks"
 
 
 @pytest.mark.parametrize(("gain", "verdict"), [(0.2, "leaks"), (0.01, "no better than blind")])
 def test_the_ceiling_neither_makes_a_leak_nor_excuses_one(gain: float, verdict: str) -> None:
     attacks, beside = _noisy(gain)
     low = replace(beside[0], name="ceiling", r2=0.005)
-    found, evidence = judge(attacks, [*beside[:2], low], rng=np.random.default_rng(0))
+    found, evidence = _judge(attacks, [*beside[:2], low])
     assert found == verdict
     assert "would give 0.005, less than the attack, which by itself shows no leak" in evidence
 
@@ -136,13 +131,13 @@ def test_the_margin_is_a_share_of_what_a_mean_of_the_site_leaves() -> None:
     attacks, beside = _noisy(0.74)
     # The public mean is far from the site: 0.04 of its error is much of what is left to know.
     near = replace(beside[0], name="others' mean", errors=beside[0].errors * 0.3, r2=0.7)
-    found, evidence = judge(attacks, [*beside, near], rng=np.random.default_rng(0))
+    found, evidence = _judge(attacks, [*beside, near])
     assert "a difference of 0.045" in evidence
     assert "of which 0.015 is let pass" in evidence
     assert found == "leaks"
     # A mean that is no better than the public one changes nothing.
     worse = replace(near, errors=beside[0].errors * 1.5, r2=-0.5)
-    found, evidence = judge(_noisy(0.04)[0], [*beside, worse], rng=np.random.default_rng(0))
+    found, evidence = _judge(_noisy(0.04)[0], [*beside, worse])
     assert "of which 0.05 is let pass" in evidence
     assert found != "leaks"
 
@@ -171,13 +166,10 @@ def test_a_refuted_claim_is_a_leak(noise: float, bound: float, verdict: str) -> 
     assert "claimed epsilon 8 in all" in evidence
 
 
-def test_what_contradicts_the_ledger_is_a_leak() -> None:
+def test_what_contradicts_the_ledger_is_a_leak_and_without_a_claim_the_verdict_stays() -> None:
     found, evidence = with_claim("no better than blind", "seen", None, 8.0, "it has no receipt")
     assert found == "leaks"
     assert evidence.endswith("it has no receipt")
-
-
-def test_without_a_claim_the_verdict_stays() -> None:
     assert with_claim("leaks", "seen", None, None) == ("leaks", "seen")
     _, evidence = with_claim("leaks", "seen", None, math.inf)
     assert evidence.endswith("claimed epsilon infinity in all")

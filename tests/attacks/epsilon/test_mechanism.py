@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from plans import plan_of
 from site_data import with_data
 from torch import Tensor, nn
 
@@ -49,7 +50,6 @@ from panas.privacy.budget import Budget
 from panas.privacy.gradients.private import PrivateGradient
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.noise import NoiseSource, ReproducibleNoise, SystemNoise, poisson_batch
-from panas.privacy.plan import Plan
 from panas.privacy.release import histogram as histograms
 from panas.privacy.release.gate import ReleaseRequest, release
 from panas.privacy.release.histogram import label_histogram
@@ -121,7 +121,7 @@ def test_direction_and_order_of_the_worlds_do_not_matter() -> None:
         assert lower_bound(b, c, 0.0) > 4
 
 
-def test_worlds_without_overlap_reach_the_ceiling_and_equal_ones_zero() -> None:
+def test_worlds_without_overlap_reach_the_ceiling_and_delta_excuses_what_is_seldom() -> None:
     a, b = torch.full((QUICK,), math.inf), torch.zeros(QUICK)
     assert lower_bound(a, b, DELTA) == pytest.approx(ceiling(QUICK, DELTA))
     assert ceiling(QUICK, DELTA) == pytest.approx(math.log((0.9996 - DELTA) / 3.688e-4), abs=1e-3)
@@ -129,9 +129,6 @@ def test_worlds_without_overlap_reach_the_ceiling_and_equal_ones_zero() -> None:
     assert ceiling(FULL, DELTA, 1 - 1e-6) < ceiling(FULL, DELTA)
     assert lower_bound(b, b, 0.0) == 0.0
     assert ceiling(2, 0.0) == 0.0
-
-
-def test_delta_excuses_what_happens_that_seldom() -> None:
     a, b = torch.zeros(QUICK), torch.zeros(QUICK)
     a[:: QUICK // 160] = 1.0  # Eight in a thousand outputs give their world away.
     assert lower_bound(a, b, 0.0) > 2
@@ -149,18 +146,15 @@ def test_the_bound_is_clopper_and_pearson_s() -> None:
     )
 
 
-@pytest.mark.parametrize("bad", [torch.zeros(1), torch.tensor([0.0, math.nan, 1.0])])
-def test_scores_that_say_nothing_are_refused(bad: Tensor) -> None:
-    with pytest.raises(BadInput, match="two or more scores"):
-        lower_bound(bad, torch.zeros(10), 0.0)
-    with pytest.raises(BadInput, match="two or more scores"):
-        lower_bound(torch.zeros(10), bad, 0.0)
-
-
-@pytest.mark.parametrize(("delta", "confidence"), [(1.0, 0.9), (-0.1, 0.9), (0.0, 1.0), (0.0, 0.0)])
-def test_probabilities_out_of_range_are_refused(delta: float, confidence: float) -> None:
-    with pytest.raises(BadInput, match="probabilities"):
-        lower_bound(torch.zeros(10), torch.zeros(10), delta, confidence)
+def test_what_says_nothing_or_is_out_of_range_is_refused() -> None:
+    ten = torch.zeros(10)
+    for bad in (torch.zeros(1), torch.tensor([0.0, math.nan, 1.0])):
+        for pair in ((bad, ten), (ten, bad)):
+            with pytest.raises(BadInput, match="two or more scores"):
+                lower_bound(*pair, 0.0)
+    for delta, confidence in ((1.0, 0.9), (-0.1, 0.9), (0.0, 1.0), (0.0, 0.0)):
+        with pytest.raises(BadInput, match="probabilities"):
+            lower_bound(ten, ten, delta, confidence)
 
 
 def test_scores_are_log_likelihood_ratios() -> None:
@@ -469,9 +463,7 @@ def test_rows_that_are_not_clipped_are_caught(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_half_the_sensitivity_is_caught(
-    ledger: Ledger, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_half_the_sensitivity_is_caught(ledger: Ledger, name: str, monkeypatch: pytest.MonkeyPatch):
     for kind in (moments, class_sums):
         monkeypatch.setattr(kind, "SENSITIVITY", kind.SENSITIVITY / 2)
     halves = {relation: delta / 2 for relation, delta in histograms.SENSITIVITY.items()}
@@ -504,7 +496,6 @@ def sent(client: Client) -> Mapping[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
     genome = Genome.parse("c4k3")
     bottom = client.spec.bottom(genome, generator)
-    plan = Plan(samples=3, batch_size=1, clip=1.0, noise_multiplier=1.0, epochs=1, rounds=1)
     state = State(
         bottom=weights(bottom),
         head=weights(client.spec.head(generator)),
@@ -512,7 +503,7 @@ def sent(client: Client) -> Mapping[str, Tensor]:
         kept_head={},
         genome=genome,
         settings=DPSGDSettings(learning_rate=1.0, noise_multiplier=1.0, clip=1.0, batch_size=1),
-        plan=plan,
+        plan=plan_of(3, 1),
     )
     return dprbft.send(client, state, bottom, 0, "public_rows").arrays
 
@@ -520,11 +511,7 @@ def sent(client: Client) -> Mapping[str, Tensor]:
 def test_public_rows_are_the_same_bits_whatever_the_private_samples(tmp_path: Path) -> None:
     changes = {"privacy": {"release": "public_rows"}, "federation": {"clients": 2}}
     config = build_config(
-        {
-            "data": {"limit": 200},
-            "network": {"width": 16},
-            "federation": {"method": "dprbft"},
-        },
+        {"data": {"limit": 200}, "network": {"width": 16}, "federation": {"method": "dprbft"}},
         changes,
     )
     prepare_sites(tmp_path, config)
@@ -577,9 +564,7 @@ class Step:
             return known[batch].clone()
 
         monkeypatch.setattr(PrivateGradient, "_clipped_sum", remembered)
-        self.plan = Plan(
-            samples=3, batch_size=1, clip=CLIP, noise_multiplier=SIGMA, epochs=1, rounds=1
-        )
+        self.plan = plan_of(3, 1, CLIP, SIGMA)
 
     def world(self, samples: int) -> Mechanism:
         # The shape checks of the tests take four times as long as the step itself.
@@ -607,10 +592,7 @@ class Step:
 
 @pytest.mark.parametrize(
     "draws",
-    [
-        pytest.param(QUICK, marks=pytest.mark.slow),
-        pytest.param(FULL, marks=pytest.mark.thorough),
-    ],
+    [pytest.param(QUICK, marks=pytest.mark.slow), pytest.param(FULL, marks=pytest.mark.thorough)],
 )
 def test_a_step_of_dp_sgd_keeps_its_promise(draws: int, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Step(monkeypatch).case()

@@ -39,13 +39,17 @@ def _audit(kind: str, made: dict[str, torch.Tensor], m: float, draws: int = 40) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_sound_release_is_not_refuted_and_half_the_noise_is(kind: str) -> None:
+def test_a_sound_release_is_not_refuted_and_other_noise_is(kind: str) -> None:
     sound, half = (_audit(kind, _made(kind, m), 1.0) for m in (1.0, 0.5))
     assert not sound.refuted
     assert sound.noise_interval[0] < 1 < sound.noise_interval[1]
     assert 0 <= sound.epsilon_lower_bound <= sound.claimed_epsilon
     assert half.refuted
     assert half.noise_over_claim == pytest.approx(0.5, rel=0.3)
+    found = _audit(kind, _made(kind, 2.0), 1.0)  # twice the noise
+    assert found.refuted
+    assert found.noise_interval[0] > 1
+    assert found.epsilon_lower_bound <= found.claimed_epsilon
 
 
 @pytest.mark.parametrize("compression", ["float16", "int8"])
@@ -77,10 +81,7 @@ def _large(m: float, compression: Compression, seed: int = 3) -> ReleaseClaim:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "compression",
-    ["int8", *(pytest.param(c, marks=pytest.mark.slow) for c in ("none", "float16"))],
-)
+@pytest.mark.parametrize("compression", ["int8", "none", "float16"])
 def test_rounding_of_many_samples_hides_no_lack_of_noise_and_raises_no_alarm(
     compression: Compression,
 ) -> None:
@@ -103,16 +104,7 @@ def test_the_mechanisms_bound_is_near_its_claim_with_little_noise(kind: str) -> 
 
 
 @pytest.mark.slow
-def test_the_interval_of_the_noise_covers_the_truth_as_often_as_it_says() -> None:
-    held = 0
-    for seed in range(100):
-        parts = realised_noise(_claim("class_sums", _made("class_sums", 1.0, seed)))
-        held += not any(part.wrong for part in parts)
-    assert held >= 98  # 99.9 expected
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("confidence", [0.8, pytest.param(0.99, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("confidence", [0.8, 0.99])
 def test_all_parts_together_hold_1_as_often_as_they_say(confidence: float) -> None:
     held = 0
     for seed in range(100):
@@ -170,23 +162,6 @@ def test_noise_that_is_wrong_in_one_place_is_caught_there(
     assert found.noise_over_claim < 1e-3 if scale == 0 else found.noise_over_claim > 3
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_twice_the_noise_refutes_the_claim_too(kind: str) -> None:
-    found = _audit(kind, _made(kind, 2.0), 1.0)
-    assert found.refuted
-    assert found.noise_interval[0] > 1
-    assert found.epsilon_lower_bound <= found.claimed_epsilon
-
-
-def test_arrays_that_the_kind_does_not_have_are_refused() -> None:
-    made = _made("moments", 1.0)
-    for wrong in ({"note": torch.zeros(3)}, {"B": torch.zeros(3, 9)}):
-        with pytest.raises(BadInput, match="arrays of moments and no others"):
-            _claim("moments", made | wrong)
-    with pytest.raises(BadInput, match="arrays of moments and no others"):
-        _claim("moments", {"A": made["A"]})
-
-
 def test_neighbours_differ_in_one_sample() -> None:
     a, b, one = neighbours(_rows())
     assert len(b.z) == len(b.y) == len(a.z) - 1
@@ -238,17 +213,20 @@ def test_each_draw_runs_the_mechanism_and_none_reads_more_than_a_unit(
     assert len(read) == 2 + 2 * (1 + 50)
 
 
-def test_what_has_no_claim_is_refused() -> None:
+def test_the_record_is_plain_and_what_has_no_claim_or_other_arrays_is_refused() -> None:
+    record = _audit("moments", _made("moments", 1.0), 1.0).to_json()
+    assert record["refuted"] is False
+    assert math.isclose(record["delta"], 0.01)
     with pytest.raises(BadInput, match="noised release"):
         _claim("raw_rows", dict(_rows()._asdict()))
     with pytest.raises(BadInput, match="at least one sample"):
         _claim("moments", {}, n=0)
-
-
-def test_the_record_is_plain() -> None:
-    record = _audit("moments", _made("moments", 1.0), 1.0).to_json()
-    assert record["refuted"] is False
-    assert math.isclose(record["delta"], 0.01)
+    made = _made("moments", 1.0)
+    for wrong in ({"note": torch.zeros(3)}, {"B": torch.zeros(3, 9)}):
+        with pytest.raises(BadInput, match="arrays of moments and no others"):
+            _claim("moments", made | wrong)
+    with pytest.raises(BadInput, match="arrays of moments and no others"):
+        _claim("moments", {"A": made["A"]})
 
 
 def test_noise_of_counts_beside_a_release_is_tested_alike() -> None:

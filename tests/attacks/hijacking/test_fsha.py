@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -5,18 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from made_samples import one_at_a_time
+from noises import NoNoise
 from torch import nn
 
 from attacks.hijacking.fsha import FSHAConfig, Hijacker, gradient_penalty
 from attacks.hijacking.networks import draw
 from attacks.hijacking.simulation import Hijacked, Trial
-from attacks.hijacking.split_learning import (
-    Server,
-    SplitClient,
-    SplitConfig,
-    exchange,
-    noise_for,
-)
+from attacks.hijacking.split_learning import Server, SplitClient, SplitConfig, exchange, noise_for
 from attacks.reconstruction.metrics import score
 from panas.data.samples import Samples
 from panas.privacy.accounting.epsilon import epsilon
@@ -49,6 +46,9 @@ def _samples(n: int, seed: int, shape: tuple[int, int, int] = (1, 14, 14)) -> Sa
     return Samples(x, torch.zeros(n, dtype=torch.int64), 2)
 
 
+MINE, OTHERS = _samples(60, 1), _samples(80, 2)
+
+
 class Repeating:
     """Noise without a state: every draw of a shape is the same."""
 
@@ -62,8 +62,7 @@ class Repeating:
 class Silent(Repeating):
     """Noise of size zero; Poisson batches are as ever."""
 
-    def normal(self, *shape: int) -> torch.Tensor:
-        return torch.zeros(shape, dtype=torch.float64)
+    normal = NoNoise.normal
 
 
 def _client(
@@ -84,7 +83,7 @@ def _attack(
     on_progress: Callable[[int, float], None] = lambda iteration, mse: None,
 ) -> Hijacked:
     rng = np.random.default_rng(0)
-    trial = Trial(_samples(60, 1), _samples(80, 2), optimizer, rng=rng, noise=Repeating())
+    trial = Trial(MINE, OTHERS, optimizer, rng=rng, noise=Repeating())
     return trial.run(state, on_progress)
 
 
@@ -105,10 +104,8 @@ class Recording:
 @pytest.mark.parametrize(
     "defence", [None, ClipAndNoise(clip=1.0, noise_multiplier=1.0, batch_size=16.0)]
 )
-def test_a_client_hands_over_smashed_features_and_nothing_else(
-    defence: ClipAndNoise | None,
-) -> None:
-    client, server = _client(_samples(60, 1), defence), Recording()
+def test_a_client_hands_over_smashed_features_and_nothing_else(defence: ClipAndNoise | None):
+    client, server = _client(MINE, defence), Recording()
     assert isinstance(server, Server)
     before = [p.clone() for p in client.network.parameters()]
     for _ in range(3):
@@ -128,16 +125,11 @@ def test_a_client_hands_over_smashed_features_and_nothing_else(
     assert public == {"network", "optimiser"}
 
 
-def test_a_hijacker_is_built_without_a_client_and_asked_for_answers_only() -> None:
+def test_a_hijacker_is_built_without_a_client_and_each_batch_is_answered_once() -> None:
     hints = {**Hijacker.__init__.__annotations__, **Hijacker.answer.__annotations__}
     assert SplitClient not in hints.values()
-    assert isinstance(
-        Hijacker(_samples(80, 2), TINY, rng=np.random.default_rng(0), device=CPU), Server
-    )
-
-
-def test_each_batch_is_answered_once_and_in_its_shape() -> None:
-    client = _client(_samples(60, 1))
+    assert isinstance(Hijacker(OTHERS, TINY, rng=np.random.default_rng(0), device=CPU), Server)
+    client = _client(MINE)
     z = client.send()
     with pytest.raises(BadInput, match="gradients at the features sent last"):
         client.receive(z[:3])
@@ -147,7 +139,7 @@ def test_each_batch_is_answered_once_and_in_its_shape() -> None:
 
 
 def test_the_private_gradient_equals_a_naive_loop_at_zero_noise() -> None:
-    private, clip = _samples(60, 1), 11.0
+    private, clip = MINE, 11.0
     client = _client(
         private, ClipAndNoise(clip=clip, noise_multiplier=1.0, batch_size=16.0), Silent()
     )
@@ -170,7 +162,7 @@ def test_the_private_gradient_equals_a_naive_loop_at_zero_noise() -> None:
 
 
 def test_without_a_defence_the_client_descends_the_mean_over_its_batch() -> None:
-    client = _client(_samples(60, 1))
+    client = _client(MINE)
     parameters = list(client.network.parameters())
     z = client.send()
     assert client._pending is not None
@@ -220,7 +212,7 @@ def test_the_gradient_penalty_equals_a_naive_one(slopes: str) -> None:
 
 
 def test_the_client_is_sent_the_gradient_of_the_critic_at_each_of_its_features() -> None:
-    server = Hijacker(_samples(80, 2), TINY, rng=np.random.default_rng(0), device=CPU)
+    server = Hijacker(OTHERS, TINY, rng=np.random.default_rng(0), device=CPU)
     z = torch.randn(5, 16, 2, 2, generator=torch.Generator().manual_seed(0))
     at = z.clone().requires_grad_()
     server.networks["critic"](at).sum().backward()
@@ -293,13 +285,9 @@ def test_it_learns_nothing_from_a_client_that_sends_independent_noise() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("target", [np.inf, 8.0])
-def test_a_trial_that_was_killed_goes_on_as_if_nothing_had_happened(
-    target: float, tmp_path: Path
-) -> None:
-    optimizer, state = (
-        replace(TINY, epsilon=float(target), delta=1e-3),
-        tmp_path / "state.safetensors",
-    )
+def test_a_trial_that_was_killed_goes_on_as_if_nothing_had_happened(target: float, tmp_path: Path):
+    optimizer = replace(TINY, epsilon=float(target), delta=1e-3)
+    state = tmp_path / "state.safetensors"
 
     def die(iteration: int, mse: float) -> None:
         if iteration == 4:
@@ -332,19 +320,11 @@ def test_the_result_names_the_price_of_the_weights() -> None:
 @pytest.mark.parametrize(
     ("private", "public", "match"),
     [
-        (_samples(9, 1), _samples(80, 2), "a batch of 16 private samples, got 9"),
-        (_samples(60, 1), _samples(9, 2), "a batch of 16 public samples, got 9"),
-        (_samples(60, 1), _samples(80, 2, (1, 28, 28)), "private ones' shape"),
-        (
-            replace(_samples(60, 1), x=torch.full((60, 1, 14, 14), torch.nan)),
-            _samples(80, 2),
-            "NaN",
-        ),
-        (
-            _samples(60, 1),
-            replace(_samples(80, 2), x=torch.full((80, 1, 14, 14), 9.0)),
-            r"\[-1, 1\]",
-        ),
+        (_samples(9, 1), OTHERS, "a batch of 16 private samples, got 9"),
+        (MINE, _samples(9, 2), "a batch of 16 public samples, got 9"),
+        (MINE, _samples(80, 2, (1, 28, 28)), "private ones' shape"),
+        (replace(MINE, x=torch.full_like(MINE.x, torch.nan)), OTHERS, "NaN"),
+        (MINE, replace(OTHERS, x=torch.full_like(OTHERS.x, 9.0)), r"\[-1, 1\]"),
     ],
 )
 def test_bad_samples_get_one_line(private: Samples, public: Samples, match: str) -> None:
@@ -356,15 +336,8 @@ def test_bad_samples_get_one_line(private: Samples, public: Samples, match: str)
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"width": 0.0},
-        {"critic_rate": float("nan")},
-        {"batch_size": 1},
-        {"iterations": 0},
-        {"momentum": 1.0},
-        {"last_rate": 0.0},
-        {"penalty": -1.0},
-        {"epsilon": 0.0},
-        {"delta": 1.0},
+        *one_at_a_time(width=[0.0], critic_rate=[math.nan], batch_size=[1], iterations=[0]),
+        *one_at_a_time(momentum=[1.0], last_rate=[0.0], penalty=[-1.0], epsilon=[0.0], delta=[1.0]),
     ],
 )
 def test_bad_settings_get_one_line(wrong: dict[str, float]) -> None:

@@ -5,9 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.stats import binom
+from observed import observed
 from torch import nn
 
 from attacks.inference.labels import (
@@ -19,7 +17,6 @@ from attacks.inference.labels import (
     score_histogram,
     score_labels,
 )
-from attacks.statistics import clopper_pearson
 from attacks.threats.knowledge import WhiteBox
 from attacks.threats.observation import LabelCounts, Observation
 from panas.architecture.network import Bottom
@@ -54,15 +51,14 @@ LEVEL = samples((67, 67, 66), 3)
 
 
 def rows(of: Samples) -> Observation[WhiteBox]:
-    arrays = {"z": of.x.flatten(1), "y": of.y}
-    return Observation("north", "raw_rows", arrays, None, WhiteBox(identity()), PUBLIC)
+    return observed("raw_rows", identity(), PUBLIC, z=of.x.flatten(1), y=of.y)
 
 
 def sums(of: Samples, kind: str, m: float, seed: int = 0) -> Observation[WhiteBox]:
     noise = ReproducibleNoise(np.random.default_rng(seed))
     what, rows = kind_named(kind), Rows(of.x.flatten(1), of.y)
     arrays = what.run(rows, 3, noise_scale(what, m), noise)
-    return Observation("north", kind, arrays, m, WhiteBox(identity()), PUBLIC)
+    return observed(kind, identity(), PUBLIC, m, **arrays)
 
 
 def infer(seen: Observation[WhiteBox], seed: int = 0) -> Inference:
@@ -93,18 +89,14 @@ def test_sums_tell_histogram_and_size(kind: str) -> None:
     assert sum(drowned) <= 3
 
 
-def test_a_client_as_the_public_shows_no_histogram_under_noise() -> None:
+def test_a_client_as_the_public_shows_no_histogram_nor_do_public_rows() -> None:
     found = [
         score_histogram(infer(sums(LEVEL, "class_sums", 3.0, s), s), LEVEL.y, PUBLIC).beats_blind
         for s in range(40)
     ]
     assert not any(found)
-
-
-def test_public_rows_tell_what_is_public() -> None:
-    arrays = {"z": PUBLIC.x.flatten(1), "y": PUBLIC.y}
-    seen = Observation("north", "public_rows", arrays, None, WhiteBox(identity()), PUBLIC)
-    inference = infer(seen)
+    z = PUBLIC.x.flatten(1)
+    inference = infer(observed("public_rows", identity(), PUBLIC, z=z, y=PUBLIC.y))
     assert inference.labels is None
     assert not score_histogram(inference, SKEWED.y, PUBLIC).beats_blind
 
@@ -121,15 +113,12 @@ def test_what_was_found_is_written_with_six_digits_and_read_again(seen: Observat
         assert found["rows"]["beats_blind"] is True
 
 
-def test_a_constant_guess_beats_nobody_however_lucky() -> None:
+def test_a_constant_guess_beats_nobody_and_blind_is_the_commonest_class() -> None:
     public = samples((9, 9, 30), 0)
     lucky = score_labels(torch.zeros(200, dtype=torch.int64), SKEWED.y, public)
     assert lucky.accuracy == 0.75
     assert lucky.shuffled == pytest.approx(0.75)
     assert not lucky.beats_blind
-
-
-def test_blind_is_the_commonest_class_of_the_site_or_chance() -> None:
     public = samples((10, 30, 10), 0)
     found = score_labels(SKEWED.y, SKEWED.y, public)
     # Class 1, the commonest public one, would give 40 of 200; a release tells the site's shares.
@@ -137,17 +126,6 @@ def test_blind_is_the_commonest_class_of_the_site_or_chance() -> None:
     assert score_labels(LEVEL.y, LEVEL.y, public).blind == pytest.approx(67 / 200)
     assert found.accuracy == 1
     assert found.beats_blind
-
-
-@given(n=st.integers(1, 60), share=st.floats(0.0, 1.0))
-def test_clopper_pearson_is_where_the_binomial_tails_are(n: int, share: float) -> None:
-    hits = round(share * n)
-    low, high = clopper_pearson(hits, n)
-    assert 0 <= low <= hits / n <= high <= 1
-    if hits:
-        assert binom.sf(hits - 1, n, low) == pytest.approx(0.025, abs=1e-6)
-    if hits < n:
-        assert binom.cdf(hits, n, high) == pytest.approx(0.025, abs=1e-6)
 
 
 def test_a_distance_is_half_the_sum_of_gaps() -> None:
@@ -160,13 +138,10 @@ def test_a_distance_is_half_the_sum_of_gaps() -> None:
     assert found.beats_blind
 
 
-def test_few_leaked_pairs_and_missing_classes_do_not_stop_it() -> None:
+def test_few_leaked_pairs_do_not_stop_it_and_a_guess_of_other_rows_is_refused() -> None:
     public = replace(PUBLIC.take(range(9)), y=torch.zeros(9, dtype=torch.int64))
     seen = replace(rows(SKEWED), public=public)
     assert infer(seen).labels.shape == (200,)  # type: ignore[union-attr]
-
-
-def test_a_guess_of_other_rows_is_refused() -> None:
     with pytest.raises(BadInput, match="each of one or more rows"):
         score_labels(SKEWED.y[:3], SKEWED.y, PUBLIC)
 

@@ -40,25 +40,19 @@ def test_ssim_equals_a_naive_loop_over_windows(shape: tuple[int, int, int]) -> N
         assert float(ssim(a, b)[i]) == pytest.approx(np.mean(values), abs=1e-9)
 
 
-def test_a_perfect_reconstruction_scores_best() -> None:
+def test_perfect_mean_and_constant_images_have_their_scores() -> None:
     x = _images(20, 1, 8, 8, 0)
     s = score("perfect", x, x, x.mean(0), rng=np.random.default_rng(0))
     assert (s.mse, s.r2, s.intervals["r2"]) == (0.0, 1.0, (1.0, 1.0))
     assert s.reidentified == 1.0
     assert s.ssim == pytest.approx(1.0)
     assert s.psnr == pytest.approx(10 * math.log10(4 / 1e-10))
-
-
-def test_the_mean_image_has_r2_zero_and_known_errors() -> None:
     x = _images(20, 2, 4, 5, 0)
     s = score("mean image", x, x.mean(0).expand_as(x), x.mean(0), rng=np.random.default_rng(0))
     assert (s.r2, s.intervals["r2"]) == (0.0, (0.0, 0.0))
     assert s.mse == pytest.approx(float(x.var(dim=0, correction=0).mean()), rel=1e-5)
     naive = [10 * math.log10(4 / float((v - x.mean(0)).square().mean())) for v in x]
     assert s.psnr == pytest.approx(np.mean(naive), rel=1e-5)
-
-
-def test_constant_images_have_no_r2_and_the_record_says_none() -> None:
     x = torch.zeros(12, 1, 3, 3)
     record = score("any", x, x, x[0], rng=np.random.default_rng(0)).to_json()
     assert record["r2"] is None

@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from made_samples import one_at_a_time
+from observed import observed, raw
 from torch import nn
 
 from attacks.reconstruction.optimise import (
@@ -42,16 +44,13 @@ PUBLIC, PRIVATE = samples(40, 0), samples(11, 1)
 
 
 def rows() -> Observation[WhiteBox]:
-    arrays = {"z": represent(BOTTOM, PRIVATE), "y": PRIVATE.y}
-    return Observation("north", "raw_rows", arrays, None, WhiteBox(BOTTOM), PUBLIC)
+    return raw(BOTTOM, PRIVATE, PUBLIC)
 
 
 def sums(m: float) -> Observation[WhiteBox]:
     """Exact sums that are said to have noise."""
     B = torch.zeros(3, 24).index_add_(0, PRIVATE.y, represent(BOTTOM, PRIVATE))
-    return Observation(
-        "north", "moments", {"B": B, "A": torch.zeros(300)}, m, WhiteBox(BOTTOM), PUBLIC
-    )
+    return observed("moments", BOTTOM, PUBLIC, m, B=B, A=torch.zeros(300))
 
 
 def run(seen: Observation[WhiteBox], optimizer: Inversion = FAST, seed: int = 0) -> torch.Tensor:
@@ -95,13 +94,15 @@ def test_directions_are_the_largest_and_none_where_images_are_constant() -> None
     assert _directions(torch.zeros(9, 4)).shape == (0, 4)
 
 
-def test_images_stay_in_the_box_and_come_nearer_than_their_starts() -> None:
-    seen = rows()
+def test_images_stay_in_the_box_near_and_the_clients_weights_are_only_read() -> None:
+    seen, before = rows(), {k: t.clone() for k, t in BOTTOM.state_dict().items()}
     x, z = run(seen), seen.arrays["z"]
     assert x.shape == PRIVATE.x.shape
     assert float(x.abs().max()) <= 1
     blind = class_means(PUBLIC.x, PUBLIC)[PRIVATE.y]
     assert bool((distances(x, z) < distances(blind, z)).all())
+    assert all(torch.equal(t, before[k]) for k, t in BOTTOM.state_dict().items())
+    assert all(p.grad is None and p.requires_grad for p in BOTTOM.parameters())
 
 
 def test_the_best_of_two_starts_is_kept_image_by_image() -> None:
@@ -116,11 +117,6 @@ def test_the_best_of_two_starts_is_kept_image_by_image() -> None:
     assert not bool(worse.any())
 
 
-def test_an_image_is_the_same_in_any_batch() -> None:
-    seen = rows()
-    assert torch.allclose(run(seen), run(seen, replace(FAST, batch=3)), atol=1e-4)
-
-
 @pytest.mark.slow
 def test_as_noise_grows_images_stay_at_the_same_class_mean() -> None:
     blind = class_means(PUBLIC.x, PUBLIC)
@@ -130,32 +126,18 @@ def test_as_noise_grows_images_stay_at_the_same_class_mean() -> None:
     assert float((near - blind).abs().max()) > 0.1
 
 
-def test_sums_give_one_image_a_class() -> None:
-    assert run(sums(1e-3)).shape == (3, 1, 6, 6)
-
-
-def test_the_clients_weights_are_only_read() -> None:
-    before = {k: t.clone() for k, t in BOTTOM.state_dict().items()}
-    run(rows())
-    assert all(torch.equal(t, before[k]) for k, t in BOTTOM.state_dict().items())
-    assert all(p.grad is None and p.requires_grad for p in BOTTOM.parameters())
-
-
-def test_a_seed_repeats() -> None:
+def test_a_seed_repeats_an_image_is_the_same_in_any_batch_and_sums_give_one_a_class() -> None:
     optimizer = replace(FAST, batch=4, starts=("noise",))
     a = run(rows(), optimizer)
     assert torch.equal(a, run(rows(), optimizer))
     assert not torch.equal(a, run(rows(), optimizer, seed=1))
+    seen = rows()
+    assert torch.allclose(run(seen), run(seen, replace(FAST, batch=3)), atol=1e-4)
+    assert run(sums(1e-3)).shape == (3, 1, 6, 6)
 
 
 def test_settings_out_of_range_are_refused() -> None:
-    for bad in (
-        {"steps": 3},
-        {"starts": ()},
-        {"batch": 0},
-        {"learning_rate": 0.0},
-        {"prior": -1.0},
-    ):
+    for bad in one_at_a_time(steps=[3], starts=[()], batch=[0], learning_rate=[0.0], prior=[-1.0]):
         with pytest.raises(BadInput, match="change the settings"):
             replace(FAST, **bad)
 
@@ -163,8 +145,7 @@ def test_settings_out_of_range_are_refused() -> None:
 def test_a_bottom_with_batch_norm_is_read_in_evaluation_mode() -> None:
     bottom = replace(BLUEPRINT, norm="batch").bottom(GENOME, torch.Generator().manual_seed(0))
     bottom.train()
-    arrays = {"z": represent(bottom, PRIVATE), "y": PRIVATE.y}
-    seen = Observation("north", "raw_rows", arrays, None, WhiteBox(bottom.train()), PUBLIC)
-    run(seen)
+    z = represent(bottom, PRIVATE)
+    run(observed("raw_rows", bottom.train(), PUBLIC, z=z, y=PRIVATE.y))
     (norm, *_) = [m for m in bottom.modules() if isinstance(m, nn.BatchNorm2d)]
     assert int(norm.num_batches_tracked) == 0

@@ -3,17 +3,15 @@
 import numpy as np
 import pytest
 import torch
+from map_facts import NUMBERS, image_facts, table_facts
+from observed import raw
 from torch import nn
 
 from attacks.reconstruction.optimise import Inversion, optimise
 from attacks.reconstruction.suite import SuiteConfig, attack_release
-from attacks.threats.knowledge import WhiteBox
-from attacks.threats.observation import Observation
 from attacks.threats.representation import BATCH, gradient_path, rows_of
 from panas.architecture.genome import Genome
 from panas.architecture.network import build_bottom
-from panas.data.facts import Facts
-from panas.data.files.columns import Column
 from panas.data.samples import Samples
 from panas.features import tables
 from panas.features.dead_leaves import dead_leaves
@@ -22,16 +20,13 @@ from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 from panas.training.evaluate import represent
 
-NUMBERS = tuple(Column(name=f"n{i}", reach=1.0) for i in range(9))
-
 
 def pictures(n: int, seed: int = 0) -> Samples:
     return Samples(dead_leaves(n, (1, 8, 8), stream(seed, "test")), torch.arange(n) % 3, 3)
 
 
 def of_pictures(public: Samples, d: int = 64) -> FeatureMap:
-    facts = Facts(class_names=("a", "b", "c"), shape=(1, 8, 8), dtype="float32")
-    return fit_map(facts, public, d)
+    return fit_map(image_facts(1, 8, 8, classes=3), public, d)
 
 
 def table(n: int, seed: int = 0) -> Samples:
@@ -40,22 +35,22 @@ def table(n: int, seed: int = 0) -> Samples:
 
 
 def of_a_table(public: Samples, *, columns: bool, leaves: bool) -> FeatureMap:
-    facts = Facts(class_names=("a", "b"), shape=(1, 3, 3), dtype="float32", columns=NUMBERS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "paying", lambda *_: (columns, leaves))
-        return fit_map(facts, public, 16)
+        return fit_map(table_facts(NUMBERS), public, 16)
 
 
-def raw(made_by: FeatureMap, private: Samples, public: Samples) -> Observation[WhiteBox]:
-    arrays = {"z": rows_of(made_by, private), "y": private.y}
-    return Observation("north", "raw_rows", arrays, None, WhiteBox(made_by), public)
-
-
-def test_rows_are_those_of_the_map_batch_by_batch() -> None:
+def test_rows_are_those_of_the_map_batch_by_batch_and_a_flat_image_has_a_finite_gradient() -> None:
     samples = pictures(BATCH + 3)
     phi = of_pictures(samples)
     assert torch.allclose(rows_of(phi, samples), phi(samples.x), atol=1e-5)
     assert rows_of(phi, samples.take([])).shape == (0, phi.width)
+    path = gradient_path(of_pictures(pictures(40)))
+    assert path is not None
+    for value in (-1.0, 0.0, 1.0):
+        x = torch.full((1, 1, 8, 8), value, requires_grad=True)
+        (gradient,) = torch.autograd.grad(path(x)[0, 0], x)
+        assert gradient.isfinite().all()
 
 
 def test_a_bottom_is_its_own_gradient_path() -> None:
@@ -90,15 +85,6 @@ def test_the_gradient_path_of_a_map_gives_its_rows(made_of: str) -> None:
     assert float((gradient * away).sum()) == pytest.approx(float(expected), rel=0.1)
 
 
-def test_a_flat_image_has_a_finite_gradient() -> None:
-    path = gradient_path(of_pictures(pictures(40)))
-    assert path is not None
-    for value in (-1.0, 0.0, 1.0):
-        x = torch.full((1, 1, 8, 8), value, requires_grad=True)
-        (gradient,) = torch.autograd.grad(path(x)[0, 0], x)
-        assert gradient.isfinite().all()
-
-
 def test_optimisation_goes_through_the_map() -> None:
     public, private = pictures(60), pictures(12, seed=5)
     phi = of_pictures(public)
@@ -131,7 +117,7 @@ def test_a_network_of_ones_own_is_attacked_like_a_bottom() -> None:
     z = rows_of(network, public)
     assert torch.allclose(z, network.eval()(public.inputs().double()).float())
     assert rows_of(network, public.take([])).shape == (0, 5)
-    seen = Observation("a", "raw_rows", {"z": z, "y": public.y}, None, WhiteBox(network), public)
+    seen = raw(network, public, public)
     found = optimise(seen, rng=stream(0, "test"), config=Inversion(steps=4))
     assert found.shape == public.inputs().shape
     with pytest.raises(BadInput, match=r"nn\.Flatten"):

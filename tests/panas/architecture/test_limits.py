@@ -14,6 +14,7 @@ import torch
 from custom_blocks import Dilated, Double, Squeeze
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_samples import one_at_a_time
 from scipy.stats import spearmanr
 from torch import nn
 
@@ -104,15 +105,6 @@ def test_random_genomes_are_those_within_the_limits_and_nothing_else(
         assert drawn == within
 
 
-def test_every_genome_within_the_limits_can_be_drawn() -> None:
-    bounds = {"parameters": 70, "macs": 1600}
-    space = replace(TINY, limits=limits_of(**bounds))
-    within = {g for g in EVERY if all(COSTS[g][name] <= bounds[name] for name in bounds)}
-    assert 5 < len(within) < len(EVERY) / 3
-    rng = np.random.default_rng(0)
-    assert {random_genome(space, rng) for _ in range(1500)} == within
-
-
 def test_costs_at_odds_do_not_hide_what_fits() -> None:
     # Small genomes are slow and fast ones large, so that the front has many vectors.
     blocks = {(str(b), shape): 10**6 - cost_of(b, shape) for b, shape in steps(TINY)}
@@ -171,10 +163,13 @@ def test_limits_that_can_only_be_kept_apart_are_refused_together() -> None:
         replace(space, limits=both)
 
 
-def test_a_genome_beyond_a_limit_is_refused_with_its_cost() -> None:
+def test_a_genome_beyond_a_limit_and_a_table_of_another_space_are_refused() -> None:
     space = replace(TINY, limits=limits_of(parameters=70))
     with pytest.raises(BadInput, match=r"parameters, above the limit of 70 parameters"):
         space.check(Genome.parse("c5k3-c5k3-c5k3"))
+    other = replace(TINY, shape=(3, 9, 8))
+    with pytest.raises(BadInput, match="measure it anew"):
+        replace(other, limits=limits_of(latency_ms=1.0, latency=TIMES))
 
 
 @pytest.mark.parametrize(
@@ -196,43 +191,27 @@ def test_bad_limits_are_refused(fields: dict[str, Any], words: str) -> None:
     assert words in str(error.value)
 
 
-def test_a_table_of_another_space_is_refused() -> None:
-    other = replace(TINY, shape=(3, 9, 8))
-    with pytest.raises(BadInput, match="measure it anew"):
-        replace(other, limits=limits_of(latency_ms=1.0, latency=TIMES))
-
-
-def test_a_table_survives_json() -> None:
+def test_a_table_survives_json_and_a_latency_is_the_sum_over_the_blocks() -> None:
     again = LatencyTable.from_json(json.loads(json.dumps(TIMES.to_json())))
     assert again == TIMES
     assert json.dumps(again.to_json()) == json.dumps(TIMES.to_json())
     assert hash(again) == hash(TIMES)
+    genome = Genome.parse("c2k3-max-double", TINY.blocks)
+    shapes = ((2, 9, 8), (2, 9, 8), (2, 4, 4))
+    parts = [TIMES.blocks[str(b), shape] for b, shape in zip(genome.blocks, shapes, strict=True)]
+    assert TIMES.latency_ms(genome, TINY.shape) == (sum(parts) + TIMES.ends[4]) / 1e6
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"width": "6"},
-        {"norm": "layer"},
-        {"more": 1},
-        {"blocks": [["c4k3", [1, 8], 3]]},
-        {"blocks": [["c4k3", [1, 8, 8], 3.5]]},
-        {"blocks": [["c4k3", [1, 8, 8], -3]]},
-        {"ends": [[4, "fast"]]},
-        {"ends": [4]},
-        {"ends": None},
+        *one_at_a_time(width=["6"], norm=["layer"], more=[1], ends=([[4, "fast"]], [4], None)),
+        *({"blocks": [["c4k3", *b]]} for b in (([1, 8], 3), ([1, 8, 8], 3.5), ([1, 8, 8], -3))),
     ],
 )
 def test_bad_json_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match="latency table"):
         LatencyTable.from_json(TIMES.to_json() | change)
-
-
-def test_a_latency_is_the_sum_over_the_blocks() -> None:
-    genome = Genome.parse("c2k3-max-double", TINY.blocks)
-    shapes = ((2, 9, 8), (2, 9, 8), (2, 4, 4))
-    parts = [TIMES.blocks[str(b), shape] for b, shape in zip(genome.blocks, shapes, strict=True)]
-    assert TIMES.latency_ms(genome, TINY.shape) == (sum(parts) + TIMES.ends[4]) / 1e6
 
 
 def test_every_block_is_timed_on_every_map_that_it_can_meet() -> None:

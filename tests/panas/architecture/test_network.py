@@ -1,17 +1,21 @@
-"""The network of a genome: shapes, the block's formula, independence of samples, the simplex."""
+"""The network of a genome: shapes, its formula, independence of samples, and what it costs."""
+
+import math
 
 import numpy as np
 import pytest
 import torch
+from custom_blocks import OWN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from panas.architecture.blocks import ConvBlock
+from panas.architecture.cost import cost, cost_table
 from panas.architecture.genome import Genome
-from panas.architecture.head import ETF_SCALE, build_head, simplex_etf
-from panas.architecture.network import Norm, SeparableBlock, build_bottom, initialise
+from panas.architecture.head import ETF_SCALE, Head, build_head, simplex_etf
+from panas.architecture.network import NetworkSpec, Norm, SeparableBlock, build_bottom, initialise
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
 from panas.runtime.errors import BadInput
@@ -79,34 +83,19 @@ def test_group_norm_keeps_samples_apart_and_batch_norm_does_not() -> None:
     assert depends_on_neighbours("batch")  # the planted bug: why DP forbids it
 
 
-def test_unit_representations_have_norm_at_most_one_and_survive_zero() -> None:
+def test_unit_representations_have_norm_at_most_one_and_are_the_plain_ones_scaled() -> None:
     bottom = build_bottom(GENOME, shape=(1, 8, 8), width=6, unit=True, generator=generator())
     norms = bottom(100 * images(64, (1, 8, 8))).norm(dim=1)
     assert norms.max() <= 1 + 1e-6
     nn.init.zeros_(bottom.adapt.weight)
     nn.init.constant_(bottom.adapt.bias, -1)
     assert torch.equal(bottom(images(2, (1, 8, 8))), torch.zeros(2, 6))
-
-
-def test_unit_is_the_plain_representation_scaled() -> None:
     plain = build_bottom(GENOME, shape=(1, 8, 8), width=6, generator=generator())
     nn.init.constant_(plain.adapt.bias, 0.5)  # where a unit bottom starts
     unit = build_bottom(GENOME, shape=(1, 8, 8), width=6, unit=True, generator=generator())
     x = images(5, (1, 8, 8))
     z = plain(x)
     torch.testing.assert_close(unit(x), z / z.norm(dim=1, keepdim=True).clamp_min(1e-12))
-
-
-def test_weights_are_a_function_of_the_generator_alone() -> None:
-    state = torch.random.get_rng_state()
-    torch.manual_seed(1)
-    a = build_bottom(GENOME, shape=(1, 8, 8), width=6, generator=generator(3)).state_dict()
-    torch.manual_seed(2)
-    b = build_bottom(GENOME, shape=(1, 8, 8), width=6, generator=generator(3)).state_dict()
-    c = build_bottom(GENOME, shape=(1, 8, 8), width=6, generator=generator(4)).state_dict()
-    torch.random.set_rng_state(state)
-    assert all(torch.equal(a[name], b[name]) for name in a)
-    assert not all(torch.equal(a[name], c[name]) for name in a)
 
 
 def test_initialise_follows_torchs_distribution() -> None:
@@ -117,11 +106,6 @@ def test_initialise_follows_torchs_distribution() -> None:
         assert abs(p.std().item() - 1 / 5 / 3**0.5) < 0.01
 
 
-def test_too_many_pools_are_refused() -> None:
-    with pytest.raises(BadInput, match="fewer pools"):
-        build_bottom(Genome.parse("c8k3-max-max"), shape=(1, 8, 2), width=4)
-
-
 @given(classes=st.integers(2, 12), share=st.integers(1, 5), spare=st.integers(0, 3))
 def test_the_simplex_has_equal_norms_and_equal_angles(classes: int, share: int, spare: int) -> None:
     W = simplex_etf(classes * share + min(spare, classes - 1), classes)
@@ -130,20 +114,103 @@ def test_the_simplex_has_equal_norms_and_equal_angles(classes: int, share: int, 
     torch.testing.assert_close(gram, expected, atol=1e-5, rtol=0)
 
 
-def test_the_simplex_head_has_non_negative_ideals() -> None:
+def test_the_simplex_head_has_non_negative_ideals_and_a_random_one_is_reproducible() -> None:
     head = build_head(12, 4, init="etf", generator=generator())
     ideal = torch.zeros(4, 12)
     for c in range(4):
         ideal[c, 3 * c : 3 * c + 3] = 3**-0.5
     assert head(ideal).argmax(1).tolist() == [0, 1, 2, 3]
     assert torch.equal(head.linear.bias, torch.zeros(4))
-
-
-def test_a_narrow_simplex_is_refused() -> None:
-    with pytest.raises(BadInput, match="wide"):
-        build_head(3, 4, init="etf", generator=generator())
-
-
-def test_a_random_head_is_reproducible() -> None:
     a, b = (build_head(6, 3, init="random", generator=generator()) for _ in range(2))
     assert torch.equal(a.linear.weight, b.linear.weight)
+
+
+def counted_macs(model: nn.Module, shape: tuple[int, int, int]) -> int:
+    """Naive oracle: for every output of a layer, the products that make it up."""
+    total = 0
+
+    def count(module: nn.Module, _: object, output: torch.Tensor) -> None:
+        nonlocal total
+        weight = module.weight
+        assert isinstance(weight, torch.Tensor)
+        total += output.numel() * math.prod(weight.shape[1:])
+
+    hooks = [
+        module.register_forward_hook(count)
+        for module in model.modules()
+        if isinstance(module, nn.Conv2d | nn.Linear)
+    ]
+    with torch.no_grad():
+        model.eval()(torch.zeros(1, *shape))
+    for hook in hooks:
+        hook.remove()
+    return total
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    shape=st.tuples(st.sampled_from([1, 3, 8]), st.integers(2, 13), st.integers(2, 13)),
+    width=st.integers(1, 12),
+    classes=st.integers(1, 6),
+    norm=st.sampled_from(["group", "batch"]),
+)
+def test_closed_forms_match_the_module(
+    seed: int, shape: tuple[int, int, int], width: int, classes: int, norm: Norm
+) -> None:
+    space = SearchSpace(shape=shape, min_blocks=1, max_blocks=6, widths=(4, 8, 12))
+    genome = random_genome(space, np.random.default_rng(seed))
+    bottom = build_bottom(genome, shape=shape, width=width, norm=norm)
+    model = nn.Sequential(bottom, Head(width, classes))
+    found = cost(genome, NetworkSpec(shape=shape, width=width, classes=classes, norm=norm))
+    assert found.parameters == sum(p.numel() for p in model.parameters())
+    assert found.bytes == sum(t.numel() * t.element_size() for t in model.state_dict().values())
+    assert found.macs == counted_macs(model, shape)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    shape=st.sampled_from([(1, 8, 8), (3, 13, 9), (2, 16, 16)]),
+    norm=st.sampled_from(["group", "batch"]),
+    own=st.booleans(),
+)
+def test_the_table_adds_up_and_has_the_shapes_of_the_network(
+    seed: int, shape: tuple[int, int, int], norm: Norm, own: bool
+) -> None:
+    space = SearchSpace(
+        shape=shape, min_blocks=1, max_blocks=5, widths=(4, 12), blocks=OWN if own else ()
+    )
+    genome = random_genome(space, np.random.default_rng(seed))
+    spec = NetworkSpec(shape=shape, width=5, classes=3, norm=norm)
+    rows, total = cost_table(genome, spec), cost(genome, spec)
+    for name in ("parameters", "macs", "bytes"):
+        assert sum(getattr(row, name) for row in rows) == getattr(total, name)
+    assert [row.name for row in rows] == [*map(str, genome.blocks), "adapt", "head"]
+    bottom = build_bottom(genome, shape=shape, width=5, norm=norm).eval()
+    x = torch.zeros(1, *shape)
+    for module, row in zip(bottom.blocks, rows, strict=False):
+        x = module(x)
+        assert row.out_shape == tuple(x.shape[1:])
+        assert row.parameters == sum(p.numel() for p in module.parameters())
+        assert row.bytes == sum(t.numel() * t.element_size() for t in module.state_dict().values())
+    assert [row.out_shape for row in rows[-2:]] == [(5,), (3,)]
+
+
+def test_by_hand() -> None:
+    # 16 x 16 maps of 2 channels: 2*9 + 2*4 + 2*4 weights; then 8 x 8 maps of 4: 4*25 + 4*4.
+    found = cost(Genome.parse("c4k3-max-c4k5"), NetworkSpec(shape=(2, 16, 16), width=3, classes=2))
+    assert found.macs == 256 * 34 + 64 * 116 + 4 * 3 + 3 * 2
+    assert found.parameters == 34 + 8 + 116 + 8 + 15 + 8
+    assert found.bytes == 4 * found.parameters
+
+
+def test_bad_sizes_are_refused() -> None:
+    with pytest.raises(BadInput, match="at least 1"):
+        NetworkSpec(shape=(1, 8, 8), width=0, classes=2)
+    with pytest.raises(BadInput, match="fewer pools"):
+        cost(Genome.parse("c4k3-max-max"), NetworkSpec(shape=(1, 8, 2), width=3, classes=2))
+    with pytest.raises(BadInput, match="wide"):
+        build_head(3, 4, init="etf", generator=generator())
+    with pytest.raises(BadInput, match="fewer pools"):
+        build_bottom(Genome.parse("c8k3-max-max"), shape=(1, 8, 2), width=4)

@@ -6,26 +6,16 @@ Every property is tried on spaces with custom blocks, and with limits, too.
 import hashlib
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from custom_blocks import OWN
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from random_spaces import (
-    check_by_hand,
-    costs,
-    limits_of,
-    patient,
-    pools_of,
-    seeds,
-    spaces,
-    table,
-)
+from random_spaces import check_by_hand, costs, limits_of, patient, seeds, spaces, table
 from scipy.stats import chisquare
 
-from panas.architecture.blocks import Block, ConvBlock, PoolBlock
+from panas.architecture.blocks import Block, PoolBlock
 from panas.architecture.genome import Genome
 from panas.architecture.operators import (
     MUTATIONS,
@@ -55,9 +45,7 @@ def test_random_genomes_and_mutants_are_valid(space: SearchSpace, seed: int) -> 
 @pytest.mark.slow
 @patient
 @given(spaces(), seeds, st.sampled_from(MUTATIONS))
-def test_each_mutation_does_what_its_name_says(
-    space: SearchSpace, seed: int, mutation: Mutation
-) -> None:
+def test_each_mutation_does_what_its_name_says(space: SearchSpace, seed: int, mutation: Mutation):
     rng = np.random.default_rng(seed)
     genome = random_genome(space, rng)
     before = genome.blocks
@@ -120,9 +108,7 @@ def naive_children(space: SearchSpace, genome: Genome, name: str) -> set[Genome]
 
 @pytest.mark.parametrize("mutation", MUTATIONS)
 @pytest.mark.parametrize("limited", [False, True])
-def test_each_mutation_reaches_every_valid_outcome_and_no_other(
-    mutation: Mutation, limited: bool
-) -> None:
+def test_each_mutation_reaches_every_valid_outcome_and_no_other(mutation: Mutation, limited: bool):
     plain = SearchSpace(
         shape=(2, 9, 9), min_blocks=2, max_blocks=5, widths=(4, 8), kernels=(3,), blocks=OWN[:3]
     )
@@ -155,9 +141,7 @@ PLAIN = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("space", "zero", "one"), PLAIN)
-def test_without_limits_the_draws_are_those_of_version_0_1(
-    space: SearchSpace, zero: str, one: str
-) -> None:
+def test_without_limits_the_draws_are_those_of_version_0_1(space: SearchSpace, zero: str, one: str):
     def history(seed: int) -> str:
         rng, texts = np.random.default_rng(seed), []
         a, b = random_genome(space, rng), random_genome(space, rng)
@@ -171,17 +155,6 @@ def test_without_limits_the_draws_are_those_of_version_0_1(
         return hashlib.sha256(" ".join(texts).encode()).hexdigest()[:16]
 
     assert (history(0), history(1)) == (zero, one)
-
-
-@patient
-@given(spaces(), seeds)
-def test_variation_is_a_function_of_the_rng(space: SearchSpace, seed: int) -> None:
-    def run() -> tuple[Any, ...]:
-        rng = np.random.default_rng(seed)
-        a, b = random_genome(space, rng), random_genome(space, rng)
-        return a, b, mutate(space, a, rng), crossover(space, a, b, rng)
-
-    assert run() == run()
 
 
 def test_crossover_cuts_each_parent_at_its_own_point() -> None:
@@ -203,6 +176,8 @@ def test_crossover_without_a_valid_cut_returns_the_parents() -> None:
     space = SearchSpace(shape=(1, 8, 8), min_blocks=1, max_blocks=1)
     a, b = Genome.parse("c16k3"), Genome.parse("c32k5")
     assert crossover(space, a, b, np.random.default_rng(0)) == (a, b)
+    alone = replace(space, widths=(16,), kernels=(3,))  # of one genome, which mutates to itself
+    assert mutate(alone, a, np.random.default_rng(0)) == a
 
 
 def test_mutate_draws_uniformly_among_the_applicable() -> None:
@@ -242,22 +217,3 @@ def test_added_blocks_are_uniform_over_the_menu() -> None:
     assert set(added) == set(space.menu(genome.blocks))
     assert len(added) == 12
     assert chisquare(list(added.values())).pvalue > 1e-4
-
-
-def test_a_space_of_one_genome_mutates_to_itself() -> None:
-    space = SearchSpace(
-        shape=(1, 3, 3), min_blocks=1, max_blocks=1, widths=(8,), kernels=(3,), pools=()
-    )
-    genome = Genome((ConvBlock(8, 3),))
-    assert mutate(space, genome, np.random.default_rng(0)) == genome
-
-
-def test_no_offspring_ever_has_too_many_pools() -> None:
-    space = SearchSpace(shape=(1, 8, 8), min_blocks=1, max_blocks=5, widths=(8,), kernels=(3,))
-    rng = np.random.default_rng(3)
-    a, b = random_genome(space, rng), random_genome(space, rng)
-    most = 0
-    for _ in range(500):
-        a, b = crossover(space, mutate(space, a, rng), mutate(space, b, rng), rng)
-        most = max(most, pools_of(a), pools_of(b))
-    assert most == space.max_pools == 2

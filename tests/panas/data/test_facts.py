@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from made_samples import one_at_a_time
 
 from panas.data.facts import Facts, fit, infer
 from panas.data.files.columns import Column
@@ -33,12 +34,16 @@ def refused(raw: Raw, facts: Facts) -> str:
     return str(caught.value)
 
 
-def test_facts_survive_json() -> None:
+def test_facts_survive_json_and_groups_go_with_their_samples() -> None:
     rows = table(
         np.array([[1.0, 2.0], [np.nan, 5.0]]), texts={"a": ("x", "y")}, kinds={"a": "text"}
     )
     for facts in (infer(rows, public=rows), infer(rows), infer(pictures())):
         assert Facts.from_json(json.loads(json.dumps(facts.to_json()))) == facts
+    groups = np.array([5, 5, 9, 9])
+    raw = pictures(groups=groups)
+    found = fit(raw.take(np.array([3, 0])), infer(raw))
+    assert found.groups.tolist() == [9, 5]
 
 
 def test_the_scale_is_that_of_the_public_rows() -> None:
@@ -137,37 +142,16 @@ def test_deep_pictures_are_scaled_by_a_public_depth() -> None:
     assert abs(fit(deep, infer(deep, bits=16)).x.max() + 1 - 2 * 4095 / 65535) < 1e-6
 
 
-def test_groups_go_with_their_samples() -> None:
-    groups = np.array([5, 5, 9, 9])
-    raw = pictures(groups=groups)
-    found = fit(raw.take(np.array([3, 0])), infer(raw))
-    assert found.groups.tolist() == [9, 5]
-
-
 NAN, INF = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {
-            "reach": 0.0
-        },  # at 4a98628 a cell that equals the centre became 0 / 0, and training failed
-        {"reach": -1.0},
-        {"reach": NAN},
-        {"reach": INF},
-        {"reach": "1"},
-        {"centre": NAN},
-        {"centre": INF},
-        {"centre": None},
-        {"centre": 10**400},
-        {"kind": "numbers"},
-        {"missing": 1},
-        {"name": 7},
-        {"categories": ("a",)},
-        {"kind": "text", "categories": ("a", "a")},
-        {"kind": "text", "categories": tuple(map(str, range(33)))},
-        {"kind": "text", "categories": (1,)},
+        # At 4a98628, of reach 0, a cell that equals the centre became 0 / 0, and training failed.
+        *one_at_a_time(reach=(0.0, -1.0, NAN, INF, "1"), centre=(NAN, INF, None, 10**400)),
+        *one_at_a_time(kind=["numbers"], missing=[1], name=[7], categories=[("a",)]),
+        *({"kind": "text", "categories": c} for c in (("a", "a"), (*map(str, range(33)),), (1,))),
     ],
 )
 def test_a_column_whose_features_might_be_no_numbers_is_refused(wrong: dict[str, Any]) -> None:
@@ -192,19 +176,9 @@ def test_features_are_numbers_whatever_a_declared_scale_and_a_cell(
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"class_names": ()},
-        {"class_names": ("a", "a")},
-        {"class_names": (1, 2)},
-        {"class_names": tuple(map(str, range(10_001)))},
-        {"shape": (1, 0, 4)},
-        {"shape": (1, 4)},
-        {"shape": (1, 1 << 20, 1 << 20)},
-        {"shape": (1, 4.0, 4)},
-        {"dtype": "int8"},
-        {"unit": 1},
-        {"bits": 7},
-        {"bits": 17},
-        {"bits": True},
+        *one_at_a_time(class_names=((), ("a", "a"), (1, 2), (*map(str, range(10_001)),))),
+        *one_at_a_time(shape=((1, 0, 4), (1, 4), (1, 1 << 20, 1 << 20), (1, 4.0, 4))),
+        *one_at_a_time(dtype=["int8"], unit=[1], bits=(7, 17, True)),
         {"columns": (Column(name="a"),)},  # of another shape
         {"columns": (Column(name="a"), Column(name="a")), "shape": (1, 2, 2)},
     ],

@@ -14,6 +14,7 @@ from panas.data.files.tables import TableColumns, read_table
 from panas.runtime.errors import BadInput
 
 GREY = np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5)
+SPLIT = {"train_images": GREY, "train_labels": np.arange(3)}
 
 
 def save(folder: Path, **arrays: np.ndarray) -> Path:
@@ -44,15 +45,8 @@ def test_plain_npz(tmp_path, a, b) -> None:
 
 
 def test_medmnist_parts_are_official_splits(tmp_path) -> None:
-    raw = read_npz(
-        save(
-            tmp_path,
-            train_images=GREY[:2],
-            train_labels=np.array([[0], [1]]),
-            test_images=GREY[2:],
-            test_labels=np.array([[1]]),
-        )
-    )
+    first = {"train_images": GREY[:2], "train_labels": np.array([[0], [1]])}
+    raw = read_npz(save(tmp_path, **first, test_images=GREY[2:], test_labels=np.array([[1]])))
     assert np.array_equal(raw.x[:, 0], GREY)
     assert raw.y.tolist() == [0, 1, 1]
     assert raw.part.tolist() == [0, 0, 2]
@@ -107,14 +101,11 @@ def test_groups_of_an_npz_that_are_none(tmp_path, patient, says) -> None:
     assert says in refused(read_npz, save(tmp_path, x=GREY, y=np.arange(3), **given), "patient")
 
 
-def test_deep_pictures_of_an_npz_keep_their_values(tmp_path) -> None:
+def test_values_of_an_npz_stay_but_for_floats_and_colour_comes_first(tmp_path) -> None:
     deep = GREY.astype(np.uint16) * 60
     raw = read_npz(save(tmp_path, x=deep, y=np.arange(3)))
     assert raw.x.dtype == np.uint16
     assert np.array_equal(raw.x[:, 0], deep)
-
-
-def test_colour_comes_out_channels_first_and_floats_in_the_unit_interval(tmp_path) -> None:
     colour = np.random.default_rng(0).random((3, 4, 5, 3))
     raw = read_npz(save(tmp_path, x=colour, y=np.arange(3.0)))
     assert raw.x.dtype == np.float32
@@ -141,15 +132,7 @@ def test_colour_comes_out_channels_first_and_floats_in_the_unit_interval(tmp_pat
         ({"x": GREY, "y": np.array(["a", "b", "c"])}, "got texts"),
         ({"x": GREY, "y": np.array([{}, {}, {}])}, "pickle"),
         ({"x": np.zeros((1200, 1, 1), np.uint8), "y": np.arange(1200)}, "1200 different"),
-        (
-            {
-                "train_images": GREY,
-                "train_labels": np.arange(3),
-                "val_images": GREY[:, :2],
-                "val_labels": np.arange(3),
-            },
-            "one shape",
-        ),
+        ({**SPLIT, "val_images": GREY[:, :2], "val_labels": np.arange(3)}, "one shape"),
     ],
 )
 def test_npz_that_is_no_set_of_labelled_images(tmp_path, arrays, says) -> None:
@@ -214,11 +197,6 @@ def test_deep_pictures_keep_their_values(tmp_path, form) -> None:
     assert "8 bits" in refused(read_folder, tmp_path)
 
 
-def test_pictures_of_fractions_are_refused(tmp_path) -> None:
-    picture(tmp_path / "cat" / "a.tiff", np.full((2, 3), 0.5, np.float32))
-    assert "fractions" in refused(read_folder, tmp_path)
-
-
 @pytest.mark.parametrize(("test", "part"), [("test", 2), ("Testing", 2), ("valid", 1)])
 def test_folders_of_parts_are_official_splits(tmp_path, test, part) -> None:
     for folder in ("train/cat", "train/dog", f"{test}/dog"):
@@ -245,19 +223,20 @@ def test_folders_that_are_no_set(tmp_path) -> None:
     assert "no picture in 'cat'" in refused(read_folder, tmp_path, 8)
     (tmp_path / "cat" / "a.png").write_bytes(b"not a picture")
     assert "a.png" in refused(read_folder, tmp_path, 8)
+    picture(tmp_path / "fractions" / "cat" / "a.tiff", np.full((2, 3), 0.5, np.float32))
+    assert "fractions" in refused(read_folder, tmp_path / "fractions")
 
 
-def test_csv(tmp_path) -> None:
+def test_csv_and_classes_that_are_numbers_sort_as_numbers(tmp_path) -> None:
     text = "\ufeff,a,Class,b\n0,1.5,yes,-2\n1,0,no,1e3\n\n2,7,yes,0\n"
     raw = read_table(table(tmp_path, text), None)
     assert raw.x.tolist() == [[1.5, -2], [0, 1000], [7, 0]]
     assert (raw.y.tolist(), raw.class_names) == ([1, 0, 1], ("no", "yes"))
     assert raw.columns == ("a", "b")
-
-
-def test_csv_classes_that_are_numbers_sort_as_numbers(tmp_path) -> None:
     raw = read_table(table(tmp_path, "a,t\n0,10\n0,9.0\n0,-1\n0,9\n"), TableColumns(label="t"))
     assert (raw.y.tolist(), raw.class_names) == ([2, 1, 0, 1], ("-1", "9", "10"))
+    raw = read_table(table(tmp_path, "zip,y\n01,0\n1,1\nx,1\n"), TableColumns(texts=("zip",)))
+    assert raw.texts == {"zip": ("01", "1", "x")}
 
 
 @pytest.mark.parametrize(
@@ -268,16 +247,13 @@ def test_csv_classes_that_are_numbers_sort_as_numbers(tmp_path) -> None:
         ("a,class,target\n1,2,3\n", None, "class, target"),
         ("a,y\n1,2\n", "z", "a column 'z'"),
         ("a,y\n1,2\nx,3\n", None, "numbers and texts (row 3)"),
-        ("a,b,y\n1,1,2\n-inf,inf,3\n", None, "column 'a' of"),
-        ("a,b,y\n1,1,2\n-inf,inf,3\n", None, "row 3"),
+        *(("a,b,y\n1,1,2\n-inf,inf,3\n", None, says) for says in ("column 'a' of", "row 3")),
         ("a,y\n1e200,2\n", None, "finite numbers in column 'a'"),
         ("a,y\n1/2/2020,2\n3/4/2021,1\n", None, "dates as 2020-01-31"),
-        ("a,y\n1,2\n1\n", None, "2 cells in row 3"),
-        ("a,y\n1,2\n1,2,3\n", None, "2 cells in row 3"),
+        *((f"a,y\n1,2\n{row}\n", None, "2 cells in row 3") for row in ("1", "1,2,3")),
         ("a,y\n1,\n", None, "a class in row 2"),
         ("a,y\n1,0\n1,NaN\n", None, "a class in row 3"),
-        ("a,y\n1,0.5\n", None, "fractions"),
-        ("a,y\n1,inf\n", None, "fractions"),
+        *((f"a,y\n1,{y}\n", None, "fractions") for y in ("0.5", "inf")),
         ("y\n1\n", None, "a feature"),
         ("a,a,y\n1,1,1\n", None, "columns 1 and 2 of the same"),
         ("a,y\n" + "".join(f"0,{i}\n" for i in range(1100)), None, "1100 different labels"),
@@ -330,16 +306,14 @@ def test_missing_cells_dates_and_texts(tmp_path) -> None:
     assert raw.notes == ("read as texts: 'sex'", "read as dates: 'seen', 'since'")
 
 
-def test_codes_may_be_read_as_texts(tmp_path) -> None:
-    raw = read_table(table(tmp_path, "zip,y\n01,0\n1,1\nx,1\n"), TableColumns(texts=("zip",)))
-    assert raw.texts == {"zip": ("01", "1", "x")}
-
-
-def test_columns_that_number_the_rows_are_dropped_with_a_note(tmp_path) -> None:
+def test_columns_that_number_the_rows_are_dropped_and_other_encodings_refused(tmp_path) -> None:
     rows = [f"{i},{40 - i},{i * i % 7},{i % 5},{i % 2}" for i in range(20)]
     raw = read_table(table(tmp_path, "\n".join([",id,a,b,y", *rows])))
     assert raw.columns == ("a", "b")
     assert [("first column" in n, "'id'" in n) for n in raw.notes] == [(True, False), (False, True)]
+    path = tmp_path / "set.csv"
+    path.write_bytes("ä,y\n1,2\n".encode("latin-1"))
+    assert "UTF-8" in refused(read_table, path, None)
 
 
 def test_columns_of_groups_and_clients(tmp_path) -> None:
@@ -357,9 +331,3 @@ def test_columns_of_groups_and_clients(tmp_path) -> None:
     )
     missing = table(tmp_path, text.replace("p2", ""))
     assert "a group in row 3" in refused(read_table, missing, named)
-
-
-def test_csv_in_another_encoding(tmp_path) -> None:
-    path = tmp_path / "set.csv"
-    path.write_bytes("ä,y\n1,2\n".encode("latin-1"))
-    assert "UTF-8" in refused(read_table, path, None)

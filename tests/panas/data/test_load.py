@@ -1,3 +1,7 @@
+import gzip
+import inspect
+import pickle
+import struct
 import warnings
 from pathlib import Path
 
@@ -7,8 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from torchvision import datasets
 
+from panas.data import torchvision_sets as named
 from panas.data.load import DataSettings, Source, load
+from panas.data.torchvision_sets import NAMES, SETS, Idx, Vision, read_idx, read_named
 from panas.runtime.errors import BadInput
 
 
@@ -17,11 +24,14 @@ def source(dataset: str | Path, seed: int = 0, **changes: object) -> Source:
     return load(DataSettings(dataset=str(dataset), **given), np.random.default_rng(seed))
 
 
+def spelt(i: np.ndarray) -> np.ndarray:
+    return np.stack([i % 256, i // 256], axis=1).astype(np.uint8).reshape(len(i), 1, 2)
+
+
 def numbered(folder: Path, n: int, classes: int = 2, name: str = "set.npz", first: int = 0) -> Path:
     """Images whose pixels spell their own number, so that each can be told from the others."""
     i = np.arange(first, first + n)
-    x = np.stack([i % 256, i // 256], axis=1).astype(np.uint8).reshape(n, 1, 2)
-    np.savez(folder / name, x=x, y=i % classes)
+    np.savez(folder / name, x=spelt(i), y=i % classes)
     return folder / name
 
 
@@ -66,7 +76,7 @@ def test_of_a_file_nothing_is_public_unless_asked_for(hundred) -> None:
 
 def test_what_becomes_public_depends_on_no_label_and_on_no_other_sample(tmp_path) -> None:
     i = np.arange(300)
-    x = np.stack([i % 256, i // 256], axis=1).astype(np.uint8).reshape(300, 1, 2)
+    x = spelt(i)
     np.savez(tmp_path / "a.npz", x=x, y=i % 2)
     np.savez(tmp_path / "b.npz", x=x[::-1][:-1], y=i[1:] % 3)  # one fewer, other labels
     one, other = (set(numbers(source(tmp_path / f).public.x)) for f in ("a.npz", "b.npz"))
@@ -76,11 +86,9 @@ def test_what_becomes_public_depends_on_no_label_and_on_no_other_sample(tmp_path
 
 def test_public_data_that_hold_a_private_sample_are_refused(tmp_path) -> None:
     mine = numbered(tmp_path, 30)
-    i = np.arange(25, 50)
-    x = np.stack([i % 256, i // 256], axis=1).astype(np.uint8).reshape(25, 1, 2)
-    np.savez(tmp_path / "other.npz", x=x, y=i % 2)
+    other = numbered(tmp_path, 25, name="other.npz", first=25)
     with pytest.raises(BadInput, match=r"without any sample of set\.npz"):
-        source(mine, public_data=str(tmp_path / "other.npz"))
+        source(mine, public_data=str(other))
     (tmp_path / "a.csv").write_text("u,v,y\n1,2,0\n3,4,1\n")
     (tmp_path / "b.csv").write_text("v,u,y\n7,8,0\n2,1,1\n")
     with pytest.raises(BadInput, match=r"without any sample of a\.csv"):
@@ -90,18 +98,15 @@ def test_public_data_that_hold_a_private_sample_are_refused(tmp_path) -> None:
         source(tmp_path / "a.csv", public_data=str(tmp_path / "c.csv"))
 
 
-def test_declared_classes_are_the_classes(hundred) -> None:
-    s = load(
-        DataSettings(dataset=str(hundred)), np.random.default_rng(0), ("healthy", "ill", "other")
-    )
-    assert (s.class_names, s.private.classes) == (("healthy", "ill", "other"), 3)
-
-
-def test_digits_need_nothing() -> None:
+def test_digits_need_nothing_and_declared_classes_are_the_classes(hundred) -> None:
     s = source("digits", limit=1000)
     assert (s.name, s.private.shape, s.private.classes) == ("digits", (1, 8, 8), 10)
     assert (len(s.private), len(s.public)) == (1000, 359)
     assert s.private.x.dtype == torch.uint8
+    s = load(
+        DataSettings(dataset=str(hundred)), np.random.default_rng(0), ("healthy", "ill", "other")
+    )
+    assert (s.class_names, s.private.classes) == (("healthy", "ill", "other"), 3)
 
 
 def test_a_second_data_set_as_the_public_part(tmp_path) -> None:
@@ -138,9 +143,7 @@ def test_a_table_and_its_public_part_have_the_same_columns_in_any_order(tmp_path
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"public_fraction": 1.0}, "public fraction"),
-        ({"public_fraction": -0.1}, "public fraction"),
-        ({"public_fraction": np.nan}, "public fraction"),
+        *(({"public_fraction": f}, "public fraction") for f in (1.0, -0.1, np.nan)),
         ({"public_limit": -1}, "public limit"),
         ({"limit": 0}, "limit"),
         ({"image_size": 0}, "image size"),
@@ -200,11 +203,12 @@ def test_fashion_mnist(shared_data) -> None:
     assert s.private.x.dtype == torch.uint8
 
 
-def test_pneumonia(shared_data) -> None:
+def test_pneumonia_and_its_parts(shared_data) -> None:
     s = source(shared_data / "pneumoniamnist.npz", public_fraction=0.0)
     assert (len(s.private), len(s.public), s.private.classes) == (4708 + 524 + 624, 0, 2)
     assert s.name == "pneumoniamnist.npz"
     assert s.public.shape == s.private.shape == (1, 28, 28)
+    assert torch.bincount(s.private.part).tolist() == [4708, 524, 624]
 
 
 @pytest.mark.filterwarnings("ignore:.*no name and was dropped")
@@ -215,13 +219,6 @@ def test_card_fraud(shared_data) -> None:
     assert (len(s.private) + len(s.public), s.private.shape) == (1722, (1, 6, 6))
     assert (s.private.histogram() + s.public.histogram()).tolist() == [1230, 492]
     assert torch.equal(source(path).private.x, s.private.x)  # the column is found without its name
-
-
-def test_parts_of_an_archive_reach_the_samples(shared_data) -> None:
-    s = load(
-        DataSettings(dataset=str(shared_data / "pneumoniamnist.npz")), np.random.default_rng(0)
-    )
-    assert torch.bincount(s.private.part).tolist() == [4708, 524, 624]
 
 
 def test_a_folder_is_read_as_its_public_data_are(tmp_path) -> None:
@@ -292,3 +289,122 @@ def test_a_public_table_teaches_categories_and_kinds(tmp_path) -> None:
     assert x[:, :3].tolist() == [[1, -1, -1], [-1, -1, 1]]  # 2, x, any other
     assert x[:, 4].tolist() == [-1, 1]  # whether n is missing
     assert x[1, 3] == 0
+
+
+def write_idx(path, values: np.ndarray, packed: bool) -> None:
+    code = {"u1": 8, "i4": 12}[values.dtype.str[1:]]
+    head = struct.pack(f">BBBB{values.ndim}I", 0, 0, code, values.ndim, *values.shape)
+    data = head + values.astype(values.dtype.newbyteorder(">")).tobytes()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if packed:
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(data))
+    else:
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32])
+def test_idx_round_trip(tmp_path, packed, dtype) -> None:
+    values = np.arange(24, dtype=dtype).reshape(2, 3, 4)
+    write_idx(tmp_path / "v", values, packed)
+    assert np.array_equal(read_idx(tmp_path / "v"), values)
+
+
+@pytest.mark.parametrize("name", [n for n, entry in SETS.items() if isinstance(entry, Idx)])
+def test_idx_sets_read_as_torchvision_reads_them(tmp_path, name) -> None:
+    entry = SETS[name]
+    rng = np.random.default_rng(0)
+    images, labels = [], []
+    for prefix, n in zip(entry.prefixes, (7, 5), strict=True):
+        images.append(rng.integers(256, size=(n, 28, 28), dtype=np.uint8))
+        y = rng.integers(1, 10, size=n)
+        labels.append(y)
+        raw = tmp_path / entry.folder / "raw"
+        write_idx(raw / f"{prefix}-images-idx3-ubyte", images[-1], packed=False)
+        rows = np.tile(y[:, None], 8).astype(np.int32) if "idx2" in entry.labels else y
+        rows = rows if "idx2" in entry.labels else rows.astype(np.uint8)
+        write_idx(raw / f"{prefix}-{entry.labels}", rows, packed=False)
+    raw = read_named(name, tmp_path, 32)
+    assert np.array_equal(raw.x[:, 0], np.concatenate(images))
+    reader = getattr(datasets, entry.folder)
+    split = {"split": name.removeprefix("emnist-")} if name.startswith("emnist") else {}
+    own = [reader(tmp_path, train=train, **split) for train in (True, False)]
+    y = np.concatenate([np.asarray(part.targets).reshape(len(part), -1)[:, 0] for part in own])
+    assert np.array_equal(np.unique(y)[raw.y], y)
+    assert np.array_equal(np.concatenate([part.data.numpy() for part in own]), raw.x[:, 0])
+    if name not in ("mnist", "qmnist"):
+        assert raw.class_names == tuple(own[0].classes[v] for v in np.unique(y))
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_set_that_is_not_there_is_bad_input_and_nothing_is_fetched(tmp_path, name) -> None:
+    with pytest.raises(BadInput, match=f"expected data.data_root for {name}, got none"):
+        read_named(name, None, 32)
+    with pytest.raises(BadInput, match="got nothing there"):
+        read_named(name, tmp_path, 32)
+    assert not list(tmp_path.iterdir())
+    entry = SETS[name]
+    place = tmp_path / (entry.folder if isinstance(entry, Idx) else entry.place)
+    place.mkdir(parents=True)
+    with pytest.raises(BadInput, match="complete at") as caught:
+        read_named(name, tmp_path, 32)
+    assert "\n" not in str(caught.value)
+    assert not [p for p in tmp_path.rglob("*") if p.is_file()]
+
+
+def test_every_reader_exists_and_takes_the_arguments_without_downloading() -> None:
+    for entry in SETS.values():
+        if not isinstance(entry, Vision):
+            continue
+        parameters = inspect.signature(getattr(datasets, entry.reader)).parameters
+        for part in entry.parts:
+            free = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+            assert free or set(part) <= set(parameters)
+            if "download" in parameters:
+                assert part.get("download", parameters["download"].default) is False
+
+
+def test_sets_in_memory_have_their_names_and_digits_come_with_the_library(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    pictures = rng.integers(256, size=(4, 32, 32, 3), dtype=np.uint8)
+
+    class Fake:
+        classes = ("plane", "car")
+
+        def __init__(self, root: str, train: bool) -> None:
+            self.data = pictures[:3] if train else pictures[3:]
+            self.targets = [0, 1, 0] if train else [1]
+
+    monkeypatch.setattr(datasets, "CIFAR10", Fake)
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    raw = read_named("cifar10", tmp_path, 8)
+    assert np.array_equal(raw.x.transpose(0, 2, 3, 1), pictures)
+    assert (raw.y.tolist(), raw.class_names) == ([0, 1, 0, 1], ("plane", "car"))
+    raw = read_named("digits", None, 32)
+    assert raw.x.shape == (1797, 1, 8, 8)
+    assert (raw.x.min(), raw.x.max(), raw.x.dtype) == (0, 255, np.uint8)
+    assert raw.class_names == tuple("0123456789")
+    assert "digits" in NAMES
+
+
+def test_picture_files_become_squares_and_own_classes_stay_apart(tmp_path) -> None:
+    for i, part in enumerate(("images_background", "images_evaluation")):
+        folder = tmp_path / "omniglot-py" / part / "alphabet" / "character"
+        folder.mkdir(parents=True)
+        Image.new("L", (10, 6), 50 + i).save(folder / "0_0.png")
+    entry = SETS["omniglot"]
+    with pytest.MonkeyPatch.context() as patch:  # the archives' checksums are not the subject
+        patch.setattr(datasets.Omniglot, "_check_integrity", lambda self: True)
+        raw = named._read_vision(entry, tmp_path, 8)
+    assert raw.x.shape == (2, 1, 8, 8)
+    assert raw.x[:, 0, 0, 0].tolist() == [50, 51]
+    assert raw.y.tolist() == [0, 1]
+
+
+def test_a_changed_cifar_file_is_never_unpickled(tmp_path) -> None:
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    for name in ("data_batch_1", "test_batch", "batches.meta"):
+        (folder / name).write_bytes(pickle.dumps({"data": [], "labels": []}))
+    with pytest.raises(BadInput, match="corrupted"):
+        read_named("cifar10", tmp_path, 32)

@@ -24,21 +24,10 @@ def form(*names: str) -> Form:
 @pytest.mark.parametrize(
     ("names", "label", "number"),
     [
-        (("no", "yes"), "yes", 1),
-        (("no", "yes"), "Yes", -1),
-        (("no", "yes"), "1", 1),
-        (("no", "yes"), "1.0", 1),
-        (("no", "yes"), "2", -1),
-        (("no", "yes"), "-1", -1),
-        (("no", "yes"), "0.5", -1),
-        (("no", "yes"), "nan", -1),
-        (("no", "yes"), "inf", -1),
-        (("no", "yes"), "", -1),
-        (("3", "7"), "7", 1),
-        (("3", "7"), "7.0", 1),
-        (("3", "7"), "1", -1),
-        (("3", "none"), "0", -1),
-        (("1.0", "1"), "1.0", 0),
+        *((("no", "yes"), label, 1) for label in ("yes", "1", "1.0")),
+        *((("no", "yes"), label, -1) for label in ("Yes", "2", "-1", "0.5", "nan", "inf", "")),
+        *((("3", "7"), label, number) for label, number in (("7", 1), ("7.0", 1), ("1", -1))),
+        *((("3", "none"), "0", -1), (("1.0", "1"), "1.0", 0)),
     ],
 )
 def test_a_label_has_its_class_by_what_is_declared_alone(

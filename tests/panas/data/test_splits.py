@@ -25,43 +25,30 @@ def cut(y: np.ndarray, f: tuple[float, float, float], seed: int) -> Splits:
 
 
 @given(labels, fractions, seeds)
-def test_parts_are_disjoint_cover_everything_and_repeat(y, f, seed) -> None:
-    s = cut(y, f, seed)
-    assert sorted(np.concatenate(parts(s))) == list(range(len(y)))
+def test_parts_are_disjoint_and_cover_all_with_their_sizes_and_classes(y, f, seed) -> None:
+    s, n = cut(y, f, seed), len(y)
+    assert sorted(np.concatenate(parts(s))) == list(range(n))
     assert all(p.dtype == np.int64 and np.all(np.diff(p) > 0) for p in parts(s))
     again = cut(y, f, seed)
     assert all(np.array_equal(a, b) for a, b in zip(parts(s), parts(again), strict=True))
-
-
-@given(labels, fractions, seeds)
-def test_sizes(y, f, seed) -> None:
-    s = cut(y, f, seed)
-    n = len(y)
     assert n == 0 or len(s.train)
     for part, fraction in ((s.validation, f[1]), (s.test, f[2])):
         assert fraction > 0 or not len(part)
         assert n < 4 or fraction == 0 or len(part)
     for part, fraction in zip((s.search, s.validation, s.test), f, strict=True):
         assert abs(len(part) - fraction * n) <= 1
-
-
-@given(labels.filter(len), fractions, seeds)
-def test_each_part_has_each_class_in_proportion(y, f, seed) -> None:
-    for part in parts(cut(y, f, seed)):
-        share = np.bincount(y, minlength=5) * len(part) / len(y)
+    for part in parts(s):
+        share = np.bincount(y, minlength=5) * len(part) / max(n, 1)
         assert np.all(np.abs(np.bincount(y[part], minlength=5) - share) <= 2)
 
 
 @pytest.mark.parametrize(
     "f", [(1.0, 0.0, 0.0), (-0.1, 0.0, 0.0), (0.5, 0.3, 0.2), (0.0, np.nan, 0.0)]
 )
-def test_bad_fractions(f) -> None:
-    with pytest.raises(BadInput, match="fractions"):
-        cut(np.zeros(10, np.int64), f, 0)
-
-
-def test_different_seeds_split_differently() -> None:
+def test_bad_fractions_are_refused_and_seeds_split_differently(f) -> None:
     y = np.zeros(100, np.int64)
+    with pytest.raises(BadInput, match="fractions"):
+        cut(y, f, 0)
     assert not np.array_equal(cut(y, (0.0, 0.0, 0.5), 0).test, cut(y, (0.0, 0.0, 0.5), 1).test)
 
 
@@ -75,13 +62,10 @@ def test_stratified_draws_within_one_of_each_share(y, fraction, seed) -> None:
         assert np.all(np.abs(np.bincount(y[drawn], minlength=len(share)) - share) < 1)
 
 
-def test_stratified_breaks_ties_at_random() -> None:
+def test_stratified_breaks_ties_at_random_and_refuses_more_than_there_is() -> None:
     rng = np.random.default_rng(0)
     seen = {int(i) for _ in range(100) for i in stratified(np.arange(5), 1, rng)}
     assert seen == set(range(5))
-
-
-def test_stratified_refuses_more_than_there_is() -> None:
     with pytest.raises(BadInput):
         stratified(np.arange(3), 4, np.random.default_rng(0))
 
@@ -103,13 +87,12 @@ def test_resampled_frequencies_follow_the_histogram(y, histogram, size, seed) ->
     assert np.all(np.abs(np.bincount(y[drawn], minlength=5) - share) < 1 + 1e-6)
 
 
-def test_an_absent_class_gives_its_weight_to_the_others() -> None:
+def test_an_absent_class_gives_its_weight_to_the_others_and_every_member_can_be_drawn() -> None:
     y = np.array([0, 0, 2, 2])
     drawn = resample_to(y, np.array([1.0, 5.0, 3.0]), 40, np.random.default_rng(0))
     assert np.bincount(y[drawn]).tolist() == [10, 0, 30]
-
-
-def test_every_member_of_a_class_can_be_drawn() -> None:
+    alike = resample_to(y, np.array([-1.0, 5.0, 0.0]), 40, np.random.default_rng(0))
+    assert np.bincount(y[alike]).tolist() == [20, 0, 20]  # of no weight at all
     drawn = resample_to(np.zeros(5, np.int64), np.ones(1), 200, np.random.default_rng(0))
     assert set(drawn) == set(range(5))
 
@@ -158,15 +141,18 @@ def test_a_hashed_split_is_a_partition_whatever_the_order(values, seed) -> None:
 def test_one_more_sample_moves_nobody_else(values, more, seed) -> None:
     key = seed.to_bytes(8, "big")
     fewer, samples = rows(values), rows([*values, more])
-    before, after = hashed(fewer, key), hashed(samples, key)
-    grown = 0
+    assert grown_by(fewer, samples, key) <= 1
+
+
+def grown_by(fewer: Samples, samples: Samples, key: bytes) -> int:
+    """How many are new in what is trained and searched on; nobody may be gone from there."""
+    before, after, grown = hashed(fewer, key), hashed(samples, key), 0
     for name in ("search", "train"):
-        small = values_of(fewer, getattr(before, name))
         large = values_of(samples, getattr(after, name))
-        for value in small:
+        for value in values_of(fewer, getattr(before, name)):
             large.remove(value)  # fails if it is gone
         grown += len(large)
-    assert grown <= 1
+    return grown
 
 
 @given(st.lists(st.integers(0, 9), max_size=30), st.integers(0, 9), seeds)
@@ -199,12 +185,17 @@ def test_a_hashed_split_has_the_shares_asked_for_and_follows_its_key() -> None:
         assert sorted(part % 50) == sorted([*set(part % 50)] * 2)
 
 
-def test_few_samples_still_validate_and_test() -> None:
+def test_few_samples_still_validate_and_one_more_moves_no_hundred_others() -> None:
     for seed in range(50):
         cut = hashed(rows(list(range(6))), seed.to_bytes(8, "big"), (0.0, 0.1, 0.1))
         assert len(cut.validation)
         assert len(cut.test)
     assert len(hashed(rows([1, 2, 3]), shares=(0.0, 0.0, 0.0)).train) == 3
+    part = torch.zeros(1000, dtype=torch.int64)
+    samples = replace(rows(list(range(1000))), part=part, official=(1,))
+    one = replace(samples, part=part.index_fill(0, torch.tensor([7]), 1))
+    before, after = ({*hashed(s).train.tolist()} for s in (samples, one))
+    assert len(before ^ after) <= 2
 
 
 def test_parts_that_the_data_name_are_used_as_they_are() -> None:
@@ -233,20 +224,4 @@ def test_the_first_sample_of_an_official_part_moves_nobody_else(values, part, se
     official = torch.tensor([0] * len(values) + [part])
     samples = replace(rows([*values, 500]), part=official, official=(1, 2))
     fewer = samples.take(range(len(values)))
-    before, after = hashed(fewer, key), hashed(samples, key)
-    grown = 0
-    for name in ("search", "train"):
-        small, large = values_of(fewer, getattr(before, name)), getattr(after, name)
-        left = values_of(samples, large)
-        for value in small:
-            left.remove(value)
-        grown += len(left)
-    assert grown <= 1
-
-
-def test_one_validation_sample_moves_no_hundred_others_into_training() -> None:
-    part = torch.zeros(1000, dtype=torch.int64)
-    samples = replace(rows(list(range(1000))), part=part, official=(1,))
-    one = replace(samples, part=part.index_fill(0, torch.tensor([7]), 1))
-    before, after = ({*hashed(s).train.tolist()} for s in (samples, one))
-    assert len(before ^ after) <= 2
+    assert grown_by(fewer, samples, key) <= 1

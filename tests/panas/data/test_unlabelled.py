@@ -1,14 +1,18 @@
 """Public samples without labels, of each kind of file, as a federation's facts say."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import TensorDataset
 
+from panas.data.arrays import as_samples, with_facts
 from panas.data.facts import Facts, fit, infer
 from panas.data.load import DataSettings
 from panas.data.samples import Samples
@@ -91,10 +95,12 @@ def test_images_are_read_whatever_their_labels(pack: Callable, tmp_path: Path):
     assert (found.groups, found.part) == (None, None)
 
 
-def test_a_named_set_serves_without_its_labels():
+def test_a_named_set_serves_and_other_sizes_are_brought_to_the_federation_s(tmp_path: Path):
     facts = Facts(class_names=("odd", "even"), shape=(1, 8, 8), dtype="uint8")
     found = loaded("digits", facts, unlabelled_limit=50)
     assert (len(found), found.classes, int(found.y.max())) == (50, 2, 0)
+    with pytest.warns(UserWarning, match="unlabelled data: pictures of other sizes"):
+        assert loaded(pack_flat(tmp_path, images(3, 20))).shape == (1, 8, 8)
 
 
 def test_the_limit_draws_some_and_none_is_a_public_one(tmp_path: Path):
@@ -158,11 +164,6 @@ def test_what_does_not_fit_the_facts_is_refused_in_one_line(columns: Facts, tmp_
     assert "images or x" in refused(tmp_path / "other.npz")
 
 
-def test_pictures_of_other_sizes_are_brought_to_the_federation_s(tmp_path: Path):
-    with pytest.warns(UserWarning, match="unlabelled data: pictures of other sizes"):
-        assert loaded(pack_flat(tmp_path, images(3, 20))).shape == (1, 8, 8)
-
-
 def test_one_network_takes_an_array_with_channels_first_or_last():
     facts = Facts(class_names=("a", "b"), shape=(3, 6, 5), dtype="float32", unit=True)
     first = np.random.default_rng(0).random((4, 3, 6, 5)).astype(np.float32)
@@ -185,3 +186,85 @@ def test_a_network_of_floats_takes_pictures(channels: int, tmp_path: Path):
     torch.testing.assert_close(x, wanted)
     with pytest.raises(BadInput, match="expected arrays"):
         unlabelled(picture, replace(facts, unit=False))
+
+
+LABELS = torch.tensor([0, 2, 1])
+
+
+def floats(low: float, high: float) -> torch.Tensor:
+    return torch.linspace(low, high, 3 * 2 * 4 * 5).reshape(3, 2, 4, 5)
+
+
+def test_a_torch_data_set_and_a_pair_of_arrays_are_the_same() -> None:
+    x = floats(0.0, 1.0)
+    one, other = as_samples(TensorDataset(x, LABELS)), as_samples((x.numpy(), LABELS.numpy()))
+    assert one.shape == (2, 4, 5)
+    assert one.classes == 3
+    assert torch.equal(one.x, other.x)
+    assert torch.equal(one.x, 2 * x - 1)
+    assert torch.equal(one.y, LABELS)
+
+
+def test_bytes_stay_bytes_and_other_floats_stay_as_they_are() -> None:
+    pictures = [Image.fromarray(np.full((4, 5), k, np.uint8)) for k in (0, 9, 255)]
+    found = as_samples(list(zip(pictures, [0, 1, 0], strict=True)))
+    assert found.x.dtype == torch.uint8
+    assert found.shape == (1, 4, 5)
+    assert found.x[:, 0, 0, 0].tolist() == [0, 9, 255]
+    x = floats(-2.0, 2.0)
+    assert torch.equal(as_samples((x, LABELS)).x, x)
+
+
+def test_one_sample_does_not_decide_how_the_others_are_scaled_where_that_was_told() -> None:
+    x = floats(0.0, 1.0)
+    outlier = x.clone()
+    outlier[0, 0, 0, 0] = 1.5
+    told = [as_samples((images, LABELS), unit=True).x[1:] for images in (x, outlier)]
+    assert torch.equal(*told)
+    looked = [as_samples((images, LABELS)).x[1:] for images in (x, outlier)]
+    assert not torch.equal(*looked)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ((floats(0, 1), LABELS[:2]), "as many labels"),
+        ((floats(0, 1)[:0], LABELS[:0]), "at least one"),
+        ((floats(0, 1) * float("nan"), LABELS), "finite"),
+        ((floats(0, 1), LABELS.float()), "whole number"),
+        ((floats(0, 1), LABELS - 1), "labels of 0"),
+        ((floats(0, 1), np.array(["a", "b", "a"])), "np.unique"),
+        ((floats(0, 1), [0, "b", 1]), "whole number"),
+        ((floats(0, 1), [[0], [1, 2], [0]]), "whole number"),
+        ((np.zeros((3, 7)), LABELS), "panas run --dataset"),
+        ((np.array([["a"], ["b"], ["c"]]), LABELS), "images as numbers"),
+        ([(torch.zeros(1, 4, 4), 0), (torch.zeros(1, 5, 5), 1)], "one shape"),
+        ([1, 2], "pairs"),
+        (7, "torch data set"),
+    ],
+)
+def test_what_is_no_data_set_is_refused_in_one_line(data: Any, says: str) -> None:
+    with pytest.raises(BadInput, match=says) as refused:
+        as_samples(data)
+    assert "\n" not in str(refused.value)
+
+
+def test_sixteen_bits_are_refused_and_floats_that_nobody_scaled_are_named() -> None:
+    deep = np.arange(3 * 4 * 5, dtype=np.uint16).reshape(3, 4, 5) * 1000
+    pictures = [(Image.fromarray(x), int(y)) for x, y in zip(deep, LABELS, strict=True)]
+    for data in ((deep, LABELS), pictures):
+        with pytest.raises(BadInput, match="16-bit"):
+            as_samples(data)
+    with pytest.warns(UserWarning, match="divide images by"):
+        with_facts((floats(0, 255), LABELS))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with_facts((floats(-3, 3), LABELS))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_pair_of_pictures_with_channels_last_is_told_from_one_with_channels_first(channels: int):
+    first = np.random.default_rng(0).random((3, channels, 6, 5))
+    last = first.transpose(0, 2, 3, 1)
+    assert torch.equal(as_samples((first, LABELS)).x, as_samples((last, LABELS)).x)
+    assert as_samples((torch.from_numpy(last), LABELS)).shape == (6, 5, channels)

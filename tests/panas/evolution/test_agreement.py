@@ -1,4 +1,4 @@
-"""Agreement with a teacher: weights, shares, and trainings that serve all sites."""
+"""Training as a fitness, on labels or as agreement with a teacher, in shares as in one go."""
 
 import math
 from dataclasses import replace
@@ -7,17 +7,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from made_samples import by_brightness
+from torch import Tensor, nn
 
 from panas.architecture.genome import Genome
-from panas.architecture.network import NetworkSpec
-from panas.data.samples import Samples
+from panas.architecture.network import NetworkSpec, Norm
 from panas.evolution.agreement import AgreementFitness, chosen_for
-from panas.evolution.fitness import Outcome, ResumableFitness, TrainingJob
+from panas.evolution.fitness import (
+    DataFreeFitness,
+    Outcome,
+    ResumableFitness,
+    TrainingFitness,
+    TrainingJob,
+)
 from panas.evolution.halving import Evaluation
 from panas.evolution.records import EvolutionResult
 from panas.runtime.errors import BadInput
-from panas.runtime.store import exclusive
+from panas.runtime.store import exclusive, pack_tensors, unpack_tensors
 from panas.training.distillation import SoftSamples
 from panas.training.linear.averaging import log_prior
 from panas.training.sgd import OptimizerConfig, Trainer
@@ -33,11 +39,9 @@ HISTOGRAM = torch.tensor([30.0, 5.0, -2.0])
 
 def soft(n: int, seed: int) -> SoftSamples:
     """Brightness tells the class; the teacher is not sure of it."""
-    g = torch.Generator().manual_seed(seed)
-    y = torch.randint(3, (n,), generator=g)
-    x = torch.randint(120, (n, *SHAPE), generator=g) + 60 * y[:, None, None, None]
-    answers = 3 * torch.nn.functional.one_hot(y, 3) + torch.randn(n, 3, generator=g)
-    return SoftSamples(Samples(x.to(torch.uint8), torch.zeros_like(y), 3), answers.softmax(1))
+    samples, g = by_brightness(n, seed, SHAPE), torch.Generator().manual_seed(seed)
+    answers = 3 * torch.nn.functional.one_hot(samples.y, 3) + torch.randn(n, 3, generator=g)
+    return SoftSamples(replace(samples, y=torch.zeros_like(samples.y)), answers.softmax(1))
 
 
 def fitness(client: int = 0, cache: Path | None = None) -> AgreementFitness:
@@ -66,13 +70,17 @@ def naive(found: AgreementFitness, logits: Tensor) -> float:
     return right / total
 
 
-def test_a_student_that_is_its_teacher_agrees_and_its_opposite_does_not() -> None:
+def test_a_student_that_is_its_teacher_agrees_its_opposite_does_not_and_learning_shows() -> None:
     found = fitness()
     answers = found.held_out.targets.log()
     assert found.agreement(answers) == 1
     assert found.agreement(answers + 5) == 1
     assert found.agreement(answers.roll(1, dims=1) - 2 * log_prior(HISTOGRAM)) < 0.2
     assert replace(found, histogram=torch.ones(3)).agreement(-answers) == pytest.approx(0, abs=1e-9)
+    found = replace(fitness(), histogram=torch.ones(3))
+    assert replace(found, optimizer=replace(CONFIG, epochs=40))(GENOME) > 0.6  # of chance 1/3
+    none = SoftSamples(soft(20, 2).samples.take([]), torch.zeros(0, 3))
+    assert np.isnan(replace(fitness(), held_out=none)(GENOME))
 
 
 @pytest.mark.parametrize("counts", [HISTOGRAM, torch.ones(3), torch.tensor([0.0, 1.0, 400.0])])
@@ -84,16 +92,14 @@ def test_weights_are_those_of_a_naive_loop(counts: Tensor) -> None:
         assert found.agreement(mixed) == pytest.approx(naive(found, mixed), abs=1e-6)
 
 
-def test_classes_that_the_teacher_never_answers_do_not_count() -> None:
+def test_classes_count_by_what_the_teacher_answers_and_by_a_site_s_mix() -> None:
     whole = fitness()
     some = torch.nonzero(whole.held_out.targets.argmax(1) != 0).flatten()
     held_out = SoftSamples(whole.held_out.samples.take(some), whole.held_out.targets[some])
     found = replace(whole, held_out=held_out)
     assert float(found.weights.sum()) == pytest.approx(1)
     assert found.agreement(held_out.targets.log()) == 1
-
-
-def test_a_site_s_mix_decides_what_counts() -> None:
+    # A site's mix decides what counts.
     found = fitness()
     logits = found.held_out.targets.log().clone()
     logits[:, 0] = -9  # never class 0
@@ -117,11 +123,6 @@ def test_shares_end_where_one_go_ends(cached: bool, tmp_path: Path) -> None:
         state, passes = outcome.state, passes + outcome.passes
     assert outcome == Outcome(whole.fitness, 40)
     assert passes == 100
-
-
-def test_learning_shows() -> None:
-    found = replace(fitness(), histogram=torch.ones(3))
-    assert replace(found, optimizer=replace(CONFIG, epochs=40))(GENOME) > 0.6  # of chance 1/3
 
 
 def test_one_training_serves_every_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,11 +209,6 @@ def test_a_training_that_diverges_fails_at_every_site(cached: bool, tmp_path: Pa
         assert (outcome.passes, outcome.error) == (passes, "its training diverged")
 
 
-def test_none_held_out_leave_no_agreement() -> None:
-    none = SoftSamples(soft(20, 2).samples.take([]), torch.zeros(0, 3))
-    assert np.isnan(replace(fitness(), held_out=none)(GENOME))
-
-
 def searched(found: AgreementFitness, genomes: list[str], sizes: list[float]) -> EvolutionResult:
     history = [
         Evaluation(g, found(g), 0, failed=False, size=size)
@@ -241,3 +237,108 @@ def test_a_site_takes_what_agrees_best_in_its_own_frequencies(tmp_path: Path) ->
         assert fits[-1] == chosen.fitness
     same = searched(alike, genomes, [0.0] * 4)
     assert len(chosen_for(same, own).front) == 1
+
+
+SQUARE = (1, 8, 8)
+PLAIN = NetworkSpec(shape=SQUARE, classes=3, width=6, unit=False, head_init="random")
+
+
+def training(
+    norm: Norm = "group", optimizer: OptimizerConfig = CONFIG, n: int = 20
+) -> TrainingFitness:
+    return TrainingFitness(
+        by_brightness(n), by_brightness(60, 3), replace(PLAIN, norm=norm), optimizer, 7, 0
+    )
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+@pytest.mark.parametrize(
+    "shares", [(0.1, 0.3, 0.9), pytest.param((0.2, 0.4, 0.6, 0.8), marks=pytest.mark.slow)]
+)
+def test_in_shares_as_in_one_go(norm: Norm, shares: tuple[float, ...]) -> None:
+    trained = training(norm)
+    whole = trained.advance(TrainingJob(GENOME))
+    assert whole.passes == 5 * 20
+    assert trained(GENOME) == whole.fitness
+    state, passes, scores, states = None, 0, [], [None]
+    for share in (*shares, 1.0):
+        # A fitness of its own, as another process has it.
+        outcome = training(norm).advance(TrainingJob(GENOME, share, state))
+        state, passes = outcome.state, passes + outcome.passes
+        assert passes == 20 * max(1, round(share * 5))
+        scores.append(outcome.fitness)
+        states.append(state)
+    assert (scores[-1], passes) == (whole.fitness, whole.passes)
+    kept = unpacked(end(trained))
+    assert end(trained, states[-2]) == end(trained)
+    bottom, head = trained.trained(GENOME)
+    network = nn.Sequential(bottom, head).state_dict()
+    assert all(torch.equal(t, kept[f"model.{name}"]) for name, t in network.items())
+
+
+def end(of: TrainingFitness, state: bytes | None = None) -> bytes:
+    """All that the full training of GENOME leaves, from scratch or from where it stopped."""
+    _, _, fitting = of._begin(GENOME)
+    if state is not None:
+        fitting.resume(unpacked(state))
+    fitting.run(of.optimizer.epochs)
+    return pack_tensors(fitting.state(), {})
+
+
+def unpacked(state: bytes) -> dict[str, Tensor]:
+    return unpack_tensors(state, Path("state"))[0]
+
+
+def test_states_are_kept_where_they_are_wanted_and_a_share_is_its_epochs() -> None:
+    assert isinstance(training(), ResumableFitness)
+    assert not isinstance(DataFreeFitness(PLAIN, 0), ResumableFitness)
+    assert training().advance(TrainingJob(GENOME)).state is None
+    assert training().advance(TrainingJob(GENOME, 0.5)).state is not None
+    part = training().advance(TrainingJob(GENOME, 0.4))
+    _, _, fitting = training()._begin(GENOME)
+    fitting.run(2)
+    assert part.state == pack_tensors(fitting.state(), {})
+    assert part.state != training().advance(TrainingJob(GENOME, 0.6)).state
+
+
+def test_a_genome_fares_the_same_whatever_was_trained_before() -> None:
+    other = Genome.parse("c6k5-c4k3")
+    first = training()
+    scores = [first(GENOME), first(other)]
+    assert [training()(other), training()(GENOME)] == scores[::-1]
+    states = {
+        end(replace(training(), seed=seed, client=client))
+        for seed, client in [(7, 0), (8, 0), (7, 1)]
+    }
+    assert len(states) == 3
+
+
+def test_learning_shows_and_no_validation_samples_leave_no_accuracy() -> None:
+    assert training(optimizer=replace(CONFIG, epochs=40))(GENOME) > 0.6  # of chance 1/3
+    assert np.isnan(replace(training(), validation=by_brightness(60).take([]))(GENOME))
+
+
+@pytest.mark.parametrize("moving", [True, False], ids=["moving head", "fixed head"])
+@pytest.mark.parametrize("rate", [1e30, 1e38])
+def test_a_training_that_diverges_is_a_failure(rate: float, moving: bool) -> None:
+    optimizer = OptimizerConfig(learning_rate=rate, batch_size=8, epochs=3)
+    spec = replace(PLAIN, head_init="random" if moving else "etf", unit=not moving)
+    diverging = replace(training(optimizer=optimizer), spec=spec)
+    outcome = diverging.advance(TrainingJob(GENOME, 0.9))
+    assert np.isnan(outcome.fitness)
+    assert outcome.error == "its training diverged"
+    assert outcome.passes == 60
+    assert outcome.state is None
+
+
+def test_a_head_that_diverges_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Trainer.run
+
+    def overflow(self: Trainer, epochs: int) -> int:
+        passes = run(self, epochs)
+        with torch.no_grad():
+            self._parameters[-1].fill_(torch.inf)
+        return passes
+
+    monkeypatch.setattr(Trainer, "run", overflow)
+    assert training().advance(TrainingJob(GENOME)).error == "its training diverged"

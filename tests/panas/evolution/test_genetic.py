@@ -1,29 +1,33 @@
-"""The genetic search: its bookkeeping, and that it searches."""
+"""The genetic search: its bookkeeping, that it searches, and entries of its toolbox replaced."""
 
 import hashlib
 import json
 import math
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from deap import base, tools
+from made_samples import one_at_a_time
+from toy_fitness import RUNGS, Curves, plain
+from toy_search import SMALL
 
-from panas.architecture.blocks import ConvBlock
 from panas.architecture.genome import Genome
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
+from panas.evolution.fitness import Outcome, TrainingJob
 from panas.evolution.genetic import evolve
-from panas.evolution.records import (
-    EvolutionConfig,
-    EvolutionResult,
-    GenerationRecord,
-)
+from panas.evolution.halving import Evaluation, Task
+from panas.evolution.records import EvolutionConfig, EvolutionResult, GenerationRecord
+from panas.evolution.selection import Individual
 from panas.evolution.toolbox import SearchProblem
 from panas.runtime.errors import BadInput
 from panas.runtime.execution import Execution
+from panas.runtime.journal import open_journal
 
 SPACE = SearchSpace(shape=(3, 16, 16))
 
@@ -37,9 +41,11 @@ def likeness(genome: Genome) -> float:
     return same / max(len(genome.blocks), len(TARGET))
 
 
-def search(seed: int = 0, **sizes: float) -> EvolutionResult:
-    problem = SearchProblem(SPACE, likeness)
-    return evolve(problem, config=EvolutionConfig.paper(**sizes), rng=np.random.default_rng(seed))
+def search(
+    seed: int = 0, fitness: Callable[[Genome], float] = likeness, **sizes: float
+) -> EvolutionResult:
+    config = EvolutionConfig.paper(**sizes)
+    return evolve(SearchProblem(SPACE, fitness), config=config, rng=np.random.default_rng(seed))
 
 
 def test_the_best_never_gets_worse_and_is_the_best_of_all() -> None:
@@ -59,11 +65,9 @@ def test_only_the_changed_are_evaluated() -> None:
         calls += 1
         return 0.5
 
-    config = EvolutionConfig.paper(population=5, generations=7, crossover=0.0, mutation=0.0)
-    result = evolve(SearchProblem(SPACE, fitness), config=config, rng=np.random.default_rng(0))
+    result = search(0, fitness, population=5, generations=7, crossover=0.0, mutation=0.0)
     assert calls == result.evaluations == 5
-    config = EvolutionConfig.paper(population=5, generations=7, crossover=0.0, mutation=1.0)
-    result = evolve(SearchProblem(SPACE, fitness), config=config, rng=np.random.default_rng(0))
+    result = search(0, fitness, population=5, generations=7, crossover=0.0, mutation=1.0)
     assert calls - 5 == result.evaluations == 5 * 8  # a mutant always differs from its parent
 
 
@@ -92,11 +96,6 @@ def test_counts_and_records(population: int, generations: int) -> None:
         assert result.fitness == max(first)
 
 
-def test_the_result_is_a_function_of_the_rng() -> None:
-    assert search(6, population=6, generations=5) == search(6, population=6, generations=5)
-    assert search(6, population=6, generations=5) != search(7, population=6, generations=5)
-
-
 @pytest.mark.slow
 def test_it_finds_better_than_random_search() -> None:
     found, blind = [], []
@@ -112,57 +111,14 @@ def test_a_failure_counts_as_zero_and_says_so() -> None:
     def fitness(genome: Genome) -> float:
         return math.nan if len(genome.blocks) > 6 else 0.5
 
-    config = EvolutionConfig.paper(population=8, generations=2)
-    result = evolve(SearchProblem(SPACE, fitness), config=config, rng=np.random.default_rng(8))
+    result = search(8, fitness, population=8, generations=2)
     failed = [e for e in result.history if e.failed]
     assert failed
     assert all(e.fitness == 0 and len(e.genome.blocks) > 6 for e in failed)
     assert sum(record["failed"] for record in result.logbook) == len(failed)
     assert result.fitness == 0.5
-
-
-@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
-def test_a_search_where_all_fail_still_ends(bad: float) -> None:
-    config = EvolutionConfig.paper(population=3, generations=2)
-    result = evolve(
-        SearchProblem(SPACE, lambda _: bad), config=config, rng=np.random.default_rng(9)
-    )
-    assert result.fitness == 0
-    assert all(e.failed for e in result.history)
-
-
-@pytest.mark.parametrize("bad", [-0.1, 1.1, 55.0])
-def test_a_fitness_that_is_no_accuracy_is_refused(bad: float) -> None:
-    with pytest.raises(BadInput, match=r"\[0, 1\]"):
-        evolve(
-            SearchProblem(SPACE, lambda _: bad),
-            config=EvolutionConfig(),
-            rng=np.random.default_rng(0),
-        )
-
-
-def test_an_error_of_the_fitness_is_recorded_and_survived() -> None:
-    def fitness(genome: Genome) -> float:
-        if len(genome.blocks) > 6:
-            raise KeyError("the caller's own")
-        return 0.5
-
-    config = EvolutionConfig(population=8, generations=2)
-    result = evolve(SearchProblem(SPACE, fitness), config=config, rng=np.random.default_rng(8))
-    failed = [e for e in result.history if e.failed]
-    assert failed
-    assert {e.error for e in failed} == {'KeyError: "the caller\'s own"'}
-    assert result.fitness == 0.5
-
-
-def test_what_the_user_has_to_mend_is_not_survived() -> None:
-    def fitness(_: Genome) -> float:
-        raise BadInput("expected data, got none")
-
-    with pytest.raises(BadInput, match="expected data"):
-        evolve(
-            SearchProblem(SPACE, fitness), config=EvolutionConfig(), rng=np.random.default_rng(0)
-        )
+    none = search(9, lambda _: math.inf, population=3, generations=2)
+    assert (none.fitness, all(e.failed for e in none.history)) == (0, True)  # it ends
 
 
 GOLDEN = {
@@ -215,35 +171,15 @@ def test_global_random_states_are_left_alone() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"screening": 0},
-        {"offspring": 0},
-        {"seeding": 0},
-        {"keep": 0.0},
-        {"keep": 1.1},
-        {"rungs": (0.5, 0.5)},
-        {"rungs": (0.5, 0.2)},
-        {"rungs": (0.0,)},
-        {"rungs": (1.0,)},
-        {"seconds": 0.0},
-        {"seconds": math.inf},
-        {"population": 1},
-        {"population": 0, "generations": 0},
-        {"generations": -1},
-        {"crossover": 1.1},
-        {"mutation": -0.1},
-        {"mutation": math.nan},
+        *one_at_a_time(screening=[0], offspring=[0], seeding=[0], keep=(0.0, 1.1)),
+        *one_at_a_time(rungs=((0.5, 0.5), (0.5, 0.2), (0.0,), (1.0,)), seconds=(0.0, math.inf)),
+        *one_at_a_time(generations=[-1], crossover=[1.1], mutation=(-0.1, math.nan)),
+        *({"population": 1}, {"population": 0, "generations": 0}),
     ],
 )
 def test_bad_configs_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match="expected"):
         EvolutionConfig(**fields)
-
-
-def test_every_genome_evaluated_is_valid() -> None:
-    result = search(3, population=6, generations=6)
-    for evaluation in result.history:
-        assert SPACE.allows(evaluation.genome)
-        assert any(isinstance(block, ConvBlock) for block in evaluation.genome.blocks)
 
 
 def test_candidates_are_counted_from_the_first_one_on() -> None:
@@ -256,3 +192,126 @@ def test_candidates_are_counted_from_the_first_one_on() -> None:
         execution=Execution(on_candidate=lambda k, n: told.append((k, n))),
     )
     assert told == [(k, 8) for k in range(1, found.evaluations + 1)]
+
+
+STAGED = EvolutionConfig(population=4, generations=4, rungs=RUNGS, screening=2)
+Customise = Callable[[base.Toolbox], None]
+
+
+def customised(
+    customise: Customise | None = None,
+    *,
+    rng: np.random.Generator | None = None,
+    path: Path | None = None,
+    generations: int = 4,
+) -> EvolutionResult:
+    config = EvolutionConfig(**vars(STAGED) | {"generations": generations})
+    with open_journal(path, {}) as journal:
+        return evolve(
+            SearchProblem(SMALL, Curves()),
+            config=config,
+            rng=rng or np.random.default_rng(0),
+            execution=Execution(journal=journal),
+            customise=customise,
+        )
+
+
+def test_an_environmental_selection_of_ones_own_or_of_deaps() -> None:
+    sizes: list[tuple[int, int]] = []
+
+    def youngest(pool: Sequence[Individual], k: int) -> list[Individual]:
+        sizes.append((len(pool), k))
+        return sorted(pool, key=lambda individual: individual.index)[-k:]
+
+    found = customised(lambda toolbox: toolbox.register("select", youngest))
+    assert sizes == [(9, 4)] * 4  # four parents and five children
+    last = max(e.generation for e in found.history)
+    newest = [e.fitness for e in found.history if e.generation == last][-4:]
+    assert found.records[-1].mean == pytest.approx(np.mean(newest))
+    found = customised(lambda toolbox: toolbox.register("select", tools.selBest))
+    best = sorted((e.fitness for e in found.history), reverse=True)[:4]
+    assert found.records[-1].mean == pytest.approx(np.mean(best))
+
+
+def redrawn(genome: Genome, rng: np.random.Generator) -> Genome:
+    """A mutation that keeps nothing."""
+    return random_genome(SMALL, rng)
+
+
+def test_a_mutation_of_ones_own_draws_from_the_searchs_generator_and_resumes(tmp_path: Path):
+    def run(path: Path, generations: int) -> EvolutionResult:
+        rng = np.random.default_rng(3)
+
+        def mine(toolbox: base.Toolbox) -> None:
+            toolbox.register("mutate", redrawn, rng=rng)
+
+        return customised(mine, rng=rng, path=path, generations=generations)
+
+    whole = run(tmp_path / "whole", 4)
+    assert whole != customised(rng=np.random.default_rng(3))
+    run(tmp_path / "log", 1)
+    assert run(tmp_path / "log", 4) == whole
+    assert (tmp_path / "log").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_parents_and_crossover_of_ones_own() -> None:
+    asked: list[int] = []
+
+    def leaders(population: Sequence[Individual], k: int) -> list[Individual]:
+        asked.append(k)
+        return sorted(population, key=lambda i: i.fitness, reverse=True)[:k]
+
+    def swap(a: Genome, b: Genome) -> tuple[Genome, Genome]:
+        return b, a
+
+    def mine(toolbox: base.Toolbox) -> None:
+        toolbox.register("select_parents", leaders)
+        toolbox.register("mate", swap)
+
+    found = customised(mine)
+    assert set(asked) == {2}
+    assert all(SMALL.allows(e.genome) for e in found.history)
+
+
+def test_an_evaluation_and_a_map_of_ones_own() -> None:
+    def exact(generation: int, genomes: Sequence[Genome]) -> list[Evaluation]:
+        return [Evaluation(g, plain(g), generation, failed=False) for g in genomes]
+
+    found = customised(lambda toolbox: toolbox.register("evaluate", exact))
+    assert [e.fitness for e in found.history] == [plain(e.genome) for e in found.history]
+    done: list[Task] = []
+
+    def in_turn(work: Callable[[Task], Outcome], tasks: Sequence[Task]) -> Any:
+        done.extend(tasks)
+        return map(work, tasks)
+
+    assert customised(lambda toolbox: toolbox.register("map", in_turn)) == customised()
+    assert sum(job.share == 1.0 for job, _ in done) >= 1
+
+
+def test_an_operator_that_leaves_the_space_is_refused_and_what_is_not_replaced_stays() -> None:
+    outside = Genome.parse("c64k3")
+    with pytest.raises(BadInput, match="of this search space, got c64k3"):
+        customised(lambda toolbox: toolbox.register("mutate", lambda _: outside))
+    seen: list[base.Toolbox] = []
+    assert customised(seen.append) == customised()
+    entries = {"mate", "mutate", "select", "select_parents", "evaluate", "remember", "map"}
+    assert entries <= vars(seen[0]).keys()
+
+
+def test_a_search_shares_out_what_others_are_at_and_finds_the_same() -> None:
+    busy: list[TrainingJob] = []
+
+    class Shared(Curves):
+        def attempt(self, job: TrainingJob) -> Outcome | None:
+            if len(busy) < 5 and job not in busy:
+                busy.append(job)
+                return None
+            return self.advance(job)
+
+    def found(fitness: Curves) -> list[Evaluation]:
+        problem = SearchProblem(SMALL, fitness)
+        return list(evolve(problem, config=STAGED, rng=np.random.default_rng(0)).history)
+
+    assert found(Shared()) == found(Curves())
+    assert len(busy) == 5

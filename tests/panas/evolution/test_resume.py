@@ -1,25 +1,19 @@
 """A search that stopped, anywhere, goes on to the same journal, population and winner."""
 
 import json
-import os
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from forked import run_script
-from toy_fitness import RUNGS, Curves, plain, unit
+from made_samples import by_brightness
+from toy_fitness import RUNGS, Curves, plain
+from toy_search import SMALL, by_size, prior_score
 
-from panas.architecture.blocks import ConvBlock
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
-from panas.architecture.space import SearchSpace
-from panas.data.samples import Samples
 from panas.evolution.fitness import Fitness, TrainingFitness
 from panas.evolution.genetic import evolve
 from panas.evolution.records import (
@@ -29,25 +23,14 @@ from panas.evolution.records import (
     ZeroCostScore,
 )
 from panas.evolution.toolbox import SearchProblem
-from panas.runtime import store
 from panas.runtime.errors import BadInput
 from panas.runtime.execution import Execution
 from panas.runtime.journal import open_journal, read_journal
-from panas.runtime.pool import Pool
 from panas.training.sgd import OptimizerConfig
 
 SHAPE = (1, 8, 8)
-SPACE = SearchSpace(shape=SHAPE, min_blocks=1, max_blocks=4, widths=(4, 8))
 CONFIG = EvolutionConfig(population=4, generations=3, rungs=RUNGS, screening=2)
 HEADER = {"search": "of a test"}
-
-
-def width(genome: Genome) -> float:
-    return float(sum(b.out_channels for b in genome.blocks if isinstance(b, ConvBlock)))
-
-
-def promise(genome: Genome) -> float:
-    return unit(f"prior of {genome}")
 
 
 def search(
@@ -61,7 +44,7 @@ def search(
 ) -> EvolutionResult:
     with open_journal(path, HEADER) as journal:
         return evolve(
-            SearchProblem(SPACE, fitness, size, ZeroCostScore(promise, 1)),
+            SearchProblem(SMALL, fitness, size, ZeroCostScore(prior_score, 1)),
             config=config,
             rng=np.random.default_rng(5),
             execution=Execution(workers=workers, journal=journal, on_progress=on_generation),
@@ -72,7 +55,7 @@ VARIANTS: dict[str, tuple[EvolutionConfig, Fitness, Callable[[Genome], float] | 
     "default": (CONFIG, Curves(), None),
     "the paper's": (EvolutionConfig.paper(population=4, generations=3), plain, None),
     "wheel with rungs": (replace(CONFIG, survival="roulette"), Curves(), None),
-    "two objectives": (CONFIG, Curves(), width),
+    "two objectives": (CONFIG, Curves(), by_size),
     "all equal": (CONFIG, lambda _: 0.5, None),
 }
 
@@ -103,43 +86,41 @@ def test_a_search_stopped_after_any_generation_goes_on(tmp_path: Path, variant: 
         )
 
 
-def test_a_finished_search_trains_nothing_more(tmp_path: Path) -> None:
+def test_a_finished_search_trains_nothing_more_and_a_longer_one_goes_on_from_it(tmp_path: Path):
     first = Curves()
     whole = search(tmp_path / "log", first)
     assert first.calls
     again = Curves()
     assert search(tmp_path / "log", again) == whole
     assert not again.calls
+    search(tmp_path / "short", Curves(), replace(CONFIG, generations=1))
+    assert search(tmp_path / "short", Curves()) == whole
 
 
-def test_a_longer_search_goes_on_from_a_shorter_one(tmp_path: Path) -> None:
-    search(tmp_path / "log", Curves(), replace(CONFIG, generations=1))
-    longer = search(tmp_path / "log", Curves())
-    assert longer == search(tmp_path / "whole", Curves())
-
-
-class Interrupts:
-    """Staged: as `Curves`, but for Ctrl-C at one of its jobs."""
-
-    def __init__(self, at: int) -> None:
-        self._left, self._curves = at, Curves()
-
-    def advance(self, job: Any) -> Any:
-        self._left -= 1
-        if self._left < 0:
-            raise KeyboardInterrupt
-        return self._curves.advance(job)
-
-
-@pytest.mark.parametrize("job", [0, 4, 9, 15])
-def test_an_interrupt_in_a_training_keeps_the_generations_before(tmp_path: Path, job: int) -> None:
+def test_an_interrupt_in_a_training_keeps_the_generations_before(tmp_path: Path) -> None:
     whole = search(tmp_path / "whole", Curves())
-    with pytest.raises(KeyboardInterrupt):
-        search(tmp_path / "log", Interrupts(job))
-    lines = read_journal(tmp_path / "log")
-    assert lines == read_journal(tmp_path / "whole")[: len(lines)]
-    assert search(tmp_path / "log", Curves()) == whole
-    assert (tmp_path / "log").read_bytes() == (tmp_path / "whole").read_bytes()
+    for job in (0, 4, 9, 15):
+        log, curves = tmp_path / f"log-{job}", Curves()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Curves, "advance", interrupted(curves.advance, job))
+            with pytest.raises(KeyboardInterrupt):
+                search(log, Curves())
+        lines = read_journal(log)
+        assert lines == read_journal(tmp_path / "whole")[: len(lines)]
+        assert search(log, Curves()) == whole
+        assert log.read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def interrupted(real: Callable[[Any], Any], at: int) -> Callable[..., Any]:
+    """The same, but for Ctrl-C at one of its calls."""
+    left = iter(range(at))
+
+    def advance(_: Any, job: Any) -> Any:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return real(job)
+
+    return advance
 
 
 def test_a_journal_cut_anywhere_goes_on(tmp_path: Path) -> None:
@@ -188,128 +169,15 @@ def test_the_journal_of_another_search_and_of_another_process_are_refused(tmp_pa
         search(path, Curves())
 
 
-# SIGKILL. A search counts what it does to the disk and which trainings it begins, and kills itself
-# before one of them, or in the middle of a line.
-
-
-def digits_like(n: int, seed: int) -> Samples:
-    g = torch.Generator().manual_seed(seed)
-    y = torch.arange(n) % 3
-    x = torch.randint(120, (n, *SHAPE), generator=g) + 60 * y[:, None, None, None]
-    return Samples(x.to(torch.uint8), y, 3)
-
-
 TRAINING = TrainingFitness(
-    digits_like(24, 1),
-    digits_like(40, 2),
+    by_brightness(24, 1),
+    by_brightness(40, 2),
     NetworkSpec(shape=SHAPE, classes=3, width=6),
     OptimizerConfig(learning_rate=0.01, optimiser="adam", batch_size=8, epochs=4, decay="cosine"),
     7,
     0,
 )
 SHORT = EvolutionConfig(population=4, generations=3, rungs=(0.5,), screening=3)
-
-
-@contextmanager
-def deadly(at: int | None) -> Iterator[list[str]]:
-    """Within the block, this process kills itself before event number `at`; yields the events."""
-    events: list[str] = []
-
-    def event(name: str) -> None:
-        events.append(name)
-        if len(events) - 1 == at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def before(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            event(name)
-            return function(*args, **kwargs)
-
-        return wrapped
-
-    append = store.append_bytes
-
-    def torn(path: Path, content: bytes, at: int) -> None:
-        event("before a line")
-        with path.open("ab") as file:
-            file.write(content[: len(content) // 2])
-        event("within a line")
-        append(path, content, at=at)
-        event("behind a line")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("panas.runtime.journal.append_bytes", torn)
-        patch.setattr(Path, "replace", before("rename", Path.replace))
-        patch.setattr(Path, "unlink", before("unlink", Path.unlink))
-        patch.setattr(os, "fsync", before("fsync", os.fsync))
-        patch.setattr(TrainingFitness, "advance", before("training", TrainingFitness.advance))
-        patch.setattr(Pool, "survive", before("rung", Pool.survive))
-        yield events
-
-
-def killed_search(path: Path, workers: int, at: int | None) -> int:
-    """Run the search in a process of its own; returns its exit code, or minus the signal."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            with deadly(at):
-                search(path, TRAINING, SHORT, workers=workers)
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def check_kills(folder: Path, workers: int, moments: int) -> None:
-    """Kill searches at random moments, go on with each, and compare it with the whole one."""
-    with deadly(None) as events:
-        whole = search(folder / "whole", TRAINING, SHORT)
-    content = (folder / "whole").read_bytes()
-    if workers > 1:  # trainings are begun elsewhere
-        events = [event for event in events if event != "training"]
-    assert len(events) > 15
-    rng = np.random.default_rng([workers, 0])
-    for number, at in enumerate(rng.choice(len(events), size=moments, replace=False)):
-        path = folder / f"killed-{number}" / "log"
-        assert killed_search(path, workers, int(at)) == -signal.SIGKILL
-        if path.exists():
-            assert path.read_bytes() != content or events[at:].count("rung") == 0
-        second = int(rng.integers(0, len(events)))  # and perhaps once more
-        code = killed_search(path, workers if number % 3 == 0 else 1, second)
-        assert code in (0, -signal.SIGKILL)
-        again = search(path, TRAINING, SHORT)
-        assert path.read_bytes() == content
-        assert again == whole
-
-
-DRIVER = """
-import sys
-from pathlib import Path
-sys.path[:0] = {folders!r}
-from test_resume import check_kills
-if __name__ == "__main__":  # its workers import it
-    check_kills(Path({folder!r}), {workers}, {moments})
-"""
-
-
-@pytest.mark.parametrize(
-    ("workers", "moments"),
-    [
-        pytest.param(1, 5, marks=pytest.mark.thorough),
-        pytest.param(2, 5, marks=pytest.mark.thorough),
-    ],
-)
-@pytest.mark.timeout(1500)
-def test_a_search_killed_anywhere_goes_on(tmp_path: Path, workers: int, moments: int) -> None:
-    # In a process of its own: it forks, which only a process without threads should.
-    here = Path(__file__).resolve()
-    folders = [str(here.parent), str(here.parents[2] / "helpers")]
-    code = DRIVER.format(folders=folders, folder=str(tmp_path), workers=workers, moments=moments)
-    driver, said = tmp_path / "driver.py", tmp_path / "stderr"
-    driver.write_text(code)
-    exit_code = run_script(driver, said, None, {**os.environ, "OMP_NUM_THREADS": "1"})
-    assert exit_code == 0, said.read_text()[-3000:]
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 """The predictor: a Gaussian process as in the book, and features that are always numbers."""
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import product
 
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm, spearmanr
 
 from panas.architecture.genome import Genome
+from panas.architecture.network import NetworkSpec
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
 from panas.evolution.surrogate import (
@@ -23,6 +26,8 @@ from panas.evolution.surrogate import (
     features,
     improvement,
 )
+from panas.evolution.zero_cost import score
+from panas.runtime.seeds import stream
 
 N, D = 25, 6
 Matrix = np.ndarray
@@ -103,13 +108,6 @@ def test_the_improvement_is_that_of_random_draws() -> None:
         assert np.all(found >= 0)
 
 
-def test_at_trained_genomes_it_knows_more_than_elsewhere() -> None:
-    X, y = planted(3)
-    predictor = Predictor(X, y)
-    far = X + 20 * X.std(0)
-    assert predictor.predict(X)[1].max() < predictor.predict(far)[1].min()
-
-
 SPACES = {
     "plain": SearchSpace(shape=(3, 32, 32)),
     "tiny images": SearchSpace(shape=(1, 2, 3), min_blocks=1, max_blocks=4),
@@ -172,7 +170,7 @@ def test_a_batch_is_chosen_as_if_each_choice_had_come_true() -> None:
         kept, values = np.vstack([kept, rest[i]]), np.append(values, mean[i])
 
 
-def test_equal_accuracies_and_equal_genomes_are_no_obstacle() -> None:
+def test_what_never_varied_or_is_equal_is_no_obstacle_and_far_is_less_known() -> None:
     X, y = planted(0)
     for rows, values in [
         (X, np.full(N, 0.5)),
@@ -186,9 +184,7 @@ def test_equal_accuracies_and_equal_genomes_are_no_obstacle() -> None:
         assert np.isfinite([mean, deviation, gain]).all()
         assert (deviation > 0).all()
         assert (gain >= 0).all()
-
-
-def test_a_feature_that_never_varied_does_not_swamp_the_others() -> None:
+    # A feature that never varied does not swamp the others.
     X, y = planted(1)
     X[:, -1] = 2.0
     Z = X.copy()
@@ -197,6 +193,10 @@ def test_a_feature_that_never_varied_does_not_swamp_the_others() -> None:
     mean, deviation = predictor.predict(Z)
     assert (np.abs(mean - y.mean()) < 1).all()
     assert (deviation < 10 * y.std()).all()
+    X, y = planted(3)
+    predictor = Predictor(X, y)
+    far = X + 20 * X.std(0)
+    assert predictor.predict(X)[1].max() < predictor.predict(far)[1].min()
 
 
 def rank_correlation(shuffle: Callable[[Matrix], Matrix]) -> float:
@@ -216,3 +216,38 @@ def rank_correlation(shuffle: Callable[[Matrix], Matrix]) -> float:
 def test_it_ranks_what_it_has_not_seen() -> None:
     assert rank_correlation(lambda y: y) > 0.7
     assert rank_correlation(np.random.default_rng(0).permutation) < 0.4  # the planted bug
+
+
+GENOME = Genome.parse("c16k3-max-c32k3")
+BLUEPRINT = NetworkSpec(shape=(1, 8, 8), classes=10, width=16)
+
+
+@pytest.mark.thorough
+def test_the_score_is_a_share_and_the_same_in_every_process_at_any_number_of_threads():
+    here = score(GENOME, BLUEPRINT, stream(0, "test"))
+    assert 0 < here <= 1
+    code = (
+        "import torch; torch.set_num_threads(2)\n"
+        "from panas.architecture.genome import Genome\n"
+        "from panas.architecture.network import NetworkSpec\n"
+        "from panas.evolution.zero_cost import score\n"
+        "from panas.runtime.seeds import stream\n"
+        "b = NetworkSpec(shape=(1, 8, 8), classes=10, width=16)\n"
+        "print(repr(score(Genome.parse('c16k3-max-c32k3'), b, stream(0, 'test'))))\n"
+        "assert torch.get_num_threads() == 2"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(done.stdout) == here
+
+
+@pytest.mark.slow
+def test_the_score_tells_networks_that_learn_from_networks_that_hardly_do():
+    # Measured on digits (`python -m benchmarks.data_free`): about .9 and .8 against .1 and .3.
+    good = ("c16k3-c64k5-c16k3-c64k5", "c32k3-c64k3-c64k3-c16k5-c32k3-avg")
+    bad = ("c16k3-avg-avg", "c16k5-max-max")
+    spec = NetworkSpec(shape=(1, 8, 8), classes=10, width=64)
+
+    def of(genomes: tuple[str, ...]) -> list[float]:
+        return [score(Genome.parse(g), spec, stream(0, g)) for g in genomes]
+
+    assert min(of(good)) > max(of(bad))

@@ -55,10 +55,16 @@ def test_an_answer_is_the_sum_that_its_definition_says():
         assert float(got) == pytest.approx(expected, abs=25 * FILTER_STEP / 2)
 
 
-def test_the_copy_of_the_image_comes_last():
+def test_grey_pictures_in_colour_have_no_opponent_answers_and_the_copy_comes_last():
     x = pictures(2, (1, 8, 8))
     copy = gabor_features(x, GREY, FILTERS)[:, -49:].reshape(2, 1, 7, 7)
     assert torch.allclose(copy, COPY_WEIGHT * F.adaptive_avg_pool2d(x, 7), atol=PIXEL_STEP)
+    grey = pictures(2, (1, 8, 8))
+    f = gabor_features(grey.expand(-1, 3, -1, -1), bank_of((3, 8, 8)), FILTERS)
+    one = gabor_features(grey * 3**0.5, GREY, FILTERS)
+    pooled = f[:, : -3 * 49].reshape(2, 3, -1)
+    assert torch.allclose(pooled[:, 0], one[:, :-49], atol=1e-5)
+    assert pooled[:, 1:].max() < 1e-2
 
 
 def moduli(x: torch.Tensor) -> torch.Tensor:
@@ -66,36 +72,21 @@ def moduli(x: torch.Tensor) -> torch.Tensor:
     return gabor_features(x, GREY, FILTERS)[:, :-49].reshape(len(x), 2, ORIENTATIONS, 5, 5)
 
 
-def test_a_negative_has_the_same_moduli():
+def test_a_negative_has_the_same_moduli_and_a_flat_image_answers_at_its_border():
     x = pictures(3, (1, 8, 8))
     assert torch.allclose(moduli(x), moduli(-x), atol=1e-6)
-
-
-def test_a_mirror_image_has_mirrored_orientations_and_places():
-    x = pictures(3, (1, 8, 8))
-    mirrored = [(ORIENTATIONS - i) % ORIENTATIONS for i in range(ORIENTATIONS)]
-    assert torch.allclose(moduli(x.flip(-1)), moduli(x)[:, :, mirrored].flip(-1), atol=1e-5)
-
-
-def test_a_turned_image_has_turned_orientations_and_places():
-    x = pictures(3, (1, 8, 8))
-    turned = moduli(x.rot90(1, (-2, -1)))
-    by_a_right_angle = moduli(x).roll(-ORIENTATIONS // 2, dims=2).rot90(1, (-2, -1))
-    assert torch.allclose(turned, by_a_right_angle, atol=1e-5)
-
-
-def test_a_flat_image_answers_only_at_its_border():
     answers = moduli(torch.full((1, 1, 8, 8), 0.7))
     assert answers[..., 2, 2].abs().max() < 1e-2 < answers[..., 0, 0].max()
 
 
-def test_grey_pictures_in_colour_have_no_opponent_answers():
-    grey = pictures(2, (1, 8, 8))
-    f = gabor_features(grey.expand(-1, 3, -1, -1), bank_of((3, 8, 8)), FILTERS)
-    one = gabor_features(grey * 3**0.5, GREY, FILTERS)
-    pooled = f[:, : -3 * 49].reshape(2, 3, -1)
-    assert torch.allclose(pooled[:, 0], one[:, :-49], atol=1e-5)
-    assert pooled[:, 1:].max() < 1e-2
+def test_a_mirrored_or_turned_image_has_such_orientations_and_places():
+    x = pictures(3, (1, 8, 8))
+    mirrored = [(ORIENTATIONS - i) % ORIENTATIONS for i in range(ORIENTATIONS)]
+    assert torch.allclose(moduli(x.flip(-1)), moduli(x)[:, :, mirrored].flip(-1), atol=1e-5)
+    x = pictures(3, (1, 8, 8))
+    turned = moduli(x.rot90(1, (-2, -1)))
+    by_a_right_angle = moduli(x).roll(-ORIENTATIONS // 2, dims=2).rot90(1, (-2, -1))
+    assert torch.allclose(turned, by_a_right_angle, atol=1e-5)
 
 
 SHAPES = [(c, side, side) for c in (1, 3) for side in (4, 7, 8, 14, 20, 28, 32, 47, 64)]
@@ -161,10 +152,7 @@ def test_mirror_images_are_alike_in_colour_or_where_public_images_say_so(
     phi = fit_gabor((c, 12, 12), x[:n], 32)
     apart = (phi(x[n:]) - phi(x[n:].flip(-1))).norm(dim=1)
     assert (apart.max() < 1e-3) == alike
-
-
-@pytest.mark.slow
-def test_public_images_may_say_that_mirror_images_differ():
-    x = pictures(200, (3, 12, 12)) + torch.linspace(-1, 1, 12)
-    phi = fit_gabor((3, 12, 12), x, 32)
-    assert (phi(x) - phi(x.flip(-1))).norm(dim=1).min() > 0.1
+    if c == 3 and n:  # public images may say that they differ
+        x = pictures(200, (3, 12, 12)) + torch.linspace(-1, 1, 12)
+        phi = fit_gabor((3, 12, 12), x, 32)
+        assert (phi(x) - phi(x.flip(-1))).norm(dim=1).min() > 0.1

@@ -6,39 +6,28 @@ At commit 4a98628 a float32 product took another kernel for a last chunk of one 
 import dataclasses
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 import torch
+from map_facts import NUMBERS, drawn, image_facts, sums, table_facts
 from torch import Tensor
 
 from panas.data.facts import Facts
-from panas.data.files.columns import Column, side_of
 from panas.data.samples import Samples
 from panas.features import tables
 from panas.features.exact import WholeMatrix, cosines, logs, product, row_norms, significant
 from panas.features.gabor import BRIGHT, FILTER_STEP, LARGEST, PIXEL_STEP, gabor_filters
 from panas.features.map import FeatureMap, fit_map, restored_map
 from panas.features.projection import Cloud, Projection, cloud, principal
-from panas.privacy.noise import ReproducibleNoise
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kinds import moments
 
-COLUMNS = tuple(Column(name=f"n{i}", reach=1.0) for i in range(5))
-SIDE = side_of(5)
 FACTS = {
-    "grey": Facts(class_names=("a", "b"), shape=(1, 8, 8), dtype="float32"),
-    "colour": Facts(class_names=("a", "b"), shape=(3, 22, 20), dtype="float32"),
-    "waves": Facts(class_names=("a", "b"), shape=(1, SIDE, SIDE), dtype="float32", columns=COLUMNS),
-    "columns and leaves": Facts(
-        class_names=("a", "b"), shape=(1, SIDE, SIDE), dtype="float32", columns=COLUMNS
-    ),
+    "grey": image_facts(1, 8, 8),
+    "colour": image_facts(3, 22, 20),
+    "waves": table_facts(NUMBERS[:5]),
+    "columns and leaves": table_facts(NUMBERS[:5]),
 }
-SIZES = (1, 2, 3, 17, 63, 255, 256, 257, 259, 260)
-
-
-def drawn(facts: Facts, n: int, seed: int = 0) -> Tensor:
-    rng = np.random.default_rng(seed)
-    return torch.from_numpy(rng.uniform(-1, 1, (n, *facts.shape)).astype(np.float32))
+SIZES = (1, 2, 3, 17, 63, 255, 257, 260)
 
 
 def hostile(feature_map: FeatureMap) -> FeatureMap:
@@ -56,7 +45,7 @@ def hostile(feature_map: FeatureMap) -> FeatureMap:
 def case(request: pytest.FixtureRequest) -> tuple[Facts, FeatureMap]:
     kind, is_hostile = request.param
     facts = FACTS[kind]
-    public = Samples(drawn(facts, 120, seed=1), torch.arange(120) % 2, 2)
+    public = Samples(drawn(facts, 120, seed=1).x, torch.arange(120) % 2, 2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "paying", lambda *_: (kind != "waves",) * 2)
         feature_map = fit_map(facts, public, 16)
@@ -65,16 +54,15 @@ def case(request: pytest.FixtureRequest) -> tuple[Facts, FeatureMap]:
 
 def neighbours(x: Tensor) -> Iterator[Tensor]:
     """Batches that begin with the same rows and hold other ones beside."""
-    for value in (0.0, torch.nan, torch.inf, 1e30):
-        yield torch.cat([x, torch.full_like(x[:1], value)])
-        yield torch.cat([x, torch.full_like(x[:3], value)])
+    for more, value in ((1, 0.0), (3, torch.nan), (1, torch.inf), (3, 1e30)):
+        yield torch.cat([x, x.new_full((more, *x.shape[1:]), value)])
 
 
 def test_a_row_has_its_bits_at_every_size_in_every_order_and_beside_any_row(
     case: tuple[Facts, FeatureMap],
 ) -> None:
     facts, feature_map = case
-    x = drawn(facts, max(SIZES))
+    x = drawn(facts, max(SIZES)).x
     whole = feature_map(x)
     for n in SIZES:
         assert torch.equal(feature_map(x[:n]), whole[:n]), n
@@ -90,7 +78,7 @@ def test_a_row_has_its_bits_at_every_size_in_every_order_and_beside_any_row(
 )
 def test_a_row_has_its_bits_at_all_sizes_to_600(case: tuple[Facts, FeatureMap], step: int) -> None:
     facts, feature_map = case
-    x = drawn(facts, 600)
+    x = drawn(facts, 600).x
     whole = feature_map(x)
     for n in range(1, 601, step):
         assert torch.equal(feature_map(x[:n]), whole[:n]), n
@@ -99,15 +87,8 @@ def test_a_row_has_its_bits_at_all_sizes_to_600(case: tuple[Facts, FeatureMap], 
 def step_of(feature_map: FeatureMap, x: Tensor, y: Tensor) -> float:
     """How far the last row moves (A, B), in the norm that the noise is for."""
 
-    def sums(n: int) -> Tensor:
-        exact = moments.run(
-            Rows(feature_map(x[:n]).double(), y[:n]),
-            *(2, 0.0, ReproducibleNoise(np.random.default_rng(0))),
-        )
-        spread = {k: s.noise for k, s in moments.arrays(2, feature_map.width).items()}
-        return torch.cat([(exact[k].double() / spread[k]).flatten() for k in ("A", "B")])
-
-    return float((sums(len(x)) - sums(len(x) - 1)).norm())
+    both = [sums(Rows(feature_map(x[:n]).double(), y[:n]), 2) for n in (len(x), len(x) - 1)]
+    return float((both[0] - both[1]).norm())
 
 
 ROUNDING = 1e-4  # sums leave in 32 bits
@@ -117,7 +98,7 @@ ROUNDING = 1e-4  # sums leave in 32 bits
 def test_one_more_row_moves_the_moments_by_what_is_claimed(case: tuple[Facts, FeatureMap]) -> None:
     """3.16 at 257 and 4.24 at 516 at commit 4a98628, by the map of cancelling numbers."""
     facts, feature_map = case
-    x, y = drawn(facts, 519), torch.arange(519) % 2
+    x, y = drawn(facts, 519).x, torch.arange(519) % 2
     for n in (*range(255, 261), *range(513, 520)):
         assert step_of(feature_map, x[:n], y[:n]) <= moments.SENSITIVITY + ROUNDING
 
@@ -139,7 +120,7 @@ def test_sums_of_a_product_are_exact_whatever_the_matrix() -> None:
     assert torch.allclose(row_norms(x), x.double().norm(dim=1))
 
 
-def test_cosines_and_logarithms_are_those_of_the_library() -> None:
+def test_cosines_logarithms_and_significant_bits() -> None:
     turns = torch.linspace(-30, 30, 10007, dtype=torch.float64)
     expected = torch.cos(2 * torch.pi * turns)
     assert (cosines(turns) - expected).abs().max() < 4e-7
@@ -148,9 +129,7 @@ def test_cosines_and_logarithms_are_those_of_the_library() -> None:
     for n in (1, 3, 7, 49):
         assert torch.equal(logs(p[:n]), logs(p)[:n])
         assert torch.equal(cosines(turns[:n]), cosines(turns)[:n])
-
-
-def test_numbers_keep_their_significant_bits() -> None:
+    # Numbers keep their significant bits.
     x = torch.tensor([0.0, 1.0, 3.0, 0.7, -5.5, 1e-300, 1e300], dtype=torch.float64)
     assert torch.equal(significant(x, 53), x)
     assert significant(torch.tensor(5.1), 2) == 4 + 2 * (5.1 >= 5)
@@ -173,7 +152,12 @@ def covariance_of(seed: int, f: int = 80) -> Cloud:
     return cloud(torch.randn(500, f, generator=generator) * spread)
 
 
-def test_a_map_is_the_same_bytes_where_its_covariance_differs_in_the_last_bits() -> None:
+def test_means_and_covariances_do_not_depend_on_the_order_and_a_map_not_on_last_bits() -> None:
+    x = torch.randn(300, 20, generator=torch.Generator().manual_seed(0))
+    first, second = cloud(x), cloud(x.flip(0))
+    assert torch.equal(first.mean, second.mean)
+    assert torch.equal(first.covariance, second.covariance)
+    assert torch.allclose(first.covariance, x.double().T.cov(correction=0), atol=1e-4)
     for seed in range(8):
         found = covariance_of(seed)
         plain = principal(found, 32, 0.6)
@@ -186,16 +170,8 @@ def test_a_map_is_the_same_bytes_where_its_covariance_differs_in_the_last_bits()
         assert torch.equal(plain.mean, moved.mean)
 
 
-def test_means_and_covariances_do_not_depend_on_the_order_of_rows() -> None:
-    x = torch.randn(300, 20, generator=torch.Generator().manual_seed(0))
-    first, second = cloud(x), cloud(x.flip(0))
-    assert torch.equal(first.mean, second.mean)
-    assert torch.equal(first.covariance, second.covariance)
-    assert torch.allclose(first.covariance, x.double().T.cov(correction=0), atol=1e-4)
-
-
 def test_a_restored_map_gives_the_same_rows(case: tuple[Facts, FeatureMap]) -> None:
     facts, feature_map = case
     again = restored_map(feature_map.to_json(), feature_map.arrays())
-    x = drawn(facts, 20)
+    x = drawn(facts, 20).x
     assert torch.equal(again(x), feature_map(x))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from map_facts import NUMBERS as NINE
 from sklearn.ensemble import ExtraTreesClassifier
 
 from panas.data.files.columns import Column
@@ -13,7 +14,7 @@ from panas.features.waves import Fourier
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream
 
-NUMBERS = tuple(Column(name=f"n{i}", reach=1.0) for i in range(3))
+NUMBERS = NINE[:3]
 
 
 def numbers(n: int, seed: int = 0) -> torch.Tensor:
@@ -34,10 +35,14 @@ def test_waves_have_a_gaussian_kernel_of_the_median_distance():
     assert (features @ features.T - kernel).abs().mean() < 0.06
 
 
-def test_a_scale_of_numbers_plays_no_part():
+def test_a_scale_of_numbers_and_padding_play_no_part():
     rows = numbers(400)
     first = waves(NUMBERS, rows)(rows)
     assert torch.allclose(waves(NUMBERS, rows / 4)(rows / 4), first, atol=1e-4)
+    rows = rows[:40]
+    padded = torch.nn.functional.pad(rows, (0, 1)).reshape(40, 1, 2, 2)
+    maps = [fit_table(NUMBERS, x, None, 8) for x in (rows, padded)]
+    assert torch.equal(maps[0](rows), maps[1](padded))
 
 
 def test_columns_have_a_length_of_about_one():
@@ -50,7 +55,7 @@ def test_columns_have_a_length_of_about_one():
 
 
 @pytest.mark.slow
-def test_columns_and_leaves_stand_beside_where_they_help():
+def test_columns_and_leaves_stand_beside_where_they_help_and_labels_are_of_two_classes():
     rows = numbers(400)
     noise = torch.from_numpy(stream(1, "test").normal(0, 0.1, 400))
     line = (rows @ torch.tensor([1.0, -0.5, 0.3]) + noise > 0).long()
@@ -61,6 +66,11 @@ def test_columns_and_leaves_stand_beside_where_they_help():
     assert linear(rows).shape[1] == linear.fourier.directions.shape[1] + 3
     few = fit_table(NUMBERS, rows[:49], line[:49], 8).blocks
     assert (few.scale, few.forest) == (None, None)
+    x, y = rows[:200], box[:200]  # a forest needs labels of two classes
+    assert fit_table(NUMBERS, x, y, 8).blocks.forest is not None
+    assert fit_table(NUMBERS, x, None, 8).blocks.forest is None
+    assert fit_table(NUMBERS, x, 0 * y, 8).blocks.forest is None
+    assert fit_table(NUMBERS, x[:99], y[:99], 8).blocks.forest is None
 
 
 def test_categories_without_public_rows_weigh_like_numbers():
@@ -87,23 +97,6 @@ def test_leaves_are_those_of_the_library(n: int):
     hot = forest(new).reshape(500, TREES, -1)
     assert np.array_equal(hot.argmax(2).numpy(), library.apply(new.numpy()))
     assert torch.allclose(forest(new).norm(dim=1), torch.ones(500))
-
-
-def test_rows_that_are_padded_count_as_they_are():
-    rows = numbers(40)
-    padded = torch.nn.functional.pad(rows, (0, 1)).reshape(40, 1, 2, 2)
-    maps = [fit_table(NUMBERS, x, None, 8) for x in (rows, padded)]
-    assert torch.equal(maps[0](rows), maps[1](padded))
-
-
-@pytest.mark.slow
-def test_a_forest_needs_public_labels_of_two_classes():
-    x = numbers(200)
-    y = ((x[:, 0] > 0.3) & (x[:, 1] < 0.2)).long()
-    assert fit_table(NUMBERS, x, y, 8).blocks.forest is not None
-    assert fit_table(NUMBERS, x, None, 8).blocks.forest is None
-    assert fit_table(NUMBERS, x, 0 * y, 8).blocks.forest is None
-    assert fit_table(NUMBERS, x[:99], y[:99], 8).blocks.forest is None
 
 
 @pytest.mark.slow

@@ -2,8 +2,9 @@
 
 import io
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import matplotlib
@@ -29,20 +30,11 @@ from panas.tuning.trial import Status, TrialRecord
 
 
 def generation(number: int, best: float, **more: Any) -> GenerationRecord:
-    plain = {
-        "generation": number,
-        "evaluations": 4,
-        "failed": 0,
-        "cached": 1,
-        "dropped": 1,
-        "passes": 1000 * (number + 1),
-        "best": best,
-        "mean": best / 2,
-        "std": 0.1,
-        "min": 0.0,
-        "best_genome": Genome.parse("c16k3-max-c32k5"),
-    }
-    return GenerationRecord(**plain | more)
+    counts = {"evaluations": 4, "failed": 0, "cached": 1, "dropped": 1}
+    fitness = {"best": best, "mean": best / 2, "std": 0.1, "min": 0.0}
+    plain: dict[str, Any] = {"generation": number, "passes": 1000 * (number + 1)} | counts | fitness
+    genome = {"best_genome": Genome.parse("c16k3-max-c32k5")}
+    return GenerationRecord(**plain | genome | more)
 
 
 def candidate(number: int, fitness: float, **more: Any) -> Evaluation:
@@ -53,27 +45,35 @@ def candidate(number: int, fitness: float, **more: Any) -> Evaluation:
 def trial(
     number: int, value: float | None, status: Status = "done", **settings: Any
 ) -> TrialRecord:
-    plain: dict[str, Any] = {
-        "learning_rate": 0.1 * (number + 1),
-        "noise_multiplier": 1.0,
-        "clip": 1.0,
-        "batch_size": 32 << number % 3,
-    }
-    made = DPSGDSettings(**(plain | settings))
+    plain: dict[str, Any] = {"noise_multiplier": 1.0, "clip": 1.0, "batch_size": 32 << number % 3}
+    made = DPSGDSettings(**({"learning_rate": 0.1 * (number + 1)} | plain | settings))
     return TrialRecord(number, made, value, status, "random" if number < 2 else "ei")
 
 
-@pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """Every figure that is saved, as it was drawn."""
-    saved, save = [], FigureCanvasAgg.print_png
+def saved(draw: Callable[..., bytes], *args: Any, **more: Any) -> Figure:
+    """The figure that is saved, as it was drawn."""
+    found, save = list[Figure](), FigureCanvasAgg.print_png
 
     def keep(canvas: FigureCanvasAgg, *args: Any, **options: Any) -> None:
         save(canvas, *args, **options)
-        saved.append(canvas.figure)
+        found.append(canvas.figure)
 
-    monkeypatch.setattr(FigureCanvasAgg, "print_png", keep)
-    return saved
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FigureCanvasAgg, "print_png", keep)
+        assert Image.open(io.BytesIO(draw(*args, **more))).format == "PNG"
+    return found[0]
+
+
+@cache
+def figure_of(kind: str, name: str) -> Figure:
+    if kind == "history":
+        return saved(history, *HISTORIES[name])
+    return saved(trials, TRIALS[name]) if kind == "trials" else saved(chosen_settings, CHOSEN[name])
+
+
+def check_layout(figure: Figure) -> None:
+    assert collisions(figure) == []
+    assert outside(figure) == []
 
 
 def legend(axes: Any) -> list[str]:
@@ -112,9 +112,7 @@ def outside(figure: Figure) -> list[str]:
 
 
 EVERYONE = [
-    candidate(0, 0.4),
-    candidate(0, 0.3, dropped=True),
-    candidate(0, 0.0, failed=True),
+    *(candidate(0, 0.4), candidate(0, 0.3, dropped=True), candidate(0, 0.0, failed=True)),
     candidate(1, 0.6),
 ]
 LONG = Genome.parse("-".join(["c256k5", "max", "c128k3"] * 12))
@@ -136,11 +134,8 @@ HISTORIES = {
 }
 TRIALS = {
     "some": [
-        trial(0, 0.5),
-        trial(1, 0.4),
-        trial(2, 0.0, "failed"),
-        trial(3, None, "over budget"),
-        trial(4, 0.7),
+        *(trial(0, 0.5), trial(1, 0.4), trial(2, 0.0, "failed")),
+        *(trial(3, None, "over budget"), trial(4, 0.7)),
     ],
     "one": [trial(0, 0.5)],
     "none": [],
@@ -171,19 +166,8 @@ CHOSEN = {
 }
 
 
-@pytest.mark.parametrize("name", CHOSEN)
-def test_nothing_in_the_chosen_settings_collides(name: str, figures: list[Figure]):
-    picture = chosen_settings(CHOSEN[name])
-    assert Image.open(io.BytesIO(picture)).format == "PNG"
-    assert collisions(figures[0]) == []
-    assert outside(figures[0]) == []
-
-
-def test_chosen_settings_show_what_was_tried_and_used_and_where_a_stage_ends(
-    figures: list[Figure],
-):
-    chosen_settings(CHOSEN["some"])
-    rates, rewards = figures[0].axes
+def test_chosen_settings_show_what_was_tried_and_used_and_where_a_stage_ends():
+    rates, rewards = figure_of("chosen settings", "some").axes
     tried, used = (c.get_offsets().tolist() for c in rates.collections)
     assert tried == [[1.0, 0.5], [2.0, 0.1]]
     assert used == [[3.0, 0.5], [6.0, 0.1]]
@@ -193,99 +177,82 @@ def test_chosen_settings_show_what_was_tried_and_used_and_where_a_stage_ends(
     assert legend(rewards) == ["measured", "trained with"]
 
 
-@pytest.mark.parametrize("name", HISTORIES)
-def test_nothing_in_a_history_collides(name: str, figures: list[Figure]):
-    picture = history(*HISTORIES[name])
-    assert Image.open(io.BytesIO(picture)).format == "PNG"
-    assert collisions(figures[0]) == []
-    assert outside(figures[0]) == []
-
-
-@pytest.mark.parametrize("name", TRIALS)
-def test_nothing_in_the_trials_collides(name: str, figures: list[Figure]):
-    assert Image.open(io.BytesIO(trials(TRIALS[name]))).format == "PNG"
-    assert collisions(figures[0]) == []
-    assert outside(figures[0]) == []
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *(("history", name) for name in HISTORIES),
+        *(("trials", name) for name in TRIALS),
+        *(("chosen settings", name) for name in CHOSEN),
+    ],
+)
+def test_nothing_in_a_picture_collides(kind: str, name: str):
+    check_layout(figure_of(kind, name))
 
 
 def test_a_collision_and_a_text_outside_are_seen():
     figure = Figure()
-    (
-        figure.text(0.5, 0.5, "one label"),
-        figure.text(0.51, 0.5, "another"),
-        figure.text(0.99, 0, "x" * 9),
-    )
+    for x, y, text in ((0.5, 0.5, "one label"), (0.51, 0.5, "another"), (0.99, 0, "x" * 9)):
+        figure.text(x, y, text)
     figure.canvas.draw_idle()
     assert len(collisions(figure)) == 1
     assert outside(figure) == ["x" * 9]
 
 
-def test_a_history_shows_the_records_and_counts_the_candidates(figures: list[Figure]):
-    records = [generation(0, 0.4), generation(1, 0.6)]
-    history(records, EVERYONE)
-    first, second = figures[0].axes
+def test_a_history_shows_the_records_and_counts_the_candidates():
+    figure = figure_of("history", "two generations")
+    first, second = figure.axes
     assert lines(first) == lines(second) == {"mean": [0.2, 0.3], "best": [0.4, 0.6]}
     assert list(second.get_lines()[0].get_xdata()) == [1000, 2000]
-    assert legend(first)[:3] == [
-        "trained in full (2)",
-        "dropped early (1)",
-        "failed (1)",
-    ]
+    assert legend(first)[:3] == ["trained in full (2)", "dropped early (1)", "failed (1)"]
     low, high = first.get_ylim()
     assert 0 < low < 0.2 < 0.6 < high < 1  # a failure's fitness of 0 does not stretch the axis
-    assert figures[0].get_suptitle().splitlines() == [
+    assert figure.get_suptitle().splitlines() == [
         "best 0.600: c16k3-max-c32k5",
         "8 candidates, 2,000 sample-passes, 2 dropped early, 2 known before",
     ]
 
 
 @pytest.mark.parametrize("name", ["one generation", "long"])
-def test_a_search_for_all_sites_says_what_this_one_takes(name: str, figures: list[Figure]):
-    history(*HISTORIES[name], taken=("c64k5-avg-c16k5", 0.929))
-    lines = figures[0].get_suptitle().splitlines()
+def test_a_search_for_all_sites_says_what_this_one_takes(name: str):
+    figure = saved(history, *HISTORIES[name], taken=("c64k5-avg-c16k5", 0.929))
+    lines = figure.get_suptitle().splitlines()
     assert lines[0].startswith("best ")
     told = " ".join(lines)
     assert "taken: c64k5-avg-c16k5, 0.929 in the site's own class frequencies " in told
-    assert collisions(figures[0]) == []
-    assert outside(figures[0]) == []
+    check_layout(figure)
 
 
-def test_without_passes_evaluations_are_the_cost(figures: list[Figure]):
-    history(*HISTORIES["nobody counted passes"])
-    second = figures[0].axes[1]
+def test_without_passes_evaluations_are_the_cost_and_there_is_no_panel_without_content():
+    second = figure_of("history", "nobody counted passes").axes[1]
     assert second.get_xlabel() == "evaluations so far"
     assert list(second.get_lines()[0].get_xdata()) == [4, 8, 12]
+    for name, panels in (("one generation", 1), ("all failed", 1), ("long", 2)):
+        assert len(figure_of("history", name).axes) == panels
 
 
-@pytest.mark.parametrize(
-    ("name", "panels"), [("one generation", 1), ("all failed", 1), ("long", 2)]
-)
-def test_there_is_no_panel_without_content(name: str, panels: int, figures: list[Figure]):
-    history(*HISTORIES[name])
-    assert len(figures[0].axes) == panels
-
-
-def test_a_front_has_its_panel(figures: list[Figure]):
-    history(
-        [generation(0, 0.4), generation(1, 0.6)], EVERYONE, [("b", 0.6, 501.0), ("a", 0.4, 500.0)]
-    )
-    panel = figures[0].axes[2]
+def test_a_front_has_its_panel_and_a_box_is_as_high_as_its_map_asks():
+    front = [("b", 0.6, 501.0), ("a", 0.4, 500.0)]
+    panel = saved(history, *HISTORIES["two generations"], front).axes[2]
     assert legend(panel) == ["trained in full", "Pareto front (2)"]
     assert list(panel.get_lines()[0].get_xdata()) == [500, 501]
     assert panel.get_xlabel() == "parameters"
+    spec = NetworkSpec(shape=(1, 16, 16), width=10, classes=10)
+    figure = saved(drawing, Genome.parse("c16k3-max-avg"), spec)
+    heights = [p.get_height() for p in figure.axes[0].patches]
+    image, conv, large, small, adapt, head = heights
+    assert image == conv > large > small > adapt == head
 
 
-def test_trials_show_the_best_so_far_and_ring_the_chosen(figures: list[Figure]):
-    trials(TRIALS["some"], chosen=TRIALS["some"][1].setting)
-    top, rate, batch = figures[0].axes
+def test_trials_show_the_best_so_far_and_ring_the_chosen():
+    figure = saved(trials, TRIALS["some"], chosen=TRIALS["some"][1].setting)
+    top, rate, batch = figure.axes
     assert lines(top)["best so far"] == [0.5, 0.5, 0.7, 0.7]
     assert "failed (1)" in legend(top)
     assert "over budget (1)" in legend(top)
     assert (rate.get_xlabel(), batch.get_xlabel()) == ("learning rate", "batch size")
     assert rate.collections[-1].get_offsets().tolist() == [[0.2, 0.4]]
-    assert "chosen by the model's mean, with 0.400 in trial 2" in figures[0].get_suptitle()
-    trials(TRIALS["some"])
-    assert "chosen, with 0.700 in trial 5" in figures[1].get_suptitle()
+    assert "chosen by the model's mean, with 0.400 in trial 2" in figure.get_suptitle()
+    assert "chosen, with 0.700 in trial 5" in figure_of("trials", "some").get_suptitle()
 
 
 @pytest.mark.slow
@@ -326,19 +293,17 @@ TEN = "c16k3-c16k5-max-c64k5-avg-c256k3-c256k3-max-c128k5-c64k3"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["c16k3", f"c16k3-{OWN}-max", TEN, "-".join(["c256k5"] * 30)])
-def test_nothing_in_a_drawing_collides(text: str, figures: list[Figure]):
+def test_nothing_in_a_drawing_collides(text: str):
     genome = Genome.parse(text, blocks=(OWN,))
-    picture = drawing(genome, NetworkSpec(shape=(3, 224, 224), width=500, classes=1000), 0.9)
-    assert Image.open(io.BytesIO(picture)).format == "PNG"
-    assert collisions(figures[0]) == []
-    assert outside(figures[0]) == []
+    spec = NetworkSpec(shape=(3, 224, 224), width=500, classes=1000)
+    check_layout(saved(drawing, genome, spec, 0.9))
 
 
-def test_a_drawing_holds_every_line_of_the_cost_table(figures: list[Figure]):
+def test_a_drawing_holds_every_line_of_the_cost_table():
     genome = Genome.parse(f"{TEN}-{OWN}", blocks=(OWN,))
     spec = NetworkSpec(shape=(3, 32, 32), width=64, classes=10)
-    drawing(genome, spec, 0.5)
-    (axes,) = figures[0].axes
+    figure = saved(drawing, genome, spec, 0.5)
+    (axes,) = figure.axes
     shown = [t.get_text() for t in axes.texts]
     table = cost_table(genome, spec)
     assert len(axes.patches) == len(table) + 1
@@ -348,16 +313,9 @@ def test_a_drawing_holds_every_line_of_the_cost_table(figures: list[Figure]):
         assert short(layer.macs) in shown
     # An input, each of the two rows of 7: an arrow a box but the first, and two at the row's end.
     assert len([t for t in axes.texts if getattr(t, "arrow_patch", None)]) == len(table) + 1
-    head = figures[0].get_suptitle().splitlines()
+    head = figure.get_suptitle().splitlines()
     assert head[0] == str(genome)
     assert head[1].startswith(f"fitness 0.500, {sum(r.parameters for r in table):,} parameters, ")
-
-
-def test_a_box_is_as_high_as_its_map_asks(figures: list[Figure]):
-    drawing(Genome.parse("c16k3-max-avg"), NetworkSpec(shape=(1, 16, 16), width=10, classes=10))
-    heights = [p.get_height() for p in figures[0].axes[0].patches]
-    image, conv, large, small, adapt, head = heights
-    assert image == conv > large > small > adapt == head
 
 
 @pytest.mark.parametrize(

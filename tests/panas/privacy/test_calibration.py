@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, example, given, reject, settings
 from hypothesis import strategies as st
+from ledgers import MOMENTS
+from plans import plan_of
 
 from panas.privacy.accounting.epsilon import epsilon
 from panas.privacy.accounting.events import Event, Gaussian, Unprotected
@@ -22,13 +24,12 @@ from panas.privacy.calibration import (
     rescale_noise,
     tighten_release_noise,
 )
-from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
 from panas.privacy.plan import Plan
 from panas.privacy.schedule import TrainingSchedule
 from panas.runtime.errors import BadInput, BudgetExhausted
 
-STEEP = Plan(samples=3820, batch_size=1, clip=1.0, noise_multiplier=1.0, epochs=1, rounds=1)
+STEEP = plan_of(3820, 1, epochs=1, rounds=1)
 """At so small a sampling rate 0.2 % of noise is more than 1 % of epsilon."""
 
 UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -40,14 +41,9 @@ def cases(draw: st.DrawFn) -> tuple[Budget, Plan, float]:
     """A budget, a draft whose noise is to be solved for, and the share of the releases."""
     samples = draw(st.integers(10, 5000))
     rounds = draw(st.integers(1, 12))
-    draft = Plan(
-        samples=samples,
-        batch_size=draw(st.integers(1, max(2, samples + samples // 4))),
-        clip=1.0,
-        noise_multiplier=1.0,
-        epochs=draw(st.integers(1, 5)),
-        rounds=rounds,
-        releases=draw(st.integers(0, rounds)),
+    batch, epochs = draw(st.integers(1, max(2, samples + samples // 4))), draw(st.integers(1, 5))
+    draft = plan_of(
+        samples, batch, epochs=epochs, rounds=rounds, releases=draw(st.integers(0, rounds))
     )
     budget = Budget(draw(st.floats(0.3, 20.0)), draw(st.sampled_from([1e-6, 1e-5, 1e-4])))
     return budget, draft, draw(st.floats(0.05, 0.9))
@@ -74,24 +70,10 @@ def solvable(budget: Budget, draft: Plan, share: float, spent: tuple[Event, ...]
 
 
 @pytest.mark.thorough
-@settings(max_examples=4, deadline=None, phases=UNSHRUNK)
-@given(case=cases())
-def test_a_plan_lands_within_one_percent_under_its_budget(case: tuple[Budget, Plan, float]) -> None:
-    budget, draft, share = case
-    plan = solvable(budget, draft, share)
-    total = epsilon_of(plan.events(), budget)
-    assert total <= budget.epsilon
-    if plan.noise_multiplier > LEAST_NOISE:
-        assert total >= 0.99 * budget.epsilon
-
-
-@pytest.mark.thorough
 @settings(max_examples=5, deadline=None, phases=UNSHRUNK)
 @given(case=cases())
 @example(case=(Budget(0.3, 1e-6), STEEP, 0.05))
-def test_many_plans_land_within_one_percent_under_their_budgets(
-    case: tuple[Budget, Plan, float],
-) -> None:
+def test_a_plan_lands_within_one_percent_under_its_budget(case: tuple[Budget, Plan, float]):
     budget, draft, share = case
     plan = solvable(budget, draft, share)
     total = epsilon_of(plan.events(), budget)
@@ -112,15 +94,7 @@ def test_charged_event_by_event_the_ledger_never_exceeds_the_budget(
         ledger.open_account(budget)
 
         def charge(event: Event) -> None:
-            ledger.charge(
-                Charge(
-                    event=event,
-                    phase="training",
-                    mechanism="x",
-                    recipient="server",
-                    sensitivity=1.0,
-                ),
-            )
+            ledger.charge(replace(MOMENTS, event=event, phase="training"))
             assert ledger.account().spent() <= budget.epsilon
 
         try:
@@ -143,32 +117,9 @@ def test_charged_event_by_event_the_ledger_never_exceeds_the_budget(
 
 
 @pytest.mark.thorough
-@settings(max_examples=2, deadline=None, phases=UNSHRUNK)
-@given(case=cases(), orphans=st.integers(1, 3))
-def test_what_is_spent_is_respected(case: tuple[Budget, Plan, float], orphans: int) -> None:
-    budget, draft, share = case
-    plan = solvable(budget, draft, share)
-    spent = (plan.training_event,) * orphans
-    try:
-        again = solve(budget, draft, share, spent)
-        longer = rescale_noise(plan, budget, spent)
-    except BudgetExhausted:
-        return
-    for new in (again, longer):
-        total = epsilon_of([*spent, *new.events()], budget)
-        assert total <= budget.epsilon
-        assert new.noise_multiplier >= plan.noise_multiplier * 0.999
-    if longer.release_noise is not None and plan.release_noise is not None:
-        factor = longer.noise_multiplier / plan.noise_multiplier
-        assert longer.release_noise / plan.release_noise == pytest.approx(factor)
-
-
-@pytest.mark.thorough
 def test_what_a_dead_process_spent_is_planned_around() -> None:
     budget = Budget(6.0, 1e-5)
-    draft = Plan(
-        samples=400, batch_size=40, clip=1.0, noise_multiplier=1.0, epochs=1, rounds=4, releases=4
-    )
+    draft = plan_of(400, 40, epochs=1, rounds=4, releases=4)
     plan = solvable(budget, draft, 0.3)
     spent = (plan.training_event, plan.training_event)
     longer = rescale_noise(plan, budget, spent)
@@ -196,9 +147,7 @@ def test_releases_alone_cost_their_share(target: float, releases: int, share: fl
 @pytest.mark.slow
 def test_sharper_releases_use_what_training_leaves() -> None:
     budget = Budget(4.0, 1e-5)
-    draft = Plan(
-        samples=500, batch_size=50, clip=1.0, noise_multiplier=1.0, epochs=2, rounds=3, releases=3
-    )
+    draft = plan_of(500, 50, epochs=2, rounds=3, releases=3)
     plan = solve(budget, draft, 0.2)
     noisier = replace(plan, noise_multiplier=1.5 * plan.noise_multiplier)
     sharper = tighten_release_noise(noisier, budget)
@@ -216,19 +165,11 @@ def test_sharper_releases_use_what_training_leaves() -> None:
 @pytest.mark.parametrize("spent", [(Gaussian(1.0),), (Unprotected(),)])
 def test_a_budget_that_is_spent_affords_nothing(spent: tuple[Event, ...]) -> None:
     budget = Budget(1.0, 1e-5)
-    draft = Plan(samples=100, batch_size=10, clip=1.0, noise_multiplier=1.0, epochs=1, rounds=1)
+    draft = plan_of(100, 10, epochs=1, rounds=1)
     with pytest.raises(BudgetExhausted, match="raise"):
         solve(budget, draft, 0.3, spent)
     with pytest.raises(BudgetExhausted):
         rescale_noise(draft, budget, spent)
-
-
-def test_a_tiny_budget_affords_nothing() -> None:
-    draft = Plan(samples=100, batch_size=100, clip=1.0, noise_multiplier=1.0, epochs=50, rounds=50)
-    with pytest.raises(BudgetExhausted, match=r"epsilon 0\.001"):
-        solve(Budget(1e-3, 1e-6), draft, 0.3)
-    with pytest.raises(BudgetExhausted, match="5 releases"):
-        release_multiplier(Budget(1e-3, 1e-6), 5, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -249,15 +190,14 @@ def test_a_budget_too_small_is_told_for_what_and_what_to_change(
         calibrate(tiny, schedule, batch_size=100, clip=1.0, release_noise=1.0)
     assert says in str(refused.value)
     assert str(refused.value).endswith("raise epsilon, or plan fewer steps or releases")
-    with pytest.raises(BudgetExhausted, match="affords 1 release, got"):
-        release_multiplier(tiny, 1, 0.1)
+    for releases, told in ((1, "affords 1 release, got"), (5, "5 releases")):
+        with pytest.raises(BudgetExhausted, match=told):
+            release_multiplier(tiny, releases, 0.1)
 
 
 def test_without_rounds_a_plan_costs_its_releases() -> None:
     budget = Budget(2.0, 1e-5)
-    draft = Plan(
-        samples=100, batch_size=9, clip=1.0, noise_multiplier=1.0, epochs=1, rounds=0, releases=2
-    )
+    draft = plan_of(100, 9, epochs=1, rounds=0, releases=2)
     plan = solve(budget, draft, 0.5)
     assert plan.noise_multiplier == LEAST_NOISE
     assert len(plan.events()) == 2
@@ -279,7 +219,10 @@ def test_least_noise_at_its_ends() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("samples", 0), ("batch_size", 0), ("epochs", 0), ("rounds", -1), ("clip", 0.0)],
+    [
+        *(("samples", 0), ("batch_size", 0), ("epochs", 0), ("rounds", -1)),
+        *(("clip", 0.0), ("clip", math.nan)),
+    ],
 )
 def test_bad_plans_are_refused(name: str, value: float) -> None:
     facts = {"samples": 10, "epochs": 1, "rounds": 1, "batch_size": 5, "clip": 1.0, name: value}
@@ -287,16 +230,3 @@ def test_bad_plans_are_refused(name: str, value: float) -> None:
     schedule = TrainingSchedule(**facts)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="expected samples, batch_size"):
         calibrate(Budget(1.0, 1e-5), schedule, **batch)  # type: ignore[arg-type]
-
-
-def test_a_clip_that_is_no_number_is_refused() -> None:
-    schedule = TrainingSchedule(samples=9, epochs=1)
-    with pytest.raises(BadInput, match="clip > 0"):
-        calibrate(Budget(1.0, 1e-5), schedule, batch_size=5, clip=math.nan)
-
-
-def test_a_tiny_budget_is_refused_at_once() -> None:
-    with pytest.raises(BudgetExhausted, match="noise above 100"):
-        calibrate(
-            Budget(1e-6, 1e-9), TrainingSchedule(samples=1000, epochs=5), batch_size=100, clip=1.0
-        )

@@ -4,8 +4,6 @@ import ast
 import math
 import os
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from noises import HalfNoise
 from scipy import stats
 from torch import Tensor
 
@@ -25,11 +24,7 @@ ALMOST_NEVER = 1e-6
 """A right source fails a test at this p-value once in a million runs."""
 
 
-class HalfNoise(SystemNoise):
-    """The planted bug: the variance is halved."""
-
-    def normal(self, *shape: int) -> Tensor:
-        return super().normal(*shape) * 0.5**0.5
+SOURCES = [SystemNoise(), ReproducibleNoise(np.random.default_rng(1))]
 
 
 class OneAngle(SystemNoise):
@@ -38,19 +33,6 @@ class OneAngle(SystemNoise):
     def normal(self, *shape: int) -> Tensor:
         half = super().normal(shape[0] // 2)
         return torch.cat([half, half])
-
-
-def normal_p(source: NoiseSource) -> float:
-    return float(stats.kstest(source.normal(DRAWS).numpy(), "norm").pvalue)
-
-
-@pytest.mark.parametrize("source", [SystemNoise(), ReproducibleNoise(np.random.default_rng(1))])
-def test_normal_is_standard_normal(source: NoiseSource) -> None:
-    assert normal_p(source) > ALMOST_NEVER
-
-
-def test_the_normality_test_catches_half_the_variance() -> None:
-    assert normal_p(HalfNoise()) < ALMOST_NEVER
 
 
 def halves_correlation(source: NoiseSource) -> float:
@@ -64,18 +46,9 @@ def test_the_two_numbers_of_a_pair_are_independent() -> None:
     assert halves_correlation(OneAngle()) > 0.1
 
 
-@pytest.mark.parametrize("source", [SystemNoise(), ReproducibleNoise(np.random.default_rng(1))])
-def test_uniform_is_uniform_on_zero_to_one(source: NoiseSource) -> None:
-    u = source.uniform(DRAWS)
-    assert u.dtype == torch.float64
-    assert u.shape == (DRAWS,)
-    assert 0 <= float(u.min()) <= float(u.max()) < 1
-    assert stats.kstest(u.numpy(), "uniform").pvalue > ALMOST_NEVER
-
-
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3), (0,), (0, 4), (5, 1, 7)])
 def test_shapes_even_odd_and_empty(shape: tuple[int, ...]) -> None:
-    for source in (SystemNoise(), ReproducibleNoise(np.random.default_rng(1))):
+    for source in SOURCES:
         draw = source.normal(*shape)
         assert torch.as_tensor(draw).shape == shape
         assert draw.dtype == torch.float64
@@ -90,7 +63,7 @@ def test_the_largest_word_gives_a_finite_number(monkeypatch: pytest.MonkeyPatch)
         assert torch.isfinite(x).all()
 
 
-def test_system_noise_does_not_repeat_whatever_is_seeded() -> None:
+def test_what_is_seeded_repeats_alone_and_global_states_are_left() -> None:
     draws = []
     for _ in range(2):
         torch.manual_seed(0)
@@ -99,16 +72,10 @@ def test_system_noise_does_not_repeat_whatever_is_seeded() -> None:
         draws.append((SystemNoise().normal(8), SystemNoise().uniform(8)))
     assert not torch.equal(draws[0][0], draws[1][0])
     assert not torch.equal(draws[0][1], draws[1][1])
-
-
-def test_reproducible_noise_repeats() -> None:
     a, b = (ReproducibleNoise(np.random.default_rng(3)) for _ in range(2))
     assert torch.equal(a.normal(4, 2), b.normal(4, 2))
     assert torch.equal(a.uniform(9), b.uniform(9))
     assert not torch.equal(a.normal(4), a.normal(4))
-
-
-def test_global_random_state_is_left_alone() -> None:
     before, numpy_before = torch.random.get_rng_state(), np.random.get_state()[1]
     for source in (SystemNoise(), ReproducibleNoise(np.random.default_rng(0))):
         source.normal(10)
@@ -144,12 +111,13 @@ def tail_p(x: np.ndarray, tail: Callable[[float], float], limits: list[float]) -
 TAIL = [3.0, 3.5, 4.0, 4.5, 5.0]
 
 
-@pytest.mark.parametrize("source", [SystemNoise(), ReproducibleNoise(np.random.default_rng(1))])
+@pytest.mark.parametrize("source", SOURCES)
 def test_a_million_normal_numbers_are_normal_to_the_tails(source: NoiseSource) -> None:
     x = source.normal(MANY).numpy()
     assert stats.kstest(x, "norm").pvalue > ALMOST_NEVER
     assert tail_p(x, stats.norm.sf, TAIL) > ALMOST_NEVER / 10
     assert MANY - len(np.unique(x)) < 10  # 53 random bits: even one comes in a run of 10^4
+    assert stats.kstest(HalfNoise().normal(DRAWS).numpy(), "norm").pvalue < ALMOST_NEVER
 
 
 @pytest.mark.slow
@@ -157,9 +125,11 @@ def test_the_tail_test_catches_a_sum_of_uniform_numbers() -> None:
     assert tail_p(TwelveUniforms().normal(MANY).numpy(), stats.norm.sf, TAIL) < ALMOST_NEVER / 10
 
 
-@pytest.mark.parametrize("source", [SystemNoise(), ReproducibleNoise(np.random.default_rng(1))])
+@pytest.mark.parametrize("source", SOURCES)
 def test_a_million_uniform_numbers_are_uniform_and_fine(source: NoiseSource) -> None:
     u = source.uniform(MANY).numpy()
+    assert (u.dtype, u.shape) == (np.float64, (MANY,))
+    assert 0 <= u.min() <= u.max() < 1
     assert stats.kstest(u, "uniform").pvalue > ALMOST_NEVER
     for part in (u, 1 - u):
         assert stats.binomtest(int((part < 1e-5).sum()), MANY, 1e-5).pvalue > ALMOST_NEVER
@@ -171,11 +141,8 @@ def repetitions(source: NoiseSource) -> int:
     return MANY - len(torch.unique(source.uniform(MANY)))
 
 
-def test_numbers_of_few_bits_are_caught() -> None:
+def test_numbers_of_few_bits_are_caught_and_the_lowest_bits_are_random() -> None:
     assert repetitions(Sixteen()) > 10
-
-
-def test_the_lowest_bits_are_random() -> None:
     for bit in range(11):
         ones = (SystemNoise().uniform(DRAWS) * 2 ** (53 - bit)).floor().long() % 2
         assert stats.binomtest(int(ones.sum()), DRAWS, 0.5).pvalue > ALMOST_NEVER / 11
@@ -218,29 +185,6 @@ def in_threads(sources: list[NoiseSource]) -> list[bytes]:
         return list(pool.map(lambda s: s.normal(500).numpy().tobytes(), sources))
 
 
-def in_processes(*sources: str) -> list[list[str]]:
-    """What two processes, all of whose generators have the same seed, draw from each source."""
-    code = (
-        "import random, numpy as np, torch\n"
-        "from panas.privacy.noise import ReproducibleNoise, SystemNoise\n"
-        "random.seed(0); np.random.seed(0); torch.manual_seed(0)\n"
-        f"for source in {', '.join(sources)}:\n"
-        "    print(source.uniform(8).tolist(), source.normal(8).tolist())"
-    )
-    environment = os.environ | {"PYTHONHASHSEED": "0"}
-    return [
-        subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            check=True,
-            env=environment,
-            cwd=ROOT,
-        ).stdout.splitlines()
-        for _ in range(2)
-    ]
-
-
 def test_forked_processes_share_no_draw() -> None:
     drawn = in_forks(SystemNoise())
     assert [len(d) for d in drawn] == [64] * 3
@@ -250,23 +194,12 @@ def test_forked_processes_share_no_draw() -> None:
 
 def test_threads_and_clients_share_no_draw() -> None:
     one = SystemNoise()
+    assert vars(one) == {}
+    assert not [v for v in vars(SystemNoise).values() if isinstance(v, Tensor | np.ndarray)]
     assert len(set(in_threads([one] * 64))) == 64
     assert len(set(in_threads([SystemNoise() for _ in range(64)]))) == 64
     same: list[NoiseSource] = [ReproducibleNoise(np.random.default_rng(0)) for _ in range(64)]
     assert len(set(in_threads(same))) == 1
-
-
-@pytest.mark.thorough
-def test_processes_of_one_seed_share_no_draw() -> None:
-    one, other = in_processes("SystemNoise()", "ReproducibleNoise(np.random.default_rng(0))")
-    assert (len(one), one[0] != other[0], one[1] == other[1]) == (2, True, True)
-
-
-def test_system_noise_keeps_no_state() -> None:
-    source = SystemNoise()
-    source.normal(5)
-    assert vars(source) == {}
-    assert not [v for v in vars(SystemNoise).values() if isinstance(v, Tensor | np.ndarray)]
 
 
 # Where product code draws from.
@@ -323,18 +256,11 @@ def test_no_private_noise_comes_from_a_generator_of_the_whole_process() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "noise = torch.randn(3)",
-        "g + sigma * torch.randn_like(g)",
-        "torch.zeros(3).normal_()",
-        "torch.normal(0.0, 1.0, (3,), generator=None)",
-        "np.random.normal(size=3)",
-        "numpy.random.seed(1)",
-        "import random",
-        "from torch import randn",
-        "from numpy import random",
-        "from numpy.random import standard_normal",
-        "torch.distributions.Normal(0.0, 1.0).sample()",
-        "torch.manual_seed(0)",
+        *("noise = torch.randn(3)", "g + sigma * torch.randn_like(g)", "torch.zeros(3).normal_()"),
+        *("torch.normal(0.0, 1.0, (3,), generator=None)", "np.random.normal(size=3)"),
+        *("numpy.random.seed(1)", "import random", "from torch import randn"),
+        *("from numpy import random", "from numpy.random import standard_normal"),
+        *("torch.distributions.Normal(0.0, 1.0).sample()", "torch.manual_seed(0)"),
         "nn.init.trunc_normal_(w)",
     ],
 )

@@ -136,10 +136,7 @@ def test_results_are_in_order_whoever_did_the_work(two: Pool[int]) -> None:
     [(choosy, 3, BadInput), (choosy, 5, KeyError), (leave, 0, SystemExit)],
 )
 def test_errors_of_tasks_arrive(
-    two: Pool[int],
-    work: Callable[[int, int], int],
-    task: int,
-    error: type[BaseException],
+    two: Pool[int], work: Callable[[int, int], int], task: int, error: type[BaseException]
 ) -> None:
     with pytest.raises(error):
         two.survive(work, [1, task, 2])

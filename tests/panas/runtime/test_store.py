@@ -1,4 +1,4 @@
-"""Files: old or new and never half, checked on reading, appended to the disk."""
+"""Files are old or new and never half; the log of a search belongs to one search and process."""
 
 import json
 import multiprocessing
@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from panas.runtime import store
 from panas.runtime.errors import BadInput
+from panas.runtime.journal import open_journal, read_journal
 
 
 class Crash(BaseException):
@@ -62,21 +65,21 @@ def test_json_round_trip(tmp_path: Path, record: dict[str, Any]) -> None:
     assert store.read_json(path) == json.loads(json.dumps(record))
 
 
-def test_numbers_that_are_none_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_an_edited_or_a_missing_file_and_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    store.write_json(path, {"epsilon": 8, "name": "x"})
+    path.write_text(path.read_text().replace("8", "9"))
+    with pytest.raises(BadInput, match="damaged or edited"):
+        store.read_json(path)
+    for read in (store.read_bytes, store.read_json, store.read_tensors):
+        with pytest.raises(BadInput, match="run the stage"):
+            read(tmp_path / "none")
     path = tmp_path / "a.json"
     store.write_json(path, {"a": 1})
     for value in (float("nan"), float("inf")):
         with pytest.raises(ValueError, match="JSON compliant"):
             store.write_json(path, {"a": value})
     assert store.read_json(path) == {"a": 1}
-
-
-def test_an_edited_json_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    store.write_json(path, {"epsilon": 8, "name": "x"})
-    path.write_text(path.read_text().replace("8", "9"))
-    with pytest.raises(BadInput, match="damaged or edited"):
-        store.read_json(path)
 
 
 @pytest.mark.parametrize(
@@ -90,12 +93,6 @@ def test_what_is_no_checked_json_object_is_refused(tmp_path: Path, content: byte
         store.read_json(path)
 
 
-def test_a_missing_file_says_what_to_do(tmp_path: Path) -> None:
-    for read in (store.read_bytes, store.read_json, store.read_tensors):
-        with pytest.raises(BadInput, match="run the stage"):
-            read(tmp_path / "none")
-
-
 TENSORS = {
     "w": torch.arange(6.0).reshape(2, 3).T,
     "n": torch.tensor(3),
@@ -104,7 +101,7 @@ TENSORS = {
 }
 
 
-def test_the_same_tensors_are_the_same_bytes() -> None:
+def test_the_same_tensors_are_the_same_bytes_and_come_back(tmp_path: Path) -> None:
     tensors = {"x": torch.arange(3.0), "y": torch.zeros(2, 2, dtype=torch.int64)}
     for key in ("é", "ab", "abc", "abcd"):  # lengths of headers that need padding or none
         notes = {key: "1", "network": "{}", "n": "2"}
@@ -113,17 +110,14 @@ def test_the_same_tensors_are_the_same_bytes() -> None:
         found, metadata = store.unpack_tensors(packed.pop(), Path("here"))
         assert metadata == notes
         assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
-
-
-def test_tensors_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     store.write_tensors(path, TENSORS, {"about": "é"})
-    tensors, notes = store.read_tensors(path)
-    assert notes == {"about": "é"}
-    assert tensors.keys() == TENSORS.keys()
+    back, about = store.read_tensors(path)
+    assert about == {"about": "é"}
+    assert back.keys() == TENSORS.keys()
     for k, v in TENSORS.items():
-        assert torch.equal(tensors[k], v)
-        assert tensors[k].dtype == v.dtype
+        assert torch.equal(back[k], v)
+        assert back[k].dtype == v.dtype
 
 
 @pytest.mark.parametrize("edit", ["last byte", "metadata", "cut", "name", "empty"])
@@ -144,49 +138,12 @@ def test_edited_tensors_are_refused(tmp_path: Path, edit: str) -> None:
         store.read_tensors(path)
 
 
-def test_lines_round_trip(tmp_path: Path) -> None:
-    path = tmp_path / "runs" / "log.jsonl"
-    assert store.read_lines(path) == []
-    store.append_bytes(path, b'{"i": 0}\n', at=0)
-    store.append_bytes(path, b'{"i": 1}\n{"i": 2}\n', at=9)
-    assert store.read_lines(path) == [{"i": 0}, {"i": 1}, {"i": 2}]
-
-
-def test_a_torn_last_line_is_never_read_and_is_dropped_by_the_next(tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    store.append_bytes(path, b'{"i": 0}\n', at=0)
-    # Whole JSON, yet without its end it was never acknowledged.
-    for torn in (b'{"i": 1', b'{"i": 1}', b"\xff"):
-        with path.open("ab") as file:
-            file.write(torn)
-        assert store.read_lines(path) == [{"i": 0}]
-    store.append_bytes(path, b'{"i": 2}\n', at=9)
-    assert path.read_bytes() == b'{"i": 0}\n{"i": 2}\n'
-
-
 @pytest.mark.parametrize("line", [b"{", b"3", b"[]", b"", b"\xff"])
 def test_a_damaged_whole_line_is_refused(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "log.jsonl"
     path.write_bytes(b'{"i": 0}\n' + line + b'\n{"i": 2}\n')
     with pytest.raises(BadInput, match="line 2"):
         store.read_lines(path)
-
-
-def test_an_appended_line_is_forced_to_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "log.jsonl"
-    seen: list[bytes] = []
-    sync = os.fsync
-
-    def watched(handle: int) -> None:
-        if stat.S_ISREG(os.fstat(handle).st_mode):  # the file itself, not its folder
-            seen.append(path.read_bytes())
-        sync(handle)
-
-    monkeypatch.setattr(os, "fsync", watched)
-    store.append_bytes(path, b'{"i": 0}\n', at=0)
-    assert seen == [b'{"i": 0}\n']
 
 
 def _count(path: Path, times: int) -> None:
@@ -224,13 +181,156 @@ def test_what_is_written_is_private_to_its_owner(umask: int, tmp_path: Path) -> 
 
 
 def test_an_append_cuts_off_a_torn_line_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "log"
+    path = tmp_path / "log.jsonl"
+    # Whole JSON, yet without its end it was never acknowledged.
+    for torn in (b'{"i": 1', b'{"i": 1}', b"\xff"):
+        path.write_bytes(b'{"i": 0}\n' + torn)
+        assert store.read_lines(path) == [{"i": 0}]
     path.write_bytes(b"one\ntwo\nto")
     store.append_bytes(path, b"three\n", at=8)
     assert path.read_bytes() == b"one\ntwo\nthree\n"
+    assert store.read_lines(tmp_path / "none") == []
     for at in (0, 4, 8, 15):  # before whole lines, and beyond the end
         with pytest.raises(BadInput, match="another process has changed it"):
             store.append_bytes(path, b"four\n", at=at)
         assert path.read_bytes() == b"one\ntwo\nthree\n"
     store.append_bytes(path, b"four\n", at=14)
     assert path.read_bytes().splitlines()[-1] == b"four"
+
+
+HEADER = {"search": "architecture", "seed": 3, "rungs": (0.25, 0.5)}
+LINES = [{"generation": 0, "best": 0.1}, {"generation": 1, "rng": {"state": 2**127 + 1}}]
+
+
+def written(path: Path, lines: list[dict[str, Any]] = LINES) -> bytes:
+    with open_journal(path, HEADER) as journal:
+        for line in lines:
+            journal.append(line)
+    return path.read_bytes()
+
+
+def test_lines_come_back_as_they_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "log.jsonl"
+    content = written(path)
+    assert [json.loads(line) for line in content.splitlines()] == [
+        HEADER | {"rungs": [0.25, 0.5]},
+        *LINES,
+    ]
+    assert content.endswith(b"\n")
+    assert read_journal(path) == LINES
+    with open_journal(path, HEADER) as journal:
+        assert journal.lines == LINES
+    assert path.read_bytes() == content  # opening it again changes nothing
+    assert read_journal(tmp_path / "none") == []
+
+
+def test_without_a_path_lines_are_as_they_would_come_from_a_file() -> None:
+    with open_journal(None, HEADER) as journal:
+        journal.append({"scores": (0.1, 0.2)})
+        assert journal.lines == [{"scores": [0.1, 0.2]}]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_a_file_cut_anywhere_goes_on_from_its_last_whole_line(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("journal") / "log.jsonl"
+    content = written(path)
+    cut = data.draw(st.integers(0, len(content)))
+    path.write_bytes(content[:cut])
+    whole = max(0, content[:cut].count(b"\n") - 1)
+    with open_journal(path, HEADER) as journal:
+        assert journal.lines == LINES[:whole]
+        for line in LINES[whole:]:
+            journal.append(line)
+    assert path.read_bytes() == content
+
+
+def test_a_line_is_on_disk_when_append_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path, synced = tmp_path / "log.jsonl", []
+    sync = store.os.fsync
+    monkeypatch.setattr(store.os, "fsync", lambda fd: (synced.append(path.read_bytes()), sync(fd)))
+    with open_journal(path, HEADER) as journal:
+        for number, line in enumerate(LINES, start=1):
+            journal.append(line)
+            assert synced[-1] == path.read_bytes()
+            assert synced[-1].count(b"\n") == number + 1
+
+
+@pytest.mark.parametrize(
+    ("header", "key"),
+    [
+        (HEADER | {"seed": 4}, "seed"),
+        (HEADER | {"rungs": ()}, "rungs"),
+        (HEADER | {"more": 1}, "more"),
+        ({"seed": 3, "rungs": (0.25, 0.5)}, "search"),
+        (HEADER | {"search": "x" * 5000}, "search"),
+    ],
+)
+def test_the_log_of_another_search_is_refused_in_one_line(
+    tmp_path: Path, header: dict[str, Any], key: str
+) -> None:
+    path = tmp_path / "log.jsonl"
+    content = written(path)
+    with pytest.raises(BadInput, match=f"{key} = .*; give the same settings") as caught:
+        open_journal(path, header).__enter__()
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("damage", [b"{", b"\0\0\0\0", b"[1]", b"3", b"\xff\xfe"])
+@pytest.mark.parametrize("line", [0, 1, 2])
+def test_a_damaged_line_is_refused(tmp_path: Path, line: int, damage: bytes) -> None:
+    path = tmp_path / "log.jsonl"
+    lines = written(path).splitlines()
+    lines[line] = damage
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.raises(BadInput, match=f"line {line + 1} of") as caught:
+        open_journal(path, HEADER).__enter__()
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_that_are_none_are_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    content = written(path)
+    with open_journal(path, HEADER) as journal:
+        with pytest.raises(ValueError, match="JSON"):
+            journal.append({"best": float("nan")})
+        assert journal.lines == LINES
+        assert path.read_bytes() == content
+
+
+def try_to_open(path: Path, answers: Any) -> None:
+    try:
+        with open_journal(path, HEADER) as journal:
+            answers.put(len(journal.lines))
+    except BadInput as e:
+        answers.put(str(e))
+
+
+def test_a_log_is_for_one_process_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    with (
+        open_journal(path, HEADER) as journal,
+        pytest.raises(BadInput, match="another process"),
+        open_journal(path, HEADER),
+    ):
+        pass
+    with open_journal(path, HEADER) as journal:
+        journal.append(LINES[0])
+        assert "for this process alone" in ask_another(path)
+        journal.append(LINES[1])
+    assert read_journal(path) == LINES
+    assert ask_another(path) == 2  # the block is over
+
+
+def ask_another(path: Path) -> Any:
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    process = context.Process(target=try_to_open, args=(path, answers))
+    process.start()
+    answer = answers.get(timeout=60)
+    process.join()
+    return answer

@@ -1,5 +1,6 @@
-"""Arguments and fields of a wrong type are named; all others are taken."""
+"""Arguments and fields of a wrong type are named, and `help` shows what is said of fields."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,9 +9,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import pytest
 
+import panas
 from panas.privacy.accounting.events import Gaussian
 from panas.privacy.ledger.charge import Charge
 from panas.runtime.errors import BadInput
+from panas.runtime.field_comments import field_comments
 from panas.runtime.typed import check_fields, checked
 
 
@@ -60,12 +63,15 @@ def test_a_wrong_argument_is_named(given: dict[str, Any], says: str):
         use(1, **given)
 
 
-def test_what_fits_goes_through():
+def test_what_fits_goes_through_and_numbers_of_other_libraries_are_numbers():
     assert use({"any": 1}, out="a", told=print, settings={}, config=Settings(), how=object()) == {
         "any": 1
     }
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'data'"):
         use()  # type: ignore[call-arg]
+    found = Settings(share=np.float32(0.5), times=np.int64(3), pair=(0, 1), menu=(np.int8(1),))
+    assert found.times == 3
+    assert Settings(share=2).share == 2
 
 
 @pytest.mark.parametrize(
@@ -86,14 +92,35 @@ def test_a_wrong_field_is_named(field: str, value: Any, says: str):
         Settings(**{field: value})
 
 
-def test_numbers_of_other_libraries_are_numbers():
-    found = Settings(share=np.float32(0.5), times=np.int64(3), pair=(0, 1), menu=(np.int8(1),))
-    assert found.times == 3
-    assert Settings(share=2).share == 2
-
-
 def test_a_charge_of_an_unknown_phase_is_refused():
     facts = {"mechanism": "m", "recipient": "server", "sensitivity": 1.0}
     assert Charge(event=Gaussian(1.0), phase="search", **facts)
     with pytest.raises(BadInput, match="'training' or 'release' or 'search', got 'x'"):
         Charge(event=Gaussian(1.0), phase="x", **facts)
+
+
+@dataclass
+class Planted:
+    """Fields with each kind of comment."""
+
+    a: int = 0  # beside
+    # above,
+    # in two lines
+    b: int = 0
+    c: int = 0
+    """Below,
+    in two lines."""
+    d: str = "# no comment"
+
+
+def test_comments_beside_above_and_below_are_shown_once_by_help():
+    assert field_comments(Planted) == {
+        "a": "beside",
+        "b": "above, in two lines",
+        "c": "Below, in two lines.",
+    }
+    for _ in range(2):
+        told = inspect.getdoc(panas.EvolutionConfig) or ""
+        assert told.count("\nFields:\n") == 1
+    assert "    mutation: Probability p_m that a child is mutated, in [0, 1]." in told
+    assert "    sensitivity: L2, under" in (inspect.getdoc(panas.Charge) or "")

@@ -64,9 +64,6 @@ def test_the_folder_is_the_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_what_is_no_mode_is_refused(name: str):
     with pytest.raises(BadInput, match="data-free, public-proxy, unaccounted"):
         mode_named(name)
-
-
-def test_a_mode_under_its_old_name_is_refused_with_its_new_one():
     with pytest.raises(BadInput, match="public-proxy, as proxy is called now"):
         mode_named("proxy")
 

@@ -1,4 +1,4 @@
-"""Baselines of a site: on toy data, on data that lack classes, and how they are remembered."""
+"""Baselines of a site, AUROC, recall and F1, and which step that costs privacy brought nothing."""
 
 import json
 from dataclasses import replace
@@ -6,10 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from panas.data.samples import Samples
 from panas.training import baselines as module
-from panas.training.baselines import Baselines, baselines, features, fit_baselines
+from panas.training.baselines import Baselines, Rival, baselines, features, fit_baselines
+from panas.training.ladder import Ladder, NoGain, no_gains
+from panas.training.metrics import Metrics, measure
 
 
 def blobs(n: int, classes: int = 3, seed: int = 0, only: tuple[int, ...] = ()) -> Samples:
@@ -42,10 +46,12 @@ def test_models_learn_and_say_what_they_have_read():
     assert best.accuracy == max(r.accuracy for r in found.rivals[:2])
 
 
-def test_the_majority_is_of_own_samples_and_counted_on_test_samples():
+def test_the_majority_is_of_own_samples_and_unseen_classes_are_wrong():
     own, test = blobs(9, only=(1,)), blobs(40, seed=2)
     found = baselines(blobs(30), own, test, seed=0)
     assert found.majority == pytest.approx(float((test.y == 1).double().mean()))
+    found = baselines(blobs(60, only=(0, 1)), blobs(60, only=(0, 1)), blobs(90, seed=3), seed=0)
+    assert all(0.4 < r.accuracy < 0.9 for r in found.rivals)
 
 
 def test_without_public_samples_or_with_one_class_only():
@@ -57,11 +63,6 @@ def test_without_public_samples_or_with_one_class_only():
     assert (alone.majority, alone.rivals) == (1.0, ())
     untested = baselines(blobs(30), blobs(30), empty, seed=0)
     assert (untested.majority, untested.rivals) == (None, ())
-
-
-def test_a_class_that_no_model_has_seen_is_wrong_and_nothing_else():
-    found = baselines(blobs(60, only=(0, 1)), blobs(60, only=(0, 1)), blobs(90, seed=3), seed=0)
-    assert all(0.4 < r.accuracy < 0.9 for r in found.rivals)
 
 
 def test_large_pictures_are_averaged_and_many_samples_thinned(monkeypatch: pytest.MonkeyPatch):
@@ -77,15 +78,12 @@ def test_large_pictures_are_averaged_and_many_samples_thinned(monkeypatch: pytes
     assert again.rivals(blobs(40, seed=2)) == fitted.rivals(blobs(40, seed=2))
 
 
-def test_models_of_public_samples_are_fitted_once_for_all_sites():
+def test_models_of_public_samples_are_fitted_once_and_own_ones_may_have_groups():
     public, own, test = blobs(60), blobs(30, seed=1), blobs(40, seed=2)
     shared = fit_baselines([public], "public", 0)
     assert baselines(public, own, test, 0, shared) == baselines(public, own, test, 0)
-
-
-def test_own_samples_may_have_groups_that_public_ones_lack():
-    own = replace(blobs(50, seed=1), groups=torch.arange(50) // 2)
-    assert fit_baselines([blobs(50), own], "public and own", 0).models
+    grouped = replace(blobs(50, seed=1), groups=torch.arange(50) // 2)
+    assert fit_baselines([blobs(50), grouped], "public and own", 0).models
 
 
 def test_one_model_alone_says_what_it_says_beside_the_other():
@@ -97,3 +95,104 @@ def test_one_model_alone_says_what_it_says_beside_the_other():
     np.testing.assert_array_equal(found, both.probabilities(test)["random forest"])
     lacking = fit_baselines([blobs(60, only=(0, 2))], "public", 0).probabilities(test)
     assert all((p[:, 1] == 0).all() for p in lacking.values())
+
+
+def by_hand(logits: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
+    """Recall, F1 and AUROC by counting, over the classes that are there."""
+    answers, p = logits.argmax(1), logits.double().softmax(1)
+    recalls, f1s, areas = [], [], []
+    for c in labels.unique():
+        hit = ((answers == c) & (labels == c)).sum().item()
+        recalls.append(hit / (labels == c).sum().item())
+        f1s.append(2 * hit / ((answers == c).sum() + (labels == c).sum()).item())
+        own, others = p[labels == c, c], p[labels != c, c]
+        if len(others):
+            wins = (own[:, None] > others).double() + (own[:, None] == others).double() / 2
+            areas.append(wins.mean().item())
+    return {
+        "balanced_accuracy": float(np.mean(recalls)),
+        "macro_f1": float(np.mean(f1s)),
+        **({"auroc": float(np.mean(areas))} if areas else {}),
+    }
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 5), st.integers(1, 30))
+def test_as_counted_by_hand_for_any_split(seed: int, classes: int, n: int):
+    g = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, classes, generator=g)
+    labels = torch.randint(classes, (n,), generator=g)
+    found = measure(logits, labels)
+    for name, value in by_hand(logits, labels).items():
+        assert getattr(found, name) == pytest.approx(value)
+    for c in range(classes):
+        assert (found.recall[c] is None) == (found.f1[c] is None) == (not (labels == c).any())
+
+
+def test_a_rare_class_that_is_never_named_shows():
+    labels = torch.tensor([0] * 98 + [1] * 2)
+    logits = torch.tensor([[1.0, 0.0]] * 98 + [[1.0, 0.5]] * 2)
+    found = measure(logits, labels)
+    assert found.accuracy == 0.98
+    assert found.balanced_accuracy == 0.5
+    assert found.auroc == 1.0  # it ranks them above all others all the same
+    assert found.recall == (1.0, 0.0)
+    assert found.f1[1] == 0.0
+
+
+def test_very_sure_networks_are_still_ranked():
+    """In 32 bits all of these have the probability 1."""
+    logits = torch.tensor([[30.0, 0.0], [29.0, 0.0], [25.0, 0.0], [24.0, 0.0]])
+    assert measure(logits, torch.tensor([0, 0, 1, 1])).auroc == 1.0
+
+
+def test_one_class_no_samples_and_no_number():
+    one = measure(torch.randn(4, 3), torch.ones(4, dtype=torch.int64))
+    assert one.auroc is None
+    assert one.recall[0] is None
+    none = measure(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64))
+    assert (none.samples, none.accuracy, none.auroc) == (0, None, None)
+    assert none.recall == (None, None, None)
+    broken = measure(torch.full((4, 2), float("nan")), torch.tensor([0, 1, 0, 1]))
+    assert broken.auroc == 0.5
+    for found in (one, none, broken):
+        text = json.dumps(found.to_json(), allow_nan=False)
+        assert Metrics.from_json(json.loads(text)) == found
+
+
+def rivals(public: float, own: float = 1.0) -> Baselines:
+    figures = {"balanced_accuracy": None, "auroc": None}
+    return Baselines(
+        majority=0.5,
+        rivals=(
+            Rival(model="random forest", reads="public", accuracy=public, **figures),
+            Rival(model="random forest", reads="public and own", accuracy=own, **figures),
+        ),
+    )
+
+
+def ladder(public: float | None, alone: float | None, joined: float | None) -> Ladder:
+    return Ladder(majority=0.5, public=public, alone=alone, joined=joined)
+
+
+@pytest.mark.parametrize(
+    ("steps", "public", "says"),
+    [
+        (ladder(0.8, 0.85, 0.9), 0.88, []),
+        (ladder(0.9, 0.85, 0.9), 0.88, ["training"]),  # equal is no gain
+        (ladder(0.8, 0.9, 0.9), 0.88, ["joining"]),
+        (ladder(0.8, 0.95, 0.9), 0.93, ["joining", "baseline"]),
+        (ladder(None, None, 0.9), 0.93, ["baseline"]),
+        (ladder(0.9, None, None), 0.93, []),
+    ],
+)
+def test_what_brought_nothing_is_named(steps: Ladder, public: float, says: list[str]):
+    assert [g.step for g in no_gains(steps, 8.0, rivals(public))] == says
+
+
+def test_a_site_that_keeps_the_public_network_has_spent_for_nothing_and_is_remembered():
+    (found,) = no_gains(ladder(0.9, 0.7, 0.9), 8.0, kept_public=True)
+    assert found == NoGain(step="training", epsilon=8.0, reached=0.9, to_beat=0.9, kept_public=True)
+    assert no_gains(ladder(None, None, 0.9), 8.0, kept_public=True)[0].kept_public
+    steps = ladder(0.8, None, 0.9)
+    assert Ladder.from_json(steps.to_json()) == steps

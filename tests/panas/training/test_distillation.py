@@ -136,22 +136,16 @@ def test_pictures_are_made_of_two() -> None:
 def test_made_pictures_are_bytes_with_the_answers_to_them() -> None:
     samples = taught(7).samples
     made = made_of(samples, 600, teacher=bright, rng=np.random.default_rng(2))
-    assert (len(made), made.samples.x.dtype, made.samples.shape) == (
-        600,
-        torch.uint8,
-        samples.shape,
-    )
+    assert (len(made), made.samples.shape) == (600, samples.shape)
+    assert made.samples.x.dtype == torch.uint8
     torch.testing.assert_close(made.targets, bright(made.samples.inputs()))
     assert len(made.samples.x.flatten(1).unique(dim=0)) > 300  # the seven themselves are few
     again = made_of(samples, 600, teacher=bright, rng=np.random.default_rng(2))
     assert torch.equal(made.samples.x, again.samples.x)
-
-
-def test_pictures_of_one_image_are_moves_of_it() -> None:
-    """Whatever two are put together: what stays the same under moves stays."""
+    # Whatever two are put together: what stays the same under moves stays.
     flat_one = replace(data(1), x=torch.full_like(data(1).x, 51))
-    made = made_of(flat_one, 20, teacher=bright, rng=np.random.default_rng(2))
-    assert (made.samples.x == 51).all()
+    alike = made_of(flat_one, 20, teacher=bright, rng=np.random.default_rng(2))
+    assert (alike.samples.x == 51).all()
 
 
 def _together(lines: torch.Tensor) -> bool:
@@ -174,9 +168,7 @@ def test_a_student_that_stopped_goes_on_as_if_it_had_not() -> None:
     ("shape", "farthest"),
     [((1, 28, 28), (2, 2)), ((3, 32, 16), (2, 1)), ((2, 14, 8), (1, 0)), ((1, 1, 1), (0, 0))],
 )
-def test_moved_images_are_reflected_crops(
-    shape: tuple[int, int, int], farthest: tuple[int, int]
-) -> None:
+def test_moved_images_are_reflected_crops(shape: tuple[int, int, int], farthest: tuple[int, int]):
     g = torch.Generator().manual_seed(0)
     x, (tall, wide), (_, h, w) = torch.rand(60, *shape, generator=g), farthest, shape
     padded = np.pad(x, [(0, 0), (0, 0), (tall, tall), (wide, wide)], mode="reflect")
@@ -204,12 +196,9 @@ def test_few_samples_are_passed_more_often(samples: int, epochs: int) -> None:
     assert long_enough(STUDENT, samples, STEPS) == replace(STUDENT, epochs=epochs)
 
 
-def test_a_training_of_no_samples_has_a_length() -> None:
+def test_a_training_of_no_samples_has_a_length_and_other_answers_are_refused() -> None:
     assert long_enough(replace(STUDENT, epochs=0), 0, 3).epochs == 3
     assert long_enough(STUDENT, 64, 49) == STUDENT
-
-
-def test_answers_of_another_shape_are_refused() -> None:
     for targets in (torch.ones(14, 3), torch.ones(15, 4)):
         with pytest.raises(BadInput, match=r"answers of shape \(15, 3\)"):
             SoftSamples(data(15), targets)

@@ -1,4 +1,4 @@
-"""A saved network answers exactly as before."""
+"""A saved network answers exactly as before; and the one that private training starts from."""
 
 import json
 from dataclasses import replace
@@ -7,16 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from patients import INPUTS, ROWS, TABLE
 from PIL import Image
 
 from panas.architecture.genome import Genome
 from panas.architecture.head import build_head
 from panas.architecture.network import NetworkSpec, Norm, build_bottom
 from panas.data.facts import Facts
-from panas.data.files.columns import Column
+from panas.data.samples import Samples
 from panas.runtime.errors import BadInput
 from panas.runtime.store import read_tensors, write_tensors
 from panas.training.checkpoint import SavedNetwork, load_network, save_network
+from panas.training.sgd import OptimizerConfig
+from panas.training.warm_start import WarmStart, warm_started
 
 GENOME = Genome.parse("c8k3-max-c12k5-avg")
 SHAPE = (2, 9, 7)
@@ -42,31 +45,10 @@ def test_round_trip(tmp_path: Path, norm: Norm, unit: bool) -> None:
     assert saved.spec == replace(SPEC, norm=norm, unit=unit)
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
+def test_a_saved_network_is_plain_safetensors_and_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     with pytest.raises(BadInput, match="no such file"):
         load_network(path)
-    write_tensors(path, {"w": torch.zeros(2)}, {})
-    with pytest.raises(BadInput, match="another safetensors file"):
-        load_network(path)
-
-
-def test_an_edited_weight_or_genome_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "m.safetensors"
-    generator = torch.Generator().manual_seed(1)
-    bottom = build_bottom(GENOME, shape=SHAPE, width=6, generator=generator)
-    head = build_head(6, 4, init="random", generator=generator)
-    save_network(path, bottom, head, genome=GENOME, spec=SPEC, notes={})
-    content = path.read_bytes()
-    for changed in (content.replace(b"c8k3", b"c4k3"), content[:-1] + b"\x7f"):
-        assert changed != content
-        path.write_bytes(changed)
-        with pytest.raises(BadInput, match="damaged"):
-            load_network(path)
-
-
-def test_the_file_is_plain_safetensors(tmp_path: Path) -> None:
-    path = tmp_path / "m.safetensors"
     generator = torch.Generator().manual_seed(1)
     bottom = build_bottom(GENOME, shape=SHAPE, width=6, generator=generator)
     head = build_head(6, 4, init="random", generator=generator)
@@ -74,6 +56,17 @@ def test_the_file_is_plain_safetensors(tmp_path: Path) -> None:
     tensors, metadata = read_tensors(path)
     assert set(json.loads(metadata["network"])) >= {"genome", "shape", "norm", "width", "classes"}
     assert {k.partition(".")[0] for k in tensors} == {"bottom", "head"}
+    with pytest.raises(BadInput, match="without"):  # facts
+        load_network(path).predict(np.zeros((9, 7, 2), np.uint8))
+    content = path.read_bytes()
+    for changed in (content.replace(b"c8k3", b"c4k3"), content[:-1] + b"\x7f"):
+        assert changed != content
+        path.write_bytes(changed)
+        with pytest.raises(BadInput, match="damaged"):
+            load_network(path)
+    write_tensors(path, {"w": torch.zeros(2)}, {})
+    with pytest.raises(BadInput, match="another safetensors file"):
+        load_network(path)
 
 
 def saved_with(tmp_path: Path, facts: Facts) -> SavedNetwork:
@@ -104,28 +97,39 @@ def test_a_network_prepares_pictures_and_names_their_classes(tmp_path: Path) -> 
 
 
 def test_a_network_of_a_table_prepares_rows(tmp_path: Path) -> None:
-    columns = (
-        Column(name="age", centre=50.0, reach=50.0, missing=True),
-        Column(name="sex", kind="text", categories=("f", "m")),
-    )
-    facts = Facts(class_names=("ill", "well"), shape=(1, 3, 3), dtype="float32", columns=columns)
-    saved = saved_with(tmp_path, facts)
-    inputs = torch.zeros(2, 1, 3, 3)
-    inputs[:, 0, 0] = torch.tensor([[0.5, -1.0, -1.0], [0.0, 1.0, 1.0]])
-    inputs[:, 0, 1] = torch.tensor([[1.0, -1.0, 0.0], [-1.0, -1.0, 0.0]])
-    rows = [{"age": 75, "sex": "m"}, {"age": None, "sex": "f"}]
+    saved = saved_with(tmp_path, TABLE)
     with torch.no_grad():
-        wanted = saved.network(inputs).softmax(1)
-    assert torch.allclose(saved.probabilities(rows), wanted, atol=1e-6)
-    assert set(saved.predict(rows[0])) <= {"ill", "well"}
+        wanted = saved.network(INPUTS).softmax(1)
+    assert torch.allclose(saved.probabilities(ROWS), wanted, atol=1e-6)
+    assert set(saved.predict(ROWS[0])) <= {"ill", "well"}
     with pytest.raises(BadInput, match="'sex'"):
         saved.predict({"age": 1})
 
 
-def test_a_network_without_facts_says_so(tmp_path: Path) -> None:
-    path, generator = tmp_path / "m.safetensors", torch.Generator()
-    bottom = build_bottom(GENOME, shape=SHAPE, width=6, generator=generator)
-    head = build_head(6, 4, init="random", generator=generator)
-    save_network(path, bottom, head, genome=GENOME, spec=SPEC, notes={})
-    with pytest.raises(BadInput, match="without"):
-        load_network(path).predict(np.zeros((9, 7, 2), np.uint8))
+POOLED = Genome.parse("c4k3-max-c4k3")
+WARM = NetworkSpec(shape=(1, 8, 8), classes=4, width=8)
+PUBLIC = Samples(
+    torch.arange(40).to(torch.uint8)[:, None, None, None].expand(-1, 1, 8, 8),
+    torch.arange(40) % 4,
+    4,
+)
+
+
+def test_all_clients_deploy_with_the_same_head_but_their_own_bottom():
+    def deployed(client: int, warm: OptimizerConfig | None = None, public: Samples = PUBLIC):
+        start = WarmStart(genome=POOLED, spec=WARM, optimizer=warm, device=torch.device("cpu"))
+        return warm_started(start, public, seed=0, client=client)
+
+    def weights(module: torch.nn.Module) -> torch.Tensor:
+        return torch.cat([p.detach().flatten() for p in module.parameters()])
+
+    (a, head_a), (b, head_b) = deployed(0), deployed(1)
+    assert torch.equal(weights(head_a), weights(head_b))
+    assert not torch.equal(weights(a), weights(b))
+    assert torch.equal(weights(a), weights(deployed(0)[0]))
+    adam = OptimizerConfig(optimiser="adam", learning_rate=0.01, epochs=1)
+    warm, head = deployed(0, adam)
+    assert not torch.equal(weights(a), weights(warm))
+    assert torch.equal(weights(head_a), weights(head))
+    cold, _ = deployed(0, adam, PUBLIC.take([]))
+    assert torch.equal(weights(a), weights(cold))

@@ -1,20 +1,27 @@
-"""Plain training is shuffled mini-batch SGD, whole, in parts or in chunks."""
+"""Plain training is shuffled mini-batch SGD, and DP training without noise a per-sample loop."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from tiny_networks import data, flat, networks
+from noises import NoNoise as Zeros
+from plans import plan_of
+from tiny_networks import FIXED_HEAD, SGD, data, flat, networks
 from torch import Tensor
 from torch.nn import functional as F
 
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom, Norm
+from panas.data.samples import Samples
+from panas.privacy.noise import ReproducibleNoise, SystemNoise
+from panas.privacy.plan import Plan
 from panas.runtime.errors import BadInput
 from panas.runtime.store import pack_tensors, unpack_tensors
-from panas.training.evaluate import head_scores, represent
+from panas.training.dp_sgd import fit_private
+from panas.training.evaluate import accuracy, head_scores, represent
 from panas.training.sgd import OptimizerConfig, Trainer, fit
 
 RULES = [
@@ -47,17 +54,10 @@ def test_plain_training_is_shuffled_mini_batch_sgd(batch_size: int) -> None:
     torch.testing.assert_close(flat(bottom, head), flat(b, h), rtol=1e-5, atol=1e-6)
 
 
-def test_a_single_last_sample_does_not_stop_batch_norm() -> None:
-    bottom, head = networks("batch")
-    config = OptimizerConfig(learning_rate=0.1, batch_size=7, epochs=3)
-    fit(bottom, head, data(15), config=config, rng=np.random.default_rng(0))
-    assert bool(torch.isfinite(flat(bottom)).all())
-
-
 def test_adam_learns_and_no_samples_are_refused() -> None:
     samples = data(12)
     bottom, head = networks()
-    optimizer = OptimizerConfig(learning_rate=0.02, optimiser="adam", batch_size=6, epochs=150)
+    optimizer = OptimizerConfig(learning_rate=0.02, optimiser="adam", batch_size=6, epochs=60)
     before = head_scores(represent(bottom, samples), samples, head)[1]
     fit(bottom, head, samples, config=optimizer, rng=np.random.default_rng(0))
     assert head_scores(represent(bottom, samples), samples, head)[1] < 0.9 * before
@@ -196,8 +196,106 @@ def saved_by(bottom: Bottom, head: Head, x: Tensor) -> list[Tensor]:
     return list(kept.values())
 
 
-def test_batch_norm_sees_whole_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_norm_sees_whole_batches_and_is_not_stopped_by_a_single_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     whole, expected = forwards(monkeypatch, "batch", 1 << 30)
     tight, end = forwards(monkeypatch, "batch", 1)
     assert whole == tight == [7, 7, 7, 7]
     assert torch.equal(end, expected)
+    bottom, head = networks("batch")
+    config = OptimizerConfig(learning_rate=0.1, batch_size=7, epochs=3)
+    fit(bottom, head, data(15), config=config, rng=np.random.default_rng(0))
+    assert bool(torch.isfinite(flat(bottom)).all())
+
+
+def test_accuracy_counts_by_hand_whatever_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    bottom, head = networks()
+    samples = data(23)
+    logits = head.eval()(bottom.eval()(samples.inputs()))
+    hits = sum(int(row.argmax()) == int(y) for row, y in zip(logits, samples.y, strict=True))
+    assert accuracy(bottom, head, samples) == pytest.approx(hits / 23)
+    whole = represent(bottom, samples)
+    monkeypatch.setattr("panas.training.evaluate.EVALUATION_BATCH", 5)
+    torch.testing.assert_close(represent(bottom, samples), whole)
+    monkeypatch.setattr("panas.training.evaluate.CHUNK_BYTES", 1)
+    torch.testing.assert_close(represent(bottom, samples), whole)
+    right, loss = head_scores(whole, samples, head)
+    assert right == pytest.approx(hits / 23)
+    assert loss == pytest.approx(float(F.cross_entropy(logits, samples.y).detach()), rel=1e-5)
+    assert all(math.isnan(x) for x in head_scores(whole[:0], data(0), head))
+    assert represent(bottom, data(0)).shape == (0, 5)
+    assert math.isnan(accuracy(bottom, head, data(0)))
+
+
+class NoNoise(ReproducibleNoise):
+    """Poisson batches that repeat, and zeros in place of noise."""
+
+    normal = Zeros.normal
+
+
+def naive_dp_sgd(
+    bottom: Bottom, head: Head, samples: Samples, plan: Plan, rate: float, rng: np.random.Generator
+) -> list[Tensor]:
+    """Abadi et al.'s algorithm 1 without noise, a sample at a time; the weights after each step."""
+    parameters = [*bottom.parameters(), *head.parameters()]
+    x, y = samples.x.float() / 127.5 - 1, samples.y
+    path = []
+    for _ in range(plan.steps):
+        members = [i for i, u in enumerate(rng.random(len(y))) if u < plan.batch_size / len(y)]
+        total = [torch.zeros_like(p) for p in parameters]
+        for i in members:
+            loss = F.cross_entropy(head(bottom(x[i : i + 1])), y[i : i + 1])
+            grads = torch.autograd.grad(loss, parameters)
+            norm = math.sqrt(sum(float(g.double().square().sum()) for g in grads))
+            for t, g in zip(total, grads, strict=True):
+                t += g * min(1.0, plan.clip / norm)
+        with torch.no_grad():
+            for p, t in zip(parameters, total, strict=True):
+                p -= rate * t / plan.batch_size
+        path.append(flat(bottom, head))
+    return path
+
+
+@pytest.mark.parametrize("clip", [0.3, 1e6])
+@pytest.mark.parametrize("batch_size", [4, 15, 40])
+def test_without_noise_dp_training_is_a_naive_loop_step_by_step(clip: float, batch_size: int):
+    samples = data(15)
+    longest = plan_of(15, batch_size, clip, epochs=2)
+    if batch_size > 15:
+        # A batch above n is the full batch, divided by n.
+        longest = replace(longest, batch_size=15)
+    expected = naive_dp_sgd(*networks(), samples, longest, 0.5, np.random.default_rng(8))
+    moved = (expected[-1] - flat(*networks())).norm()
+    for epochs in (1, 2):
+        bottom, head = networks()
+        plan = plan_of(15, batch_size, clip, epochs=epochs)
+        noise = NoNoise(np.random.default_rng(8))
+        fit_private(bottom, head, samples, plan=plan, config=SGD, noise=noise)
+        error = (flat(bottom, head) - expected[plan.steps - 1]).norm()
+        assert float(error) < 1e-5 * float(moved)
+
+
+def test_dp_training_repeats_from_a_seed_and_never_from_the_systems_entropy() -> None:
+    ends = []
+    repeated = (ReproducibleNoise(np.random.default_rng(1)) for _ in range(2))
+    for noise in (*repeated, SystemNoise(), SystemNoise()):
+        bottom, head = networks()
+        fit_private(bottom, head, data(15), plan=plan_of(15, 5), config=SGD, noise=noise)
+        ends.append(flat(bottom, head))
+    assert torch.equal(ends[0], ends[1])
+    assert not torch.equal(ends[2], ends[3])
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_a_fixed_head_stays_where_it_is(private: bool) -> None:
+    bottom, head = networks()
+    before, bottom_before = flat(head), flat(bottom)
+    if private:
+        plan = plan_of(15, 5)
+        fit_private(bottom, head, data(15), plan=plan, config=FIXED_HEAD, noise=SystemNoise())
+    else:
+        rng = np.random.default_rng(0)
+        fit(bottom, head, data(15), config=FIXED_HEAD, rng=rng)
+    assert torch.equal(flat(head), before)
+    assert not torch.equal(flat(bottom), bottom_before)

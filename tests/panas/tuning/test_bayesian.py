@@ -1,8 +1,9 @@
-"""The hyperparameter search: bounds, budget, order of the questions, and that it searches."""
+"""The hyperparameter search: bounds, budget, order of the questions; killed, it ends the same."""
 
 import json
 import math
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +11,11 @@ import torch
 from toy_accuracy import LEAST, SPACE, search, smooth
 
 from panas.runtime.errors import BadInput, BudgetExhausted
+from panas.runtime.journal import open_journal
 from panas.tuning import surrogate as surrogates
 from panas.tuning.propose import design
 from panas.tuning.space import DPSGDSettings, Range, TuningSpace
-from panas.tuning.trial import TrialRecord
+from panas.tuning.trial import TrialRecord, TuningResult
 
 
 def assert_inside(setting: DPSGDSettings, space: TuningSpace, noise: float) -> None:
@@ -25,7 +27,9 @@ def assert_inside(setting: DPSGDSettings, space: TuningSpace, noise: float) -> N
 
 
 def test_every_proposal_is_inside_its_bounds_and_affordable() -> None:
-    result = search(trials=12)
+    seen: list[TrialRecord] = []
+    result = search(trials=12, on_trial=seen.append)
+    assert tuple(seen) == result.trials
     assert [t.number for t in result.trials] == list(range(12))
     assert [t.proposed_by for t in result.trials] == ["random"] * 4 + ["ei"] * 8
     for trial in result.trials:
@@ -34,7 +38,7 @@ def test_every_proposal_is_inside_its_bounds_and_affordable() -> None:
         assert trial.value == smooth(trial.setting)
 
 
-def test_fixed_values_stay_fixed_to_the_last_bit() -> None:
+def test_fixed_values_stay_fixed_and_a_space_of_one_setting_is_tuned_to_it() -> None:
     # The budget binds exactly: noise at its least, where one rounding error would overspend.
     space = TuningSpace(clip=(0.3, 0.3), noise_factor=(1.0, 1.0), batch_sizes=(7,))
     result = search(space=space, minimum_noise=lambda batch, epochs: 0.7123456789)
@@ -43,15 +47,15 @@ def test_fixed_values_stay_fixed_to_the_last_bit() -> None:
         assert trial.setting.noise_multiplier == 0.7123456789
         assert trial.setting.batch_size == 7
     assert len({trial.setting.learning_rate for trial in result.trials}) > 5
-
-
-def test_a_space_of_one_setting_is_tuned_to_it() -> None:
     space = TuningSpace(
         learning_rate=(0.1, 0.1), clip=(1.0, 1.0), noise_factor=(1.0, 1.0), batch_sizes=(16,)
     )
     values = iter([0.5, 0.6, 0.4, 0.5, 0.7])
     result = search(lambda _: next(values), space=space, trials=5, initial=3)
     assert {trial.setting for trial in result.trials} == {result.best}
+    assert DPSGDSettings(**json.loads(json.dumps(result.best.to_json()))) == result.best
+    one = search(trials=1, initial=1)  # is enough
+    assert (one.best, one.predicted) == (one.trials[0].setting, one.trials[0].value)
 
 
 def test_the_accountant_is_asked_before_each_trial_trains() -> None:
@@ -80,14 +84,6 @@ def test_the_accountant_is_asked_before_each_trial_trains() -> None:
     for before, after in zip(result.trials, result.trials[1:], strict=False):
         if before.status == "over budget":
             assert after.proposed_by == "random"  # or the same refused maximiser came for ever
-
-
-def test_an_accountant_that_refuses_all_exhausts_the_budget() -> None:
-    def objective(_: DPSGDSettings) -> float:
-        raise AssertionError("trained without the accountant's leave")
-
-    with pytest.raises(BudgetExhausted, match="refused every trial"):
-        search(objective, is_affordable=lambda _: False, trials=7)
 
 
 def test_batch_sizes_that_do_not_fit_are_left_out() -> None:
@@ -124,11 +120,17 @@ def test_it_beats_random_search() -> None:
     assert min(guided) > 0.85
 
 
-def test_a_constant_objective_survives() -> None:
+def test_a_constant_objective_survives_and_an_accountant_that_refuses_all_does_not() -> None:
     result = search(lambda _: 0.25)
     assert result.predicted == 0.25
     assert result.best == result.trials[0].setting
     assert {t.proposed_by for t in result.trials} == {"random"}  # no surrogate to improve upon
+
+    def objective(_: DPSGDSettings) -> float:
+        raise AssertionError("trained without the accountant's leave")
+
+    with pytest.raises(BudgetExhausted, match="refused every trial"):
+        search(objective, is_affordable=lambda _: False, trials=7)
 
 
 def test_a_surrogate_that_cannot_be_fitted_falls_back_to_the_best_observed(
@@ -144,12 +146,6 @@ def test_a_surrogate_that_cannot_be_fitted_falls_back_to_the_best_observed(
     assert smooth(result.best) == result.predicted
 
 
-def test_one_trial_is_enough() -> None:
-    result = search(trials=1, initial=1)
-    assert result.best == result.trials[0].setting
-    assert result.predicted == result.trials[0].value
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_failures_are_recorded_as_zero_and_never_win(bad: float) -> None:
     def objective(setting: DPSGDSettings) -> float:
@@ -162,12 +158,7 @@ def test_failures_are_recorded_as_zero_and_never_win(bad: float) -> None:
     assert result.best.learning_rate <= 0.05
 
 
-def test_a_search_where_all_fail_is_refused() -> None:
-    with pytest.raises(BadInput, match="every trial failed"):
-        search(lambda _: math.nan, trials=6)
-
-
-def test_what_a_trial_died_of_is_recorded_and_the_search_goes_on() -> None:
+def test_what_a_trial_died_of_is_recorded_and_where_all_fail_the_search_is_refused() -> None:
     def objective(setting: DPSGDSettings) -> float:
         if setting.clip > 3:
             raise ZeroDivisionError("by\nnothing")
@@ -179,14 +170,8 @@ def test_what_a_trial_died_of_is_recorded_and_the_search_goes_on() -> None:
     assert {t.error for t in failed} == {"ZeroDivisionError: by nothing"}
     assert all(t.error is None for t in result.trials if t.status == "done")
     assert result.best.clip <= 3
-
-
-def test_an_interrupt_is_no_failure() -> None:
-    def objective(_: DPSGDSettings) -> float:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        search(objective)
+    with pytest.raises(BadInput, match="every trial failed"):
+        search(lambda _: math.nan, trials=6)
 
 
 def test_passes_are_tuned_where_the_space_has_them() -> None:
@@ -218,20 +203,93 @@ def test_the_first_trials_cover_every_axis_evenly() -> None:
         assert k <= 8 * Range(*SPACE.learning_rate).place(np.array([rate]))[0] <= k + 1
 
 
-def test_errors_of_the_objective_propagate() -> None:
+@pytest.mark.parametrize("error", [BudgetExhausted("the ledger is full"), KeyboardInterrupt()])
+def test_what_is_no_failure_of_a_trial_propagates(error: BaseException) -> None:
     def objective(_: DPSGDSettings) -> float:
-        raise BudgetExhausted("the ledger is full")
+        raise error
 
-    with pytest.raises(BudgetExhausted, match="ledger"):
+    with pytest.raises(type(error)):
         search(objective)
 
 
-def test_trials_are_reported_as_they_end() -> None:
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing may catch it."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parallel", [1, 3])
+def test_a_search_that_dies_at_any_trial_goes_on_as_if_it_had_not(parallel: int, tmp_path: Path):
+    def run(path: Path, die_at: int | None) -> TuningResult:
+        calls = 0
+
+        def objective(setting: DPSGDSettings) -> float:
+            nonlocal calls
+            calls += 1
+            if calls == die_at:
+                raise Killed
+            return smooth(setting)
+
+        with open_journal(path, {"what": "tuning"}) as journal:
+            return search(
+                objective,
+                trials=8,
+                parallel=parallel,
+                journal=journal,
+                validation_samples=100,
+                is_affordable=lambda s: s.clip < 6,
+            )
+
+    whole = run(tmp_path / "whole.jsonl", None)
+    assert any(t.status == "over budget" for t in whole.trials)
+    trained = sum(t.status == "done" for t in whole.trials)
+    for at in range(1, trained + 1):
+        path = tmp_path / f"{at}.jsonl"
+        with pytest.raises(Killed):
+            run(path, at)
+        # What was lost is the trial that died: it is the first one that trains now.
+        assert run(path, None) == whole
+        assert path.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_what_a_journal_holds_is_not_trained_again_and_a_longer_search_goes_on(tmp_path: Path):
+    with open_journal(tmp_path / "j", {}) as journal:
+        whole = search(trials=6, journal=journal)
+
+    def never(_: DPSGDSettings) -> float:
+        raise AssertionError("trained again")
+
     seen: list[TrialRecord] = []
-    result = search(on_trial=seen.append, is_affordable=lambda s: s.clip < 5)
-    assert tuple(seen) == result.trials
+    with open_journal(tmp_path / "j", {}) as journal:
+        assert search(never, trials=6, journal=journal, on_trial=seen.append) == whole
+        assert seen == []
+        with pytest.raises(BadInput, match="another"):
+            search(never, trials=6, journal=journal, seed=1)
+    with open_journal(tmp_path / "j", {}) as journal:
+        assert search(trials=9, journal=journal) == search(trials=9)
 
 
-def test_a_setting_is_json() -> None:
-    setting = search(trials=6).best
-    assert DPSGDSettings(**json.loads(json.dumps(setting.to_json()))) == setting
+def test_proposals_do_not_depend_on_the_threads_that_torch_has() -> None:
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        first = search(trials=6)
+        assert torch.get_num_threads() == 2
+        torch.set_num_threads(1)
+        assert search(trials=6) == first
+    finally:
+        torch.set_num_threads(threads)
+
+
+def picklable(setting: DPSGDSettings) -> float:
+    if setting.clip > 8:
+        raise ValueError("clip")
+    return smooth(setting)
+
+
+@pytest.mark.slow
+def test_the_outcome_depends_on_how_many_are_proposed_at_once_and_on_no_worker() -> None:
+    batches = search(picklable, trials=10, parallel=3)
+    assert [t.proposed_by for t in batches.trials] == ["random"] * 4 + ["ei"] * 6
+    assert len({t.setting for t in batches.trials}) == 10
+    assert search(picklable, trials=10, parallel=3, workers=3) == batches
+    assert search(picklable, trials=10) != batches

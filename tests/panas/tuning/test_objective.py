@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from made_samples import by_brightness
+from plans import plan_of
 
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
-from panas.data.samples import Samples
 from panas.data.search_split import SearchData
 from panas.privacy.accounting.events import Event, Gaussian
 from panas.privacy.budget import Budget
@@ -40,14 +41,7 @@ CONFIG = TuningConfig(initial=3, trials=6)
 SETTING = DPSGDSettings(learning_rate=0.3, noise_multiplier=2.0, clip=1.0, batch_size=20)
 
 
-def samples(n: int, seed: int) -> Samples:
-    generator = torch.Generator().manual_seed(seed)
-    y = torch.randint(0, 2, (n,), generator=generator)
-    x = torch.randint(0, 128, (n, 1, 6, 6), generator=generator)
-    return Samples((x + 120 * y[:, None, None, None]).to(torch.uint8), y, 2)
-
-
-DATA = SearchData(samples(20, 0), samples(40, 1), samples(50, 2))
+DATA = SearchData(*(by_brightness(n, k, (1, 6, 6), 2) for k, n in enumerate((20, 40, 50))))
 
 
 def of(schedule: TrainingSchedule = SCHEDULE, **changes: int) -> TrainingObjective:
@@ -109,9 +103,7 @@ def test_a_rehearsal_trains_at_the_deployments_rate_steps_and_noise(
     of()(SETTING)
     of()(replace(SETTING, epochs=5))
     for plan, epochs in zip((seen[0], seen[2]), (2, 5), strict=True):
-        deployed = Plan(
-            samples=80, batch_size=20, clip=1.0, noise_multiplier=2.0, epochs=epochs, rounds=2
-        )
+        deployed = plan_of(80, 20, sigma=2.0, epochs=epochs, rounds=2)
         assert plan == replace(deployed, samples=40, batch_size=10)
         assert (plan.rate, plan.steps) == (deployed.rate, deployed.steps)
     assert len(seen) == 4  # as many as there are rounds, twice
@@ -119,14 +111,8 @@ def test_a_rehearsal_trains_at_the_deployments_rate_steps_and_noise(
 
 def spend(s: DPSGDSettings, schedule: TrainingSchedule, spent: Sequence[Event]) -> float:
     """What deploying with a setting costs, from nothing but the setting and the schedule."""
-    plan = Plan(
-        samples=schedule.samples,
-        batch_size=s.batch_size,
-        clip=s.clip,
-        noise_multiplier=s.noise_multiplier,
-        epochs=s.epochs or schedule.epochs,
-        rounds=schedule.rounds,
-    )
+    steps = {"epochs": s.epochs or schedule.epochs, "rounds": schedule.rounds}
+    plan = plan_of(schedule.samples, s.batch_size, s.clip, s.noise_multiplier, **steps)
     return epsilon_of([*spent, *plan.events()], BUDGET)
 
 

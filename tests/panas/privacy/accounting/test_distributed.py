@@ -168,15 +168,12 @@ def test_the_grid_costs_next_to_nothing(multiplier: float, shares: int):
     assert 1 / stated == pytest.approx(concentrated_epsilon(JOINED, sigma, shares), rel=1e-6)
 
 
-def test_more_shares_more_noise_and_a_finer_grid_cost_less():
+def test_more_shares_more_noise_and_a_finer_grid_cost_less_and_a_coarse_one_is_refused():
     one = sum_multiplier(JOINED, 1 << 24, 4)
     assert sum_multiplier(JOINED, 1 << 24, 5) > one
     assert sum_multiplier(JOINED, 1 << 25, 4) > one
     finer = SummedVector(sensitivity=math.sqrt(2), step=2.0**-25, size=9546)
     assert sum_multiplier(finer, 1 << 25, 4) > one
-
-
-def test_a_grid_that_is_too_coarse_is_refused():
     coarse = SummedVector(sensitivity=1, step=0.5, size=10_000)
     with pytest.raises(BadInput, match="finer grid"):
         share_sigma(coarse, 1.0, 4)
@@ -186,13 +183,10 @@ def test_a_grid_that_is_too_coarse_is_refused():
         share_sigma(JOINED, 1e-5, 4)
 
 
-@pytest.mark.parametrize("changed", [{"sensitivity": 0.0}, {"step": math.nan}, {"size": 0}])
-def test_a_vector_that_cannot_be_is_refused(changed: dict[str, float]):
-    with pytest.raises(BadInput, match="above 0"):
-        SummedVector(**({"sensitivity": 1.0, "step": 1.0, "size": 1} | changed))
-
-
-@pytest.mark.parametrize("multiplier", [0.0, -1.0, math.inf, math.nan])
-def test_a_multiplier_that_cannot_be_is_refused(multiplier: float):
-    with pytest.raises(BadInput, match="multiplier"):
-        share_sigma(JOINED, multiplier, 4)
+def test_a_vector_or_a_multiplier_that_cannot_be_is_refused():
+    for changed in ({"sensitivity": 0.0}, {"step": math.nan}, {"size": 0}):
+        with pytest.raises(BadInput, match="above 0"):
+            SummedVector(**({"sensitivity": 1.0, "step": 1.0, "size": 1} | changed))
+    for multiplier in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(BadInput, match="multiplier"):
+            share_sigma(JOINED, multiplier, 4)

@@ -81,10 +81,7 @@ def planned_apart(schedule: TrainingSchedule, batch: int, epochs: int) -> Plan:
 
 @pytest.mark.parametrize(
     "share",
-    [
-        pytest.param(0.1, marks=pytest.mark.thorough),
-        pytest.param(0.5, marks=pytest.mark.slow),
-    ],
+    [pytest.param(0.1, marks=pytest.mark.thorough), pytest.param(0.5, marks=pytest.mark.slow)],
 )
 def test_whatever_the_histogram_chooses_costs_no_more_than_the_budget(share: float) -> None:
     histogram = Gaussian(release_multiplier(BUDGET, 1, share))

@@ -3,15 +3,15 @@
 At commit 4a98628 chunks followed the size of the batch, and sums over samples were float32.
 """
 
+import itertools
 import math
 
 import pytest
 import torch
+from sample_gradients import genome_network
 from torch import Tensor, nn
 
 from panas.architecture.genome import Genome
-from panas.architecture.head import build_head
-from panas.architecture.network import build_bottom
 from panas.data.samples import Samples
 from panas.privacy.gradients.per_sample import PerSample, cross_entropy
 from panas.privacy.gradients.private import STEP, ClipAndNoise, PrivateGradient, chunk_of
@@ -40,13 +40,8 @@ def layers() -> nn.Module:
 
 
 def network(genome: str, hostile: bool = False) -> nn.Module:
-    g = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
-    if genome == "layers":
-        model = layers()
-    else:
-        bottom = build_bottom(Genome.parse(genome), shape=SHAPE, width=6, unit=True, generator=g)
-        model = nn.Sequential(bottom, build_head(6, 3, init="random", generator=g)).train()
+    model = layers() if genome == "layers" else genome_network(Genome.parse(genome), SHAPE, 1)
     if hostile:  # pairs of numbers that cancel but for rounding
         with torch.no_grad():
             for p in model.parameters():
@@ -69,20 +64,21 @@ def one(model: nn.Module, x: Tensor, y: Tensor, at: int) -> list[Tensor]:
 
 @pytest.mark.parametrize("hostile", [False, True])
 @pytest.mark.parametrize("genome", NETWORKS)
-def test_a_gradient_has_its_bits_in_every_place_and_beside_any_sample(
-    genome: str, hostile: bool
-) -> None:
+def test_a_gradient_has_its_bits_in_every_place_and_beside_any_sample(genome: str, hostile: bool):
     model = network(genome, hostile)
     x, y = samples(CHUNK)
     expected = one(model, x, y, 0)
-    for place in (1, 3, 7, 8, 15, 16, 30, CHUNK - 1):
-        for value in (None, 0.0, math.nan, 1e30):
-            others, labels = samples(CHUNK, seed=place)
-            if value is not None:
-                others.fill_(value)
-            others[place], labels[place] = x[0], y[0]
-            found = one(model, others, labels, place)
-            assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    places = (1, 3, 7, 8, 15, 16, 30, CHUNK - 1)
+    for place, value in [
+        *zip(places, itertools.cycle((0.0, math.nan, 1e30))),
+        *((p, None) for p in places),
+    ]:
+        others, labels = samples(CHUNK, seed=place)
+        if value is not None:
+            others.fill_(value)
+        others[place], labels[place] = x[0], y[0]
+        found = one(model, others, labels, place)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize("genome", NETWORKS)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from made_samples import random_bytes
 from sample_gradients import data, seeded
 from torch import Tensor, nn
 
@@ -100,14 +101,8 @@ def trained(samples: Samples, plan: Plan) -> Tensor:
     return flat(list(bottom.parameters())).detach()
 
 
-def pictures(n: int) -> Samples:
-    g = torch.Generator().manual_seed(0)
-    x = torch.randint(256, (n, 1, 6, 6), generator=g).byte()
-    return Samples(x, torch.arange(n) % 3, 3)
-
-
 def test_groups_of_one_train_what_samples_do_to_the_bit() -> None:
-    samples = pictures(30)
+    samples = random_bytes(30, shape=(1, 6, 6))
     order = torch.randperm(30, generator=torch.Generator().manual_seed(2))
     groups = replace(samples, groups=order)
     assert torch.equal(trained(samples, PLAN), trained(groups, PLAN))
@@ -115,20 +110,17 @@ def test_groups_of_one_train_what_samples_do_to_the_bit() -> None:
     assert not torch.equal(trained(samples, PLAN), trained(pairs, replace(PLAN, samples=15)))
 
 
-def test_a_drawn_group_comes_with_all_its_samples() -> None:
+def test_a_group_comes_whole_and_at_the_rate_of_the_plan_however_many_there_are() -> None:
     groups = torch.arange(90) % 30
     noise = [ReproducibleNoise(np.random.default_rng(1)) for _ in range(2)]
     for batch in PLAN.batches(noise[0], 90, groups):
         drawn = poisson_batch(30, PLAN.rate, noise[1])
         assert batch.tolist() == sorted(int(i) + 30 * k for i in drawn for k in range(3))
-
-
-def test_units_are_drawn_at_the_rate_of_the_plan_however_many_there_are() -> None:
     for number in (20, 45):
-        groups, noise = torch.arange(90) % number, ReproducibleNoise(np.random.default_rng(2))
-        drawn = [len(groups[b].unique()) for b in PLAN.batches(noise, 90, groups)]
-        assert len(drawn) == PLAN.steps
-        assert max(drawn) <= number
+        groups, source = torch.arange(90) % number, ReproducibleNoise(np.random.default_rng(2))
+        sizes = [len(groups[b].unique()) for b in PLAN.batches(source, 90, groups)]
+        assert len(sizes) == PLAN.steps
+        assert max(sizes) <= number
     assert PLAN.clip_and_noise.batch_size == PLAN.rate * PLAN.samples
 
 

@@ -6,43 +6,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from noises import HalfNoise, NoNoise
 from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer
+from plans import plan_of
+from sample_gradients import data, genome_network
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from panas.architecture.genome import Genome
-from panas.architecture.head import build_head
 from panas.architecture.network import build_bottom
 from panas.privacy.gradients.private import STEP, PrivateGradient
 from panas.privacy.noise import NoiseSource, ReproducibleNoise, SystemNoise, poisson_batch
-from panas.privacy.plan import Plan
 from panas.runtime.errors import BadInput
 
 GENOMES = ["c8k3", "c8k3-max-c12k5", "c5k5-avg-c7k3-max-c7k3", "c16k3-c16k3-avg-c8k5"]
 
 
-class NoNoise:
-    """Zeros in place of noise; every sample is in every batch."""
-
-    def normal(self, *shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=torch.float64)
-
-    def uniform(self, size: int) -> Tensor:
-        return torch.zeros(size, dtype=torch.float64)
-
-
-def network(
-    genome: str, shape: tuple[int, int, int], seed: int = 0, unit: bool = True
-) -> nn.Module:
-    g = torch.Generator().manual_seed(seed)
-    bottom = build_bottom(Genome.parse(genome), shape=shape, width=6, unit=unit, generator=g)
-    return nn.Sequential(bottom, build_head(6, 3, init="random", generator=g)).train()
-
-
-def batch(n: int, shape: tuple[int, int, int], seed: int = 1) -> tuple[Tensor, Tensor]:
-    g = torch.Generator().manual_seed(seed)
-    return torch.randn(n, *shape, generator=g), torch.randint(3, (n,), generator=g)
+def network(genome: str, shape: tuple[int, int, int], seed: int = 1) -> nn.Module:
+    """With rows of length 1 for an odd seed."""
+    return genome_network(Genome.parse(genome), shape, seed)
 
 
 def naive(model: nn.Module, x: Tensor, y: Tensor, clip: float) -> list[Tensor]:
@@ -64,29 +47,23 @@ def difference(a: list[Tensor], b: list[Tensor]) -> float:
     return float((flat[0] - flat[1]).norm() / flat[1].norm().clamp(min=1e-12))
 
 
-def clipped_sum(model: nn.Module, x: Tensor, y: Tensor, clip: float) -> list[Tensor]:
-    return PrivateGradient(model).clipped_sum(x, y, clip)
-
-
 @pytest.mark.parametrize("genome", GENOMES)
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 7)])
 @pytest.mark.parametrize("clip", [0.05, 1e6])
-def test_the_clipped_sum_is_that_of_a_loop(
-    genome: str, shape: tuple[int, int, int], clip: float
-) -> None:
+def test_the_clipped_sum_is_that_of_a_loop(genome: str, shape: tuple[int, int, int], clip: float):
     model = network(genome, shape)
-    x, y = batch(9, shape)
+    x, y = data(9, *shape)
     expected = naive(model, x, y, clip)
-    assert difference(clipped_sum(model, x, y, clip), expected) < 1e-5
+    assert difference(PrivateGradient(model).clipped_sum(x, y, clip), expected) < 1e-5
     if clip < 1:
         assert difference(expected, naive(model, x, y, 1e6)) > 0.1  # the clip does bite
 
 
 @pytest.mark.parametrize("size", [0, 1, STEP, STEP + 1, 257])
 def test_every_batch_size(size: int) -> None:
-    model = network("c4k3-max-c4k3", (1, 6, 5), unit=False)
-    x, y = batch(size, (1, 6, 5))
-    got = clipped_sum(model, x, y, 0.3)
+    model = network("c4k3-max-c4k3", (1, 6, 5), 0)
+    x, y = data(size, 1, 6, 5)
+    got = PrivateGradient(model).clipped_sum(x, y, 0.3)
     if size:
         assert difference(got, naive(model, x, y, 0.3)) < 1e-5
     else:
@@ -96,67 +73,23 @@ def test_every_batch_size(size: int) -> None:
 
 def test_one_sample_moves_the_sum_by_the_clip_at_most() -> None:
     model = network("c8k3-max-c12k5", (1, 8, 8))
-    x, y = batch(12, (1, 8, 8))
+    x, y = data(12, 1, 8, 8)
     x[3] *= 1e4
-    whole = clipped_sum(model, x, y, 0.01)
+    whole = PrivateGradient(model).clipped_sum(x, y, 0.01)
     for i in range(12):
         rest = torch.arange(12) != i
-        without = clipped_sum(model, x[rest], y[rest], 0.01)
+        without = PrivateGradient(model).clipped_sum(x[rest], y[rest], 0.01)
         moved = sum(float((a - b).square().sum()) for a, b in zip(whole, without, strict=True))
         assert math.sqrt(moved) <= 0.01 * (1 + 1e-4)
 
 
-def plan_for(n: int, batch_size: int, clip: float, sigma: float = 1.0) -> Plan:
-    return Plan(
-        samples=n, batch_size=batch_size, clip=clip, noise_multiplier=sigma, epochs=1, rounds=1
-    )
-
-
-def test_a_huge_clip_and_no_noise_give_the_plain_gradient() -> None:
-    model = network("c8k3-max-c12k5", (1, 8, 8))
-    x, y = batch(20, (1, 8, 8))
-    F.cross_entropy(model(x), y).backward()
-    plain = [p.grad.clone() for p in model.parameters() if p.grad is not None]
-    gradient = PrivateGradient(model)
-    gradient.step(x, y, plan_for(20, 20, 1e6).clip_and_noise, NoNoise())
-    got = [p.grad.clone() for p in model.parameters() if p.grad is not None]
-    assert difference(got, plain) < 1e-5
-
-
-@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
-def test_the_step_without_noise_is_opacus_step() -> None:
-    shape, clip, expected_size = (1, 8, 8), 0.2, 10
-    x, y = batch(13, shape)
-    ours, theirs = network("c8k3-max-c12k5", shape), network("c8k3-max-c12k5", shape)
-    wrapped = GradSampleModule(theirs, loss_reduction="sum")
-    optimiser = DPOptimizer(
-        torch.optim.SGD(wrapped.parameters(), lr=0.5),
-        noise_multiplier=0.0,
-        max_grad_norm=clip,
-        expected_batch_size=expected_size,
-        loss_reduction="mean",
-    )
-    F.cross_entropy(wrapped(x), y, reduction="sum").backward()
-    optimiser.step()
-    gradient = PrivateGradient(ours)
-    gradient.step(x, y, plan_for(100, expected_size, clip).clip_and_noise, NoNoise())
-    with torch.no_grad():
-        for p in ours.parameters():
-            assert p.grad is not None
-            p -= 0.5 * p.grad
-    assert difference(list(ours.parameters()), list(theirs.parameters())) < 1e-6
-    assert difference(list(ours.parameters()), list(network("c8k3-max-c12k5", shape).parameters()))
-
-
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 @pytest.mark.parametrize("genome", ["c8k3-max-c12k5", "c4k5-c6k3-avg-c6k1"])
-def test_training_is_opacus_training_step_by_step(
-    genome: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_is_opacus_training_step_by_step(genome: str, monkeypatch: pytest.MonkeyPatch):
     """Same batches and same noise, from two equal test generators: same weights at every step."""
     shape, n, steps = (3, 9, 7), 60, 8
-    x, y = batch(n, shape)
-    plan = plan_for(n, 15, clip=0.3, sigma=0.8)
+    x, y = data(n, *shape)
+    plan = plan_of(n, 15, clip=0.3, sigma=0.8)
     ours, theirs = network(genome, shape), network(genome, shape)
     sizes = [p.numel() for p in theirs.parameters()]
     here, there = (ReproducibleNoise(np.random.default_rng(5)) for _ in range(2))
@@ -190,53 +123,43 @@ def test_training_is_opacus_training_step_by_step(
     assert difference(list(ours.parameters()), start) > 0.02
 
 
-class HalfNoise(SystemNoise):
-    """The planted bug: half the standard deviation."""
-
-    def normal(self, *shape: int) -> Tensor:
-        return super().normal(*shape) / 2
-
-
 def noise_ratio(source: NoiseSource) -> float:
     """Standard deviation of an empty batch's gradient over sigma C / (q n)."""
     model = network("c16k3-c16k3-c16k5", (1, 8, 8))
-    x, y = batch(0, (1, 8, 8))
+    x, y = data(0, 1, 8, 8)
     gradient = PrivateGradient(model)
-    gradient.step(x, y, plan_for(200, 40, 0.7, sigma=3.0).clip_and_noise, source)
+    gradient.step(x, y, plan_of(200, 40, 0.7, sigma=3.0).clip_and_noise, source)
     flat = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     assert len(flat) > 1000
     return float(flat.std()) / (3.0 * 0.7 / 40)
 
 
-def test_an_empty_batch_is_noise_of_the_right_size_alone() -> None:
+def test_an_empty_batch_is_noise_of_the_right_size_alone_and_batch_norm_is_refused() -> None:
     assert noise_ratio(SystemNoise()) == pytest.approx(1.0, abs=0.12)
     assert noise_ratio(HalfNoise()) != pytest.approx(1.0, abs=0.12)
-
-
-def test_the_divisor_is_the_expected_size_whatever_the_real_one() -> None:
-    model = network("c8k3", (1, 8, 8))
-    x, y = batch(7, (1, 8, 8))
-    expected = naive(model, x, y, 0.1)
-    gradient = PrivateGradient(model)
-    gradient.step(x, y, plan_for(100, 20, 0.1).clip_and_noise, NoNoise())
-    got = [20 * p.grad for p in model.parameters() if p.grad is not None]
-    assert difference(got, expected) < 1e-5
-
-
-def test_batch_norm_is_refused() -> None:
     bottom = build_bottom(Genome.parse("c8k3"), shape=(1, 8, 8), width=4, norm="batch")
     with pytest.raises(BadInput, match='norm="group"'):
         PrivateGradient(bottom)
 
 
+def test_the_divisor_is_the_expected_size_whatever_the_real_one() -> None:
+    model = network("c8k3", (1, 8, 8))
+    x, y = data(7, 1, 8, 8)
+    expected = naive(model, x, y, 0.1)
+    gradient = PrivateGradient(model)
+    gradient.step(x, y, plan_of(100, 20, 0.1).clip_and_noise, NoNoise())
+    got = [20 * p.grad for p in model.parameters() if p.grad is not None]
+    assert difference(got, expected) < 1e-5
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_sample_that_is_not_finite_contributes_nothing(value: float) -> None:
     model = network("c8k3-max-c12k5", (1, 8, 8))
-    x, y = batch(6, (1, 8, 8))
+    x, y = data(6, 1, 8, 8)
     rest = torch.tensor([0, 1, 3, 4, 5])
     expected = naive(model, x[rest], y[rest], 0.1)
     x[2, 0, 4, 4] = value
-    got = clipped_sum(model, x, y, 0.1)
+    got = PrivateGradient(model).clipped_sum(x, y, 0.1)
     assert all(bool(torch.isfinite(t).all()) for t in got)
     assert difference(got, expected) < 1e-5
 
@@ -246,18 +169,18 @@ def test_a_fixed_head_gets_no_gradient_and_no_noise() -> None:
     head = model[1]
     assert isinstance(head, nn.Module)
     head.requires_grad_(False)
-    x, y = batch(5, (1, 8, 8))
+    x, y = data(5, 1, 8, 8)
     gradient = PrivateGradient(model)
-    gradient.step(x, y, plan_for(5, 5, 1.0).clip_and_noise, SystemNoise())
+    gradient.step(x, y, plan_of(5, 5, 1.0).clip_and_noise, SystemNoise())
     assert all(p.grad is None for p in head.parameters())
     assert all(p.grad is not None for p in model[0].parameters())
 
 
 def test_the_model_is_left_as_it_was() -> None:
     model = network("c8k3", (1, 8, 8))
-    x, y = batch(5, (1, 8, 8))
+    x, y = data(5, 1, 8, 8)
     for _ in range(2):
-        clipped_sum(model, x, y, 1.0)
+        PrivateGradient(model).clipped_sum(x, y, 1.0)
     assert not any("forward" in m.__dict__ or m._forward_hooks for m in model.modules())
     assert all(p.grad is None and p.requires_grad for p in model.parameters())
     F.cross_entropy(model(x), y).backward()

@@ -144,7 +144,7 @@ def test_a_block_that_mixes_unseen_moves_the_sum_by_two_clips_at_most(
     assert torch.equal(represent(bottom, changed)[rest], apart[rest])
 
 
-def test_a_loss_that_mixes_is_computed_one_sample_at_a_time() -> None:
+def test_a_loss_or_a_hook_that_mixes_is_computed_one_sample_at_a_time() -> None:
     def mixing(outputs: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(outputs - outputs.mean(0) * (len(y) > 1), y)
 
@@ -153,9 +153,6 @@ def test_a_loss_that_mixes_is_computed_one_sample_at_a_time() -> None:
     found = [PerSample(model, loss)(x, y) for loss in (mixing, cross_entropy)]
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a.values, b.values)
-
-
-def test_a_hook_that_mixes_is_run_one_sample_at_a_time() -> None:
     model = seeded(nn.Sequential(nn.Linear(4, 3), nn.Tanh()))
     model[0].register_forward_hook(lambda layer, inputs, y: y / y.abs().amax())
     assert_equal(model, *data(6, 4))
@@ -171,13 +168,18 @@ def test_a_layer_that_would_take_samples_for_channels_does_not() -> None:
         PrivateGradient(model).clipped_sum(*data(6, 1, 4, 4), 1.0)
 
 
-def test_a_network_of_indices_that_mixes_samples_is_refused() -> None:
+def test_a_network_of_indices_or_of_positive_numbers_that_mixes_samples_is_refused() -> None:
     x, y = torch.randint(0, 5, (6, 1)), data(6, 4)[1]
     apart = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(4, 3))
     assert len(PrivateGradient(seeded(apart)).clipped_sum(x, y, 1.0)) == 3
     mixing = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), Centred())
     with pytest.raises(BadInput, match="do not mix"):
         PrivateGradient(seeded(mixing)).clipped_sum(x, y, 1.0)
+    x, y = data(6, 4)
+    total = PrivateGradient(seeded(Logarithm(False))).clipped_sum(x.abs() + 0.1, y, 1.0)
+    assert all(bool(torch.isfinite(t).all()) for t in total)
+    with pytest.raises(BadInput, match="do not mix"):
+        PrivateGradient(seeded(Logarithm(True))).clipped_sum(x.abs() + 0.1, y, 1.0)
 
 
 class Logarithm(nn.Module):
@@ -190,14 +192,6 @@ class Logarithm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         z = torch.log(x)
         return self.inner(z - z.mean(0) if self.mixes else z)
-
-
-def test_a_network_of_positive_numbers_is_tried_on_such() -> None:
-    x, y = data(6, 4)
-    total = PrivateGradient(seeded(Logarithm(False))).clipped_sum(x.abs() + 0.1, y, 1.0)
-    assert all(bool(torch.isfinite(t).all()) for t in total)
-    with pytest.raises(BadInput, match="do not mix"):
-        PrivateGradient(seeded(Logarithm(True))).clipped_sum(x.abs() + 0.1, y, 1.0)
 
 
 class Infinite(nn.Module):
@@ -219,16 +213,13 @@ def test_a_network_that_cannot_be_tried_is_refused_whatever_the_batch_has(sample
         PrivateGradient(seeded(Infinite())).clipped_sum(x[:samples], y[:samples], 1.0)
 
 
-def test_weights_that_diverged_count_every_sample_as_nothing() -> None:
+def test_diverged_weights_count_every_sample_as_nothing_and_half_precision_is_refused() -> None:
     """A refusal would come after the charge."""
     model = seeded(nn.Sequential(nn.Linear(4, 3)))
     with torch.no_grad():
         model[0].weight[0, 0] = float("nan")
     total = PrivateGradient(model).clipped_sum(*data(6, 4), 1.0)
     assert all(bool((t == 0).all()) for t in total)
-
-
-def test_half_precision_is_refused() -> None:
     with pytest.raises(BadInput, match=r"model\.float\(\)"):
         PrivateGradient(nn.Linear(4, 3).bfloat16())
 

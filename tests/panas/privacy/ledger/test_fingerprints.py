@@ -187,15 +187,14 @@ def test_an_owner_hears_how_the_samples_have_changed(tmp_path: Path) -> None:
     assert seen(data, tmp_path).overlap == 40  # all that it was charged for, not the last alone
 
 
-def test_nothing_is_noted_of_a_ledger_that_is_not_remembered(tmp_path: Path) -> None:
+def test_a_ledger_that_was_charged_nothing_or_is_not_remembered_is_not_named(
+    tmp_path: Path,
+):
     ledger = opened(tmp_path / "first")
     charge(ledger, Gaussian(3.0))
     note_spent(ledger)
     assert not state_folder().exists() or not [*state_folder().rglob("*.json")]
-
-
-def test_a_ledger_that_was_charged_nothing_is_not_named(tmp_path: Path) -> None:
-    remember(pictures(20), opened(tmp_path / "first"))
+    remember(pictures(20), opened(tmp_path / "second"))
     assert seen_before(pictures(20), Ledger(tmp_path / "own"), SHARE) is None
 
 

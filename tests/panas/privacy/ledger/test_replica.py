@@ -67,9 +67,7 @@ def refused(ledger: Ledger, lacks: str) -> None:
     ledger.account()
 
 
-def test_a_backup_that_is_put_back_in_place_gives_nothing_back(
-    ledger: Ledger, tmp_path: Path
-) -> None:
+def test_a_backup_that_is_put_back_in_place_gives_nothing_back(ledger: Ledger, tmp_path: Path):
     """`rsync -a --delete`: two runs of 1.9 went on a budget of 2."""
     kept, event = copied(ledger, tmp_path / "backup").path.parent, Gaussian(2.3)
     assert 1.5 < epsilon([event], BUDGET.delta) < BUDGET.epsilon
@@ -135,17 +133,6 @@ def test_a_folder_may_be_renamed_moved_or_copied_and_goes_on(spent: Ledger, tmp_
     assert (len(events(here)), here.notes, here.is_behind) == (4, (), False)
 
 
-def test_of_two_copies_that_both_go_on_the_second_is_behind(spent: Ledger, tmp_path: Path) -> None:
-    other = copied(spent, tmp_path / "other")
-    charge(spent, SMALL)
-    refused(other, "1 charge")
-    other.accept_restored()
-    charge(other, SMALL)
-    refused(spent, "1 charge")  # and a line that says so
-    spent.accept_restored()
-    assert spent.account().entries == other.account().entries
-
-
 def test_of_two_branches_the_charges_of_both_count(
     spent: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,7 +196,7 @@ def test_a_state_folder_that_cannot_be_written_is_told_before_anything_is_charge
     assert events(ledger) == []
 
 
-def test_a_replica_that_was_changed_is_named(spent: Ledger, tmp_path: Path) -> None:
+def test_a_replica_that_was_changed_or_named_another_folder_is_told(spent: Ledger, tmp_path: Path):
     old = copied(spent, tmp_path / "old")
     for _ in range(3):
         charge(spent, SMALL)
@@ -217,10 +204,7 @@ def test_a_replica_that_was_changed_is_named(spent: Ledger, tmp_path: Path) -> N
     path.write_bytes(path.read_bytes().replace(b"30.0", b"90.0", 1))
     with pytest.raises(BadInput, match=r"got one whose line 6 was changed; remove it"):
         old.accept_restored()
-
-
-def test_a_name_from_a_file_leads_to_no_other_folder(ledger: Ledger) -> None:
-    book = book_of(ledger.path)
+    book = book_of(spent.path)  # a name from a file leads to no other folder
     book.id = "../../elsewhere"
     assert len(book.name) == 64
     assert book.replica.path.parent == state_folder() / "ledgers"

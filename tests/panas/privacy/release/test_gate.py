@@ -1,24 +1,29 @@
-"""Releases: who paid first, what is noised by how much, and what may never leave."""
+"""Releases and histograms: who paid first, what is noised how much, what may never leave."""
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from inspect import unwrap
 from pathlib import Path
 
 import pytest
 import torch
-from noises import NoNoise, Ones
+from drawn_rows import rows
+from ledgers import MOMENTS
+from noises import HalfNoise, NoNoise, Ones
 from torch import Tensor
 
 from panas.privacy.accounting.events import (
     REPLACE,
     Gaussian,
+    PostProcessing,
     SampledGaussian,
     Unprotected,
 )
 from panas.privacy.budget import Budget
 from panas.privacy.calibration import epsilon_of
-from panas.privacy.ledger.charge import Charge
 from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.noise import SystemNoise
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.gate import Released, ReleaseRequest, release
 from panas.privacy.release.histogram import label_histogram
@@ -27,11 +32,6 @@ from panas.privacy.unit import unit_name
 from panas.runtime.errors import BadInput, BudgetExhausted
 
 EVENTS: Mapping[str, ReleaseEvent] = {k: event_of(kind_named(k), 2.0) for k in kind_names()}
-
-
-def rows(n: int, d: int, classes: int, seed: int, scale: float = 2.0) -> tuple[Tensor, Tensor]:
-    g = torch.Generator().manual_seed(seed)
-    return scale * torch.randn(n, d, generator=g), torch.randint(classes, (n,), generator=g)
 
 
 @pytest.fixture
@@ -56,9 +56,7 @@ def let_go(
 
 
 @pytest.mark.parametrize("kind", ["moments", "class_sums"])
-def test_the_noise_is_the_sensitivity_times_the_charged_multiplier(
-    ledger: Ledger, kind: str
-) -> None:
+def test_the_noise_is_the_sensitivity_times_the_charged_multiplier(ledger: Ledger, kind: str):
     out = release(
         ReleaseRequest(kind=kind, event=Gaussian(2.5), client=0, round=0, classes=3),
         lambda: (torch.zeros(1, 2), torch.tensor([1])),
@@ -119,25 +117,12 @@ def test_a_release_from_an_account_of_another_relation_is_refused(tmp_path: Path
     ledger = Ledger(tmp_path / "ledger.jsonl")
     ledger.open_account(Budget(8.0, 1e-5), allow_unprotected=True, relation=REPLACE)
     with pytest.raises(BadInput, match="add-or-remove-one"):
-        release(
-            ReleaseRequest(kind="moments", event=Gaussian(2.0), client=0, round=0, classes=3),
-            lambda: rows(5, 4, 3, seed=0),
-            ledger=ledger,
-            noise=NoNoise(),
-        )
+        let_go(ledger, "moments", lambda: rows(5, 4, 3, seed=0))
     assert not ledger.account().entries
 
 
 def test_public_rows_of_weights_without_protection_are_no_post_processing(ledger: Ledger) -> None:
-    ledger.charge(
-        Charge(
-            event=Unprotected(),
-            phase="training",
-            mechanism="sgd",
-            recipient="server",
-            sensitivity=None,
-        ),
-    )
+    ledger.charge(replace(MOMENTS, event=Unprotected(), phase="training", mechanism="sgd"))
     with pytest.raises(BadInput, match="trained under DP"):
         let_go(ledger, "public_rows", lambda: rows(5, 4, 3, seed=0))
     out = let_go(ledger, "public_rows", lambda: rows(5, 4, 3, seed=0), Unprotected())
@@ -153,19 +138,12 @@ def test_rows_are_never_read_where_the_charge_is_refused(ledger: Ledger) -> None
     strict = Ledger(ledger.path.with_name("strict.jsonl"))
     strict.open_account(Budget(1.0, 1e-5))
     with pytest.raises(BadInput, match="protected"):
-        release(
-            ReleaseRequest(kind="raw_rows", event=Unprotected(), client=1, round=0, classes=3),
-            read,
-            ledger=strict,
-            noise=NoNoise(),
-        )
+        let_go(strict, "raw_rows", read)
 
 
 @pytest.mark.parametrize("kind", kind_names())
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_row_that_is_no_number_leaves_as_a_row_of_zeros(
-    ledger: Ledger, kind: str, bad: float
-) -> None:
+def test_a_row_that_is_no_number_leaves_as_a_row_of_zeros(ledger: Ledger, kind: str, bad: float):
     z, y = rows(5, 4, 3, seed=0)
     zero, z[2, 1] = z.clone(), bad
     zero[2] = 0.0
@@ -177,13 +155,17 @@ def test_a_row_that_is_no_number_leaves_as_a_row_of_zeros(
         assert bool(torch.isfinite(numbers).all())
 
 
-def test_nothing_is_released_without_the_receipt_of_its_kind(ledger: Ledger) -> None:
+def test_a_receipt_pays_for_one_release_of_its_kind(ledger: Ledger) -> None:
     out = let_go(ledger, "moments", lambda: rows(5, 4, 3, seed=0))
     for receipt in (None, "receipt", object()):
         with pytest.raises((BadInput, TypeError)):
             Released("moments", out.arrays, receipt, 0)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="charge the ledger first"):
         Released("raw_rows", out.arrays, out.receipt, 0)
+    paid = ledger.charge(replace(MOMENTS, event=Gaussian(2.0)))
+    Released("moments", {}, paid, 0)
+    with pytest.raises(BadInput, match="fresh receipt"):
+        Released("moments", {}, paid, 0)
 
 
 @pytest.mark.parametrize("kind", ["raw_rows", "public_rows"])
@@ -194,21 +176,6 @@ def test_rows_without_noise_are_exact(ledger: Ledger, kind: str) -> None:
     assert torch.equal(out.arrays["y"], y)
     known = {"raw_rows": None, "public_rows": 0.0}[kind]
     assert ledger.account().entries[0].charge.sensitivity == known
-
-
-def test_a_receipt_pays_for_one_release_only(ledger: Ledger) -> None:
-    receipt = ledger.charge(
-        Charge(
-            event=Gaussian(2.0),
-            phase="release",
-            mechanism="moments",
-            recipient="server",
-            sensitivity=1.0,
-        ),
-    )
-    Released("moments", {}, receipt, 0)
-    with pytest.raises(BadInput, match="fresh receipt"):
-        Released("moments", {}, receipt, 0)
 
 
 def test_an_account_that_promises_groups_releases_nothing_without_them(tmp_path: Path) -> None:
@@ -223,3 +190,69 @@ def test_an_account_that_promises_groups_releases_nothing_without_them(tmp_path:
         label_histogram(
             lambda: (y, None), classes=3, event=Gaussian(4.0), ledger=ledger, noise=NoNoise()
         )
+
+
+@pytest.fixture
+def replacing(tmp_path: Path) -> Ledger:
+    """One under replace-one, which allows nothing unprotected."""
+    ledger = Ledger(tmp_path / "replacing.jsonl")
+    ledger.open_account(Budget(8.0, 1e-5), relation="replace-one")
+    return ledger
+
+
+def test_the_histogram_is_the_counts_with_noise_of_sensitivity_one(ledger: Ledger) -> None:
+    y = torch.tensor([0, 2, 2, 2])
+    events: list[Gaussian | Unprotected] = [Gaussian(4.0), Unprotected()]
+    for event in events:
+        counts = label_histogram(
+            lambda: (y, None), classes=4, event=event, ledger=ledger, noise=NoNoise()
+        )
+        assert counts.tolist() == [1, 0, 3, 0]
+    first, second = ledger.account().entries
+    assert first.charge == replace(
+        first.charge, phase="search", event=Gaussian(4.0), sensitivity=1.0
+    )
+    assert second.event == Unprotected()
+
+
+def histogram_ratio(ledger: Ledger, source: SystemNoise) -> float:
+    counts = label_histogram(
+        lambda: (torch.zeros(0, dtype=torch.int64), None),
+        classes=4000,
+        event=Gaussian(20.0),
+        ledger=ledger,
+        noise=source,
+    )
+    return float(counts.std()) / 20.0
+
+
+@pytest.mark.parametrize(("fixture", "delta"), [("ledger", 1.0), ("replacing", math.sqrt(2))])
+def test_the_histogram_has_the_noise_of_its_relation(
+    fixture: str, delta: float, request: pytest.FixtureRequest
+) -> None:
+    ledger = request.getfixturevalue(fixture)
+    found = histogram_ratio(ledger, SystemNoise())
+    assert found == pytest.approx(delta, rel=0.06)
+    assert histogram_ratio(ledger, HalfNoise()) != pytest.approx(delta, rel=0.06)
+    entry = ledger.account().entries[0]
+    assert entry.charge.sensitivity == pytest.approx(delta)
+    assert entry.event == Gaussian(20.0)
+
+
+def test_labels_are_never_read_where_the_charge_is_refused_or_the_event_has_no_noise(
+    replacing: Ledger, ledger: Ledger
+) -> None:
+    def read() -> Tensor:
+        raise AssertionError("the labels were read")
+
+    with pytest.raises(BadInput, match="protected"):
+        label_histogram(read, classes=3, event=Unprotected(), ledger=replacing, noise=NoNoise())
+    with pytest.raises(BadInput, match="Gaussian or unprotected"):
+        unwrap(label_histogram)(  # past the tests' type checks
+            lambda: torch.tensor([0, 1]),
+            classes=2,
+            event=PostProcessing(),
+            ledger=ledger,
+            noise=SystemNoise(),
+        )
+    assert not ledger.account().entries

@@ -1,28 +1,39 @@
-"""Mechanisms: what they compute, how far one sample moves it, how much noise every number gets."""
+"""Kinds of releases: what they compute, how far one sample moves it, how much noise it gets."""
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from drawn_rows import rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from noises import HalfNoise, NoNoise, Ones
 from torch import Tensor
 
+from panas.features.projection import GRID, SHORTER
+from panas.privacy.accounting.events import Gaussian, PostProcessing, Unprotected
 from panas.privacy.noise import ReproducibleNoise, SystemNoise
+from panas.privacy.release import kinds
+from panas.privacy.release import rows as release_rows
 from panas.privacy.release.estimate import ClassSums, Moments, Rows
-from panas.privacy.release.kind import is_noised, kind_named, kind_names, noise_scale
+from panas.privacy.release.histogram import unit_counts
+from panas.privacy.release.kind import (
+    ReleaseKind,
+    event_of,
+    is_noised,
+    kind_named,
+    kind_names,
+    noise_scale,
+)
 from panas.privacy.release.kinds import class_sums, moments
 from panas.privacy.release.kinds.moments import unpack_symmetric
-from panas.privacy.release.rows import checked_rows, clip_rows
+from panas.privacy.release.rows import checked_rows, clip_rows, grid_rows, products, unit_weights
 from panas.runtime.errors import BadInput
 
-
-def rows(n: int, d: int, classes: int, seed: int, scale: float = 2.0) -> tuple[Tensor, Tensor]:
-    g = torch.Generator().manual_seed(seed)
-    return scale * torch.randn(n, d, generator=g), torch.randint(classes, (n,), generator=g)
+NOISED = [name for name in kind_names() if is_noised(kind_named(name))]
 
 
 @settings(max_examples=30, deadline=None)
@@ -60,14 +71,6 @@ def test_clipping_scales_long_rows_only() -> None:
     assert torch.equal(clip_rows(torch.zeros(2, 3)), torch.zeros(2, 3))
 
 
-def test_unpacking_inverts_the_upper_triangle() -> None:
-    for d in (1, 2, 5):
-        g = torch.Generator().manual_seed(d)
-        A = torch.randn(d, d, generator=g)
-        A = A + A.T
-        assert torch.equal(unpack_symmetric(A[tuple(torch.triu_indices(d, d))], d), A)
-
-
 def vector(kind: str, z: Tensor, y: Tensor, classes: int) -> Tensor:
     """What is released as one vector in which all noise has the same standard deviation.
 
@@ -91,7 +94,7 @@ def farthest(kind: str, mechanism: Callable[..., Tensor] = vector) -> float:
     return moved
 
 
-@pytest.mark.parametrize("kind", ["moments", "class_sums"])
+@pytest.mark.parametrize("kind", NOISED)
 def test_one_sample_moves_a_release_by_its_sensitivity_and_no_more(kind: str) -> None:
     bound = kind_named(kind).SENSITIVITY
     assert bound is not None
@@ -105,18 +108,15 @@ def test_the_search_for_neighbours_finds_rows_that_nobody_clipped() -> None:
     assert farthest("moments", unclipped) > 2.5
 
 
-def test_sensitivities_where_nothing_or_everything_is_bounded() -> None:
+def test_sensitivities_and_where_noise_is() -> None:
     assert kind_named("raw_rows").SENSITIVITY is None
     assert kind_named("public_rows").SENSITIVITY == 0.0
     for kind in map(kind_named, kind_names()):
         assert noise_scale(kind, 2.5) == pytest.approx(2.5 * (kind.SENSITIVITY or 0.0))
         assert noise_scale(kind, None) == 0.0
     assert noise_scale(kind_named("moments"), 1.5) == pytest.approx(1.5 * math.sqrt(2))
-
-
-def test_an_array_says_where_its_noise_is() -> None:
-    for name in ("moments", "class_sums"):
-        kind, d, classes = kind_named(name), 3, 2
+    for kind in map(kind_named, NOISED):
+        d, classes = 3, 2
         z, y = torch.zeros(0, d), torch.zeros(0, dtype=torch.int64)
         out = kind.run(Rows(z, y), classes, 1.0, Ones())
         wanted = kind.arrays(classes, d)
@@ -163,23 +163,12 @@ def noise_ratios(kind: str, source: SystemNoise, scale: float = 3.0) -> dict[str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["moments", "class_sums"])
+@pytest.mark.parametrize("kind", NOISED)
 def test_every_number_gets_the_noise_that_is_asked_for(kind: str) -> None:
     for ratio in noise_ratios(kind, SystemNoise()).values():
         assert ratio == pytest.approx(1.0, abs=0.09)  # 5 standard errors of 2,000 draws
     for ratio in noise_ratios(kind, HalfNoise()).values():
         assert ratio != pytest.approx(1.0, abs=0.09)
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_rows_that_are_no_numbers_count_as_zeros(bad: float) -> None:
-    z, y = rows(5, 4, 3, seed=0)
-    assert torch.equal(checked_rows(Rows(z, y), 3, 0).z, z)
-    assert len(checked_rows(Rows(z[:0], y[:0]), 3, 0).z) == 0
-    broken = z.clone()
-    broken[2, 1] = bad
-    z[2] = 0.0
-    assert torch.equal(checked_rows(Rows(broken, y), 3, 7).z, z)
 
 
 @pytest.mark.parametrize("label", [-1, 3])
@@ -189,9 +178,6 @@ def test_labels_that_are_no_classes_are_refused(label: int) -> None:
     with pytest.raises(BadInput, match="labels of client 0") as e:
         checked_rows(Rows(z, y), 3, 0)
     assert str(label) not in str(e.value).split("got")[1]  # no cell of the data in a message
-
-
-NOISED = [name for name in kind_names() if is_noised(kind_named(name))]
 
 
 def released(kind: str, rows: Rows) -> Tensor:
@@ -249,3 +235,122 @@ def test_a_group_of_equal_rows_counts_as_one_row(kind: str) -> None:
     groups = torch.repeat_interleave(torch.arange(4), torch.tensor([3, 5, 1, 9]))
     copies = Rows(unit.z[groups], unit.y[groups], groups)
     torch.testing.assert_close(released(kind, copies), released(kind, unit), rtol=1e-5, atol=1e-6)
+
+
+def test_every_module_of_the_folder_is_a_kind_and_nothing_else_is() -> None:
+    files = {p.stem for p in Path(kinds.__path__[0]).glob("*.py")} - {"__init__"}
+    assert set(kind_names()) == files == {"moments", "class_sums", "public_rows", "raw_rows"}
+    for name in kind_names():
+        kind = kind_named(name)
+        assert isinstance(kind, ReleaseKind)
+        assert kind.READS in ("training", "public")
+        assert kind.BARE
+
+
+@pytest.mark.parametrize("name", ["", "none", "kind", "moments.run", "..kind", "os"])
+def test_a_name_that_is_no_kind_is_refused_and_never_imported(name: str) -> None:
+    with pytest.raises(BadInput, match="class_sums, moments, public_rows, raw_rows"):
+        kind_named(name)
+
+
+@pytest.mark.parametrize("name", kind_names())
+def test_noise_is_where_it_is_charged(name: str) -> None:
+    kind = kind_named(name)
+    noised = [spec.noise is not None for spec in kind.arrays(3, 4).values()]
+    assert all(noised) if is_noised(kind) else not any(noised)
+    assert (kind.SENSITIVITY or 0.0) > 0 if is_noised(kind) else not kind.SENSITIVITY
+    for spec in kind.arrays(3, 4).values():
+        assert spec.noise is None or spec.noise.shape == torch.Size(spec.shape)  # type: ignore[arg-type]
+
+
+def test_the_event_is_the_one_that_a_kind_is_charged_as() -> None:
+    events = {name: event_of(kind_named(name), 1.5) for name in kind_names()}
+    assert events == {
+        "moments": Gaussian(1.5),
+        "class_sums": Gaussian(1.5),
+        "public_rows": PostProcessing(),
+        "raw_rows": Unprotected(),
+    }
+    with pytest.raises(BadInput, match="plan with releases"):
+        event_of(kind_named("moments"), None)
+
+
+FOUR, WIDE = 4, 24
+
+
+def drawn(n: int) -> Rows:
+    g = torch.Generator().manual_seed(0)
+    return Rows(torch.randn(n, WIDE, generator=g), torch.randint(FOUR, (n,), generator=g), None)
+
+
+def test_rows_on_the_grid_are_shorter_than_one_and_near_to_what_they_were():
+    z = torch.cat([drawn(500).z, 1e-9 * drawn(5).z, torch.zeros(1, WIDE), 1e30 * drawn(5).z])
+    u = grid_rows(z)
+    assert (u.square().sum(1) <= SHORTER**2 * (1 + 1e-15)).all()  # squares on the grid are exact
+    assert torch.equal((u / GRID).round() * GRID, u)
+    clipped = z.double() / z.double().norm(dim=1, keepdim=True).clamp(min=1.0)
+    assert (u - clipped).abs().max() <= 2.1 * GRID
+    assert torch.equal(grid_rows(u), u)
+
+
+@pytest.mark.parametrize("n", [2, 255, 257, 300])
+def test_one_row_moves_sums_by_its_own_part_exactly(n: int):
+    data = drawn(n)
+    with_all = moments.numbers(data, FOUR)
+    for i in (0, n // 2, n - 1):
+        rest = torch.arange(n) != i
+        without = moments.numbers(Rows(data.z[rest], data.y[rest], None), FOUR)
+        alone = moments.numbers(Rows(data.z[i : i + 1], data.y[i : i + 1], None), FOUR)
+        assert torch.allclose(with_all - without, alone, rtol=0, atol=1e-13)
+        assert (with_all - without).norm() < moments.SUM_SENSITIVITY
+
+
+def test_products_are_exact_in_every_order_and_parts_add_up(monkeypatch: pytest.MonkeyPatch):
+    u = grid_rows(drawn(3000).z)
+    found = products(u, u)
+    for order in (torch.arange(3000).flip(0), torch.randperm(3000)):
+        assert torch.equal(products(u[order], u[order]), found)
+    steps = (u / GRID).long()
+    whole = (steps[:, :, None] * steps[:, None, :]).sum(0)  # whole numbers of 64 bits
+    assert torch.equal((found / GRID**2).long(), whole)
+    monkeypatch.setattr(release_rows, "AT_ONCE", 7)
+    assert torch.equal(products(u, u), found)
+
+
+def class_sums_of(data: Rows) -> Tensor:
+    found = class_sums.run(data, FOUR, 0.0, ReproducibleNoise(np.random.default_rng(0)))
+    return torch.cat([t.double().flatten() for t in found.values()])
+
+
+def test_class_sums_move_by_no_more_than_is_claimed():
+    data = drawn(260)
+    rest = Rows(data.z[:-1], data.y[:-1], None)
+    assert (
+        class_sums_of(data) - class_sums_of(rest)
+    ).norm() <= class_sums.SENSITIVITY + 1e-4  # 32 bits
+
+
+@pytest.mark.parametrize("size", [2, 3, 7, 50])
+def test_a_group_moves_sums_by_no_more_than_is_claimed(size: int):
+    z, y = drawn(200 + size).z, drawn(200 + size).y
+    groups = torch.cat([torch.arange(200), torch.full((size,), 999)])
+    for alike in (False, True):
+        if alike:
+            z[200:], y[200:] = z[200], y[200]
+        rest = groups != 999
+        both = [Rows(z, y, groups), Rows(z[rest], y[rest], groups[rest])]
+        first, second = (moments.numbers(rows, FOUR) for rows in both)
+        assert (first - second).norm() <= moments.SUM_SENSITIVITY
+        counts = [unit_counts(rows.y, rows.groups, FOUR) for rows in both]
+        assert (counts[0] - counts[1]).norm() <= 1.0
+
+
+def test_weights_are_whole_steps_so_that_counts_are_exact():
+    y = torch.zeros(9, dtype=torch.int64)
+    rows = Rows(torch.ones(9, 1).double(), y, torch.tensor([0, 0, 0, 1, 1, 2, 3, 3, 3]))
+    weights = unit_weights(rows, 1.0, lambda z, _: float(len(z)))
+    assert torch.equal((weights * 2**30).round(), weights * 2**30)
+    assert torch.allclose(
+        weights, torch.tensor([1 / 3] * 3 + [0.5] * 2 + [1.0] + [1 / 3] * 3).double()
+    )
+    assert math.isclose(float(weights.sum()), 4.0, rel_tol=1e-8)

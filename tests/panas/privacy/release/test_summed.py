@@ -7,11 +7,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from panas.privacy.accounting.events import ADD_OR_REMOVE, REPLACE, Gaussian, Unprotected
 from panas.privacy.budget import Budget
 from panas.privacy.discrete_gaussian import discrete_gaussian
 from panas.privacy.ledger.ledger import Ledger
+from panas.privacy.release.compression import (
+    BLOCK,
+    COMPRESSIONS,
+    EXPONENTS,
+    Compression,
+    decode,
+    encode,
+    rounded,
+    rounding,
+)
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.gate import ReleaseRequest
 from panas.privacy.release.kind import summed_kind
@@ -125,17 +137,16 @@ def noise_of(ledger: Ledger, sampler: Callable[[int, int], np.ndarray]) -> float
     return float(left.square().mean()) / (NOISE.local * moments.SUM_SENSITIVITY) ** 2
 
 
-def test_a_share_has_the_noise_that_its_local_cost_says(ledger: Ledger):
+def test_a_share_has_the_noise_that_its_local_cost_says_and_half_of_it_is_caught(
+    ledger: Ledger, tmp_path: Path
+):
     error = 5 * (2 / SIZE) ** 0.5
     assert abs(noise_of(ledger, discrete_gaussian) - 1) < error
-
-
-def test_a_share_with_half_the_noise_is_caught(tmp_path: Path):
     found = []
     for k in range(8):
-        ledger = Ledger(tmp_path / str(k) / "ledger.jsonl")
-        ledger.open_account(Budget(8.0, 1e-5))
-        found.append(noise_of(ledger, lambda sigma, size: discrete_gaussian(sigma // 2, size)))
+        one = Ledger(tmp_path / str(k) / "ledger.jsonl")
+        one.open_account(Budget(8.0, 1e-5))
+        found.append(noise_of(one, lambda sigma, size: discrete_gaussian(sigma // 2, size)))
     assert sum(found) / 8 < 1 - 5 * (2 / SIZE / 8) ** 0.5
 
 
@@ -161,3 +172,59 @@ def test_what_does_not_add_up_or_is_charged_as_something_else_is_refused(tmp_pat
     with pytest.raises(BadInput, match="give that event"):
         add_to_sum(replace(request(), event=Gaussian(9.0)), rows, noise=NOISE, ledger=ledger)
     assert ledger.account().entries == ()
+
+
+FORMS: list[Compression] = [c for c in COMPRESSIONS if c != "none"]
+NUMBERS = st.floats(-(2.0**40), 2.0**40, width=32)
+
+
+@given(st.lists(NUMBERS, max_size=3 * BLOCK), st.sampled_from(FORMS))
+def test_numbers_move_no_further_than_the_bound_and_only_once(numbers: list[float], form: str):
+    exact = torch.tensor(numbers)
+    found = rounded({"x": exact}, form)["x"]  # type: ignore[arg-type]
+    bound = rounding(found, form)  # type: ignore[arg-type]
+    assert bool(((found.double() - exact.double()).abs() <= bound).all())
+    again = encode({"x": found}, form)  # type: ignore[arg-type]
+    first = encode({"x": exact}, form)  # type: ignore[arg-type]
+    assert all(again[name].numpy().tobytes() == first[name].numpy().tobytes() for name in first)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_block_is_what_a_loop_makes_of_it(form: Compression):
+    exact = torch.randn(3, 2 * BLOCK, generator=torch.Generator().manual_seed(1)) * 1e3
+    found = rounded({"x": exact}, form)["x"].flatten().tolist()
+    for at in range(0, exact.numel(), BLOCK):
+        block = exact.flatten()[at : at + BLOCK].tolist()
+        bits = {"int8": 7, "float16": 15}[form]
+        step = 2.0 ** (int(np.frexp(max(map(abs, block)))[1]) - bits)
+        for number, got in zip(block, found[at : at + BLOCK], strict=True):
+            in_steps = number / step
+            wanted = round(in_steps) if form == "int8" else float(np.float16(in_steps))
+            assert got == wanted * step
+
+
+@pytest.mark.parametrize(("form", "least"), [("float16", 1.85), ("int8", 3.5)])
+def test_bytes_are_saved(form: Compression, least: float):
+    arrays = {"A": torch.randn(4000), "B": torch.randn(10, 80), "y": torch.arange(5)}
+    before, after = (
+        sum(a.numel() * a.element_size() for a in found.values())
+        for found in (arrays, encode(arrays, form))
+    )
+    assert before / after > least
+    assert torch.equal(rounded(arrays, form)["y"], arrays["y"])
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a: a.update({"x" + EXPONENTS: torch.zeros(9, dtype=torch.int16)}),
+        lambda a: a.update({"x" + EXPONENTS: a["x" + EXPONENTS].int()}),
+        lambda a: a.update({"x": a["x"].float()}),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(form: Compression, change):
+    arrays = encode({"x": torch.ones(40)}, form)
+    change(arrays)
+    with pytest.raises(ValueError, match="expected"):
+        decode(arrays, form)

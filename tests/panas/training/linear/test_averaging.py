@@ -102,18 +102,15 @@ def test_without_validation_candidates_weigh_as_beforehand(
     assert found.shares() == pytest.approx(wanted)
 
 
-def test_a_prior_that_a_candidate_holds_is_not_added_again():
-    found = average({"a": torch.zeros(4, 2)}, torch.zeros(4).long(), PRIOR, with_prior=["a"])
-    assert {v.strength for v, _ in found.weights} == {0.0}
-
-
-def test_the_prior_is_that_of_counts_of_at_least_one():
+def test_the_prior_is_that_of_counts_of_at_least_one_and_not_added_twice():
     found = log_prior(torch.tensor([-5.0, 3.0])).exp()
     torch.testing.assert_close(found, torch.tensor([0.2, 0.8]))
     said = Variant("a", 1.0, 1.0).probabilities(
         {"a": torch.zeros(1, 2)}, log_prior(torch.tensor([0, 3.0]))
     )
     torch.testing.assert_close(said, torch.tensor([[0.2, 0.8]]), check_dtype=False)
+    held = average({"a": torch.zeros(4, 2)}, torch.zeros(4).long(), PRIOR, with_prior=["a"])
+    assert {v.strength for v, _ in held.weights} == {0.0}
 
 
 def test_a_forest_is_mixed_with_all_others_and_each_has_its_share():

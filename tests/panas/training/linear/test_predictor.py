@@ -1,18 +1,22 @@
-"""A predictor as a file: everything of it comes back, and what is another file is refused."""
+"""A predictor as a file: all of it comes back, prepares raw data and names classes."""
 
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from torch import nn
+from patients import INPUTS, ROWS, TABLE
+from torch import Tensor, nn
 
+import panas
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.data.facts import Facts, infer
 from panas.data.sources import Reading, read
-from panas.features.map import fit_map, write_map
+from panas.features.map import fit_map
 from panas.runtime.errors import BadInput
+from panas.runtime.store import write_tensors
 from panas.training.checkpoint import SavedNetwork
 from panas.training.linear.predictor import (
     Candidates,
@@ -21,6 +25,7 @@ from panas.training.linear.predictor import (
     weighed,
     write_predictor,
 )
+from panas.training.linear.residual import zero_residual
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +77,57 @@ def test_logits_are_what_the_table_says(facts: Facts):
     assert c.logits(x[:0])["network"].shape == (0, 10)
 
 
-def test_another_file_is_refused(facts: Facts, tmp_path: Path):
-    write_map(tmp_path / "map.safetensors", fit_map(facts, facts.no_samples(), 4))
+def loaded(path: Path, facts: Facts) -> Predictor:
+    """Two heads and a residual, weighed, written, and read again."""
+    generator = torch.Generator().manual_seed(0)
+    phi = fit_map(facts, facts.no_samples(), 6)
+    heads = {
+        name: torch.randn(facts.classes, phi.width, generator=generator).double()
+        for name in ("shared", "own")
+    }
+    residual = zero_residual(phi.width, facts.classes).requires_grad_(False)
+    residual.bias.copy_(torch.arange(facts.classes) / 2)
+    prior = torch.zeros(facts.classes)
+    candidates = Candidates(phi=phi, heads=heads, log_prior=prior, residual=residual)
+    x = torch.rand(8, *facts.shape, generator=generator) * 2 - 1
+    y = torch.arange(8) % facts.classes
+    write_predictor(path, weighed(candidates, x, y, {"facts": facts.to_json()}))
+    found = panas.load(path)
+    assert isinstance(found, Predictor)
+    return found
+
+
+def named(facts: Facts, probabilities: Tensor) -> tuple[str, ...]:
+    return tuple(facts.class_names[i] for i in probabilities.argmax(1).tolist())
+
+
+def test_a_predictor_prepares_pictures_and_names_their_classes(tmp_path: Path):
+    facts = Facts(class_names=("cat", "dog", "owl"), shape=(1, 8, 8), dtype="uint8")
+    found = loaded(tmp_path / "p.safetensors", facts)
+    x = np.random.default_rng(0).integers(0, 256, (9, 8, 8), dtype=np.uint8)
+    by_hand = found.probabilities_of(torch.from_numpy(x)[:, None].float() / 127.5 - 1)
+    assert torch.allclose(found.probabilities(x), by_hand)
+    assert found.predict(x) == named(facts, by_hand)
+    assert len(set(found.predict(x))) > 1
+    assert found.class_names == facts.class_names
+    with pytest.raises(BadInput, match="shape"):
+        found.predict(np.zeros((2, 5, 5), np.uint8))
+
+
+def test_a_predictor_of_a_table_prepares_rows(tmp_path: Path):
+    found = loaded(tmp_path / "p.safetensors", TABLE)
+    wanted = found.probabilities_of(INPUTS)
+    assert torch.allclose(found.probabilities(ROWS), wanted, atol=1e-6)
+    assert found.predict(ROWS) == named(TABLE, wanted)
+
+
+def test_another_file_is_refused_in_a_line(tmp_path: Path):
+    path = tmp_path / "other.safetensors"
+    write_tensors(path, {"x": torch.zeros(2)}, {"note": "mine"})
     with pytest.raises(BadInput, match="expected a predictor saved by panas"):
-        read_predictor(tmp_path / "map.safetensors")
+        read_predictor(path)
+    for says in (r"expected a network .* got another safetensors file", "expected"):
+        with pytest.raises(BadInput, match=says) as e:
+            panas.load(path)
+        assert "\n" not in str(e.value)
+        path.write_bytes(b"no safetensors at all")

@@ -1,9 +1,14 @@
-"""The forest of public samples as arrays: scikit-learn's is the oracle."""
+"""What public rows alone make, a forest and a logistic regression: scikit-learn is the oracle."""
+
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -11,6 +16,7 @@ from panas.data.samples import Samples
 from panas.runtime.store import read_tensors, write_tensors
 from panas.training import baselines
 from panas.training.baselines import fit_baselines
+from panas.training.linear import logistic
 from panas.training.linear.averaging import average, log_prior
 from panas.training.linear.public_forest import (
     SEED,
@@ -19,6 +25,8 @@ from panas.training.linear.public_forest import (
     fit_public_forest,
     fitted_temperature,
 )
+from panas.training.linear.public_logistic import PublicLogistic, fit_public_logistic
+from panas.training.linear.public_models import PublicModels, public_models
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +42,7 @@ def table(n: int, seed: int = 0) -> Samples:
     return Samples(torch.from_numpy(x), torch.from_numpy(y), 4)
 
 
+@cache
 def forest(n: int = 200) -> PublicForest:
     found = fit_public_forest(table(n))
     assert found is not None
@@ -54,24 +63,31 @@ def test_it_says_what_the_library_says():
 
 def test_all_is_possible_and_sums_to_one():
     p = bare(table(50, seed=1)).exp()
-    assert p.sum(1).numpy() == pytest.approx(1.0)
     assert p.min() == pytest.approx(1 / 44)  # a class that no tree has seen
-    assert forest().logits(table(0).inputs()).shape == (0, 4)
+    linear = logistic_of().logits(linear_table(50, seed=1).inputs()).exp()
+    assert linear[:, 3].min() >= 0.999 / (CLASSES * 61)
+    for found in (p, linear):
+        assert found.sum(1).numpy() == pytest.approx(1.0)
+    for model in (forest(), logistic_of()):
+        assert model.logits(table(0).inputs()).shape == (0, 4)
 
 
-def test_it_comes_back_from_a_file(tmp_path):
-    write_tensors(tmp_path / "forest.safetensors", forest().arrays(), {})
-    arrays, _ = read_tensors(tmp_path / "forest.safetensors")
-    test = table(50, seed=1)
-    assert torch.equal(
-        PublicForest.restored(arrays).logits(test.inputs()), forest().logits(test.inputs())
-    )
+def test_they_come_back_from_a_file(tmp_path: Path):
+    x = table(50, seed=1).inputs()
+    for model, restored in (
+        (forest(), PublicForest.restored),
+        (logistic_of(), PublicLogistic.restored),
+    ):
+        write_tensors(tmp_path / "model.safetensors", model.arrays(), {})
+        arrays, _ = read_tensors(tmp_path / "model.safetensors")
+        assert torch.equal(restored(arrays).logits(x), model.logits(x))
 
 
 def test_there_is_none_of_one_class_or_of_nothing():
-    assert fit_public_forest(table(0)) is None
     one = table(20)
-    assert fit_public_forest(Samples(one.x, torch.zeros_like(one.y), 4)) is None
+    for samples in (table(0), Samples(one.x, torch.zeros_like(one.y), 4)):
+        assert fit_public_forest(samples) is None
+        assert fit_public_logistic(samples) is None
 
 
 def test_an_average_follows_it_where_it_is_better():
@@ -118,3 +134,53 @@ def test_few_rows_hardly_move_the_temperature():
     assert 0.5 < fitted_temperature(votes, y, all_trees) < 1
     # No tree that has not seen the one row of a class can vote for it.
     assert fitted_temperature(votes, torch.tensor([1, 2]), all_trees) == pytest.approx(1.0)
+
+
+CLASSES = 4  # of which no row has the last
+
+
+def linear_table(n: int, seed: int = 0) -> Samples:
+    """Rows of four numbers, one of which never varies; classes are linear in the others."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, (n, 1, 2, 2)).astype(np.float32)
+    x[:, 0, 1, 1] = 0.5
+    noised = x[:, 0, 0, 0] - 0.3 * x[:, 0, 1, 0] + 0.1 * rng.standard_normal(n)
+    return Samples(torch.from_numpy(x), torch.from_numpy(np.digitize(noised, (-0.3, 0.3))), CLASSES)
+
+
+@cache
+def logistic_of(n: int = 60) -> PublicLogistic:
+    found = fit_public_logistic(linear_table(n))
+    assert found is not None
+    return found
+
+
+def test_it_says_what_the_library_says_at_the_same_penalty(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(logistic, "PENALTIES", (1.0,))
+    train, test = linear_table(60), linear_table(300, seed=1)
+    found = fit_public_logistic(train)
+    assert found is not None
+    x, v = (s.inputs().flatten(1).numpy() for s in (train, test))
+    scale = StandardScaler().fit(x)
+    oracle = LogisticRegression(C=1.0, max_iter=1000, tol=1e-8)
+    p = oracle.fit(scale.transform(x), train.y.numpy()).predict_proba(scale.transform(v))
+    said = (found.logits(test.inputs()).exp() * 61 - 1 / CLASSES) / 60
+    assert said[:, :3].numpy() == pytest.approx(p, abs=2e-3)
+
+
+def test_the_penalty_is_for_rows_that_are_not_seen():
+    """Of twelve rows, which a plane parts, little of it is believed."""
+    test = linear_table(2000, seed=1)
+    assert F.cross_entropy(logistic_of(12).logits(test.inputs()), test.y) < np.log(CLASSES)
+
+
+def test_they_are_fitted_once_for_the_same_rows():
+    first, second = table(40), table(40, 1)
+    found = public_models(first, table=True)
+    assert found.forest is not None
+    assert found.logistic is not None
+    assert public_models(first, table=True) is found
+    other = public_models(second, table=True)
+    assert other is not found
+    assert public_models(second, table=True) is other
+    assert public_models(first, table=False) == PublicModels()  # of pictures

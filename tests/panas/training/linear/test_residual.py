@@ -1,14 +1,18 @@
-"""DP-SGD of a residual: plain gradient descent in the limit, and no more than a clip for a row."""
+"""Residuals: DP-SGD is plain gradient descent in the limit, and without noise scikit-learn's."""
 
 from dataclasses import replace
 
+import pytest
 import torch
 from noises import NoNoise
+from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from panas.privacy.plan import Plan
 from panas.privacy.release.estimate import Rows
+from panas.runtime.seeds import stream, torch_generator
+from panas.training.linear.logistic import cross_validated, fit_logistic
 from panas.training.linear.residual import fit_residual, zero_residual
 
 N, D, CLASSES = 40, 5, 3
@@ -59,3 +63,41 @@ def test_rows_of_one_group_move_a_step_like_one():
     found = fitted(rows._replace(groups=groups), offset, grouped, 1.0)
     step = torch.cat([found.weight, found.bias[:, None]], 1).norm()
     assert 0 < step <= plan.clip * 1.001
+
+
+def blobs(n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    g = torch_generator(stream(seed, "blobs"))
+    y = torch.randint(3, (n,), generator=g)
+    return torch.eye(3)[y].repeat(1, 2) + torch.randn(n, 6, generator=g), y
+
+
+def test_without_an_offset_it_is_logistic_regression():
+    z, y = blobs(200)
+    mine = fit_logistic(z, y, torch.zeros(200, 3), 2.0)
+    theirs = LogisticRegression(C=0.5, tol=1e-8, max_iter=1000).fit(z.numpy(), y.numpy())
+    with torch.no_grad():
+        found = mine(z).softmax(1)
+    torch.testing.assert_close(
+        found, torch.from_numpy(theirs.predict_proba(z.numpy())).float(), atol=2e-3, rtol=1e-2
+    )
+
+
+@pytest.mark.slow
+def test_a_good_head_is_kept_and_a_bad_one_is_not():
+    z, y = blobs(60)
+    good, bad = 6 * torch.eye(3)[y], 6 * torch.eye(3)[(y + 1) % 3]
+    chosen = cross_validated(z, y, {"good": good, "bad": bad, "": 0 * good}, stream(0))
+    assert chosen.over == "good"
+    assert cross_validated(z, y, {"bad": bad, "": 0 * bad}, stream(0)).over == ""
+
+
+def test_few_or_no_samples_are_enough():
+    z, y = blobs(3)
+    assert (
+        cross_validated(z, y, {"": torch.zeros(3, 3)}, stream(0)).residual.weight.isfinite().all()
+    )
+    z, y = blobs(0)
+    chosen = cross_validated(z, y, {"shared": torch.zeros(0, 3), "": torch.zeros(0, 3)}, stream(0))
+    assert chosen.over == "shared"
+    assert not chosen.residual.weight.any()
+    assert not chosen.residual.bias.any()
