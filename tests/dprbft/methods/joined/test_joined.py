@@ -456,8 +456,9 @@ def test_training_begins_after_joining(tmp_path: Path):
 
 
 def test_networks_stay_in_method_joined_alone():
+    settings = {"federation": {"method": "dprbft"}, "privacy": {"network": "stays"}}
     with pytest.raises(BadInput, match=r"dprbft reads, got privacy\.network"):
-        config_of(federation={"method": "dprbft"}, privacy={"network": "stays"})
+        build_config(settings)
 
 
 @pytest.mark.slow
