@@ -15,12 +15,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dprbft.secure_sum.grid import Grid
 from dprbft.secure_sum.identity import new_key, public_of, sign, verify
 from dprbft.secure_sum.keys import Signing
 from dprbft.secure_sum.party import Party
 from dprbft.secure_sum.session import Session, most_missing
-from dprbft.secure_sum.total import total
+from dprbft.secure_sum.total import Grid, total
 from panas.privacy.discrete_gaussian import discrete_gaussian
 
 T = TypeVar("T")

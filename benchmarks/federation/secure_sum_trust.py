@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.secure_sum_cost import NUMBERS, SITES
 from dprbft.config.sections import FederationSettings
-from dprbft.secure_sum.grid import Grid
+from dprbft.secure_sum.total import Grid
 from panas.privacy.accounting.closed_form import gaussian_epsilon, gaussian_multiplier
 from panas.privacy.accounting.distributed import SummedVector, share_sigma, sum_multiplier
 from panas.privacy.release.kinds.moments import SENSITIVITY

@@ -35,7 +35,7 @@ import torch
 
 from benchmarks.kept import kept
 from benchmarks.students_world import SETTING, Federation, joined
-from dprbft.methods.joined.common_search import search_in_common
+from dprbft.methods.joined.student_search import search_in_common
 from panas.architecture.cost import cost
 from panas.architecture.genome import Genome
 from panas.architecture.operators import random_genome

@@ -34,8 +34,7 @@ from panas.architecture.space import SearchSpace
 from panas.data.load import DataSettings, load
 from panas.data.samples import Samples
 from panas.data.splits import split, stratified
-from panas.evolution.fitness import TrainingFitness
-from panas.evolution.zero_cost import score
+from panas.evolution.fitness import TrainingFitness, score
 from panas.runtime.seeds import stream, torch_generator
 from panas.training.sgd import OptimizerConfig
 

@@ -1,4 +1,4 @@
-"""`data-free`: genomes are scored on noise (`panas.evolution.zero_cost`).
+"""`data-free`: genomes are scored on noise (`panas.evolution.fitness`).
 
 Privacy: no sample is read, nobody's; epsilon 0. A genome scores the same at all sites.
 """

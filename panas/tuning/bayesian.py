@@ -12,17 +12,138 @@ Privacy: the winner releases whatever the objective reads. The constraint prices
 follows, not the trials; if they read private data, the caller must account for every one.
 
 Source: DPFNAS, section III-A3 and equation 1.
+
+Proposals of a hyperparameter search: which settings are tried next, by what came of the others.
+
+The first ones are spread evenly; then the surrogate's acquisition is climbed. Trial j draws from
+its own stream, named by the search's and j, so that a search goes on from its trials alone.
 """
 
-import numpy as np
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from panas.runtime.errors import BadInput
+import numpy as np
+from jaxtyping import Float
+from scipy.stats import qmc
+
+from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.execution import Execution
 from panas.runtime.journal import Journal
 from panas.runtime.pool import Pool
 from panas.tuning.budgeted import BudgetedSpace
-from panas.tuning.propose import Strategy
-from panas.tuning.trial import Objective, TrialRecord, TuningConfig, TuningResult, run
+from panas.tuning.space import DPSGDSettings
+from panas.tuning.surrogate import Surrogate, fit_surrogate
+from panas.tuning.trial import (
+    Objective,
+    Proposal,
+    Proposer,
+    TrialRecord,
+    TuningConfig,
+    TuningResult,
+    run,
+)
+
+CANDIDATES = 1000  # points at which a score is compared, before the best ones are refined
+
+REFINEMENTS = (0.1, 0.03, 0.01)
+"""Spread of the candidates around the best ones so far, in sides of the cube, round by round."""
+
+DRAWS = 100  # points that are tried before there seems to be none that the budget affords
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """What decides the proposals of a search, apart from its trials; `stream` names every draw."""
+
+    space: BudgetedSpace
+    config: TuningConfig
+    stream: int
+    validation_samples: int | None
+
+    def propose(self, trials: Sequence[TrialRecord], numbers: range) -> list[Proposal]:
+        """The trials of one batch, by what came of those before it."""
+        refused = any(t.status == "over budget" for t in trials[-self.config.parallel :])
+        guided = numbers.stop > self.config.first and not refused
+        surrogate = self._surrogate(trials) if guided else None
+        proposals: list[Proposal] = []
+        for number in numbers:
+            rng = np.random.default_rng((self.stream, number))
+            settings: DPSGDSettings | None = None
+            by: Proposer = "random"
+            if number < self.config.first:
+                settings = self.space.settings(design(self.config.first, self.stream)[number])
+            elif surrogate is not None:
+                pending = [p.setting for p in proposals]
+                settings, by = improve(surrogate, trials, pending, rng), "ei"
+            if settings is None:
+                settings, by = random_settings(self.space, rng), "random"
+            allowed = self.space.constraint.allows(settings)
+            proposals.append(Proposal(number, settings, by, allowed))
+        return proposals
+
+    def winner(self, trials: Sequence[TrialRecord]) -> tuple[DPSGDSettings, float]:
+        """The trained settings of highest posterior mean; without a surrogate, of highest value."""
+        done = [(t.setting, t.value) for t in trials if t.status == "done" and t.value is not None]
+        if all(t.value is None for t in trials):
+            raise BudgetExhausted("the accountant refused every trial; raise epsilon")
+        if not done:
+            raise BadInput("expected a finite accuracy, but every trial failed; lower the rates")
+        surrogate = self._surrogate(trials)
+        if surrogate is None:
+            return max(done, key=lambda pair: pair[1])
+        means = surrogate.mean(self.space.points([s for s, _ in done]))
+        k = int(means.argmax())
+        return done[k][0], means[k].item()
+
+    def _surrogate(self, trials: Sequence[TrialRecord]) -> Surrogate | None:
+        return fit_surrogate(self.space, trials, self.validation_samples)
+
+
+def design(initial: int, stream: int) -> Float[np.ndarray, "initial 5"]:
+    """The first points: a Latin hypercube, so that each axis is covered evenly."""
+    return qmc.LatinHypercube(5, rng=np.random.default_rng((stream, 0, 0))).random(initial)
+
+
+def random_settings(space: BudgetedSpace, rng: np.random.Generator) -> DPSGDSettings:
+    """Settings drawn from all that the budget affords."""
+    for settings in filter(None, map(space.settings, (*rng.random((DRAWS, 5)), np.zeros(5)))):
+        return settings
+    raise BudgetExhausted(
+        f"expected a budget that fits a batch size of {space.space.batch_sizes}, got one that fits "
+        "none, even with the largest noise; raise epsilon, or plan fewer steps"
+    )
+
+
+def improve(
+    surrogate: Surrogate,
+    trials: Sequence[TrialRecord],
+    pending: Sequence[DPSGDSettings],
+    rng: np.random.Generator,
+) -> DPSGDSettings | None:
+    """The affordable settings of highest expected improvement; None if it finds none."""
+    space = surrogate.space
+    known = space.points([*(t.setting for t in trials if t.value is not None), *pending])
+    best = surrogate.mean(known).max().item()
+    score = surrogate.improvement(best, space.points(pending) if pending else None)
+    return next(filter(None, map(space.settings, climb(score, known, rng)[:DRAWS])), None)
+
+
+def climb(
+    score: Callable[[Float[np.ndarray, "n 5"]], Float[np.ndarray, " n"]],
+    known: Float[np.ndarray, "k 5"],
+    rng: np.random.Generator,
+) -> Float[np.ndarray, "m 5"]:
+    """Points of the cube by falling score: drawn everywhere, then around the best, ever closer."""
+    u = np.concatenate([rng.random((CANDIDATES, 5)), known])
+    values = score(u)
+    for spread in REFINEMENTS:
+        near = np.repeat(u[np.argsort(-values, kind="stable")[:10]], 20, axis=0)
+        moved = np.clip(near + spread * rng.standard_normal(near.shape), 0, 1)
+        # Some coordinates stay, and some jump: a step within a menu needs more than a small move.
+        moved = np.where(rng.random(near.shape) < 0.3, near, moved)
+        moved = np.where(rng.random(near.shape) < 0.1, rng.random(near.shape), moved)
+        u, values = np.concatenate([u, moved]), np.concatenate([values, score(moved)])
+    return u[np.argsort(-values, kind="stable")]
 
 
 def tune(

@@ -51,7 +51,7 @@ def plant(module: str, name: str, call: int, when: str, once: str | None = None)
 
 def begin(stderr: Path, *arguments: object, death: Death | None = None) -> ForkServerProcess:
     """Begin `panas ARGS`, which writes what it says to a file or a named pipe."""
-    words = [str(a) for a in arguments]
+    words = without_overruled(arguments)
     return _begin(_carry_out, stderr, words, death, dict(os.environ))
 
 
@@ -103,6 +103,7 @@ def commands_of_scripts(command: Path) -> Iterator[None]:
 ASK = """#!{python} -S
 import os, sys
 from multiprocessing.connection import Client
+from tiny_options import without_overruled
 server = Client({address!r})
 server.send((sys.argv[1:], os.getcwd(), dict(os.environ)))
 sys.exit(server.recv())

@@ -2,14 +2,13 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tiny_options import tiny_options, without_overruled
 
-from dprbft.config.families import family_of
 from panas_cli.main import main
 
 
@@ -36,63 +35,6 @@ class Outcome(NamedTuple):
 
 
 Cli = Callable[..., Outcome]
-
-TINY = {
-    "data.limit": "200",
-    "search.population": "2",
-    "search.generations": "0",
-    "search.epochs": "1",
-    "search.max_blocks": "3",
-    "search.widths": "[16]",
-    "search.student_steps": "1",
-    "tuning.trials": "0",
-    "tuning.batch_sizes": "[1000]",
-    "training.epochs": "1",
-    "training.batch_size": "1000",  # full batches are priced in closed form, at once
-    "training.warm_epochs": "2",
-    "training.student_steps": "1",
-    "federation.clients": "2",
-    "federation.rounds": "1",
-    "federation.baselines": "false",
-    "audit.decoder_epochs": "1",
-    "audit.threats": "[]",
-}
-
-
-class Default(str):
-    """A word of the command line that gives way to the same option given otherwise."""
-
-    __slots__ = ()
-
-
-def tiny_options(**changes: object) -> list[str]:
-    """`--set` options of a tiny run; `changes` name a key as section__key."""
-    settings = TINY | {k.replace("__", "."): str(v) for k, v in changes.items()}
-    given = (x for k, v in settings.items() for x in ("--set", f"{k}={v}"))
-    return [Default(word) for word in ("--workers", "1", "--method", "dprbft", *given)]
-
-
-def without_overruled(words: Sequence[object]) -> list[str]:
-    """The words, without the defaults that others overrule, or that the method does not read."""
-
-    def key(option: object, value: object) -> str:
-        return str(value).split("=")[0] if option == "--set" else str(option)
-
-    pairs = list(pairwise(words))
-    given = {key(*pair) for pair in pairs if not isinstance(pair[0], Default)}
-    methods = [str(v) for o, v in pairs if o == "--method" and not isinstance(o, Default)]
-    named = [str(v).split("=")[1] for _, v in pairs if str(v).startswith("federation.method=")]
-    # The last is the default.
-    family = family_of([*named, *methods, "dprbft"][0].replace("-", "_"))
-    kept, default_value = [], False
-    for word, after in [*pairs, (words[-1], "")] if words else []:
-        starts = isinstance(word, Default) and not default_value
-        if not isinstance(word, Default):
-            kept.append(str(word))
-        elif starts and key(word, after) not in given and family.reads(key(word, after)):
-            kept += [str(word), str(after)]
-        default_value = starts
-    return kept
 
 
 @pytest.fixture

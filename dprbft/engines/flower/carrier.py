@@ -6,6 +6,10 @@ is which site, the keys say that the SuperLink has registered: nobody is asked. 
 keeps nothing: after a death a new one goes on, from what hub and sites have on disk.
 
 This module imports no part of Flower.
+
+One call of a hub to its sites through Flower: what is to be handed out, what is under way.
+
+What became of a site that was asked and has not answered: in words, with what to do.
 """
 
 import itertools
@@ -16,16 +20,87 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dprbft.engines.flower.app.packets import Packet, receive, send
-from dprbft.engines.flower.calls import Call, Job
 from dprbft.engines.flower.link import Link, end_run, start_run, state_of
-from dprbft.engines.flower.outcomes import BAD, why
 from dprbft.engines.frames import MAX_FRAME
 from dprbft.engines.node.call import short
 from panas.runtime.errors import BadInput, PanasError
+
+REJOIN = 15.0
+"""Seconds for which a call waits for a site that is not connected."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a site was asked."""
+
+    site: str
+    frame: bytes
+    since: str  # when its node had connected
+
+
+@dataclass
+class Call:
+    """One call: what is still to be handed out, and what is under way."""
+
+    frames: dict[str, bytes]  # by site
+    until: float  # on the monotonic clock
+    cap: int  # bytes of an answer, at most
+    seen: dict[str, float]  # when a site was connected last
+    jobs: dict[int, Job] = field(default_factory=dict)
+
+    def left(self) -> list[str]:
+        """Sites that have not answered."""
+        return [*self.frames, *(job.site for job in self.jobs.values())]
+
+    def take_back(self, since: Mapping[str, str]) -> None:
+        """Let sites be asked anew that have gone, or started again, since they were asked: what
+        they held is lost, and a site that did it already answers the same."""
+        for number, job in list(self.jobs.items()):
+            if since.get(job.site) != job.since:
+                self.frames[job.site] = self.jobs.pop(number).frame
+
+    def away(self, nodes: Mapping[str, int]) -> list[str]:
+        """Sites that have been gone for too long; the call no longer waits for them."""
+        now = time.monotonic()
+        self.seen.update((name, now) for name in nodes)
+        gone = [name for name in self.frames if now - self.seen[name] > REJOIN]
+        for name in gone:
+            del self.frames[name]
+        return gone
+
+    def answered(self, packet: Packet) -> str | None:
+        """The site whose job a packet ends; None if it is none of this call."""
+        job = self.jobs.pop(packet[0].get("job", -1), None)
+        return job.site if job else None
+
+
+WHY = {
+    "silent": "its node does not answer; start it (panas node)",
+    "late": "its node has not answered in time",
+    "failed": "its relay has failed; see what it wrote at the site",
+    "lost": "Flower did not take the message; see the hub's log, and go on with --resume",
+    "large": "its answer is larger than what it was asked allows, and was not taken",
+    "malformed": "its answer is none of a relay's",
+    # Flower's own codes (`flwr.common.constant.ErrorCode`).
+    "error 3": "its connection ended while it sent its answer; see that the site runs",
+    "error 4": "its answer came too late; give the sites a longer deadline (hub.toml)",
+    "error 5": "its relay has gone, or was ended; start the site again (panas deploy start)",
+}
+"""What became of a site that has not answered, and what to do."""
+BAD = ("large", "malformed")
+"""Of these, those that say that the site has sent what is no answer."""
+
+
+def why(state: str) -> str:
+    """What a state of a job means, as the hub's relay or Flower names it."""
+    if state.startswith("error ") and state not in WHY:
+        return f"Flower did not carry the message (its code {state.removeprefix('error ')})"
+    return WHY.get(state, WHY["malformed"])
+
 
 LONGEST = 12 * 3600.0
 """Seconds for a job without a deadline: as long as Flower keeps a message."""

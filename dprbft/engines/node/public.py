@@ -3,6 +3,8 @@
 On the wire a hello names its files by what they are (`FILES`), never by a path. The site writes
 them in its own folder for the run, and reads them there from then on. The common map is no file of
 the hub's: the site makes it of facts and public samples, and compares the digest in the hello.
+
+How much a hub may leave at a site: runs in its ledger, and bytes below its `runs/`.
 """
 
 import hashlib
@@ -15,10 +17,18 @@ import torch
 
 from dprbft.config.schema import RunConfig
 from dprbft.engines.frames import DIGEST, Request, sha256
-from dprbft.engines.node.room import FOLDER, check_room
 from dprbft.messages import Hello
-from dprbft.paths import SitePlace, hello_file, map_file, public_file, refusal_file, unlabelled_file
+from dprbft.paths import (
+    SitePlace,
+    hello_file,
+    map_file,
+    public_file,
+    refusal_file,
+    settings_file,
+    unlabelled_file,
+)
 from dprbft.site.data import read_samples
+from dprbft.site.directory import read_site, site_ledger
 from dprbft.site.joining import approved
 from dprbft.site.site import config_of, public_of
 from panas.data.facts import Facts
@@ -26,6 +36,41 @@ from panas.features.gabor import BRIGHTEST
 from panas.features.map import common_map, write_map
 from panas.runtime.errors import BadInput
 from panas.runtime.store import write_bytes
+
+FOLDER = "public"  # in the site's folder for a run: the files that came with its hello
+GIB = 1 << 30
+
+
+def check_room(place: SitePlace, config: RunConfig, size: int) -> None:
+    """BadInput for a new run of which the owner's limits hold no more; `size` bytes came with it.
+
+    Only what hubs have brought counts: the size of what a site has computed tells of its samples.
+    """
+    settings, where = read_site(place.folder), settings_file(place.folder).name
+    ledger = site_ledger(place.folder)
+    shares = ledger.account().shares if ledger.is_open else {}
+    if shares.get(place.run) != config.budget(place.index) and ledger.begun >= settings.run_limit:
+        raise BadInput(
+            f"expected at most {settings.run_limit} beginnings of runs in this ledger (run_limit "
+            f"in {where}), got one more; raise it there if these are wanted"
+        )
+    if _brought(place.home.parent) + size > settings.disk_limit * GIB:
+        raise BadInput(
+            f"expected runs of at most {settings.disk_limit:g} GiB in {place.home.parent} "
+            f"(disk_limit in {where}), got one that makes it more; remove runs that nobody needs, "
+            "or raise it there"
+        )
+
+
+def _brought(runs: Path) -> int:
+    """Bytes of the hellos and public files of all runs."""
+    total = 0
+    for home in runs.iterdir() if runs.is_dir() else ():
+        for path in (hello_file(home), *(home / FOLDER).glob("*")):
+            with suppress(OSError):  # it is not there, or has gone meanwhile
+                total += path.lstat().st_size
+    return total
+
 
 FILES: Mapping[str, Callable[[Path], Path]] = {
     "public": public_file,

@@ -11,8 +11,7 @@ import attacks
 from attacks.audit import run as audit
 from attacks.audit.client import audit_client
 from attacks.audit.records import ClientAudit, DrawnAudit
-from attacks.audit.resume import AuditCheckpoint, digest
-from attacks.audit.run import audit_run
+from attacks.audit.run import AuditCheckpoint, audit_run, digest
 from dprbft.config.files import build_config, without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.messages import NoisedHistogram, Release

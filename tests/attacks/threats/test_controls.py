@@ -8,7 +8,7 @@ import torch
 from observed import observed
 
 from attacks.threats import controls
-from attacks.threats.blind import GUESSES, from_all_others, from_known
+from attacks.threats.controls import GUESSES, from_all_others, from_known
 from panas.architecture.genome import Genome
 from panas.architecture.network import build_bottom
 from panas.data.samples import Samples, concat

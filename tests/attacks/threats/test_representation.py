@@ -14,7 +14,7 @@ from panas.architecture.genome import Genome
 from panas.architecture.network import build_bottom
 from panas.data.samples import Samples
 from panas.features import tables
-from panas.features.dead_leaves import dead_leaves
+from panas.features.images import dead_leaves
 from panas.features.map import FeatureMap, fit_map
 from panas.runtime.errors import BadInput
 from panas.runtime.seeds import stream

@@ -39,7 +39,7 @@ THOROUGH = [
     Death(SERVER + "put_release", call=2, after=True),
     Death(SERVER + "end"),
     Death(STATE, call=3, after=True),
-    Death("dprbft.methods.joined.common_search:evolve"),
+    Death("dprbft.methods.joined.student_search:evolve"),
     Death("dprbft.site.results.records:SearchRecord.write", after=True),
     Death("dprbft.site.results.records:TuningRecord.write", call=2),
     Death("dprbft.methods.joined.residual:fit_residual", after=True, lost=1),

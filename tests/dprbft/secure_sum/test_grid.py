@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dprbft.secure_sum.grid import MOST_STEPS, Grid
+from dprbft.secure_sum.total import MOST_STEPS, Grid
 from panas.runtime.errors import BadInput
 
 

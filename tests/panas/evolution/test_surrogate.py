@@ -17,6 +17,7 @@ from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.architecture.operators import random_genome
 from panas.architecture.space import SearchSpace
+from panas.evolution.fitness import score
 from panas.evolution.surrogate import (
     LINEAR,
     NOISES,
@@ -26,7 +27,6 @@ from panas.evolution.surrogate import (
     features,
     improvement,
 )
-from panas.evolution.zero_cost import score
 from panas.runtime.seeds import stream
 
 N, D = 25, 6
@@ -230,7 +230,7 @@ def test_the_score_is_a_share_and_the_same_in_every_process_at_any_number_of_thr
         "import torch; torch.set_num_threads(2)\n"
         "from panas.architecture.genome import Genome\n"
         "from panas.architecture.network import NetworkSpec\n"
-        "from panas.evolution.zero_cost import score\n"
+        "from panas.evolution.fitness import score\n"
         "from panas.runtime.seeds import stream\n"
         "b = NetworkSpec(shape=(1, 8, 8), classes=10, width=16)\n"
         "print(repr(score(Genome.parse('c16k3-max-c32k3'), b, stream(0, 'test'))))\n"

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from panas.features.dead_leaves import dead_leaves
 from panas.features.gabor import (
     COPY_WEIGHT,
     FILTER_STEP,
@@ -19,7 +18,7 @@ from panas.features.gabor import (
     gabor_filters,
     mirrored,
 )
-from panas.features.images import SYMMETRIC, asymmetry, fit_gabor
+from panas.features.images import SYMMETRIC, asymmetry, dead_leaves, fit_gabor
 from panas.runtime.seeds import stream
 
 GREY = bank_of((1, 8, 8))

@@ -12,7 +12,7 @@ from torch import Tensor
 from panas.data.facts import Facts
 from panas.data.samples import Samples
 from panas.features import images, tables
-from panas.features.dead_leaves import dead_leaves
+from panas.features.images import dead_leaves
 from panas.features.map import FeatureMap, fit_map
 from panas.privacy.release.estimate import Rows
 from panas.privacy.release.kinds import moments

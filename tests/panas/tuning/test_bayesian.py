@@ -13,7 +13,7 @@ from toy_accuracy import LEAST, SPACE, search, smooth
 from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.journal import open_journal
 from panas.tuning import surrogate as surrogates
-from panas.tuning.propose import design
+from panas.tuning.bayesian import design
 from panas.tuning.space import DPSGDSettings, Range, TuningSpace
 from panas.tuning.trial import TrialRecord, TuningResult
 

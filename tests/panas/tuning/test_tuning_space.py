@@ -18,7 +18,7 @@ from torch import Tensor
 from toy_accuracy import budgeted, search
 
 from panas.runtime.errors import BadInput
-from panas.tuning.propose import Strategy
+from panas.tuning.bayesian import Strategy
 from panas.tuning.space import DPSGDSettings, Menu, Range, TuningSpace, choice
 from panas.tuning.surrogate import DRAWN, LENGTHS, Surrogate, draw_hyperparameters, fit_surrogate
 from panas.tuning.trial import TrialRecord, TuningConfig

@@ -8,32 +8,189 @@ read only if a registered key has signed its request, and the node was asked for
 others may be `SMALL`.
 
 `KEY` answers whether a key is registered; `STATE`, at the control socket, what was refused so far.
+
+Headers and bodies of requests, as ASGI hands them over, and answers that read no body.
+
+How much each registered site may send now: what the hub asked of it, and what that allows.
+
+The hub's relay says with every message how many bytes its answer has at most (Flower carries that
+as the message's group). A site first announces a reply, by the numbers of its parts, and then sends
+these. So a site that was asked nothing, or has announced nothing, may send `SMALL` bodies alone.
+
+Nothing here knows Flower: messages, replies and parts are their names.
 """
 
 import asyncio
 import binascii
 import datetime
+import json
+import time
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from dprbft.engines.flower.door.bodies import (
-    Receive,
-    Scope,
-    Send,
-    again,
-    answer,
-    headers_of,
-    parsed,
-    read,
-    size_of,
-)
 from dprbft.engines.flower.door.control import STATE
-from dprbft.engines.flower.door.replies import SMALL, Replies
 from dprbft.engines.flower.door.sockets import CONTROL, PUBLIC, RUNTIME, Hall
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """A request's headers by name; one that comes twice counts as none."""
+    found = Counter(name for name, _ in scope["headers"])
+    return {
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in scope["headers"]
+        if found[name] == 1
+    }
+
+
+def size_of(scope: Scope) -> int | None:
+    """Bytes of a request's body, as it declares them; None where it does not."""
+    names = [name for name, _ in scope["headers"]]
+    if b"transfer-encoding" in names or names.count(b"content-length") > 1:
+        return None
+    text = headers_of(scope).get("content-length", "0")
+    return int(text) if text.isdecimal() else None
+
+
+def parsed(kind: Any, body: bytes | None) -> Any:
+    """A message of Flower's; None if these bytes are none, which Flower then says itself."""
+    from google.protobuf.message import DecodeError
+
+    if body is None:
+        return None
+    found = kind()
+    try:
+        found.ParseFromString(body)
+    except DecodeError:
+        return None
+    return found
+
+
+async def read(receive: Receive, most: int) -> bytes | None:
+    """A whole body; None if it ends early, or is larger."""
+    body = bytearray()
+    while True:
+        part = await receive()
+        if part["type"] != "http.request":
+            return None
+        body += part.get("body", b"")
+        if len(body) > most:
+            return None
+        if not part.get("more_body"):
+            return bytes(body)
+
+
+def again(body: bytes | None, receive: Receive) -> Receive:
+    """A body that was read, for the app behind; one that was not is as if who asked had gone."""
+    waiting = [body]
+
+    async def next_part() -> Any:
+        if not waiting:
+            return await receive()
+        content = waiting.pop()
+        if content is None:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": content, "more_body": False}
+
+    return next_part
+
+
+async def answer(send: Send, status: int, content: Any = b"") -> None:
+    """Answer a request without reading its body, and end its connection."""
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    kind = b"application/protobuf" if body and isinstance(content, bytes) else b"application/json"
+    headers = [
+        (b"connection", b"close"),
+        (b"content-type", kind),
+        (b"content-length", str(len(body)).encode()),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+SMALL = 1 << 16
+"""Bytes of a request that is no part of a reply, at most."""
+ENVELOPE = 1 << 12
+"""Bytes around an answer's frame, at most: what Flower adds to it."""
+PARTS = 4
+"""Parts of a reply, at most: message, records, and the one record with the frame."""
+REMEMBERED = 1_000
+"""Refused messages that are remembered."""
+
+
+@dataclass
+class Reply:
+    """One that was asked for."""
+
+    node: int
+    cap: int  # bytes of its frame, at most
+    until: float  # on the wall clock
+    root: str = ""  # its own name, once it is announced
+    parts: frozenset[str] = frozenset()
+
+
+@dataclass
+class Replies:
+    """What all nodes were asked; by the name of the message that asks."""
+
+    asked: dict[str, Reply] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)  # most bytes, by message
+    _cut: dict[str, frozenset[str]] = field(default_factory=dict)  # parts, by message
+
+    def ask(self, message: str, node: int, cap: int, until: float) -> None:
+        """A node is asked, and may answer until then."""
+        now = time.time()
+        self.asked = {name: each for name, each in self.asked.items() if each.until > now}
+        self.asked[message] = Reply(node, max(cap, 0), until)
+
+    def announce(self, message: str, node: int, root: str, parts: Collection[str]) -> bool:
+        """A node says what its reply consists of; whether that may be one."""
+        reply = self.asked.get(message)
+        if reply is None or reply.node != node:
+            return True  # Flower refuses it: it grants nothing here
+        if len(parts) > PARTS or reply.root not in ("", root):
+            self._refuse(message)
+            return False
+        reply.root, reply.parts = root, frozenset(parts)
+        return True
+
+    def most(self, node: int) -> int:
+        """Bytes of one request of a node, at most."""
+        caps = [each.cap for _, each in self._open(node)]
+        return max(caps) + SMALL + ENVELOPE if caps else SMALL
+
+    def refuse(self, node: int) -> None:
+        """A node sends more than it may: none of its replies that are under way counts."""
+        for message, _ in list(self._open(node)):
+            self._refuse(message)
+
+    def is_cut(self, part: str) -> bool:
+        """Whether a part belongs to a reply that was refused, and will never be whole."""
+        return any(part in parts for parts in self._cut.values())
+
+    def received(self, root: str) -> None:
+        """The hub has a reply: nothing more of it may come."""
+        self.asked = {name: each for name, each in self.asked.items() if each.root != root}
+
+    def _open(self, node: int) -> Iterator[tuple[str, Reply]]:
+        now = time.time()
+        for message, each in self.asked.items():
+            if each.node == node and each.root and each.until > now:
+                yield message, each
+
+    def _refuse(self, message: str) -> None:
+        reply = self.asked.pop(message)
+        self.refused[message], self._cut[message] = reply.cap, reply.parts
+        for old in list(self.refused)[:-REMEMBERED]:
+            del self.refused[old], self._cut[old]
+
 
 KEY = "/panas/key"
 FLEET = "/v1/fleet/"

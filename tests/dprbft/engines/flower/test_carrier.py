@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dprbft.engines.flower import calls
+from dprbft.engines.flower import carrier as calls
 from dprbft.engines.flower import carrier as carrying
 from dprbft.engines.flower.app.packets import Packet, receive, send
 from dprbft.engines.flower.carrier import FlowerCarrier

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from dprbft.methods.joined.common_search import search_in_common
+from dprbft.methods.joined.student_search import search_in_common
 from panas.architecture.genome import Genome
 from panas.architecture.network import NetworkSpec
 from panas.architecture.space import SearchSpace

@@ -19,7 +19,7 @@ from dprbft.messages import Broadcast, Code, NoisedHistogram, Release, Verb
 from dprbft.methods import PublicSide
 from dprbft.methods.joined import exchange as joined
 from dprbft.methods.joined import finish, residual
-from dprbft.methods.joined.alone import alone
+from dprbft.methods.joined.finish import alone
 from dprbft.methods.joined.state import JoinedState, has_head
 from dprbft.methods.serve import Machine, serve
 from dprbft.paths import (
@@ -34,12 +34,11 @@ from dprbft.paths import (
     sent_file,
     state_file,
 )
+from dprbft.run import summary as pooling
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.exchange import server_files
-from dprbft.run.sites import pooling
-from dprbft.run.sites.pooling import exact_pooling
 from dprbft.run.stages import exchange_stage, search_stage, stages_of, train_stage, tune_stage
-from dprbft.run.summary import summarise
+from dprbft.run.summary import exact_pooling, summarise
 from dprbft.run.view import RunView
 from dprbft.site.joining import join
 from dprbft.site.results.report import SiteReport

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dprbft.run.comparison.paired import paired
+from dprbft.run.comparison.table import paired
 
 OWN, OTHER = [0.9, 0.8, 0.95, 0.7], [0.85, 0.8, 0.9, 0.72]
 

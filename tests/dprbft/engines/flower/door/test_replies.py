@@ -2,7 +2,7 @@
 
 import time
 
-from dprbft.engines.flower.door.replies import ENVELOPE, PARTS, SMALL, Replies
+from dprbft.engines.flower.door.requests import ENVELOPE, PARTS, SMALL, Replies
 
 NODE, OTHER = 7, 8
 

@@ -22,10 +22,8 @@ from flwr.proto.message_pb2 import (
 from flwr.proto.runtime_pb2 import PushAppMessagesRequest
 
 from dprbft.engines.flower.door import requests
-from dprbft.engines.flower.door.bodies import read
 from dprbft.engines.flower.door.control import STATE
-from dprbft.engines.flower.door.replies import ENVELOPE, SMALL
-from dprbft.engines.flower.door.requests import Door
+from dprbft.engines.flower.door.requests import ENVELOPE, SMALL, Door, read
 from dprbft.engines.flower.door.sockets import CONTROL, PUBLIC, RUNTIME, Hall
 
 NODE = 7

@@ -16,7 +16,7 @@ pytest.importorskip("uvicorn")
 
 from dprbft.engines.deploy.certificates import new_authority, new_certificate
 from dprbft.engines.flower.door import control, sockets
-from dprbft.engines.flower.door.bodies import answer
+from dprbft.engines.flower.door.requests import answer
 from dprbft.engines.flower.door.sockets import CONTROL, PUBLIC, Hall, Program, Server, serve, tls_of
 
 PATIENCE = 0.4
