@@ -73,10 +73,10 @@ def _family(settings: dict[str, Any]) -> Family | None:
 
 def _why_unread(key: str, method: str) -> str:
     readers = [name for name in CORE if family_of(name).reads(key)]
-    other = f", or choose --method {' or '.join(readers)}" if readers else ""
+    other = f", or use --method {' or '.join(readers)}" if readers else ""
     return (
-        f"expected settings that federation.method = {method} reads, got {key}, which it does not; "
-        f"leave it out{other}"
+        f"expected a setting of method {method}, got {key}, which it does not read; leave it "
+        f"out{other}"
     )
 
 

@@ -116,9 +116,9 @@ ROUNDS: dict[str, Any] = {"federation": {"method": "dprbft"}}
         ),
         ({"data": {"test_fraction": 0}}, "test_fraction"),
         ({"network": {"norm": "batch"}} | ROUNDS, "network.norm"),
-        ({"federation": {"rounds": 3}}, "method = joined reads, got federation.rounds"),
+        ({"federation": {"rounds": 3}}, "setting of method joined, got federation.rounds"),
         ({"federation": {"method": "dprbft", "options": {}}}, "got federation.options"),
-        ({"training": {"epochs": 3}}, "choose --method dprbft or local"),
+        ({"training": {"epochs": 3}}, "use --method dprbft or local"),
         ({"network": {"unit": False}, "federation": {"method": "dprbft"}}, "network.unit"),
     ],
 )
@@ -227,9 +227,9 @@ def test_a_secure_sum_bears_a_fifth_of_its_sites_and_less_than_a_third(sites: in
     [
         ({"federation": {"clients": 3}}, "at least federation.secure_minimum = 4 sites"),
         ({"federation": {"secure_missing": 2}}, "secure_missing of at most 1"),
-        ({"federation": {"method": "dprbft"}}, "dprbft reads, got privacy.trust"),
-        ({"federation": {"method": "fedavg"}}, "fedavg reads, got privacy.trust"),
-        ({"privacy": {"release": "class_sums"}}, "joined reads, got privacy.release"),
+        ({"federation": {"method": "dprbft"}}, "of method dprbft, got privacy.trust"),
+        ({"federation": {"method": "fedavg"}}, "of method fedavg, got privacy.trust"),
+        ({"privacy": {"release": "class_sums"}}, "of method joined, got privacy.release"),
         ({"federation": {"secure_minimum": 2}}, "secure_minimum"),
     ],
 )
@@ -246,9 +246,7 @@ def test_only_releases_are_compressed(method: str):
     config = {"federation": {"compression": "int8"}}
     for allowed in ("joined", "dprbft"):
         build_config(config, {"federation": {"method": allowed}})
-    with pytest.raises(
-        BadInput, match=f"federation.method = {method} reads, got federation.compression"
-    ):
+    with pytest.raises(BadInput, match=f"of method {method}, got federation.compression"):
         build_config(config, {"federation": {"method": method}})
     with pytest.raises(BadInput, match="compression = none for a secure sum"):
         build_config(SECURE, config)

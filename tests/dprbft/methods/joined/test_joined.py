@@ -434,8 +434,8 @@ def test_a_histogram_without_a_receipt_is_refused(whole: Path):
 @pytest.mark.parametrize(
     ("section", "key", "value", "wanted"),
     [
-        ("privacy", "release", "class_sums", "joined reads, got privacy.release"),
-        ("federation", "participation", 0.5, "joined reads, got federation.participation"),
+        ("privacy", "release", "class_sums", "of method joined, got privacy.release"),
+        ("federation", "participation", 0.5, "of method joined, got federation.participation"),
     ],
 )
 def test_settings_that_do_not_fit_the_method_are_refused(
@@ -456,7 +456,7 @@ def test_training_begins_after_joining(tmp_path: Path):
 
 def test_networks_stay_in_method_joined_alone():
     settings = {"federation": {"method": "dprbft"}, "privacy": {"network": "stays"}}
-    with pytest.raises(BadInput, match=r"dprbft reads, got privacy\.network"):
+    with pytest.raises(BadInput, match=r"of method dprbft, got privacy\.network"):
         build_config(settings)
 
 
