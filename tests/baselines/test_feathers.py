@@ -395,7 +395,7 @@ def test_what_a_round_sends_is_charged_on_its_half_within_the_budget(site: Site,
 
 @pytest.mark.slow
 def test_balanced_classes_are_paid_for_where_no_label_is_public(site: Site, tmp_path: Path):
-    run = config(2, {"epsilon": 3.0, "search": "data-free"}, balance=True, public=0.0)
+    run = config(2, {"epsilon": 3.0}, balance=True, public=0.0)
     client = site(run, tmp_path / "r")
     _, turns = play([client], 2)
     first, *rest = client.account.entries

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from elsewhere import NAMES, hub_config
 
-from dprbft.config.files import build_config
+from dprbft.config.files import build_config, without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.engines.deploy.register import link_of
 from dprbft.engines.deploy.settings import flower_hub
@@ -56,13 +56,13 @@ def local_config(folder: Path) -> RunConfig:
     config = hub_config(folder)
     places = {"remote": (), "sites": [str(folder / name) for name in NAMES]}
     federation = config.federation.model_dump() | places
-    return build_config(config.model_dump() | {"federation": federation})
+    return build_config(without_unread(config.model_dump() | {"federation": federation}))
 
 
 def asked(folder: Path) -> RunConfig:
     """The settings of a hub's run, with the epsilon that is asked for."""
     config, epsilon = hub_config(folder), float(sys.argv[4]) if len(sys.argv) > 4 else 8.0
-    return build_config(config.model_dump(), {"privacy": {"epsilon": epsilon}})
+    return build_config(without_unread(config.model_dump()), {"privacy": {"epsilon": epsilon}})
 
 
 @contextmanager

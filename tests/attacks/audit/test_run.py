@@ -24,7 +24,7 @@ from attacks.reconstruction.metrics import ReconstructionScore
 from attacks.reconstruction.suite import SuiteConfig, attack_release
 from attacks.threats.knowledge import WhiteBox
 from attacks.threats.observation import Observation
-from dprbft.config.files import build_config, save_config
+from dprbft.config.files import build_config, save_config, without_unread
 from dprbft.messages import Release
 from dprbft.paths import home, last_model_file, server_folder
 from dprbft.run.sites.plan import prepare_sites
@@ -162,7 +162,8 @@ def test_a_charge_for_another_kind_covers_nothing(tmp_path: Path, kind: str) -> 
 @pytest.mark.thorough
 def test_the_claim_is_audited_where_nothing_can_be_attacked(tmp_path: Path) -> None:
     config = audited_config("moments")
-    few = build_config({**config.model_dump(), "data": {"limit": 500, "public_limit": 4}})
+    data = {"data": {"limit": 500, "public_limit": 4}}
+    few = build_config(without_unread({**config.model_dump(), **data}))
     fabricate(tmp_path, few, clients=(0,))
     assert audit_run(tmp_path).clients[0].verdict == "inconclusive"
     got = Release.from_bytes(received_file(tmp_path, 0).read_bytes(), width=WIDTH, classes=10)

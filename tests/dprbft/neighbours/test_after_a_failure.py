@@ -13,7 +13,7 @@ from neighbours import SITE, Owner, Recorded, recorded, seen_of
 from dprbft.engines.frames import Request, new_nonce
 from dprbft.engines.node.daemon import Node, Served
 from dprbft.messages import Verb
-from dprbft.methods.joined import exchange as joined
+from dprbft.methods.joined import site as joined
 from dprbft.paths import ledger_file
 from dprbft.site.site import Client
 from panas.privacy.ledger.ledger import Ledger

@@ -12,7 +12,7 @@ import pytest
 from elsewhere import opened
 from node_sites import CLASSES, hub_config, owned_site, serving
 
-from dprbft.config.files import build_config
+from dprbft.config.files import build_config, without_unread
 from dprbft.engines.framed import UnixCarrier
 from dprbft.engines.frames import Answer, Request
 from dprbft.engines.node import daemon
@@ -74,7 +74,7 @@ def carried_out(tmp_path: Path) -> Recorded:
     places = {n: owned_site(tmp_path / n, k, seed=k) for n, k in SAMPLES.items()}
     given = hub_config(tmp_path, list(places.values()), network="stays").model_dump()
     told = {"sites": (), "remote": list(places)}
-    config = build_config(given, {"federation": given["federation"] | told})
+    config = build_config(without_unread(given), {"federation": told})
     wire = Recorded(UnixCarrier({name: folder / SOCKET for name, folder in places.items()}))
     with ExitStack() as nodes:
         for name, folder in places.items():
