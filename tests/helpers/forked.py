@@ -17,6 +17,8 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from threading import Thread
 
+from tiny_options import without_overruled
+
 LOADED = ["panas_cli.main", "panas_cli.commands.run", "dprbft.methods.serve", "torch._dynamo"]
 
 Death = tuple[str, str, int, str]
@@ -103,7 +105,7 @@ def commands_of_scripts(command: Path) -> Iterator[None]:
 ASK = """#!{python} -S
 import os, sys
 from multiprocessing.connection import Client
-from tiny_options import without_overruled
+
 server = Client({address!r})
 server.send((sys.argv[1:], os.getcwd(), dict(os.environ)))
 sys.exit(server.recv())
