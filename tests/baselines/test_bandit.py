@@ -172,15 +172,18 @@ def keeps_the_rate(rule: Rule) -> bool:
     return bool(np.all(regrets <= chances + slack))
 
 
+@pytest.mark.slow
 def test_the_planted_setting_is_found_at_the_theorems_rate():
     assert keeps_the_rate(updated)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [no_discount, wrong_setting, wrong_sign])
 def test_a_broken_update_rule_is_caught(broken: Rule):
     assert not keeps_the_rate(broken)
 
 
+@pytest.mark.slow
 def test_a_setting_that_becomes_the_best_is_found():
     found = []
     for seed in range(RUNS):

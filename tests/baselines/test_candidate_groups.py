@@ -26,6 +26,7 @@ def at_random(seed: int, sites: int, groups: int) -> list[list[int]]:
     return [[int(i) for i in part] for part in np.array_split(order, groups)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [2, 4])
 def test_groups_keep_the_balance_and_are_nearer_in_labels_than_random_ones(groups: int):
     gains = []
@@ -66,6 +67,7 @@ def test_two_of_each_kind_are_paired_with_the_other_kind():
     assert label_distance(kinds, found) == pytest.approx(0)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(1, 1000), min_size=1, max_size=9),
     st.integers(1, 12),

@@ -231,6 +231,7 @@ def test_without_room_for_reports_a_site_trains_and_says_nothing(
     assert second.bundle.arrays
 
 
+@pytest.mark.slow
 def test_a_site_too_small_for_parts_that_stand_apart_reports_nothing(site: Site, tmp_path: Path):
     """Its validation part may be one sample that it takes from training: "search" would not do."""
     for size, reports in ((360, True), (75, False)):

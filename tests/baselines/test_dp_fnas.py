@@ -108,6 +108,7 @@ def naive_darts(party: Party, together: bool) -> list[Arrays]:
     return after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exchange", ["alternate", "together"])
 def test_one_party_without_noise_is_first_order_darts(exchange: str, site: Site, tmp_path: Path):
     client = site(config_of(exchange=exchange), tmp_path / "r")
@@ -120,6 +121,7 @@ def test_one_party_without_noise_is_first_order_darts(exchange: str, site: Site,
             assert torch.allclose(found[name], array, rtol=1e-4, atol=1e-6), (number, name)
 
 
+@pytest.mark.slow
 def test_the_second_order_term_is_that_of_equation_7(site: Site, tmp_path: Path):
     client = site(config_of(order="second"), tmp_path / "r")
     party, xi = Party(client), TINY["learning_rate"]
@@ -160,6 +162,7 @@ def clipped_mean(model: torch.nn.Module, samples: Samples, clip: float) -> Tenso
     return (rows * (clip / rows.norm(dim=1, keepdim=True)).clamp(max=1)).mean(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("part", "clip"), [("W", 0.5), ("A", 0.02)])
 def test_gradients_are_clipped_a_sample_at_a_time(
     part: str, clip: float, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -238,6 +241,7 @@ def test_every_read_is_charged_on_its_part(order: str, site: Site, tmp_path: Pat
     assert client.account.spent() > 7.9  # the plan was for all of these
 
 
+@pytest.mark.slow
 def test_a_charge_pays_for_steps_to_come(site: Site, tmp_path: Path):
     client = site(config_of(privacy={"epsilon": 8.0}, steps_a_charge=3), tmp_path / "r")
     party = Party(client)
@@ -250,6 +254,7 @@ def test_a_charge_pays_for_steps_to_come(site: Site, tmp_path: Path):
     assert client.account.spent() <= 8
 
 
+@pytest.mark.slow
 def test_the_last_network_without_noise_is_charged_as_unprotected(site: Site, tmp_path: Path):
     client = site(config_of(noise_multiplier=2.0, evaluation="plain"), tmp_path / "r")
     party = Party(client)
@@ -262,6 +267,7 @@ def test_the_last_network_without_noise_is_charged_as_unprotected(site: Site, tm
     assert (steps_of(client, "train"), steps_of(client, "search")) == (2, 2)
 
 
+@pytest.mark.slow
 def test_the_theorem_stands_beside_the_exact_epsilon(site: Site, tmp_path: Path):
     client = site(config_of(noise_multiplier=2.0, batch_size=10), tmp_path / "r")
     party = Party(client)

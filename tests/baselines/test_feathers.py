@@ -240,6 +240,7 @@ def plan_of(part: Samples) -> Plan:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("private", [False, True])
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("space", [0, 1])
@@ -302,6 +303,7 @@ def play(clients: list[Client], rounds: int) -> tuple[Bundle, list[list[Turn]]]:
     return server, turns
 
 
+@pytest.mark.slow
 def test_one_setting_and_no_noise_is_federated_darts_step_by_step(site: Site, tmp_path: Path):
     run = config(4, FREE, learning_rates=[0.3], architecture_rates=[0.7], search_share=0.75)
     clients = [site(run, tmp_path / "r", i) for i in (0, 1)]

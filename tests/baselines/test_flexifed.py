@@ -80,6 +80,7 @@ def naive(strategy: str, sent: list[dict[str, Tensor]]) -> list[dict[str, Tensor
     return [{k: t / counts[i][k] for k, t in total.items()} for i, total in enumerate(sums)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["basic", "clustered", "max"])
 def test_layers_are_averaged_as_by_pairs(strategy: str):
     side = side_of(strategy, clients=6)
@@ -91,6 +92,7 @@ def test_layers_are_averaged_as_by_pairs(strategy: str):
             torch.testing.assert_close(found[site][name], array)
 
 
+@pytest.mark.slow
 def test_strategies_share_more_and_more():
     counts = []
     for strategy in ("basic", "clustered", "max"):

@@ -397,6 +397,7 @@ def unread(client: Client) -> Client:
     return replace(client, read_data=read, ledger=ledger)
 
 
+@pytest.mark.slow
 @of_every_method
 def test_an_order_that_no_server_sends_is_refused_before_anything_is_read(
     name: str, site: Site, tmp_path: Path
@@ -415,6 +416,7 @@ def test_an_order_that_no_server_sends_is_refused_before_anything_is_read(
     assert len(client.account.entries) == charged
 
 
+@pytest.mark.slow
 @of_every_method
 @pytest.mark.parametrize("privacy", [{}, FREE], ids=["sound", "unprotected"])
 def test_training_that_diverges_sends_as_much_as_any_other(

@@ -49,6 +49,7 @@ def test_iterations_reach_the_target():
     assert (iterations_to(world, 0.71), iterations_to(world, 0.7)) == (3, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [8.0, math.inf])
 def test_the_rival_is_at_most_as_large(epsilon: float):
     world = World(epsilon=epsilon)

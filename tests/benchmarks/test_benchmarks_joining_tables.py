@@ -26,6 +26,7 @@ def test_every_figure_is_measured_and_compared(monkeypatch: pytest.MonkeyPatch):
     assert "forest on public" in joining_tables.table(found)
 
 
+@pytest.mark.slow
 def test_a_short_table_has_as_many_sites_as_rows_are_left():
     raw = joining_tables.rows_of("breast cancer", "")
     few, many = (joining_tables.draw(Setting("breast cancer", p, 8.0), raw, 0) for p in (50, 200))

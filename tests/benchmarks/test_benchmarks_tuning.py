@@ -153,6 +153,7 @@ def test_the_report_names_everybody():
     assert lines[2 + len(names) :] == table_six(ROWS, found)
 
 
+@pytest.mark.slow
 def test_the_picture_is_a_png(tmp_path: Path):
     plain = [r for r in ROWS if not r.get("searched")]
     draw(regrets(plain), plain, str(tmp_path / "tuning.png"))
@@ -240,6 +241,7 @@ def test_an_interrupted_benchmark_goes_on_to_the_same_json(tmp_path: Path, run: 
     assert json.loads(whole)["propose_seconds"] > 0
 
 
+@pytest.mark.slow
 def test_a_line_cut_by_a_kill_is_run_again(tmp_path: Path, run: Run):
     whole, _ = run(tmp_path)
     [file] = tmp_path.glob("table-*.jsonl")
@@ -250,6 +252,7 @@ def test_a_line_cut_by_a_kill_is_run_again(tmp_path: Path, run: Run):
         assert 0 < search.searches < SEARCHES
 
 
+@pytest.mark.slow
 def test_only_what_was_decided_alike_is_read(tmp_path: Path, run: Run):
     with np.load(tuning.TABLE, allow_pickle=False) as f:
         np.savez(tmp_path / "other.npz", **{**f, "test": np.maximum(f["test"] - 1, -1)})
@@ -263,6 +266,7 @@ def test_only_what_was_decided_alike_is_read(tmp_path: Path, run: Run):
     assert len([*tmp_path.glob("table-*.jsonl")]) == 3
 
 
+@pytest.mark.slow
 def test_a_picture_from_the_command_line(tmp_path: Path, run: Run):
     text, _ = run(tmp_path, "--plot", str(tmp_path / "tuning.png"))
     assert json.loads(text)["live"] == {"rows": []}

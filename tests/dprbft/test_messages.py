@@ -211,6 +211,7 @@ def test_garbage_is_refused(content: bytes) -> None:
             parse(kind, content)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(at=st.integers(0, 10**6), byte=st.integers(0, 255))
 def test_a_changed_byte_is_refused_or_gives_a_valid_message(at: int, byte: int) -> None:

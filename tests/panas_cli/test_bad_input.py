@@ -131,6 +131,7 @@ def test_a_stage_without_the_one_before(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["search", "tune"])
 def test_a_client_that_is_none(command: str, cli: Callable, tiny: Callable, tmp_path: Path):
     out = tmp_path / "r"
@@ -241,6 +242,7 @@ def stop_in_round_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Server, "_round", stopping)
 
 
+@pytest.mark.slow
 def test_a_json_of_nan_is_no_best(cli: Callable, tiny: Callable, tmp_path: Path):
     out = tmp_path / "r"
     assert cli("search", "--out", out, "--client", 0, "--client", 1, *tiny()).code == 0

@@ -121,6 +121,7 @@ def test_declared_facts_are_enough_for_a_hub(cli: Callable, sites: dict[str, Pat
     assert (summary["public_samples"], summary["absent"]) == (0, [])
 
 
+@pytest.mark.slow
 def test_facts_that_the_sites_do_not_declare_are_refused_by_them(
     cli: Callable, sites: dict[str, Path], tmp_path: Path
 ):

@@ -45,6 +45,7 @@ def test_a_card_shows_the_assumption_and_what_the_share_alone_costs(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trust", ["server", "secure-sum"])
 def test_a_price_before_the_run_says_what_it_rests_on(trust: str, tmp_path: Path):
     run, config = tmp_path / "r", summed_config(privacy={"trust": trust, "network": "stays"})

@@ -54,6 +54,7 @@ def test_a_search_counts_its_generations(
     assert "left" not in lines[-1]
 
 
+@pytest.mark.slow
 def test_tuning_ends_with_the_setting_and_files(cli: Callable, tiny: Callable, tmp_path: Path):
     run = tmp_path / "r"
     assert cli("search", "--out", run, *tiny()).code == 0

@@ -10,6 +10,7 @@ import tomli_w
 from dprbft.config.files import build_config, save_config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("section", "key", "value"),
     [

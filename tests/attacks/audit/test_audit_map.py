@@ -75,6 +75,7 @@ def test_half_the_noise_on_moments_of_a_map_is_found(tmp_path: Path) -> None:
     assert found.claim.refuted
 
 
+@pytest.mark.slow
 def test_a_run_in_which_nothing_left_is_no_mistake(tmp_path: Path) -> None:
     fabricate(tmp_path, config(), clients=(), common=digits_map())
     with pytest.raises(BadInput, match="train the run first"):

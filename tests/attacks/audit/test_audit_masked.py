@@ -57,6 +57,7 @@ def test_a_masked_vector_holds_nothing_and_the_sum_keeps_its_noise(run: Path):
         assert "claimed epsilon" in client.evidence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [0.0, 0.5, 1.6, None])
 def test_a_sum_with_other_noise_than_was_charged_for_is_found(run: Path, part: float | None):
     path = sum_folder(server_folder(run), 1) / "sum.safetensors"

@@ -144,6 +144,7 @@ def _networks(spec: NetworkSpec) -> tuple[Bottom, Head]:
     return spec.bottom(GENOME, g), spec.head(g)
 
 
+@pytest.mark.slow
 def test_a_network_of_panas_is_read_and_may_have_shadows(tmp_path: Path) -> None:
     spec, path = NetworkSpec(shape=SHAPE, classes=3, width=8), tmp_path / "n.safetensors"
     save_network(path, *_networks(spec), genome=GENOME, spec=spec, notes={})
@@ -164,6 +165,7 @@ def _rows(path: Path, seed: int, n: int = 60) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_network_of_panas_says_itself_how_its_data_are_scaled_and_numbered(
     refused: Callable, tmp_path: Path
 ) -> None:
@@ -251,6 +253,7 @@ def test_files_that_are_no_network_say_what_they_are(
     refused("saved by panas at .*alien.*another safetensors", tmp_path / "alien.safetensors", data)
 
 
+@pytest.mark.slow
 def test_a_network_is_tried_with_one_image_and_with_a_full_batch(refused: Callable, tmp_path: Path):
     data = str(_archive(tmp_path / "d.npz", 400, 400))
     path = tmp_path / "m.pt2"
@@ -267,6 +270,7 @@ def test_a_network_is_tried_with_one_image_and_with_a_full_batch(refused: Callab
         refused(f"one tensor of logits .* got {given}", _program(path, Answering(answer)), data)
 
 
+@pytest.mark.slow
 def test_labels_are_indices_of_outputs(model: Path, refused: Callable, tmp_path: Path) -> None:
     # A client of a federation may have some of the classes only.
     some = str(_archive(tmp_path / "some.npz", 100, 60, classes=(0, 2)))
@@ -285,6 +289,7 @@ def _table(path: Path, labels: list[str], seed: int, rows: int = 60) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_labels_of_tables_are_numbers_as_they_are_or_names_in_sorted_order(
     model: Path, refused: Callable, tmp_path: Path
 ) -> None:
@@ -304,6 +309,7 @@ def test_labels_of_tables_are_numbers_as_they_are_or_names_in_sorted_order(
     refused("as many classes by name .* 3, got 2", model, two, others=names)
 
 
+@pytest.mark.slow
 def test_others_that_are_members_are_left_out_and_counted(
     model: Path, refused: Callable, tmp_path: Path
 ) -> None:
@@ -346,6 +352,7 @@ def test_a_wrong_preprocessing_gives_no_clean_verdict(
     refused("accuracy 0.97 .* got 1;", model, data, accuracy=0.97)
 
 
+@pytest.mark.slow
 def test_a_folder_that_holds_something_else_is_left_alone(model: Path, tmp_path: Path) -> None:
     data = str(_archive(tmp_path / "d.npz"))
     run, audited, edited, file = (tmp_path / name for name in ("run", "audited", "edited", "file"))

@@ -132,6 +132,7 @@ def _dull(n: int, shift: float = 0.1) -> Tensor:
     return torch.from_numpy(np.concatenate([within * 0.5 + shift, within]))
 
 
+@pytest.mark.slow
 def test_few_who_stand_out_are_a_leak_though_another_attack_has_the_larger_area() -> None:
     scores = {"loss threshold": _dull(1200, 0.18), "LiRA": _loud(1200, 0.08)}
     curves, verdict, evidence = _judged(scores, 1200)
@@ -175,6 +176,7 @@ def test_each_criterion_is_tested_at_its_share_of_the_error() -> None:
     assert [c.confidence for c in two.values()] == [0.9875] * 2
 
 
+@pytest.mark.slow
 def test_one_attack_that_may_be_loud_spoils_the_silence_of_the_other() -> None:
     quiet, perhaps = _loud(400, 0.0), _loud(400, 0.035)
     assert _judged({"quiet": quiet}, 400)[1] == "no better than blind"
@@ -206,6 +208,7 @@ def test_members_among_the_others_are_named() -> None:
         audit_network(query, members, others, rng=rng)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("members", "others"), [(120, 55), (400, 400)])
 def test_legend_and_quoted_points_of_two_attacks_fit(
     members: int, others: int, monkeypatch: pytest.MonkeyPatch

@@ -80,6 +80,7 @@ def _noisy(gain: float) -> tuple[list[ReconstructionScore], list[ReconstructionS
     return [attack], [*blind, scored("ceiling", truth)]
 
 
+@pytest.mark.slow
 def test_a_verdict_of_one_among_many_must_be_surer() -> None:
     attacks, beside = _noisy(0.075)
     alone, evidence = _judge(attacks, beside)
@@ -127,6 +128,7 @@ def test_samples_of_one_person_are_one_draw() -> None:
     assert of(kept, few[kept])[0] == "inconclusive"  # of twelve people
 
 
+@pytest.mark.slow
 def test_the_margin_is_a_share_of_what_a_mean_of_the_site_leaves() -> None:
     attacks, beside = _noisy(0.74)
     # The public mean is far from the site: 0.04 of its error is much of what is left to know.
@@ -175,6 +177,7 @@ def test_what_contradicts_the_ledger_is_a_leak_and_without_a_claim_the_verdict_s
     assert evidence.endswith("claimed epsilon infinity in all")
 
 
+@pytest.mark.slow
 def test_what_the_population_looks_like_is_no_leak_and_a_sample_is() -> None:
     digits = load_digits()
     images = torch.from_numpy(digits.images.astype(np.float32) / 8 - 1)[:, None]

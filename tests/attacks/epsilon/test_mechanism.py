@@ -88,6 +88,7 @@ def alarms(shift: float, truth: float, delta: float, twice: bool = False) -> flo
     return found / 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "multiplier", [2.0, *(pytest.param(m, marks=pytest.mark.slow) for m in (math.inf, 1.0))]
 )
@@ -479,6 +480,7 @@ def test_what_is_charged_as_unprotected_is_so(ledger: Ledger, kind: str) -> None
     assert found(case) == pytest.approx(ceiling(FULL, DELTA))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["moments", "class_sums"])
 def test_noise_of_the_operating_system_is_enough(ledger: Ledger, name: str) -> None:
     # Not seeded: the confidence is such that a sound mechanism fails this once in 10^6 runs.

@@ -74,6 +74,7 @@ def test_labels_of_rows_are_read_and_counted() -> None:
     assert found.beats_blind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["moments", "class_sums"])
 def test_sums_tell_histogram_and_size(kind: str) -> None:
     exact = infer(sums(SKEWED, kind, 1e-6))

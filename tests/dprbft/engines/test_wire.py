@@ -39,6 +39,7 @@ def recorded(run: Path, config: RunConfig) -> RecordedWire:
     return wire
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", ["moments", pytest.param("none", marks=pytest.mark.slow)])
 def test_a_whole_run_crosses_as_hellos_broadcasts_releases_and_codes(
     release: str, tiny: Callable[..., RunConfig], tmp_path: Path
@@ -191,6 +192,7 @@ def test_another_form_of_the_same_hello_is_refused(how: str):
         Hello.from_bytes(content)
 
 
+@pytest.mark.slow
 def test_both_ends_refuse_what_may_hide_something(
     tiny: Callable[..., RunConfig], site: Callable[..., Client], tmp_path: Path
 ):

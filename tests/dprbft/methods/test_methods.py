@@ -176,6 +176,7 @@ def test_two_rounds_from_one_state_differ_by_their_noise(tiny: Tiny, site: Site,
     assert not torch.equal(first.arrays["B"], second.arrays["B"])
 
 
+@pytest.mark.slow
 def test_the_own_head_reads_only_the_release_and_the_noised_histogram(
     tiny: Tiny, site: Site, tmp_path: Path
 ):

@@ -70,6 +70,7 @@ def way(of: Recorded) -> Asked:
     return led_anew if of.trial.in_sum else by_node
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_one_row_changes_no_answer(
     name: str, honest: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -95,6 +95,7 @@ def whole(run: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in kept}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "death",
     [

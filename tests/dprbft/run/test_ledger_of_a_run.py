@@ -141,6 +141,7 @@ def test_a_run_goes_on_with_its_own_ledger_only(
     assert {p: p.read_bytes() for p in files(run) if p.exists()} == left
 
 
+@pytest.mark.slow
 def test_a_ledger_deleted_before_training_is_missed_too(tiny: Tiny, carry: Carry, tmp_path: Path):
     run, config = tmp_path / "r", tiny()
     carry(run, config, stages="s")
@@ -151,6 +152,7 @@ def test_a_ledger_deleted_before_training_is_missed_too(tiny: Tiny, carry: Carry
     assert read_lines(rounds_file(server_folder(run))) == []
 
 
+@pytest.mark.slow
 def test_a_new_run_does_not_begin_a_ledger_anew(
     tiny: Tiny, site: Callable[..., Client], tmp_path: Path
 ):

@@ -166,6 +166,7 @@ def test_seconds_add_up_and_a_stage_is_done_only_when_it_ends_well(tmp_path: Pat
     assert seconds(tmp_path)["audit"] == 0
 
 
+@pytest.mark.slow
 def test_one_clients_search_does_not_finish_the_stage(tiny: Tiny, tmp_path: Path):
     config, said = tiny(), []
     prepare(tmp_path, config, resume=False)
@@ -255,6 +256,7 @@ def test_a_proxy_search_and_tuning_see_no_private_sample_but_the_histogram(
             assert seen == read_json(file(home(tmp_path / "blind", i)))
 
 
+@pytest.mark.slow
 def test_a_search_on_private_samples_would_be_noticed(tiny: Tiny, site: Site, tmp_path: Path):
     """The test above has teeth: the paper's search does change when its samples are blinded."""
     config = tiny(privacy__search="unaccounted", privacy__allow_unprotected=True)
@@ -265,6 +267,7 @@ def test_a_search_on_private_samples_would_be_noticed(tiny: Tiny, site: Site, tm
     assert histories[0] != histories[1]
 
 
+@pytest.mark.slow
 def test_the_histogram_draws_its_noise_from_the_system(tiny: Tiny, site: Site, tmp_path: Path):
     opened = [site(tiny(), tmp_path / name) for name in "ab"]
     found = [architecture.search(client).histogram for client in opened]
@@ -273,6 +276,7 @@ def test_the_histogram_draws_its_noise_from_the_system(tiny: Tiny, site: Site, t
     assert np.abs(np.array(found[0]) - exact).max() < 60
 
 
+@pytest.mark.slow
 def test_searches_that_died_may_use_up_the_histogram_but_not_the_run(
     tiny: Tiny, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

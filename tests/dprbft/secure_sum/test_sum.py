@@ -49,6 +49,7 @@ def test_dropouts_at_different_steps_count_together():
     assert played.sum().tolist() == plain(vectors, [0, 1, 2, 4, 6, 7, 8]).tolist()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(st.data())
 def test_any_sites_any_numbers_any_dropouts(data: st.DataObject):

@@ -184,6 +184,7 @@ def is_another(content: bytes) -> bool:
     return (found.client, found.round, found.kind) == (1, 1, "moments")
 
 
+@pytest.mark.slow
 def test_mutated_replies_are_refused(tmp_path: Path):
     mutated(250, tmp_path)
 

@@ -50,6 +50,7 @@ def survivors(run: Path) -> list[int]:
     return list(read_json(sum_folder(server_folder(run), 1) / "survivors.json")["sites"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", STEPS)
 def test_a_missing_site_changes_nothing_but_the_noise(verb: Verb, tmp_path: Path):
     run = tmp_path / "r"
@@ -119,6 +120,7 @@ def test_those_are_summed_whose_sum_has_the_least_noise_for_its_size(
         assert noise(found) == pytest.approx(min(map(noise, sets)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", STEPS)
 def test_too_many_missing_sites_stop_it_and_nothing_is_opened(verb: Verb, tmp_path: Path):
     run = tmp_path / "r"
@@ -175,6 +177,7 @@ DEATHS = [
 QUICK = [(DEATHS[1], 1), (DEATHS[5], 1), (DEATHS[-2], 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("at", "after", "call"),
     [
@@ -219,6 +222,7 @@ def test_a_sum_goes_on_after_a_death(
     assert record.sites == (0, 1, 2, 3)
 
 
+@pytest.mark.slow
 def test_a_summand_that_a_death_has_lost_is_made_again_for_its_charge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -241,6 +245,7 @@ def test_a_summand_that_a_death_has_lost_is_made_again_for_its_charge(
     assert record.sites == (0, 1, 2, 3)
 
 
+@pytest.mark.slow
 def test_a_masked_vector_that_was_changed_is_found(tmp_path: Path):
     run = tmp_path / "r"
     engine = begun(run, CONFIG, gone={Verb.UNMASK: {0, 1}})
@@ -256,6 +261,7 @@ def test_a_masked_vector_that_was_changed_is_found(tmp_path: Path):
     assert not server_files(OpenRun(run, CONFIG, engine)).answered(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reply", [b"", pytest.param(bytes(5000), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("verb", [Verb.READY, *STEPS[1:]])
 def test_what_is_no_reply_costs_its_site_alone_the_sum(verb: Verb, reply: bytes, tmp_path: Path):
@@ -299,6 +305,7 @@ def test_a_wrong_share_is_refused_by_name_and_may_come_right_later(
     assert releases(run) == [1, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_one_wrong_answer_ends_no_sum(tmp_path: Path):
     run = tmp_path / "r"
     engine = begun(run, CONFIG, changed={(Verb.UNMASK, 0): b"\0\0\0\0\1" + bytes(16)})
@@ -322,6 +329,7 @@ def test_a_damaged_answer_on_the_servers_disk_is_asked_for_again(tmp_path: Path)
     assert [site for v, site, _ in engine.asked if v is Verb.UNMASK] == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_site_that_deals_a_wrong_share_ends_no_sum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -341,6 +349,7 @@ def test_a_site_that_deals_a_wrong_share_ends_no_sum(
     assert (json.loads(line)["verb"], json.loads(line)["asked"]) == ("round", [2])
 
 
+@pytest.mark.slow
 def test_a_vector_of_another_site_or_size_is_refused(tmp_path: Path):
     run = tmp_path / "r"
     other = MaskedRelease(3, 1, "a" * 32, np.zeros(SIZE, np.uint64))

@@ -119,6 +119,7 @@ def guarded(monkeypatch: pytest.MonkeyPatch, *parts: str) -> None:
     monkeypatch.setattr(clients, "load_data", load)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["data-free", "data-free, nothing public"])
 def test_a_search_never_looks_at_samples_that_it_has_not_paid_for(
     mode: str, tiny: Tiny, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -158,6 +159,7 @@ def test_a_data_free_search_is_the_same_with_any_number_of_workers(
     assert account(tmp_path / "1").entries == ()
 
 
+@pytest.mark.slow
 def test_without_data_the_settings_are_kept(tiny: Tiny, site: Site, tmp_path: Path):
     config = tiny(**MODES["data-free"])
     client = site(config, tmp_path / "r")
@@ -167,6 +169,7 @@ def test_without_data_the_settings_are_kept(tiny: Tiny, site: Site, tmp_path: Pa
     assert tuned["setting"]["learning_rate"] == config.training.optimizer.learning_rate
 
 
+@pytest.mark.slow
 def test_a_random_search_looks_at_as_many_genomes_and_breeds_none(
     tiny: Tiny, site: Site, tmp_path: Path
 ):
@@ -233,6 +236,7 @@ def test_a_paid_histogram_is_refused_without_its_receipt(
     assert not search_file(client.home).exists()
 
 
+@pytest.mark.slow
 def test_a_search_that_goes_on_has_its_charge_in_the_ledger(
     tiny: Tiny, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

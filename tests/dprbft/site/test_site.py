@@ -102,6 +102,7 @@ def test_opening_a_site_opens_its_account_once(client: Client, site: Site, tmp_p
     assert again.budget == client.budget
 
 
+@pytest.mark.slow
 def test_a_client_that_trains_alone_plans_for_no_release(tiny: Tiny, site: Site, tmp_path: Path):
     config = tiny(federation__method="local", federation__rounds=2)
     client = site(config, tmp_path)
@@ -115,6 +116,7 @@ def test_a_client_that_trains_alone_plans_for_no_release(tiny: Tiny, site: Site,
     assert client.ledger.account().spent() > 0.98 * client.budget.epsilon
 
 
+@pytest.mark.slow
 def test_the_first_plan_fits_the_budget_and_what_was_spent(client: Client):
     charge(client, Gaussian(6.0), "search")
     plan = current_plan(client, state_of(client))

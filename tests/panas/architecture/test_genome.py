@@ -97,6 +97,7 @@ def test_bad_json_is_refused(data: object) -> None:
         Genome.from_json(data)
 
 
+@pytest.mark.slow
 @patient
 @given(spaces(), seeds)
 def test_a_pickled_space_is_the_same_space(space: SearchSpace, seed: int) -> None:

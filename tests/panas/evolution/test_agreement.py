@@ -251,6 +251,7 @@ def training(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["group", "batch"])
 @pytest.mark.parametrize(
     "shares", [(0.1, 0.3, 0.9), pytest.param((0.2, 0.4, 0.6, 0.8), marks=pytest.mark.slow)]
@@ -301,6 +302,7 @@ def test_states_are_kept_where_they_are_wanted_and_a_share_is_its_epochs() -> No
     assert part.state != training().advance(TrainingJob(GENOME, 0.6)).state
 
 
+@pytest.mark.slow
 def test_a_genome_fares_the_same_whatever_was_trained_before() -> None:
     other = Genome.parse("c6k5-c4k3")
     first = training()

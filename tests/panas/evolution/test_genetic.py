@@ -238,6 +238,7 @@ def redrawn(genome: Genome, rng: np.random.Generator) -> Genome:
     return random_genome(SMALL, rng)
 
 
+@pytest.mark.slow
 def test_a_mutation_of_ones_own_draws_from_the_searchs_generator_and_resumes(tmp_path: Path):
     def run(path: Path, generations: int) -> EvolutionResult:
         rng = np.random.default_rng(3)
@@ -273,6 +274,7 @@ def test_parents_and_crossover_of_ones_own() -> None:
     assert all(SMALL.allows(e.genome) for e in found.history)
 
 
+@pytest.mark.slow
 def test_an_evaluation_and_a_map_of_ones_own() -> None:
     def exact(generation: int, genomes: Sequence[Genome]) -> list[Evaluation]:
         return [Evaluation(g, plain(g), generation, failed=False) for g in genomes]

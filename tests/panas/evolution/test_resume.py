@@ -60,6 +60,7 @@ VARIANTS: dict[str, tuple[EvolutionConfig, Fitness, Callable[[Genome], float] | 
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_search_stopped_after_any_generation_goes_on(tmp_path: Path, variant: str) -> None:
     error = KeyboardInterrupt() if variant == "default" else RuntimeError("from outside")
@@ -123,6 +124,7 @@ def interrupted(real: Callable[[Any], Any], at: int) -> Callable[..., Any]:
     return advance
 
 
+@pytest.mark.slow
 def test_a_journal_cut_anywhere_goes_on(tmp_path: Path) -> None:
     whole = search(tmp_path / "whole", Curves())
     content = (tmp_path / "whole").read_bytes()

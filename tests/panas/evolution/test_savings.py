@@ -144,6 +144,7 @@ def test_the_first_population_is_the_most_promising(seeding: int) -> None:
     assert run(plain, config=config).history[0].genome == drawn[0]  # no prior, no seeding
 
 
+@pytest.mark.slow
 def test_between_equals_the_prior_decides() -> None:
     journal = Journal(None, {})
     flat = run(lambda _: 0.5, journal=journal, prior=ZeroCostScore(prior_score, 7))
@@ -198,6 +199,7 @@ def test_screening_finds_more_with_the_same_trainings(monkeypatch: pytest.Monkey
     assert np.mean(found(10)) < np.mean(with_it) - 0.03
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(st.integers(0, 2**32))
 def test_staged_searches_give_valid_genomes_only(seed: int) -> None:

@@ -68,6 +68,7 @@ def dense(
     return mean, deviation, evidence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_it_is_the_dense_formula_at_the_largest_evidence(seed: int) -> None:
     X, y = planted(seed)
@@ -81,6 +82,7 @@ def test_it_is_the_dense_formula_at_the_largest_evidence(seed: int) -> None:
     np.testing.assert_allclose(deviation, fits[optimizer][1], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_evidence_picks_the_planted_scale() -> None:
     picked: dict[float, list[float]] = {0.5: [], 1.2: []}
     for seed, scale in product(range(9), picked):

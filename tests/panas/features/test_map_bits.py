@@ -58,6 +58,7 @@ def neighbours(x: Tensor) -> Iterator[Tensor]:
         yield torch.cat([x, x.new_full((more, *x.shape[1:]), value)])
 
 
+@pytest.mark.slow
 def test_a_row_has_its_bits_at_every_size_in_every_order_and_beside_any_row(
     case: tuple[Facts, FeatureMap],
 ) -> None:

@@ -119,6 +119,7 @@ def case(request: pytest.FixtureRequest) -> tuple[Facts, FeatureMap]:
 ROUNDING = 1e-4  # sums leave in 32 bits
 
 
+@pytest.mark.slow
 def test_no_sample_moves_the_moments_by_more_than_was_charged(
     case: tuple[Facts, FeatureMap], monkeypatch: pytest.MonkeyPatch
 ):

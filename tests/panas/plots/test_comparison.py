@@ -98,6 +98,7 @@ def test_words_at_the_edge_are_away_from_the_points_there(
     assert words.get_position()[1] == (0 if end == "bottom" else 1)
 
 
+@pytest.mark.slow
 def test_a_page_has_all_three_and_an_empty_one_can_be_drawn(figures: list[Figure]):
     page([ROUNDS, BARE])
     assert [axes.get_xlabel() for axes in figures[0].axes] == [*comparison.LABELS.values()]

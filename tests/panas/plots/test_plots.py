@@ -243,6 +243,7 @@ def test_a_front_has_its_panel_and_a_box_is_as_high_as_its_map_asks():
     assert image == conv > large > small > adapt == head
 
 
+@pytest.mark.slow
 def test_trials_show_the_best_so_far_and_ring_the_chosen():
     figure = saved(trials, TRIALS["some"], chosen=TRIALS["some"][1].setting)
     top, rate, batch = figure.axes

@@ -153,6 +153,7 @@ def _count(path: Path, times: int) -> None:
             path.write_text(str(now + 1))
 
 
+@pytest.mark.slow
 def test_the_lock_excludes_other_processes(tmp_path: Path) -> None:
     path = tmp_path / "counter"
     path.write_text("0")

@@ -116,6 +116,7 @@ def by_hand(logits: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 5), st.integers(1, 30))
 def test_as_counted_by_hand_for_any_split(seed: int, classes: int, n: int):

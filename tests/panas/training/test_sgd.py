@@ -54,6 +54,7 @@ def test_plain_training_is_shuffled_mini_batch_sgd(batch_size: int) -> None:
     torch.testing.assert_close(flat(bottom, head), flat(b, h), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_adam_learns_and_no_samples_are_refused() -> None:
     samples = data(12)
     bottom, head = networks()

@@ -26,6 +26,7 @@ def assert_inside(setting: DPSGDSettings, space: TuningSpace, noise: float) -> N
     assert low <= setting.noise_multiplier <= high
 
 
+@pytest.mark.slow
 def test_every_proposal_is_inside_its_bounds_and_affordable() -> None:
     seen: list[TrialRecord] = []
     result = search(trials=12, on_trial=seen.append)
@@ -58,6 +59,7 @@ def test_fixed_values_stay_fixed_and_a_space_of_one_setting_is_tuned_to_it() -> 
     assert (one.best, one.predicted) == (one.trials[0].setting, one.trials[0].value)
 
 
+@pytest.mark.slow
 def test_the_accountant_is_asked_before_each_trial_trains() -> None:
     log: list[tuple[str, DPSGDSettings]] = []
 
@@ -86,6 +88,7 @@ def test_the_accountant_is_asked_before_each_trial_trains() -> None:
             assert after.proposed_by == "random"  # or the same refused maximiser came for ever
 
 
+@pytest.mark.slow
 def test_batch_sizes_that_do_not_fit_are_left_out() -> None:
     result = search(minimum_noise=lambda size, _: 2.0 if size == 32 else None)
     assert {trial.setting.batch_size for trial in result.trials} == {32}
@@ -95,6 +98,7 @@ def test_batch_sizes_that_do_not_fit_are_left_out() -> None:
         search(minimum_noise=lambda size, _: 0.0)
 
 
+@pytest.mark.slow
 def test_the_result_is_a_function_of_the_rng_and_global_states_are_left_alone() -> None:
     torch.manual_seed(1)
     state, numpy_state = torch.random.get_rng_state(), np.random.get_state()[1]
@@ -174,6 +178,7 @@ def test_what_a_trial_died_of_is_recorded_and_where_all_fail_the_search_is_refus
         search(lambda _: math.nan, trials=6)
 
 
+@pytest.mark.slow
 def test_passes_are_tuned_where_the_space_has_them() -> None:
     def objective(setting: DPSGDSettings) -> float:
         assert setting.epochs is not None

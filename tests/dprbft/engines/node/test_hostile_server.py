@@ -608,6 +608,7 @@ def _asks(found: Request, original: Request) -> bool:
     return replace(found, nonce=original.nonce) == original
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("examples", [60, pytest.param(600, marks=pytest.mark.slow)])
 def test_mutated_requests_are_refused_and_change_nothing(
     examples: int, node: Node, hub: Hub, site: Path, tmp_path: Path

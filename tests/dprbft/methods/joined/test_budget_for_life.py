@@ -54,6 +54,7 @@ def test_after_a_run_what_may_be_asked_for_is_granted(tmp_path: Path) -> None:
     assert 0.99 * 8 < composed(life.events, 1e-4) <= 8 + PRECISE
 
 
+@pytest.mark.slow
 def test_ten_runs_of_one_and_more_until_it_is_used_up(tmp_path: Path) -> None:
     life = Life(tmp_path, OWNER)
     for turn in range(10):

@@ -154,6 +154,7 @@ def test_a_run_with_fewer_bits_costs_the_same_and_passes_its_audit(whole: Path, 
     assert {c.verdict for c in audit_run(run).clients} <= {"protected", "no better than blind"}
 
 
+@pytest.mark.slow
 def test_a_predictor_is_what_its_site_reports(whole: Path):
     for place in places_of(whole):
         client, report = opened(place), SiteReport.read(place.home)

@@ -108,6 +108,7 @@ def test_a_share_of_a_sum_that_died_after_its_charge_is_made_for_it(
     assert Verb.UNMASK in {verb for verb, _, _ in engine.asked}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [ONE, summed_config()], ids=["server", "secure-sum"])
 def test_rows_that_cannot_be_computed_cost_nothing(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -80,6 +80,7 @@ def test_a_site_pays_for_the_sum_and_says_what_its_share_costs(whole: Path):
         assert client.account.local.spent() > client.account.spent()
 
 
+@pytest.mark.slow
 def test_what_leaves_is_masked_and_names_its_charges(whole: Path):
     for place in places_of(whole):
         assert not sent_file(place.home, 1).exists()

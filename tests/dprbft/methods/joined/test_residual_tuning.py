@@ -102,6 +102,7 @@ def test_what_is_kept_has_no_bit_of_a_site(tmp_path: Path, monkeypatch: pytest.M
 
 
 # In the second trial, and at the judges.
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [3, pytest.param(TRAININGS - 1, marks=pytest.mark.slow)])
 def test_a_rehearsal_goes_on_after_a_death(
     tmp_path: Path, trainings: list[int], monkeypatch: pytest.MonkeyPatch, at: int

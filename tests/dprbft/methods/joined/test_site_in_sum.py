@@ -135,6 +135,7 @@ def test_a_plan_may_be_replaced_until_a_vector_is_masked(greeted: Direct, whole:
     assert "cannot begin anew" in why(whole, 0)
 
 
+@pytest.mark.slow
 def test_every_verb_gives_the_same_bytes_again(unanswered: Direct):
     charges = len(open_client(unanswered.places[0]).account.entries)
     said = {(v, c) for v, site, c in unanswered.asked if site == 0}
@@ -183,6 +184,7 @@ def spelt(secret: bytes) -> list[bytes]:
     return [secret, text, text.hex().encode()]
 
 
+@pytest.mark.slow
 def test_secrets_are_erased_once_the_server_has_answered(tmp_path: Path):
     run = tmp_path / "r"
     engine = begun(run, CONFIG, gone={Verb.FINISH: {0, 1, 2, 3}})
@@ -208,6 +210,7 @@ def test_secrets_are_erased_once_the_server_has_answered(tmp_path: Path):
     assert {p: p.read_bytes() for p in files} == files
 
 
+@pytest.mark.slow
 def test_a_sum_that_is_over_is_opened_no_second_time(whole: Direct):
     home = whole.places[3].home
     for sites in ((0, 1, 2, 3), (0, 1, 3)):
@@ -223,6 +226,7 @@ def test_a_sum_that_is_over_is_opened_no_second_time(whole: Direct):
     assert asked(whole, Verb.ROUND, 3, said[Verb.ROUND]) == (Code.DONE, sent)
 
 
+@pytest.mark.slow
 def test_a_site_that_was_left_out_erases_its_secrets_as_well(tmp_path: Path):
     run = tmp_path / "r"
     engine = begun(run, CONFIG, gone={Verb.SHARE: {2}})
@@ -277,6 +281,7 @@ def test_a_site_of_another_trust_or_method_takes_no_part(tmp_path: Path):
             assert asked(engine, verb, 0, plan.to_bytes()) == (Code.REFUSED, b"")
 
 
+@pytest.mark.slow
 def test_the_head_is_that_of_a_plain_sum_with_the_same_noise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -339,6 +344,7 @@ def noise_seen_by_colluders(run: Path, monkeypatch: pytest.MonkeyPatch, weaken: 
     return float(left.square().mean()) / (sent.trust.local * sent.sensitivity) ** 2
 
 
+@pytest.mark.slow
 def test_all_others_together_see_the_noise_that_the_local_cost_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -347,6 +353,7 @@ def test_all_others_together_see_the_noise_that_the_local_cost_says(
     assert abs(noise_seen_by_colluders(tmp_path / "r", monkeypatch) - 1) < error
 
 
+@pytest.mark.slow
 def test_a_share_of_a_third_of_the_noise_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     error = 5 * (2 / 80) ** 0.5
     assert noise_seen_by_colluders(tmp_path / "r", monkeypatch, weaken=3) < 1 - error

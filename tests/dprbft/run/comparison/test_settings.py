@@ -165,6 +165,7 @@ def test_relative_paths_are_of_the_folder_of_the_experiment(tmp_path: Path):
     assert found["federation"]["client_data"] == [str(tmp_path / "n.npz"), "/s.npz"]
 
 
+@pytest.mark.slow
 def test_all_stands_beside_names_which_must_serve(tmp_path: Path):
     found = plan(Request(size="smoke", methods=("local", "all"), columns=("paper", "sound")))
     assert found.methods[:2] == ("local", "fedavg")

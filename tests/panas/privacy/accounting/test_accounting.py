@@ -62,6 +62,7 @@ def test_anchors(event: Event, delta: float, method: Method, anchor: str) -> Non
     assert f"{epsilon([event], delta, method=method):.{digits}f}" == anchor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rounds", "release", "sigma"),
     [

@@ -62,6 +62,7 @@ def one(model: nn.Module, x: Tensor, y: Tensor, at: int) -> list[Tensor]:
     return [g.values[at].detach().clone() for g in PerSample(model, cross_entropy)(x, y)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hostile", [False, True])
 @pytest.mark.parametrize("genome", NETWORKS)
 def test_a_gradient_has_its_bits_in_every_place_and_beside_any_sample(genome: str, hostile: bool):

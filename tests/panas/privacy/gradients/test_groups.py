@@ -101,6 +101,7 @@ def trained(samples: Samples, plan: Plan) -> Tensor:
     return flat(list(bottom.parameters())).detach()
 
 
+@pytest.mark.slow
 def test_groups_of_one_train_what_samples_do_to_the_bit() -> None:
     samples = random_bytes(30, shape=(1, 6, 6))
     order = torch.randperm(30, generator=torch.Generator().manual_seed(2))

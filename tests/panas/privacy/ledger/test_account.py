@@ -102,6 +102,7 @@ def test_an_account_keeps_its_terms(ledger: Ledger, budget: Budget, free: bool) 
     assert ledger.path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_an_account_has_one_relation(ledger: Ledger, other: Ledger) -> None:
     rows = NoisyRows(6.0, 0.8, 10)
     other.open_account(BUDGET, relation="replace-one")
@@ -180,6 +181,7 @@ def composed(events: list[Event], delta: float, interval: float) -> float:
     return float(accountant.get_epsilon(delta))
 
 
+@pytest.mark.slow
 def test_the_total_of_two_runs_is_an_independent_composition_of_all_events(ledger: Ledger) -> None:
     for name, events in (("first", FIRST), ("second", SECOND)):
         run = ledger.begin_run(name, HALF)

@@ -94,6 +94,7 @@ def farthest(kind: str, mechanism: Callable[..., Tensor] = vector) -> float:
     return moved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", NOISED)
 def test_one_sample_moves_a_release_by_its_sensitivity_and_no_more(kind: str) -> None:
     bound = kind_named(kind).SENSITIVITY

@@ -22,6 +22,7 @@ HOMES: dict[str, tuple[Path, ...]] = {
 EXISTING = [name for name, (folder, *_) in HOMES.items() if folder.is_dir()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXISTING)
 def test_names_are_compared_at_home_alone(name: str) -> None:
     folder, *homes = HOMES[name]

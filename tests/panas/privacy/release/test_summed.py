@@ -94,6 +94,7 @@ def farthest(counted: float = moments.COUNTS) -> float:
     return moved
 
 
+@pytest.mark.slow
 def test_no_unit_moves_the_numbers_by_more_than_their_sensitivity():
     assert 0.99 * moments.SUM_SENSITIVITY <= farthest() <= moments.SUM_SENSITIVITY + 1e-9
     assert farthest(counted=0.5) > moments.SUM_SENSITIVITY + 0.05  # the planted bug

@@ -71,6 +71,7 @@ def test_a_residual_s_gradient_has_its_bits_at_every_size_and_place(hostile: boo
         assert all(torch.equal(a, b[at]) for a, b in zip(gradients(at), whole, strict=True))
 
 
+@pytest.mark.slow
 def test_public_models_and_averages_have_their_bits_at_every_size():
     x = torch.rand(300, 1, 3, 3, generator=torch.Generator().manual_seed(0)) * 2 - 1
     public = Samples(x[:80], (x[:80, 0, 0, 0] > 0).long() + (x[:80, 0, 1, 1] > 0.5), 3)

@@ -61,6 +61,7 @@ def test_it_says_what_the_library_says():
     torch.testing.assert_close(bare(test).exp().double(), (votes + 1 / 4) / 11)
 
 
+@pytest.mark.slow
 def test_all_is_possible_and_sums_to_one():
     p = bare(table(50, seed=1)).exp()
     assert p.min() == pytest.approx(1 / 44)  # a class that no tree has seen
@@ -168,12 +169,14 @@ def test_it_says_what_the_library_says_at_the_same_penalty(monkeypatch: pytest.M
     assert said[:, :3].numpy() == pytest.approx(p, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_the_penalty_is_for_rows_that_are_not_seen():
     """Of twelve rows, which a plane parts, little of it is believed."""
     test = linear_table(2000, seed=1)
     assert F.cross_entropy(logistic_of(12).logits(test.inputs()), test.y) < np.log(CLASSES)
 
 
+@pytest.mark.slow
 def test_they_are_fitted_once_for_the_same_rows():
     first, second = table(40), table(40, 1)
     found = public_models(first, table=True)
