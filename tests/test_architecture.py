@@ -208,3 +208,25 @@ def test_importing_a_package_prints_and_writes_nothing(package: str, tmp_path: P
 def test_each_file_of_tests_has_a_name_of_its_own():
     names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
     assert [name for name, times in names.items() if times > 1] == []  # pytest takes one of them
+
+
+WITHOUT_BASELINES = """
+import pkgutil, sys
+sys.path[:] = [sys.argv[1], *(p for p in sys.path if p not in ("", sys.argv[2]))]
+import dprbft
+for module in pkgutil.walk_packages(dprbft.__path__, "dprbft."):
+    if ".app." not in module.name:
+        __import__(module.name)
+from dprbft.config.families import method_names
+print(method_names(), [name for name in sys.modules if name.startswith("baselines")])
+"""
+
+
+@pytest.mark.slow
+def test_the_core_runs_without_the_methods_of_the_literature(tmp_path: Path):
+    for package in ("panas", "dprbft"):
+        (tmp_path / package).symlink_to(ROOT / package)
+    code = [sys.executable, "-c", WITHOUT_BASELINES, str(tmp_path), str(ROOT)]
+    done = subprocess.run(code, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "['dprbft', 'joined', 'local'] []"
