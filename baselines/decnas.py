@@ -88,7 +88,8 @@ from baselines.networks.pruning import (
 )
 from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig, rounds_of
-from dprbft.methods.updates.contract import Predictor, Side, Size, Turn
+from dprbft.methods.side import Side
+from dprbft.methods.updates.contract import Predictor, Size, Turn
 from dprbft.site.site import Client, spec_of
 from dprbft.updates import Bundle, Order, Update, named
 from panas.architecture.network import NetworkSpec

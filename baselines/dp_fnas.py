@@ -64,7 +64,8 @@ from baselines.common.spending import Mechanism, Spending
 from baselines.networks.cnns import macs_of, parameters_of, weights_of
 from baselines.networks.darts import SuperNetwork, discretised, is_alpha
 from dprbft.config.schema import rounds_of
-from dprbft.methods.updates.contract import Predictor, Side, Size, Turn
+from dprbft.methods.side import Side
+from dprbft.methods.updates.contract import Predictor, Size, Turn
 from dprbft.site.site import Client, spec_of
 from dprbft.updates import Bundle, Order, Update, named
 from panas.privacy.accounting.closed_form import gaussian_epsilon, limit_mu

@@ -66,7 +66,8 @@ from baselines.common.spending import Planned, begin, current
 from baselines.common.training import undo_divergence
 from baselines.networks.cnns import macs_of, parameters_of, weights_of
 from dprbft.config.schema import rounds_of
-from dprbft.methods.updates.contract import Predictor, Side, Size, Turn
+from dprbft.methods.side import Side
+from dprbft.methods.updates.contract import Predictor, Size, Turn
 from dprbft.site.site import Client
 from dprbft.updates import Bundle, Order, Update
 from panas.runtime.errors import BadInput

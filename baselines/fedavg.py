@@ -33,7 +33,8 @@ from baselines.networks.cnns import (
     weights_of,
 )
 from dprbft.config.flat import Section
-from dprbft.methods.updates.contract import Predictor, Side, Size, Turn
+from dprbft.methods.side import Side
+from dprbft.methods.updates.contract import Predictor, Size, Turn
 from dprbft.site.site import Client, spec_of
 from dprbft.updates import Bundle, Order, Update
 from panas.architecture.network import NetworkSpec

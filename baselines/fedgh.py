@@ -44,7 +44,8 @@ from baselines.networks.cnns import (
 )
 from dprbft.config.flat import Section
 from dprbft.config.schema import rounds_of
-from dprbft.methods.updates.contract import Predictor, Side, Size, Turn
+from dprbft.methods.side import Side
+from dprbft.methods.updates.contract import Predictor, Size, Turn
 from dprbft.site.site import Client
 from dprbft.updates import Bundle, Order, Update, named
 from panas.runtime.seeds import stream, torch_generator

@@ -31,7 +31,7 @@ from baselines.fedgh import (
     server_start,
     size,
 )
-from dprbft.methods.updates.contract import Side
+from dprbft.methods.side import Side
 from dprbft.updates import Bundle, Update
 
 __all__ = [

@@ -45,7 +45,8 @@ from baselines.networks.cnns import initialise, macs_of, parameters_of, weights_
 from baselines.networks.vgg import vgg
 from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig
-from dprbft.methods.updates.contract import Predictor, Side, Size, Turn
+from dprbft.methods.side import Side
+from dprbft.methods.updates.contract import Predictor, Size, Turn
 from dprbft.site.site import Client, spec_of
 from dprbft.updates import Bundle, Order, Update
 from panas.architecture.network import NetworkSpec

@@ -61,7 +61,8 @@ from baselines.networks.cnns import initialise, macs_of, parameters_of, weights_
 from baselines.networks.mobilenet import Space, mobilenet, scaled
 from dprbft.config.flat import Section
 from dprbft.config.schema import RunConfig, rounds_of
-from dprbft.methods.updates.contract import Predictor, Side, Size, Turn
+from dprbft.methods.side import Side
+from dprbft.methods.updates.contract import Predictor, Size, Turn
 from dprbft.site.site import Client, spec_of
 from dprbft.updates import Bundle, Order, Update, named
 from panas.architecture.network import NetworkSpec

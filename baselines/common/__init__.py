@@ -1,1 +1,1 @@
-""""""
+"""Parts that several methods share: options, plans, local training, averages and class means."""

@@ -7,30 +7,18 @@ messages of their own.
 
 import importlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 
 from dprbft.config.families import MESSAGES
-from dprbft.config.schema import RunConfig
 from dprbft.messages import Broadcast, Release
 from dprbft.methods.rounds.state import State
+from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import UpdateMethod
 from dprbft.site.site import Client
-from panas.data.samples import Samples
-from panas.features.map import FeatureMap
 from panas.privacy.release.estimate import Moments
-
-
-@dataclass(frozen=True)
-class PublicSide:
-    """What a server knows besides releases; all of it is public."""
-
-    config: RunConfig
-    public: Samples
-    feature_map: FeatureMap | None
 
 
 @runtime_checkable
@@ -39,7 +27,7 @@ class Method(Protocol):
 
     def server_round(
         self,
-        side: PublicSide,
+        side: Side,
         releases: Iterable[Release],
         previous: Broadcast,
         round: int,
@@ -53,7 +41,7 @@ class Method(Protocol):
 class SummedMethod(Method, Protocol):
     """A method whose server needs no more than the sum of its sites' moments."""
 
-    def sum_round(self, side: PublicSide, total: Moments, round: int) -> Broadcast:
+    def sum_round(self, side: Side, total: Moments, round: int) -> Broadcast:
         """The server's answer to the sum of one round's moments, with that of label counts."""
         ...
 

@@ -10,7 +10,7 @@ from dprbft.config.files import load_config, save_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.protocol import Engine
 from dprbft.methods import update_method
-from dprbft.methods.updates.contract import Side
+from dprbft.methods.side import Side
 from dprbft.paths import (
     config_file,
     facts_file,

@@ -8,10 +8,10 @@ import torch
 from dprbft import paths
 from dprbft.engines.protocol import SiteRefusal
 from dprbft.messages import Broadcast, Verb
-from dprbft.methods import PublicSide, method_named, summed_method, update_method
+from dprbft.methods import method_named, summed_method, update_method
 from dprbft.methods.joined.state import ROUND
 from dprbft.methods.rounds.heads import to_broadcast
-from dprbft.methods.updates.contract import Side
+from dprbft.methods.side import Side
 from dprbft.run import events
 from dprbft.run.directory import OpenRun
 from dprbft.server import events as server_events
@@ -60,7 +60,7 @@ def _first(run: OpenRun) -> Broadcast:
 
 def _server(run: OpenRun, sites: frozenset[int]) -> "Server | SumServer":
     config, view = run.config, run.view
-    side = PublicSide(config, view.public, view.feature_map)
+    side = Side(config, view.facts, view.public, view.feature_map)
     if config.privacy.secure_sum:
         from dprbft.server.secure_sum import SumServer  # needs libraries that others do not
 

@@ -18,7 +18,7 @@ from baselines.networks.cnns import weights_of
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.methods.updates.contract import Side
+from dprbft.methods.side import Side
 from dprbft.paths import places_of, server_folder, state_file
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import train_stage

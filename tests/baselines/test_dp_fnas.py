@@ -19,7 +19,7 @@ from baselines.common.halves import halves, planned_halves
 from baselines.networks.darts import SuperNetwork, alphas, discretised, weights
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
-from dprbft.methods.updates.contract import Side
+from dprbft.methods.side import Side
 from dprbft.site.site import Client
 from dprbft.updates import Bundle, Order, Update
 from panas.data.samples import Samples, concat

@@ -40,7 +40,8 @@ from baselines.networks.mlp_space import MixedMLP, MLPSpace
 from baselines.networks.searched import alphas_of, weights_but_alphas
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
-from dprbft.methods.updates.contract import Side, Turn
+from dprbft.methods.side import Side
+from dprbft.methods.updates.contract import Turn
 from dprbft.site.site import Client
 from dprbft.updates import Bundle, Order, Update
 from panas.data.samples import Samples

@@ -15,7 +15,7 @@ from baselines.networks.cnns import convolutional
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
 from dprbft.methods import update_method
-from dprbft.methods.updates.contract import Side
+from dprbft.methods.side import Side
 from dprbft.site.site import Client
 from dprbft.updates import Bundle, Order, Update
 from panas.runtime.errors import BadInput

@@ -18,7 +18,7 @@ from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.messages import Verb
 from dprbft.methods import update_method
-from dprbft.methods.updates.contract import Side
+from dprbft.methods.side import Side
 from dprbft.paths import places_of
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.stages import train_stage

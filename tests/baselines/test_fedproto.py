@@ -16,7 +16,7 @@ from baselines.common.class_means import ClassMeans
 from baselines.fedproto import Headed, prototype_loss
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
-from dprbft.methods.updates.contract import Side
+from dprbft.methods.side import Side
 from dprbft.site.site import Client
 from dprbft.updates import Bundle, Order, Update
 from panas.privacy.gradients.per_sample import PerSample

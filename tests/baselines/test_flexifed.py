@@ -12,7 +12,7 @@ from baselines import flexifed
 from baselines.flexifed import alike, sharing
 from baselines.networks.vgg import vgg
 from dprbft.config.files import build_config
-from dprbft.methods.updates.contract import Side
+from dprbft.methods.side import Side
 from dprbft.updates import Update
 from panas.data.facts import Facts
 from panas.runtime.errors import BadInput

@@ -14,7 +14,8 @@ from baselines import perfedrlnas
 from baselines.perfedrlnas import answers, choice_of, window
 from dprbft.config.files import build_config
 from dprbft.config.schema import RunConfig
-from dprbft.methods.updates.contract import Side, Turn
+from dprbft.methods.side import Side
+from dprbft.methods.updates.contract import Turn
 from dprbft.paths import ledger_file
 from dprbft.site.site import Client
 from dprbft.updates import Bundle, Order, Update

@@ -25,7 +25,8 @@ from dprbft.config.sections import FederationSettings
 from dprbft.engines.inprocess import InProcess
 from dprbft.messages import Verb
 from dprbft.methods import update_method
-from dprbft.methods.updates.contract import Side, UpdateMethod
+from dprbft.methods.side import Side
+from dprbft.methods.updates.contract import UpdateMethod
 from dprbft.methods.updates.site import finish, ready
 from dprbft.methods.updates.site import round as round_verb
 from dprbft.paths import ledger_file, places_of, round_folder, server_folder, state_file

@@ -32,11 +32,11 @@ import numpy as np
 import torch
 
 from dprbft.messages import Broadcast, NoisedHistogram, Release
-from dprbft.methods import PublicSide
 from dprbft.methods.joined.budget import may_release, planned_release, share_of
 from dprbft.methods.joined.residual import rows_of
 from dprbft.methods.joined.state import KIND, ROUND, SHARED, JoinedState, kept_release, unsent_event
 from dprbft.methods.once import Answered, Asked, sent_before
+from dprbft.methods.side import Side
 from dprbft.paths import histogram_file, masked_file, sent_file, state_file
 from dprbft.secure_sum.session import check_libraries
 from dprbft.site.search import paid_histogram
@@ -67,7 +67,7 @@ CPU: Mapping[str, Any] = {
 
 
 def server_round(
-    side: PublicSide,
+    side: Side,
     releases: Iterable[Release],
     previous: Broadcast,
     round: int,
@@ -79,7 +79,7 @@ def server_round(
     return sum_round(side, total, round)
 
 
-def sum_round(side: PublicSide, total: Moments, round: int) -> Broadcast:
+def sum_round(side: Side, total: Moments, round: int) -> Broadcast:
     """The same of the sum of all sites' moments and label counts."""
     classes = len(total.B)
     known = None

@@ -1,1 +1,1 @@
-""""""
+"""Methods of rounds: `dprbft`, the paper's exchange, and `local`, without one."""

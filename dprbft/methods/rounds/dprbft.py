@@ -29,7 +29,6 @@ import numpy as np
 import torch
 
 from dprbft.messages import Broadcast, Release
-from dprbft.methods import PublicSide
 from dprbft.methods.rounds.heads import aggregate, blend, to_head, with_prior
 from dprbft.methods.rounds.state import State, weights
 from dprbft.methods.rounds.training import (
@@ -39,6 +38,7 @@ from dprbft.methods.rounds.training import (
     skip_round,
     train_locally,
 )
+from dprbft.methods.side import Side
 from dprbft.site.site import Client
 from panas.architecture.head import Head
 from panas.architecture.network import Bottom
@@ -137,7 +137,7 @@ def own_head(client: Client, state: State, message: Release | None, broadcast: B
 
 
 def server_round(
-    side: PublicSide,
+    side: Side,
     releases: Iterable[Release],
     previous: Broadcast,
     round: int,

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from dprbft.messages import Broadcast, Release
-from dprbft.methods import PublicSide
 from dprbft.methods.rounds.state import State, weights
 from dprbft.methods.rounds.training import keep_best, skip_round, train_locally
+from dprbft.methods.side import Side
 from dprbft.site.site import Client
 from panas.training.evaluate import accuracy
 
@@ -57,7 +57,7 @@ def client_round(
 
 
 def server_round(
-    side: PublicSide,
+    side: Side,
     releases: Iterable[Release],
     previous: Broadcast,
     round: int,

@@ -14,23 +14,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dprbft.config.flat import Section
-from dprbft.config.schema import RunConfig
+from dprbft.methods.side import Side
 from dprbft.site.site import Client
 from dprbft.updates import Bundle, Order, Update
-from panas.data.facts import Facts
 from panas.data.samples import Samples
 
 Predictor = Callable[[Samples], Float[Tensor, "n classes"]]
 """Logits of samples, on the CPU."""
-
-
-@dataclass(frozen=True)
-class Side:
-    """What a server knows besides updates; all of it is public."""
-
-    config: RunConfig
-    facts: Facts
-    public: Samples
 
 
 NOTHING = Bundle()

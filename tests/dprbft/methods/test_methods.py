@@ -13,7 +13,6 @@ from dprbft.config.schema import RunConfig
 from dprbft.messages import Broadcast, Release
 from dprbft.methods import (
     Method,
-    PublicSide,
     RoundMethod,
     method_named,
     round_method,
@@ -22,6 +21,7 @@ from dprbft.methods.rounds.dprbft import client_finish, own_head
 from dprbft.methods.rounds.heads import to_broadcast
 from dprbft.methods.rounds.state import State, weights
 from dprbft.methods.rounds.training import keep_best
+from dprbft.methods.side import Side
 from dprbft.site.site import Client
 from panas.architecture.genome import Genome
 from panas.architecture.head import Head
@@ -57,8 +57,8 @@ def fresh(client: Client) -> tuple[State, Broadcast]:
     return state, to_broadcast(head, 0)
 
 
-def side(client: Client) -> PublicSide:
-    return PublicSide(client.config, client.public, None)
+def side(client: Client) -> Side:
+    return Side(client.config, client.facts, client.public)
 
 
 def untouchable(samples: Samples) -> Samples:

@@ -16,12 +16,12 @@ from dprbft.config.files import build_config, load_config, merge
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
 from dprbft.messages import Broadcast, Code, NoisedHistogram, Release, Verb
-from dprbft.methods import PublicSide
 from dprbft.methods.joined import exchange as joined
 from dprbft.methods.joined import finish, residual
 from dprbft.methods.joined.finish import alone
 from dprbft.methods.joined.state import JoinedState, has_head
 from dprbft.methods.serve import Machine, serve
+from dprbft.methods.side import Side
 from dprbft.paths import (
     SitePlace,
     map_file,
@@ -233,7 +233,7 @@ def test_the_server_adds_up_what_it_received(whole: Path):
         Release.from_bytes(sent_file(p.home, 1).read_bytes(), width=16, classes=10)
         for p in view.places
     ]
-    side = PublicSide(config, view.public, view.feature_map)
+    side = Side(config, view.facts, view.public, view.feature_map)
     before = Broadcast(0, torch.zeros(10, 16), torch.zeros(10))
     answer = joined.server_round(side, releases, before, 1, stream(0))
     # By hand: noised moments of all sites, classes balanced, beside the exact public ones.

@@ -10,8 +10,8 @@ import torch
 from dprbft.config.files import build_config, merge
 from dprbft.config.schema import RunConfig
 from dprbft.engines.inprocess import InProcess
-from dprbft.methods import PublicSide
 from dprbft.methods.joined import exchange as joined
+from dprbft.methods.side import Side
 from dprbft.paths import masked_file, places_of, sent_file, server_folder, sum_folder
 from dprbft.run.directory import OpenRun, prepare
 from dprbft.run.exchange import server_files
@@ -123,7 +123,7 @@ def test_the_server_has_the_sum_and_no_release(whole: Path):
 def test_the_head_is_that_of_the_sum(whole: Path):
     config, view = config_of(), RunView(whole, config_of())
     sums, about = read_tensors(sum_folder(server_folder(whole), 1) / "sum.safetensors")
-    side = PublicSide(config, view.public, view.feature_map)
+    side = Side(config, view.facts, view.public, view.feature_map)
     s2 = float(about["variance"])
     total = Moments(sums["A"], sums["B"], s2, sums["counts"], s2 / moments.COUNTS**2)
     with InProcess(view.places, 1) as engine:

@@ -13,11 +13,11 @@ import torch
 from summed_runs import Direct, begun, joined_by, summed_config
 
 from dprbft.messages import Broadcast, Code, Verb
-from dprbft.methods import PublicSide
 from dprbft.methods.joined import exchange as joined
 from dprbft.methods.joined import secure_sum
 from dprbft.methods.joined.budget import planned_release
 from dprbft.methods.serve import Machine, serve
+from dprbft.methods.side import Side
 from dprbft.paths import (
     masked_file,
     refusal_file,
@@ -308,7 +308,7 @@ def test_the_head_is_that_of_a_plain_sum_with_the_same_noise(
         exact += in_steps(moments.numbers(rows, 10), noise.step) + shares
     total = moments.from_numbers(torch.from_numpy(exact * noise.step), 10, noise.scale(4))
     view = RunView(run, CONFIG)
-    side = PublicSide(CONFIG, view.public, view.feature_map)
+    side = Side(CONFIG, view.facts, view.public, view.feature_map)
     head = server_files(OpenRun(run, CONFIG, engine)).broadcast(1)
     assert torch.equal(joined.sum_round(side, total, 1).weight, head.weight)
 
