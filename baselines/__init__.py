@@ -1,1 +1,1 @@
-"""The methods of the literature, a module or two a paper; a public module here is one, by its name."""
+"""The methods of the literature, one or two modules a paper; public modules are methods by name."""
