@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dprbft.config.schema import rounds_of
-from dprbft.methods.rounds.plan import count_units
+from dprbft.methods.rounds.plan import count_units, counting_event
 from dprbft.site.site import Client
 from panas.privacy.accounting.events import Event, Unprotected
 from panas.privacy.calibration import calibrate, rescale_noise
@@ -64,30 +64,42 @@ class Planned:
 
 
 def begin(client: Client, planned: Planned) -> Spending:
-    """The least noise that the budget allows; BudgetExhausted if none is enough."""
+    """The least noise that the budget allows; BudgetExhausted if none is enough.
+
+    A plan that fails for the usual number of samples is refused before samples are counted, which
+    is charged.
+    """
     if not client.budget.private:
         return Spending(subset=planned.subset)
-    n = count_units(client) if planned.samples is None else planned.samples
-    known = _protected(client, planned.subset)
+    n = planned.samples
+    if n is None and (count := counting_event(client)) is not None:
+        _plan(client, planned, client.units, [count])
+    plan = _plan(client, planned, count_units(client) if n is None else n, [])
+    known = len(_protected(client, planned.subset))
+    return Spending(plan=plan, charges=known, before=known, subset=planned.subset)
+
+
+def _plan(client: Client, planned: Planned, samples: int, coming: list[Event]) -> Plan:
+    """The plan for so many samples, once events that are `coming` are charged, too."""
     rounds = len(rounds_of(client.config, client.id)) if planned.rounds is None else planned.rounds
     (budget, spent), *life = client.bounds(planned.subset)
     plan = calibrate(
         budget,
         TrainingSchedule(
-            samples=n,
+            samples=samples,
             epochs=planned.epochs,
             rounds=rounds,
             steps_a_round=planned.steps_a_round,
             releases=planned.releases,
             release_share=planned.release_share,
-            spent=spent,
+            spent=[*spent, *coming],
         ),
         batch_size=planned.batch_size,
         clip=planned.clip,
     )
     for budget, spent in life:
-        plan = rescale_noise(plan, budget, (), spent)
-    return Spending(plan=plan, charges=len(known), before=len(known), subset=planned.subset)
+        plan = rescale_noise(plan, budget, (), [*spent, *coming])
+    return plan
 
 
 def current(client: Client, spending: Spending) -> Spending:

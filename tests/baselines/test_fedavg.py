@@ -18,7 +18,7 @@ from dprbft.methods import update_method
 from dprbft.methods.side import Side
 from dprbft.site.site import Client
 from dprbft.updates import Bundle, Order, Update
-from panas.runtime.errors import BadInput
+from panas.runtime.errors import BadInput, BudgetExhausted
 from panas.runtime.seeds import stream
 
 Site = Callable[..., Client]
@@ -101,4 +101,16 @@ def test_a_network_that_takes_too_much_memory_is_refused_before_a_charge(
     monkeypatch.setattr("baselines.networks.cnns.MOST_WEIGHTS", 100)
     with pytest.raises(BadInput, match="a layer of at most"):
         update_method(method).client_start(client)
+    assert not client.account.entries
+
+
+def test_a_plan_that_no_budget_pays_for_is_refused_before_samples_are_counted(
+    site: Site, tmp_path: Path
+):
+    federation = {"method": "fedavg", "clients": 1, "options": {"epochs": 10**5}}
+    privacy = {"epsilon": 0.5, "delta": 1e-3}
+    config = build_config({"data": {"limit": 80}, "federation": federation, "privacy": privacy})
+    client = site(config, tmp_path / "r")
+    with pytest.raises(BudgetExhausted, match="noise above 100 times"):
+        fedavg.client_start(client)
     assert not client.account.entries

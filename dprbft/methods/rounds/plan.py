@@ -62,26 +62,40 @@ def count_units(client: Client, part: Samples | None = None) -> int:
     `part` are those that are counted, all of what the ledger calls "train" (None: all that there
     are). Counts are noised with the same share of epsilon as a label histogram.
     """
-    known = client.declared_units is not None or client.noised_units() is not None
-    if known or not client.budget.private:
+    event = counting_event(client)
+    if event is None:
         return client.units
     samples = client.data.train if part is None else part
     try:
-        m = release_multiplier(client.budget, 1, client.config.privacy.histogram_share)
         charge = Charge(
-            event=Gaussian(m),
+            event=event,
             phase="training",
             mechanism=COUNT,
             recipient="whoever sees rates and divisors that follow from it",
             sensitivity=1.0,
         )
         with client.ledger.charge(charge) as receipt:
-            noised = samples.units + m * float(SystemNoise().normal(1)[0])
-            record = {"histogram": [noised], "receipt": {"charges": [receipt.id]}}
+            noise = event.noise_multiplier * float(SystemNoise().normal(1)[0])
+            record = {
+                "histogram": [samples.units + noise],
+                "receipt": {"charges": [receipt.id]},
+            }
             write_json(count_file(client.home), record)
     except BudgetExhausted:
         pass  # planned as for the usual number
     return client.units
+
+
+def counting_event(client: Client) -> Gaussian | None:
+    """What counting samples will cost; None where their number is known, or nothing is private."""
+    known = client.declared_units is not None or client.noised_units() is not None
+    if known or not client.budget.private:
+        return None
+    try:
+        share = client.config.privacy.histogram_share
+        return Gaussian(release_multiplier(client.budget, 1, share))
+    except BudgetExhausted:
+        return None
 
 
 def searched(client: Client) -> int:
@@ -96,10 +110,22 @@ def _before_plans(entry: Entry) -> bool:
 
 
 def _first_plan(client: Client, settings: DPSGDSettings) -> Plan:
-    """The calibrated plan with the tuned noise, or more; what that leaves sharpens releases."""
+    """The calibrated plan with the tuned noise, or more; what that leaves sharpens releases.
+
+    One that fails for the usual number of samples is refused before they are counted.
+    """
+    if (count := counting_event(client)) is not None:
+        _calibrated(client, settings, [count])
     count_units(client)
+    return _calibrated(client, settings, [])
+
+
+def _calibrated(client: Client, settings: DPSGDSettings, coming: list[Event]) -> Plan:
+    """The plan once events that are `coming` are charged, too."""
     # Rounds that died before the first one was whole are for `rescale_noise` to count.
-    (budget, before), *life = [(b, _apart(client, spent)[0]) for b, spent in client.bounds()]
+    (budget, before), *life = [
+        (b, [*_apart(client, spent)[0], *coming]) for b, spent in client.bounds()
+    ]
     plan = calibrate(
         budget,
         replace(client.schedule(), spent=before),

@@ -289,7 +289,7 @@ def test_noise_that_repeats_is_made_only_for_the_search_on_public_data() -> None
     rehearsals = {f"panas/tuning/{name}.py" for name in ("objective", "simulated_sites")}
     rehearsals.add("dprbft/methods/joined/tuning.py")
     # And where a run has no budget, so that its ledger claims no protection.
-    unprotected = {"dprbft/methods/fnas/gradients.py"}
+    unprotected = {"baselines/_dp_fnas_search.py"}
     assert makers("ReproducibleNoise") == rehearsals | unprotected
     assert makers("SystemNoise")
 
