@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Modules that name shapes are checked whenever a quick test calls them; mypy checks the others.
 SHAPED = [
     ".".join(file.relative_to(ROOT).with_suffix("").parts)
-    for package in ("panas", "dprbft", "attacks")
+    for package in ("panas", "dprbft", "baselines", "attacks")
     for file in (ROOT / package).rglob("*.py")
     if "from jaxtyping import" in file.read_text()
 ]
@@ -51,7 +51,7 @@ def quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     that stops. Processes that tests start, as runs that die, do all of it.
     """
     monkeypatch.setattr(os, "fsync", lambda handle: None)
-    if {"dprbft", "attacks", "panas_cli"} & set(request.path.parts):
+    if {"dprbft", "baselines", "attacks", "panas_cli"} & set(request.path.parts):
         monkeypatch.setattr(FigureCanvasAgg, "print_png", _small_picture)
 
 

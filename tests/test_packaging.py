@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("panas", "dprbft", "attacks", "panas_cli")
+PACKAGES = ("panas", "dprbft", "baselines", "attacks", "panas_cli")
 
 SCRIPT = """
 import panas

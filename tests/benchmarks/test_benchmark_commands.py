@@ -14,7 +14,7 @@ TEXTS = [
     *(path for part in ("docs", "notebooks") for path in (ROOT / part).rglob("*.md")),
     *(
         path
-        for part in ("panas", "dprbft", "attacks", "benchmarks")
+        for part in ("panas", "dprbft", "baselines", "attacks", "benchmarks")
         for path in (ROOT / part).rglob("*.py")
     ),
 ]

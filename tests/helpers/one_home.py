@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LOOKUPS = ("get", "pop", "index", "startswith", "endswith")
-PRODUCT = ("panas", "dprbft", "attacks", "panas_cli")
+PRODUCT = ("panas", "dprbft", "baselines", "attacks", "panas_cli")
 
 
 def names_in(folder: Path) -> set[str]:

@@ -15,6 +15,7 @@ import pytest
 from federation import wait_for
 from no_network import NOTED
 from node_sites import owned_site, write_pictures
+from tiny_options import without_overruled
 
 from dprbft.engines.node.call import SOCKET
 
@@ -53,8 +54,7 @@ def test_other_machines_are_refused_in_these_tests(environment: dict[str, str], 
 def test_a_demonstration_runs_whole(
     environment: dict[str, str], tiny: Callable[..., list[str]], tmp_path: Path
 ):
-    options = tiny(privacy__delta="1e-3", federation__method="joined")
-    words = [w for w in options if w not in ("--method", "dprbft")]
+    words = without_overruled((*tiny(privacy__delta="1e-3"), "--method", "joined"))
     sizes = ("--preset", "demo", "--dataset", "digits", "--out", tmp_path / "run")
     done = panas(environment, "run", *sizes, *words)
     assert done.returncode == 0, done.stderr

@@ -277,7 +277,7 @@ def makers(name: str) -> set[str]:
     """The product's files in which a noise source of that name is made."""
     return {
         p.relative_to(ROOT).as_posix()
-        for floor in ("panas", "dprbft", "attacks", "panas_cli")
+        for floor in ("panas", "dprbft", "baselines", "attacks", "panas_cli")
         for p in (ROOT / floor).rglob("*.py")
         for node in ast.walk(ast.parse(p.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == name
