@@ -24,7 +24,7 @@ def test_noised_counts_give_an_accuracy_all_the_same():
 
 
 def candidate(id: str, resource: float, accuracy: float | None) -> Candidate:
-    return Candidate(id=id, widths=(2,), resource=resource, accuracy=accuracy)
+    return Candidate(id=id, widths=(2,), resource=float(resource), accuracy=accuracy)
 
 
 def test_degradation_is_accuracy_lost_over_resource_saved():
