@@ -14,7 +14,8 @@ def test_fused_accuracy_is_the_mean_of_accuracies_weighted_by_samples(sites):
     for right, wrong in sites:
         weighted += (right + wrong) * (right / (right + wrong))
         total += right + wrong
-    assert fused_accuracy(sites) == pytest.approx(weighted / total)
+    counts = [(float(right), float(wrong)) for right, wrong in sites]
+    assert fused_accuracy(counts) == pytest.approx(weighted / total)
 
 
 def test_noised_counts_give_an_accuracy_all_the_same():
@@ -29,21 +30,21 @@ def candidate(id: str, resource: float, accuracy: float | None) -> Candidate:
 
 def test_degradation_is_accuracy_lost_over_resource_saved():
     # 80 % before, 74 % after, 1,000 MACs of which 700 are left.
-    assert degradation(0.8, 0.74, (1000, 700)) == pytest.approx(0.0002)
+    assert degradation(0.8, 0.74, (1000.0, 700.0)) == pytest.approx(0.0002)
     with pytest.raises(BadInput, match="saves some"):
-        degradation(0.8, 0.74, (1000, 1000))
+        degradation(0.8, 0.74, (1000.0, 1000.0))
 
 
 def test_the_least_degradation_is_first_not_the_best_accuracy():
     little = candidate("little", 900, 0.78)  # .02 / 100
     much = candidate("much", 500, 0.75)  # .05 / 500
     unknown = candidate("unknown", 100, None)
-    found = ranked([unknown, little, much], 0.8, 1000)
+    found = ranked([unknown, little, much], 0.8, 1000.0)
     assert [c.id for c in found] == ["much", "little", "unknown"]
     # Where both gain, what is gained a resource saved counts.
-    assert [c.id for c in ranked([much, little], 0.7, 1000)] == ["little", "much"]
+    assert [c.id for c in ranked([much, little], 0.7, 1000.0)] == ["little", "much"]
     # Nobody reported on the network before: the best candidate has lost nothing.
-    assert [c.id for c in ranked([much, little], None, 1000)] == ["little", "much"]
+    assert [c.id for c in ranked([much, little], None, 1000.0)] == ["little", "much"]
 
 
 def test_a_candidate_is_kept_as_json():

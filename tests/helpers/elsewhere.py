@@ -11,7 +11,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from dprbft.config.files import build_config
+from dprbft.config.files import build_config, merge, without_unread
 from dprbft.config.hub import HubSettings
 from dprbft.config.schema import RunConfig
 from dprbft.engines.frames import Request
@@ -74,7 +74,8 @@ def hub_config(
     told = {"federation": {"remote": list(NAMES), "clients": len(NAMES)}}
     public = {"data": {"public_data": str(folder / "public.npz")}}
     kept = {"privacy": {"network": "protected" if protected else "stays"}}
-    return build_config(SMALL, public, told, kept, dict(changes or {}))
+    settings = merge(SMALL, public, told, kept, dict(changes or {}))
+    return build_config(without_unread(settings))
 
 
 @dataclass

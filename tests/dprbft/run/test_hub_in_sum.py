@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from elsewhere import NAMES, InThread, charges, hub_config, make_sites, opened
 
-from dprbft.config.files import build_config
+from dprbft.config.files import build_config, without_unread
 from dprbft.config.schema import RunConfig
 from dprbft.engines.frames import Request
 from dprbft.messages import Hello
@@ -26,7 +26,7 @@ def summed(folder: Path) -> RunConfig:
     config = hub_config(folder).model_dump()
     config["privacy"] |= {"trust": "secure-sum"}
     config["federation"] |= {"secure_minimum": 3}
-    return build_config(config)
+    return build_config(without_unread(config))
 
 
 def with_keys(places: dict[str, Path]) -> None:
