@@ -66,6 +66,7 @@ from baselines.common.spending import Planned, begin, current
 from baselines.common.training import undo_divergence
 from baselines.networks.cnns import macs_of, parameters_of, weights_of
 from dprbft.config.schema import rounds_of
+from dprbft.methods.rounds.plan import counting_event
 from dprbft.methods.side import Side
 from dprbft.methods.updates.contract import Predictor, Size, Turn
 from dprbft.site.site import Client
@@ -153,11 +154,14 @@ def client_start(client: Client) -> Bundle:
     """The plans of all rounds, on both halves; the noised histogram where classes are balanced."""
     o, parts = options_of(client.config, Options), parts_of(client)
     by_class = balanced(client, o, parts) if o.balance else ()  # before plans that count its price
-    first, second = planned_halves(client, o.architecture_share)
     joined, last = rounds_of(client.config, client.id), search_rounds(client.config)
     searched = sum(r <= last for r in joined)
     common = Planned(batch_size=o.batch_size, clip=o.clip, epochs=o.epochs)
     rounds = len(joined) + (searched if o.lookahead else 0)
+    if counting_event(client) is not None:  # a plan that cannot be is refused before it is charged
+        usual = max(1, round(client.units * (1 - o.architecture_share)))
+        begin(client, replace(common, rounds=rounds, samples=usual))
+    first, second = planned_halves(client, o.architecture_share)
     weights = begin(client, replace(common, rounds=rounds, samples=first))
     alphas = begin(
         client,

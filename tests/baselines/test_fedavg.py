@@ -104,13 +104,14 @@ def test_a_network_that_takes_too_much_memory_is_refused_before_a_charge(
     assert not client.account.entries
 
 
+@pytest.mark.parametrize("method", ["fedavg", "feathers", "decnas"])
 def test_a_plan_that_no_budget_pays_for_is_refused_before_samples_are_counted(
-    site: Site, tmp_path: Path
+    method: str, site: Site, tmp_path: Path
 ):
-    federation = {"method": "fedavg", "clients": 1, "options": {"epochs": 10**5}}
+    federation = {"method": method, "clients": 1, "rounds": 4, "options": {"epochs": 10**5}}
     privacy = {"epsilon": 0.5, "delta": 1e-3}
     config = build_config({"data": {"limit": 80}, "federation": federation, "privacy": privacy})
     client = site(config, tmp_path / "r")
     with pytest.raises(BudgetExhausted, match="noise above 100 times"):
-        fedavg.client_start(client)
+        update_method(method).client_start(client)
     assert not client.account.entries
